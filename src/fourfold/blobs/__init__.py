@@ -1,4 +1,4 @@
-"""Content-addressed bytes under one protocol: a sharded folder, a SQLite table, an object store.
+"""Content-addressed blobs: one protocol for a sharded folder, a SQLite table and an object store.
 
 blobs = FolderBlobs("sessions/blobs")
 name = blobs.put(b"some bytes")       # "sha256:..."

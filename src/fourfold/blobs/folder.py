@@ -4,12 +4,12 @@
     ROOT/ba/blob-<random>.tmp          a write in progress
     ROOT/blob-<random>.tmp             a stream in progress, whose id is not known yet
 
-A write goes to a temp file, which is synced, then takes its name in one step, then the folder is
-synced. So a `.blob` file is whole from the moment it exists, and a crash leaves at worst a temp
-file, which `sweep` removes. Files have mode 0600, folders 0700.
+A write goes to a temporary file, which is synced, then renamed atomically, then the folder is
+synced. So a `.blob` file is always complete, and a crash leaves at worst a temporary file, which
+`sweep` deletes. Files have mode 0600, folders 0700.
 
-A file of the right size is taken for the blob without reading it; one of another size is replaced.
-An empty file under the id of a blob that is not empty counts as absent.
+An existing file of the right size is assumed to be the blob, without reading it; one of another
+size is replaced. An empty file under the id of a non-empty blob counts as absent.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
 class FolderBlobs:
-    """A BlobStore in a local folder, which the first write creates."""
+    """A BlobStore in a local folder, which is created by the first write."""
 
     def __init__(
         self, root: str | os.PathLike[str], *, max_bytes: int = limits.BLOB_BYTES_MAX
@@ -65,36 +65,38 @@ class FolderBlobs:
         return f"<FolderBlobs {self.root}>"
 
     def path(self, blob_id: str) -> Path:
-        """Where the bytes of a blob are, or would be: for reading, never for writing."""
+        """Return the path of the file of a blob, whether or not it exists; only for reading."""
         digits = parse_content_id(blob_id)
         return self.root / digits[:2] / f"{digits}.blob"
 
     def put(self, data: Data) -> str:
+        """Store the bytes unless they exist; return their id."""
         flat = check_data(data, self.max_bytes)
         blob_id = content_id(flat)
         path = self.path(blob_id)
         with storage_errors(f"write blob {path}", writing=True):
             if not self._is_stored(path, len(flat)):
-                self._make_shard(path.parent)
+                self._create_shard(path.parent)
                 with _temp_file(path.parent) as temp:
                     temp.write(flat)
-                    temp.take_name(path)
+                    temp.rename_to(path)
         return blob_id
 
     def put_stream(self, source: Source) -> str:
+        """Store the bytes of a stream; return their id."""
         hasher = Hasher()
         with storage_errors(f"write to {self.root}", writing=True):
             self._folders.ensure_root()
         with _temp_file(self.root) as temp:
-            # An error of the caller's own stream passes unchanged; only the writing is ours.
+            # Errors of the caller's stream pass unchanged.
             for piece in pieces_of(source, hasher, self.max_bytes):
                 with storage_errors(f"write to {self.root}", writing=True):
                     temp.write(piece)
             path = self.path(hasher.id)
             with storage_errors(f"write blob {path}", writing=True):
                 if not self._is_stored(path, hasher.size):
-                    self._make_shard(path.parent)
-                    temp.take_name(path)
+                    self._create_shard(path.parent)
+                    temp.rename_to(path)
         return hasher.id
 
     def _is_stored(self, path: Path, size: int) -> bool:
@@ -104,22 +106,24 @@ class FolderBlobs:
             return False
         if not stat.S_ISREG(status.st_mode) or status.st_size != size:
             return False
-        # Whoever wrote it synced the file before naming it, but may have died before this.
+        # Its writer synced the file before renaming it, but may have died before this.
         sync_folder(path.parent)
         return True
 
-    def _make_shard(self, shard: Path) -> None:
+    def _create_shard(self, shard: Path) -> None:
         if not shard.is_dir():
-            # Missing so far, or removed by somebody after this process had made it.
-            self._folders.forget()
+            # Missing, or deleted by another process.
+            self._folders.clear()
             self._folders.ensure_root()
         self._folders.ensure((shard.name,))
 
     def get(self, blob_id: str) -> bytes:
+        """Return the bytes after verifying their hash."""
         with self._opened(blob_id) as (fd, path, size):
             return verified(blob_id, _read(fd, path, 0, size), str(path))
 
     def chunks(self, blob_id: str, chunk_bytes: int = limits.BLOB_CHUNK_BYTES) -> Iterator[bytes]:
+        """Yield the bytes in pieces, verified as a whole."""
         parse_content_id(blob_id)
         return self._chunks(blob_id, check_chunk_bytes(chunk_bytes))
 
@@ -130,6 +134,7 @@ class FolderBlobs:
             yield from verified_chunks(blob_id, pieces, str(path))
 
     def get_range(self, blob_id: str, start: int, length: int) -> bytes:
+        """Return up to `length` bytes from `start`, without verification."""
         start, length = check_range(start, length)
         with self._opened(blob_id) as (fd, path, size):
             return _read(fd, path, start, min(length, size - start))
@@ -141,7 +146,7 @@ class FolderBlobs:
             try:
                 fd = os.open(path, _READ)
             except OSError as error:
-                # A symbolic link (ELOOP) is not a blob: the store never makes one.
+                # A symbolic link (ELOOP) is not a blob: the store never creates one.
                 if error.errno not in _ABSENT:
                     raise
                 raise not_found(blob_id, str(self.root)) from None
@@ -154,9 +159,11 @@ class FolderBlobs:
             os.close(fd)
 
     def has(self, blob_id: str) -> bool:
+        """Return True if the blob exists, without reading its bytes."""
         return self._size(blob_id) is not None
 
     def size(self, blob_id: str) -> int:
+        """Return the stored size of the blob."""
         size = self._size(blob_id)
         if size is None:
             raise not_found(blob_id, str(self.root))
@@ -164,7 +171,7 @@ class FolderBlobs:
 
     def _size(self, blob_id: str) -> int | None:
         path = self.path(blob_id)
-        with storage_errors(f"look at blob {path}", writing=False):
+        with storage_errors(f"read the metadata of blob {path}", writing=False):
             try:
                 status = path.lstat()
             except (FileNotFoundError, NotADirectoryError):
@@ -174,54 +181,58 @@ class FolderBlobs:
         return status.st_size
 
     def ids(self) -> Iterator[str]:
-        return (blob_id for blob_id, _ in self._listed())
+        """Yield every id, sorted."""
+        return (blob_id for blob_id, _ in self._iter_blobs())
 
     def usage(self) -> Usage:
+        """Count all blobs. Slow: it visits every one of them."""
         count = total = 0
-        for _, size in self._listed():
+        for _, size in self._iter_blobs():
             count += 1
             total += size
         return Usage(count, total)
 
-    def _listed(self) -> Iterator[tuple[str, int]]:
+    def _iter_blobs(self) -> Iterator[tuple[str, int]]:
         for shard in self._shards():
-            found = []
+            blobs = []
             for entry in _scan(shard):
                 match = _BLOB.fullmatch(entry.name)
                 if match is None or not entry.name.startswith(shard.name):
                     continue
-                # A file may go between the listing and the look at it.
+                # A file may be deleted after the listing.
                 with suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
                     blob_id = f"sha256:{match[1]}"
                     if stat.S_ISREG(status.st_mode) and not is_leftover(blob_id, status.st_size):
-                        found.append((blob_id, status.st_size))
-            yield from sorted(found)
+                        blobs.append((blob_id, status.st_size))
+            yield from sorted(blobs)
 
     def _shards(self) -> list[Path]:
         names = (entry.name for entry in _scan(self.root))
         return [self.root / name for name in sorted(names) if _SHARD.fullmatch(name)]
 
     def delete(self, blob_id: str) -> bool:
+        """Delete the blob, even if it is referenced; return False if it did not exist."""
         path = self.path(blob_id)
-        there = self._size(blob_id) is not None
+        existed = self._size(blob_id) is not None
         with storage_errors(f"delete blob {path}", writing=True):
             try:
                 path.unlink()
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return False
             sync_folder(path.parent)
-        return there
+        return existed
 
     def sweep(self, older_than_s: float = limits.BLOB_SWEEP_AGE_S) -> int:
+        """Delete temporary files of dead writers older than this; return their number."""
         check_age(older_than_s)
-        oldest_kept = time.time() - older_than_s
+        newest = time.time() - older_than_s
         removed = 0
         for folder in (self.root, *self._shards()):
             for entry in _scan(folder):
                 if _TEMP.fullmatch(entry.name):
                     with storage_errors(f"remove {entry.path}", writing=True):
-                        removed += _remove_if_dead(folder / entry.name, oldest_kept)
+                        removed += _remove_if_dead(folder / entry.name, newest)
         return removed
 
 
@@ -229,7 +240,7 @@ class _TempFile:
     def __init__(self, folder: Path) -> None:
         self.path = folder / f"blob-{uuid.uuid4().hex}.tmp"
         self.fd = os.open(self.path, _CREATE, 0o600)
-        # The lock tells a sweep that the writer is alive; it goes when the process does.
+        # The lock shows a sweep that the writer is alive; it ends with the process.
         try:
             fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -237,11 +248,11 @@ class _TempFile:
             raise
 
     def write(self, data: bytes | memoryview) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self.fd, rest) :]
+        remaining = memoryview(data)
+        while remaining:
+            remaining = remaining[os.write(self.fd, remaining) :]
 
-    def take_name(self, path: Path) -> None:
+    def rename_to(self, path: Path) -> None:
         os.fsync(self.fd)
         self.path.replace(path)
         sync_folder(path.parent)
@@ -254,8 +265,8 @@ class _TempFile:
 
 @contextmanager
 def _temp_file(folder: Path) -> Iterator[_TempFile]:
-    """A temp file that is gone afterwards, unless it took a name."""
-    with storage_errors(f"create a temp file in {folder}", writing=True):
+    """Create a temporary file that is deleted afterwards, unless it was renamed."""
+    with storage_errors(f"create a temporary file in {folder}", writing=True):
         temp = _TempFile(folder)
     try:
         yield temp
@@ -263,10 +274,10 @@ def _temp_file(folder: Path) -> Iterator[_TempFile]:
         temp.discard()
 
 
-def _remove_if_dead(path: Path, oldest_kept: float) -> bool:
-    """Remove a temp file that is old enough and whose writer lives no more."""
+def _remove_if_dead(path: Path, newest: float) -> bool:
+    """Delete a temporary file that is old enough and whose writer is dead."""
     with suppress(FileNotFoundError, BlockingIOError):
-        if path.lstat().st_mtime > oldest_kept:
+        if path.lstat().st_mtime > newest:
             return False
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:

@@ -1,10 +1,10 @@
-"""Blobs as objects of an object store: memory, a local folder, or anything that speaks S3.
+"""Blobs as objects of an object store: memory, a local folder or S3.
 
     PREFIX ba/ba7816bf...15ad.blob     a blob, under the 64 digits of its id
 
-An object appears whole or not at all, so writers leave nothing behind here and `sweep` has nothing
-to do; the object store sweeps its own uploads. A stream is spooled to a temp file first, because
-its key is known only at its end.
+An object is written completely or not at all, so `sweep` has nothing to do; the object store sweeps
+its own uploads. A stream is spooled to a temporary file first, because its key is known only at its
+end.
 """
 
 from __future__ import annotations
@@ -53,34 +53,36 @@ class ObjectBlobs:
         self.max_bytes = max_bytes
 
     def __repr__(self) -> str:
-        return f"<ObjectBlobs {self._place}>"
+        return f"<ObjectBlobs {self._location}>"
 
     @property
-    def _place(self) -> str:
+    def _location(self) -> str:
         return f"{self.objects!r} {self.prefix}"
 
     def key(self, blob_id: str) -> str:
-        """The key of a blob, whether it is there or not."""
+        """Return the key of a blob, whether or not it exists."""
         digits = parse_content_id(blob_id)
         return f"{self.prefix}{digits[:2]}/{digits}.blob"
 
     def put(self, data: Data) -> str:
+        """Store the bytes unless they exist; return their id."""
         flat = check_data(data, self.max_bytes)
         blob_id = content_id(flat)
         key = self.key(blob_id)
-        # A look is cheaper than sending much for nothing, and dearer than sending little.
-        look_first = len(flat) > limits.BLOB_CHUNK_BYTES
-        self._store(key, len(flat), look_first, lambda absent: self._put(key, flat, absent))
+        # A HEAD request is cheaper than sending a large blob, but not a small one.
+        check_first = len(flat) > limits.BLOB_CHUNK_BYTES
+        self._store(key, len(flat), check_first, lambda absent: self._put(key, flat, absent))
         return blob_id
 
     def _put(self, key: str, data: bytes | memoryview, if_absent: bool) -> None:
         self.objects.put(key, data, if_absent=if_absent)
 
     def put_stream(self, source: Source) -> str:
+        """Store the bytes of a stream; return their id."""
         hasher = Hasher()
         with tempfile.SpooledTemporaryFile(max_size=limits.BLOB_CHUNK_BYTES) as spool:
             for piece in pieces_of(source, hasher, self.max_bytes):
-                with storage_errors("write to a temp file", writing=True):
+                with storage_errors("write to a temporary file", writing=True):
                     spool.write(piece)
             key = self.key(hasher.id)
             self._store(key, hasher.size, True, lambda absent: self._upload(key, spool, absent))
@@ -91,8 +93,8 @@ class ObjectBlobs:
         pieces = iter(partial(spool.read, limits.BLOB_CHUNK_BYTES), b"")
         self.objects.upload(key, pieces, if_absent=if_absent)
 
-    def _store(self, key: str, size: int, look_first: bool, write: Callable[[bool], None]) -> None:
-        found = self.objects.head(key) if look_first else None
+    def _store(self, key: str, size: int, check_first: bool, write: Callable[[bool], None]) -> None:
+        found = self.objects.head(key) if check_first else None
         if found is None:
             try:
                 write(True)
@@ -105,16 +107,18 @@ class ObjectBlobs:
             write(False)
 
     def get(self, blob_id: str) -> bytes:
+        """Return the bytes after verifying their hash."""
         key = self.key(blob_id)
         try:
             data = self.objects.get(key).data
         except NotFound:
-            raise not_found(blob_id, self._place) from None
+            raise not_found(blob_id, self._location) from None
         if is_leftover(blob_id, len(data)):
-            raise not_found(blob_id, self._place)
+            raise not_found(blob_id, self._location)
         return verified(blob_id, data, self._object(key))
 
     def chunks(self, blob_id: str, chunk_bytes: int = limits.BLOB_CHUNK_BYTES) -> Iterator[bytes]:
+        """Yield the bytes in pieces, verified as a whole."""
         key = self.key(blob_id)
         return self._chunks(blob_id, key, check_chunk_bytes(chunk_bytes))
 
@@ -124,9 +128,10 @@ class ObjectBlobs:
         try:
             yield from verified_chunks(blob_id, pieces, self._object(key))
         except NotFound:
-            raise not_found(blob_id, self._place) from None
+            raise not_found(blob_id, self._location) from None
 
     def get_range(self, blob_id: str, start: int, length: int) -> bytes:
+        """Return up to `length` bytes from `start`, without verification."""
         start, length = check_range(start, length)
         size = self.size(blob_id)
         wanted = max(0, min(length, size - start))
@@ -138,12 +143,14 @@ class ObjectBlobs:
         return data
 
     def has(self, blob_id: str) -> bool:
+        """Return True if the blob exists, without reading its bytes."""
         return self._info(blob_id) is not None
 
     def size(self, blob_id: str) -> int:
+        """Return the stored size of the blob."""
         info = self._info(blob_id)
         if info is None:
-            raise not_found(blob_id, self._place)
+            raise not_found(blob_id, self._location)
         return info.size
 
     def _info(self, blob_id: str) -> ObjectInfo | None:
@@ -151,16 +158,18 @@ class ObjectBlobs:
         return None if info is None or is_leftover(blob_id, info.size) else info
 
     def ids(self) -> Iterator[str]:
-        return (blob_id for blob_id, _ in self._listed())
+        """Yield every id, sorted."""
+        return (blob_id for blob_id, _ in self._iter_blobs())
 
     def usage(self) -> Usage:
+        """Count all blobs. Slow: it visits every one of them."""
         count = total = 0
-        for _, size in self._listed():
+        for _, size in self._iter_blobs():
             count += 1
             total += size
         return Usage(count, total)
 
-    def _listed(self) -> Iterator[tuple[str, int]]:
+    def _iter_blobs(self) -> Iterator[tuple[str, int]]:
         for info in self.objects.list(self.prefix):
             match = _NAME.fullmatch(info.key.removeprefix(self.prefix))
             if match is not None:
@@ -169,10 +178,12 @@ class ObjectBlobs:
                     yield blob_id, info.size
 
     def delete(self, blob_id: str) -> bool:
-        there = self.has(blob_id)
-        return self.objects.delete(self.key(blob_id)) and there
+        """Delete the blob, even if it is referenced; return False if it did not exist."""
+        existed = self.has(blob_id)
+        return self.objects.delete(self.key(blob_id)) and existed
 
     def sweep(self, older_than_s: float = limits.BLOB_SWEEP_AGE_S) -> int:
+        """Delete temporary files of dead writers older than this; return their number."""
         check_age(older_than_s)
         return 0
 

@@ -1,17 +1,14 @@
-"""What a blob store promises: bytes that are named by their content.
+"""The protocol of blob stores: bytes that are named by their content.
 
-Every backend keeps the same promises, and one contract suite, `fourfold.testing.blob_contract`,
-checks them:
+Every backend gives the same guarantees, which one contract suite, `fourfold.testing.blob_contract`,
+checks:
 
 - The id of a blob is the SHA-256 of its bytes, so equal bytes are stored once and a blob never
   changes.
 - `put` and `put_stream` return when the blob is as durable as the backend can make it. A call that
-  raises leaves no blob behind.
-- What `get` returns has been hashed and is what the id names; if the stored bytes are not, it
-  raises CorruptData.
-- An absent blob raises NotFound; a malformed id raises ContentError.
-
-What all blob stores check alike: arguments before anything is written, bytes after reading.
+  raises stores no blob.
+- `get` verifies the hash of the bytes, and raises CorruptData if it does not match the id.
+- A missing blob raises NotFound; a malformed id raises ContentError.
 """
 
 from __future__ import annotations
@@ -29,99 +26,102 @@ Data: TypeAlias = bytes | bytearray | memoryview
 
 
 class Readable(Protocol):
-    """A binary file, a socket's file, an HTTP body: whatever has `read(size)`."""
+    """A binary file, or any object with `read(size)`."""
 
-    def read(self, size: int, /) -> bytes: ...
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes; none at the end."""
+        ...
 
 
 Source: TypeAlias = Iterable[Data] | Readable
-"""A blob that arrives in pieces."""
+"""A blob in pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How many blobs there are, and how many bytes they have together."""
+    """Number and total size of the blobs."""
 
     count: int
     total_bytes: int
 
 
 class BlobStore(Protocol):
-    """Bytes by content. Safe to share between threads."""
+    """A store of content-addressed bytes. Thread-safe."""
 
     max_bytes: int
-    """A larger blob is refused; the limit of the smallest backend, unless set otherwise."""
+    """Maximum size of a blob; by default the limit of the smallest backend."""
 
     def put(self, data: Data) -> str:
-        """Store the bytes, unless they are there already; their id."""
+        """Store the bytes unless they exist; return their id."""
         ...
 
     def put_stream(self, source: Source) -> str:
-        """Store what a stream gives, in bounded memory where the backend can; its id.
+        """Store the bytes of a stream, in bounded memory if possible; return their id.
 
-        An error of the stream passes unchanged, and nothing was stored.
+        An error of the stream passes unchanged, and nothing is stored.
         """
         ...
 
     def get(self, blob_id: str) -> bytes:
-        """The bytes, verified."""
+        """Return the bytes after verifying their hash."""
         ...
 
     def chunks(self, blob_id: str, chunk_bytes: int = limits.BLOB_CHUNK_BYTES) -> Iterator[bytes]:
-        """The bytes in pieces, which are verified as a whole.
+        """Yield the bytes in pieces, verified as a whole.
 
-        The last piece comes only after the hash of all of them was right; otherwise CorruptData is
-        raised in its place. So whoever has all pieces has the blob that was asked for.
+        The last piece is yielded only if the hash of all of them is right; otherwise CorruptData is
+        raised. So a caller that received all pieces has the right blob.
         """
         ...
 
     def get_range(self, blob_id: str, start: int, length: int) -> bytes:
-        """At most `length` bytes from `start`: fewer at the end of the blob, none beyond it.
+        """Return up to `length` bytes from `start`; fewer at the end of the blob.
 
-        A part has no hash of its own, so this is the one way to read that verifies nothing.
+        A range has no hash, so this is the only read without verification.
         """
         ...
 
     def has(self, blob_id: str) -> bool:
-        """Whether the blob is there; its bytes are not looked at."""
+        """Return True if the blob exists, without reading its bytes."""
         ...
 
     def size(self, blob_id: str) -> int:
-        """How many bytes are stored under this id."""
+        """Return the stored size of the blob."""
         ...
 
     def ids(self) -> Iterator[str]:
-        """Every id, sorted.
+        """Yield every id, sorted.
 
-        Lazy: a blob that comes or goes meanwhile may or may not show; all others show once.
+        Lazy: a blob stored or deleted meanwhile may or may not be included; every other one is
+        included once.
         """
         ...
 
     def delete(self, blob_id: str) -> bool:
-        """Remove the blob; whether there was one. Nothing checks that nobody refers to it."""
+        """Delete the blob, even if it is referenced; return False if it did not exist."""
         ...
 
     def usage(self) -> Usage:
-        """Count all blobs. It looks at every one of them: for reports, not for every request."""
+        """Count all blobs. Slow: it visits every one of them."""
         ...
 
     def sweep(self, older_than_s: float = limits.BLOB_SWEEP_AGE_S) -> int:
-        """Remove what writers that died left behind and that is older than this; how many files."""
+        """Delete temporary files of dead writers older than this; return their number."""
         ...
 
 
 def check_data(data: Data, max_bytes: int) -> bytes | memoryview:
-    """The data as flat bytes, not copied."""
-    flat = _flat(data, "the blob")
+    """Return the data as flat bytes, without a copy."""
+    flat = _flat(data, "blob")
     if len(flat) > max_bytes:
         raise _too_large(max_bytes)
     return data if isinstance(data, bytes) else flat
 
 
 def pieces_of(source: Source, hasher: Hasher, max_bytes: int) -> Iterator[memoryview]:
-    """The pieces of a stream, hashed on their way; refused as soon as they are too many."""
+    """Yield and hash the pieces of a stream; raise InvalidInput if they exceed `max_bytes`."""
     for piece in _read_all(source):
-        flat = _flat(piece, "a piece of the stream")
+        flat = _flat(piece, "piece of the stream")
         hasher.update(flat)
         if hasher.size > max_bytes:
             raise _too_large(max_bytes)
@@ -129,26 +129,28 @@ def pieces_of(source: Source, hasher: Hasher, max_bytes: int) -> Iterator[memory
 
 
 def check_age(older_than_s: float) -> None:
+    """Raise InvalidInput unless the age is a number of seconds."""
     if not (math.isfinite(older_than_s) and older_than_s >= 0):
-        raise InvalidInput(f"older_than_s is {older_than_s!r}, not a number of seconds")
+        raise InvalidInput(f"older_than_s must be a number of seconds, got {older_than_s!r}")
 
 
 def is_leftover(blob_id: str, size: int) -> bool:
-    """Whether this is the trace of a write that a crash cut short: no bytes under another's name.
+    """Return True for an empty file of a non-empty blob, left by a crash during a write.
 
-    Such a file counts as absent everywhere, and the next `put` of the blob replaces it.
+    Such a file counts as absent, and the next `put` of the blob replaces it.
     """
     return size == 0 and blob_id != EMPTY_ID
 
 
 def verified(blob_id: str, data: bytes, place: str) -> bytes:
+    """Return the data; raise CorruptData if its hash does not match the id."""
     if content_id(data) != blob_id:
         raise corrupt(blob_id, place)
     return data
 
 
 def verified_chunks(blob_id: str, pieces: Iterable[bytes], place: str) -> Iterator[bytes]:
-    """The pieces; the last one only once all of them have the right hash."""
+    """Yield the pieces; the last one only if the hash of all of them is right."""
     hasher = Hasher()
     held: bytes | None = None
     for piece in pieces:
@@ -163,32 +165,35 @@ def verified_chunks(blob_id: str, pieces: Iterable[bytes], place: str) -> Iterat
 
 
 def corrupt(blob_id: str, place: str) -> CorruptData:
+    """Return the error for a blob whose bytes do not match its id."""
     return CorruptData(
-        f"{place} does not hold the bytes that {blob_id} names",
-        hint="Put the same bytes again after deleting the blob, or restore a backup.",
+        f"{place}: the content does not match the id {blob_id}",
+        hint="Delete the blob and put the same bytes again, or restore a backup.",
     )
 
 
 def not_found(blob_id: str, place: str) -> NotFound:
+    """Return the error for a missing blob."""
     return NotFound(
-        f"{place} has no blob {blob_id}", hint="It was never stored there, or was deleted."
+        f"{place}: blob {blob_id} does not exist",
+        hint="Check the id: the blob was never stored, or was deleted.",
     )
 
 
 def _read_all(source: Source) -> Iterator[Data]:
-    # A file is also an iterable, of lines, which may be of any length: `read` comes first.
+    # A file is also an iterable of lines of any length, so `read` comes first.
     read = getattr(source, "read", None)
     if callable(read):
         while True:
             piece = read(limits.BLOB_CHUNK_BYTES)
-            # Text, and the None of a file that does not block, are refused also when empty.
+            # Also when empty: text, and None of a non-blocking file, are rejected.
             yield piece
             if not piece:
                 return
     if isinstance(source, (bytes, bytearray, memoryview, str)) or not isinstance(source, Iterable):
         raise InvalidInput(
-            f"the stream is {type(source).__name__}, not a binary file or an iterable of bytes",
-            hint="Use put(data) for bytes that are at hand.",
+            f"stream must be a binary file or an iterable of bytes, got {type(source).__name__}",
+            hint="Use put(data) for bytes in memory.",
         )
     yield from source
 
@@ -196,16 +201,17 @@ def _read_all(source: Source) -> Iterator[Data]:
 def _flat(data: Data, what: str) -> memoryview:
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise InvalidInput(
-            f"{what} is {type(data).__name__}, not bytes", hint="Encode text first: text.encode()."
+            f"{what} must be bytes, got {type(data).__name__}",
+            hint="Encode text first: text.encode().",
         )
     try:
         return memoryview(data).cast("B")
     except TypeError as error:
-        raise InvalidInput(f"{what} is a memoryview that is not contiguous") from error
+        raise InvalidInput(f"{what} must be a contiguous memoryview") from error
 
 
 def _too_large(max_bytes: int) -> InvalidInput:
     return InvalidInput(
-        f"the blob has more than {max_bytes} bytes",
-        hint="Split it, or store it as an object of its own.",
+        f"blob must have at most {max_bytes} bytes, got more",
+        hint="Split it, or store it as an object.",
     )

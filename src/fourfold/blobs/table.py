@@ -1,11 +1,11 @@
 """Blobs as rows of the table `blob_store` in a SQLite database.
 
-A small blob costs no file of its own and is committed together with the rows that refer to it:
-`insert` takes part in a transaction that the caller has. The column `hash` holds the 64 digits of
-the id, without `sha256:`. `put` returns when the row is committed, as durably as the profile of the
-database says.
+A small blob needs no file and is committed together with the rows that refer to it: `insert` runs
+in a transaction of the caller. The column `hash` contains the 64 digits of the id, without
+`sha256:`. `put` returns when the row is committed, with the durability of the profile of the
+database.
 
-SQLite handles a value as a whole, so a stream is collected in memory first, up to `max_bytes`.
+SQLite stores a value as a whole, so a stream is first collected in memory, up to `max_bytes`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fourfold.objects.validation import check_chunk_bytes, check_range
 _SQL = load_queries("fourfold.blobs")
 
 MIGRATION: Final = Migration(1, "blob_store", read_sql("fourfold.blobs", "schema.sql"))
-"""Creates the table, for a database that holds blobs only; models have it in their own schema."""
+"""Creates the table in a database for blobs only; models have it in their own schema."""
 
 
 def insert(
@@ -43,7 +43,7 @@ def insert(
     content_type: str | None = None,
     max_bytes: int = limits.BLOB_BYTES_MAX,
 ) -> str:
-    """Store a blob in a transaction that the caller has; its id."""
+    """Store a blob in the caller's transaction; return its id."""
     flat = check_data(data, max_bytes)
     blob_id = content_id(flat)
     txn.execute(_SQL.put, (parse_content_id(blob_id), flat, content_type))
@@ -61,11 +61,11 @@ class TableBlobs:
         return f"<TableBlobs {self.database.path}>"
 
     @property
-    def _place(self) -> str:
+    def _location(self) -> str:
         return f"table blob_store of {self.database.path}"
 
     def put(self, data: Data, *, content_type: str | None = None) -> str:
-        """Store the bytes; a content type that is there already stays."""
+        """Store the bytes unless they exist; return their id. A stored content type is kept."""
         flat = check_data(data, self.max_bytes)
         blob_id = content_id(flat)
         digits = parse_content_id(blob_id)
@@ -76,24 +76,27 @@ class TableBlobs:
         if len(flat) < limits.GROUP_BYTES_MAX:
             self.database.transact(lambda txn: txn.execute(_SQL.put, parameters), size=len(flat))
         else:
-            # Too large to share a commit with others.
+            # Too large for a shared commit.
             with self.database.write() as txn:
                 txn.execute(_SQL.put, parameters)
         return blob_id
 
     def put_stream(self, source: Source, *, content_type: str | None = None) -> str:
+        """Store the bytes of a stream; return their id."""
         collected = bytearray()
         for piece in pieces_of(source, Hasher(), self.max_bytes):
             collected += piece
         return self.put(collected, content_type=content_type)
 
     def get(self, blob_id: str) -> bytes:
+        """Return the bytes after verifying their hash."""
         digits = parse_content_id(blob_id)
         with self.database.read() as snapshot:
             data = self._bytes(snapshot, _SQL.get, blob_id, (digits,))
         return verified(blob_id, data, self._row(digits))
 
     def chunks(self, blob_id: str, chunk_bytes: int = limits.BLOB_CHUNK_BYTES) -> Iterator[bytes]:
+        """Yield the bytes in pieces, verified as a whole."""
         parse_content_id(blob_id)
         return self._chunks(blob_id, check_chunk_bytes(chunk_bytes))
 
@@ -103,6 +106,7 @@ class TableBlobs:
             yield data[at : at + chunk_bytes]
 
     def get_range(self, blob_id: str, start: int, length: int) -> bytes:
+        """Return up to `length` bytes from `start`, without verification."""
         start, length = check_range(start, length)
         digits = parse_content_id(blob_id)
         largest = limits.BLOB_BYTES_MAX * 2
@@ -115,19 +119,21 @@ class TableBlobs:
     ) -> bytes:
         row = snapshot.one(sql, parameters)
         if row is None:
-            raise not_found(blob_id, self._place)
+            raise not_found(blob_id, self._location)
         data = row[0]
         if not isinstance(data, bytes):
-            raise CorruptData(f"{self._row(parse_content_id(blob_id))} holds no blob")
+            raise CorruptData(f"{self._row(parse_content_id(blob_id))}: expected bytes")
         return data
 
     def has(self, blob_id: str) -> bool:
+        """Return True if the blob exists, without reading its bytes."""
         return self._size(blob_id) is not None
 
     def size(self, blob_id: str) -> int:
+        """Return the stored size of the blob."""
         size = self._size(blob_id)
         if size is None:
-            raise not_found(blob_id, self._place)
+            raise not_found(blob_id, self._location)
         return size
 
     def _size(self, blob_id: str) -> int | None:
@@ -136,15 +142,16 @@ class TableBlobs:
             return size
 
     def content_type(self, blob_id: str) -> str | None:
-        """The content type that was given with the first put, if any."""
+        """Return the content type of the first `put`, if any."""
         with self.database.read() as snapshot:
             row = snapshot.one(_SQL.get_content_type, (parse_content_id(blob_id),))
         if row is None:
-            raise not_found(blob_id, self._place)
-        found: str | None = row[0]
-        return found
+            raise not_found(blob_id, self._location)
+        content_type: str | None = row[0]
+        return content_type
 
     def ids(self) -> Iterator[str]:
+        """Yield every id, sorted."""
         last = ""
         while True:
             with self.database.read() as snapshot:
@@ -156,21 +163,23 @@ class TableBlobs:
             last = page[-1][0]
 
     def delete(self, blob_id: str) -> bool:
+        """Delete the blob, even if it is referenced; return False if it did not exist."""
         digits = parse_content_id(blob_id)
         return self.database.transact(lambda txn: _delete(txn, digits))
 
     def usage(self) -> Usage:
+        """Count all blobs. Slow: it visits every one of them."""
         with self.database.read() as snapshot:
             count, total = snapshot.all(_SQL.usage)[0]
         return Usage(count, total)
 
     def sweep(self, older_than_s: float = limits.BLOB_SWEEP_AGE_S) -> int:
-        """Nothing to do: a transaction that did not commit leaves nothing behind."""
+        """Do nothing: a transaction that did not commit leaves no data."""
         check_age(older_than_s)
         return 0
 
     def _row(self, digits: str) -> str:
-        return f"row {digits} of {self._place}"
+        return f"row {digits} of {self._location}"
 
 
 def _delete(txn: Transaction, digits: str) -> bool:

@@ -1,4 +1,4 @@
-"""Bytes elsewhere: one `ObjectStore` protocol over memory, a local folder and S3-compatible stores.
+"""Object stores: one `ObjectStore` protocol for memory, a local folder and S3-compatible stores.
 
     with open_objects("s3://bucket/prefix") as store:
         info = store.put("manifest.json", b"{}", if_absent=True)

@@ -1,45 +1,38 @@
-"""Objects as files in a local folder: a file holds the bytes of its object and nothing else.
+"""Objects as files in a local folder: a file contains the bytes of its object and nothing else.
 
-A write goes to a temp file, which is synced, then moved into place in one step, then the folder is
-synced: a crash leaves the old object or the new one, and at worst a temp file that `sweep()`
-removes. Conditions hold between processes: put-if-absent is a hard link, and a replace is checked
-and done under the lock of its shard.
+A write goes to a temporary file, which is synced, then moved into place atomically, then the folder
+is synced: a crash leaves the old object or the new one, and at worst a temporary file that
+`sweep()` deletes. Conditions hold between processes: put-if-absent is a hard link, and a replace is
+checked and done under the lock of its shard.
 
-The version of an object is its modification time, to the microsecond, and its size. The time is
-stamped by the store, never twice for one key, so that a version changes with every write and
-outlives the process.
+The version of an object is its modification time, to the microsecond, and its size. The store sets
+the time, never twice the same for one key, so that a version changes with every write and outlives
+the process.
 
-    ROOT/streams+/ab12+/0001.parquet     objects; `folder_names` says how a key becomes a path
+    ROOT/streams+/ab12+/0001.parquet     objects; see below for the path of a key
     ROOT/.fourfold/tmp/                  writes in progress
     ROOT/.fourfold/locks/                64 lock files
 
-Files and folders that survive a power cut, and the operating system's errors in our tree.
-
-Locks between processes and threads for a folder of objects, and the stamps that make versions.
-
 A key belongs to one of 64 shards; each shard is a lock file, held with flock while an object is
-checked and replaced. A killed process holds no lock. The lock file also remembers the newest stamp
-handed out: a stamp is the time in microseconds, moved forward where needed so that no shard hands
-out one twice, also when the clock is set back. (The number is not synced: it takes a power cut and
-a clock that comes back earlier than it was to repeat one.)
+checked and replaced. A killed process holds no lock. The lock file also stores the newest stamp: a
+stamp is the time in microseconds, moved forward if necessary so that a shard never assigns one
+twice, even if the clock is set back. (It is not synced: only a power failure together with a clock
+that is set back could repeat a stamp.)
 
-How a key becomes a path inside a local folder, and back.
-
-A segment is percent-encoded but for `a-z 0-9 - _ . = , @`, and a leading dot is encoded too. A
-folder's name ends with "+", a file's does not:
+In the path of a key, a segment is percent-encoded except for `a-z 0-9 - _ . = , @`, and a leading
+dot is encoded too. The name of a folder ends with "+", that of a file does not:
 
     streams/ab12/0001.parquet    ->  streams+/ab12+/0001.parquet
     README                       ->  %52%45%41%44%4d%45
 
-So the object "a" (file `a`) and the object "a/b" (file `a+/b`) never collide; two keys never share
+So the object "a" (file `a`) and the object "a/b" (file `a+/b`) never collide. Two keys never share
 a file on a file system that folds case or normalises Unicode, since capital letters and non-ASCII
-bytes are encoded; and no key reaches a name that starts with a dot, which is where a store keeps
-its own files.
+bytes are encoded. No key maps to a name that starts with a dot, which is reserved for the store.
 
 A segment of 80 bytes or more would not fit a file name once encoded. Its first 80 bytes become a
-folder whose name ends with "%", and the rest is treated likewise inside; when no rest is left, the
-file is called "%". Every key that shares those 80 bytes lies in that folder, so walking the
-folders in order still gives the keys in order.
+folder whose name ends with "%", and the rest is treated likewise inside; if no rest is left, the
+file is called "%". All keys that share those 80 bytes are in that folder, so walking the folders in
+order yields the keys in order.
 """
 
 from __future__ import annotations
@@ -99,7 +92,7 @@ _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 @contextmanager
 def storage_errors(what: str, *, writing: bool) -> Iterator[None]:
-    """Turn an OSError into the error that says what the user does next."""
+    """Translate an OSError; `what` completes the message "cannot ..."."""
     try:
         yield
     except FourfoldError:
@@ -118,7 +111,7 @@ def storage_errors(what: str, *, writing: bool) -> Iterator[None]:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
+    """Sync a folder, so that new and renamed files in it survive a power failure."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -127,10 +120,10 @@ def sync_folder(path: Path) -> None:
 
 
 class DurableFolders:
-    """Creates folders below a root so that they are still there after a power cut.
+    """Creates folders below a root so that they survive a power failure.
 
-    A folder that exists may have been made a moment ago by a process that has not synced it yet.
-    So the first use in this process syncs it into the one above, and later uses remember that.
+    An existing folder may just have been created by a process that has not synced it yet. So the
+    first use in this process syncs its parent, and later uses skip that.
     """
 
     def __init__(self, root: Path) -> None:
@@ -138,6 +131,7 @@ class DurableFolders:
         self._known: set[tuple[str, ...]] = set()
 
     def ensure_root(self) -> None:
+        """Create the root and its missing parents."""
         missing = []
         path = self._root
         while not path.exists():
@@ -149,43 +143,44 @@ class DurableFolders:
             sync_folder(folder.parent)
 
     def ensure(self, names: tuple[str, ...]) -> Path:
+        """Create the folder `names` below the root; return its path."""
         path = self._root.joinpath(*names)
         if names in self._known:
             return path
         try:
-            self._make(names)
+            self._create(names)
         except FileNotFoundError:
-            # One above it is gone that was there.
-            self.forget()
-            self._make(names)
+            # A parent that was known has been deleted.
+            self.clear()
+            self._create(names)
         return path
 
-    def _make(self, names: tuple[str, ...]) -> None:
+    def _create(self, names: tuple[str, ...]) -> None:
         for depth in range(1, len(names) + 1):
             if names[:depth] in self._known:
                 continue
-            made = self._root.joinpath(*names[:depth])
+            folder = self._root.joinpath(*names[:depth])
             with suppress(FileExistsError):
-                made.mkdir(mode=0o700)
-            sync_folder(made.parent)
+                folder.mkdir(mode=0o700)
+            sync_folder(folder.parent)
             if len(self._known) >= limits.OBJECT_FOLDERS_KNOWN_MAX:
                 self._known.clear()
             self._known.add(names[:depth])
 
-    def forget(self) -> None:
-        """Somebody removed a folder: trust no memory of any."""
+    def clear(self) -> None:
+        """Forget which folders exist, since one was deleted by another process."""
         self._known.clear()
 
 
 class TempFile:
-    """A file that is being written under a name that no key has."""
+    """A file being written, under a name that no key maps to."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / uuid.uuid4().hex
         self.size = 0
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         self.fd = os.open(self.path, flags, 0o600)
-        # The lock tells a sweep that the writer is alive; it goes when the process does.
+        # The lock shows a sweep that the writer is alive; it ends with the process.
         try:
             fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -193,23 +188,25 @@ class TempFile:
             raise
 
     def write(self, data: bytes | memoryview) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self.fd, rest) :]
+        """Append data to the file."""
+        remaining = memoryview(data)
+        while remaining:
+            remaining = remaining[os.write(self.fd, remaining) :]
         self.size += len(data)
 
     def seal(self, stamp_us: int) -> None:
-        """Stamp the file and bring it to the disk."""
+        """Set the modification time of the file, and sync it to disk."""
         stamp_ns = stamp_us * 1000
         os.utime(self.fd, ns=(stamp_ns, stamp_ns))
         if os.fstat(self.fd).st_mtime_ns != stamp_ns:
             raise StorageError(
-                f"the file system of {self.path.parent} does not keep times to the microsecond",
-                hint="Versions of objects need them: put the store on another file system.",
+                f"{self.path.parent}: the file system does not store times to the microsecond",
+                hint="Use another file system: versions of objects need exact times.",
             )
         os.fsync(self.fd)
 
     def discard(self) -> None:
+        """Close the file, and delete it unless it was renamed."""
         with suppress(FileNotFoundError):
             self.path.unlink()
         os.close(self.fd)
@@ -217,11 +214,11 @@ class TempFile:
 
 @contextmanager
 def temp_file(folder: Path, chunks: Iterable[bytes | memoryview], key: str) -> Iterator[TempFile]:
-    """The chunks in a temp file that is gone afterwards, unless it was renamed."""
-    with storage_errors(f"create a temp file for object {key!r}", writing=True):
+    """Write the chunks to a temporary file that is deleted afterwards, unless it was renamed."""
+    with storage_errors(f"create a temporary file for object {key!r}", writing=True):
         temp = TempFile(folder)
     try:
-        # An error of the caller's own stream passes unchanged; only the writing is ours.
+        # Errors of the caller's iterator pass unchanged.
         for chunk in chunks:
             with storage_errors(f"write object {key!r}", writing=True):
                 temp.write(chunk)
@@ -231,16 +228,16 @@ def temp_file(folder: Path, chunks: Iterable[bytes | memoryview], key: str) -> I
 
 
 def sweep_temp_files(folder: Path, older_than_s: float) -> int:
-    """Remove the temp files that dead writers left; how many."""
+    """Delete temporary files of dead writers; return their number."""
     removed = 0
-    oldest_kept = time.time() - older_than_s
+    newest = time.time() - older_than_s
     try:
-        found = list(os.scandir(folder))
+        entries = list(os.scandir(folder))
     except FileNotFoundError:
         return 0
-    for entry in found:
+    for entry in entries:
         with suppress(FileNotFoundError, BlockingIOError):
-            if entry.stat(follow_symlinks=False).st_mtime > oldest_kept:
+            if entry.stat(follow_symlinks=False).st_mtime > newest:
                 continue
             fd = os.open(entry.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
@@ -263,12 +260,12 @@ class ShardLock:
         self._fd = fd
 
     def next_stamp(self, above: int) -> int:
-        """A stamp in microseconds that was never handed out by this shard, greater than `above`."""
+        """Return a new stamp of this shard in microseconds, greater than `above`."""
         raw = os.pread(self._fd, _STAMP.size, 0)
         newest = _STAMP.unpack(raw)[0] if len(raw) == _STAMP.size else 0
         if not 0 <= newest < _STAMP_BOUND:
-            # A power cut may leave anything in a file that is never synced; the clock has moved on
-            # since.
+            # A power failure may leave anything in a file that is never synced; the clock has
+            # advanced since.
             newest = 0
         stamp = max(time.time_ns() // 1000, newest + 1, above + 1)
         os.pwrite(self._fd, _STAMP.pack(stamp), 0)
@@ -276,21 +273,21 @@ class ShardLock:
 
 
 class FolderLocks:
-    """The lock files of one folder of objects."""
+    """The lock files of a folder of objects."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # Threads wait for each other here; only the first of them polls for the lock between
-        # processes.
-        self._turns = tuple(threading.Lock() for _ in range(limits.OBJECT_FOLDER_LOCKS))
+        # Threads wait for each other here; only one of them polls for the lock between processes.
+        self._thread_locks = tuple(threading.Lock() for _ in range(limits.OBJECT_FOLDER_LOCKS))
 
     @contextmanager
     def hold(self, key: str) -> Iterator[ShardLock]:
+        """Hold the lock of the shard of `key`; raise LockTimeout if it is not released in time."""
         digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
         shard = int.from_bytes(digest, "big") % limits.OBJECT_FOLDER_LOCKS
         deadline = time.monotonic() + limits.OBJECT_LOCK_WAIT_S
-        if not self._turns[shard].acquire(timeout=limits.OBJECT_LOCK_WAIT_S):
-            raise self._timed_out(shard)
+        if not self._thread_locks[shard].acquire(timeout=limits.OBJECT_LOCK_WAIT_S):
+            raise self._timeout_error(shard)
         try:
             path = self._folder / f"{shard:02x}"
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -300,7 +297,7 @@ class FolderLocks:
             finally:
                 os.close(fd)
         finally:
-            self._turns[shard].release()
+            self._thread_locks[shard].release()
 
     def _acquire(self, fd: int, shard: int, deadline: float) -> None:
         pause = limits.OBJECT_LOCK_POLL_S
@@ -309,16 +306,16 @@ class FolderLocks:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise self._timed_out(shard) from None
+                    raise self._timeout_error(shard) from None
             else:
                 return
             time.sleep(pause)
             pause = min(pause * 2, limits.OBJECT_LOCK_POLL_S_MAX)
 
-    def _timed_out(self, shard: int) -> LockTimeout:
+    def _timeout_error(self, shard: int) -> LockTimeout:
         return LockTimeout(
-            f"lock {self._folder / f'{shard:02x}'} was held for {limits.OBJECT_LOCK_WAIT_S:g} s",
-            hint=f"See which process holds it: `fuser {self._folder / f'{shard:02x}'}`.",
+            f"lock {self._folder / f'{shard:02x}'}: held for {limits.OBJECT_LOCK_WAIT_S:g} s",
+            hint=f"Find the process that holds it: `fuser {self._folder / f'{shard:02x}'}`.",
         )
 
 
@@ -331,24 +328,24 @@ _ESCAPE: Final = re.compile(rb"%([0-9a-f]{2})")
 
 
 def path_names(key: str) -> list[str]:
-    """The names of the folders from the root, then that of the file."""
+    """Return the names of the folders from the root, then that of the file."""
     *folders, last = key.encode().split(b"/")
     names = folder_names(folders)
-    rest = _cut(last, names)
+    rest = _split(last, names)
     names.append(_encode(rest) if rest else _CUT)
     return names
 
 
 def folder_names(segments: list[bytes]) -> list[str]:
-    """The names of the folders that hold every key that starts with these whole segments."""
+    """Return the names of the folders of all keys that start with these segments."""
     names: list[str] = []
     for segment in segments:
-        rest = _cut(segment, names)
+        rest = _split(segment, names)
         names.append(_encode(rest) + _FOLDER)
     return names
 
 
-def _cut(segment: bytes, names: list[str]) -> bytes:
+def _split(segment: bytes, names: list[str]) -> bytes:
     while len(segment) >= _PIECE:
         names.append(_encode(segment[:_PIECE]) + _CUT)
         segment = segment[_PIECE:]
@@ -357,7 +354,7 @@ def _cut(segment: bytes, names: list[str]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A directory entry and the start of every key below it: for a file, the whole key."""
+    """A folder entry and the common start of the keys below it; for a file, the whole key."""
 
     name: str
     start: bytes
@@ -365,9 +362,9 @@ class Entry:
 
 
 def decode_entry(above: bytes, name: str, *, is_folder: bool) -> Entry | None:
-    """The entry called `name` in the folder of all keys that start with `above`.
+    """Decode the entry `name` in the folder of all keys that start with `above`.
 
-    None when no key maps to it: other programs' files are not objects.
+    Return None if no key maps to it: files of other programs are not objects.
     """
     if is_folder and name.endswith(_FOLDER):
         piece, tail = _decode(name[:-1]), b"/"
@@ -407,7 +404,7 @@ _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class FolderStore(Handle):
-    """An ObjectStore in a local folder, which is created when it is missing."""
+    """An ObjectStore in a local folder, which is created if it is missing."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = Path(os.fspath(root)).absolute()
@@ -416,26 +413,29 @@ class FolderStore(Handle):
         self._locks = FolderLocks(self._root / _OWN / "locks")
         if self._root.exists() and not self._root.is_dir():
             raise InvalidConfig(
-                f"{self._root} is a file, not a folder for objects", hint="Name a folder."
+                f"{self._root}: expected a folder for objects, found a file", hint="Use a folder."
             )
         with storage_errors(f"create folder {self._root}", writing=True):
             self._folders.ensure_root()
 
     @property
     def root(self) -> Path:
+        """The folder of the store."""
         return self._root
 
     @property
     def temp_folder(self) -> Path:
+        """The folder of writes in progress."""
         return self._root / _OWN / "tmp"
 
     def path(self, key: str) -> Path:
-        """Where the bytes of a key are, or would be: for programs that read files."""
+        """Return the path of the file of a key, whether or not it exists."""
         return self._root.joinpath(*path_names(check_key(key)))
 
     def put(
         self, key: str, data: Data, *, if_absent: bool = False, if_version: str | None = None
     ) -> ObjectInfo:
+        """Write one object."""
         self._check_open()
         check_key(key)
         check_conditions(if_absent=if_absent, if_version=if_version)
@@ -443,6 +443,7 @@ class FolderStore(Handle):
         return self._write(key, chunks, if_absent=if_absent, if_version=if_version)
 
     def upload(self, key: str, chunks: Iterable[Data], *, if_absent: bool = False) -> ObjectInfo:
+        """Write one object from chunks; if the iterable raises, nothing is written."""
         self._check_open()
         check_key(key)
         return self._write(key, checked_chunks(chunks), if_absent=if_absent, if_version=None)
@@ -456,9 +457,10 @@ class FolderStore(Handle):
         if_version: str | None,
     ) -> ObjectInfo:
         target = self.path(key)
-        # What is refused already need not be written first; the check that counts comes under the
-        # lock.
-        _refuse(self._look(key, target), key, if_absent=if_absent, if_version=if_version)
+        # An early check saves the write; the decisive check is made under the lock.
+        _check_condition(
+            self._stat_object(key, target), key, if_absent=if_absent, if_version=if_version
+        )
         with storage_errors(f"prepare folder {self._root}", writing=True):
             self._folders.ensure((_OWN, "tmp"))
             self._folders.ensure((_OWN, "locks"))
@@ -480,31 +482,34 @@ class FolderStore(Handle):
             self._folders.ensure(target.parent.relative_to(self._root).parts)
             try:
                 with self._locks.hold(key):
-                    current = _found(key, _stat(target))
-                    _refuse(current, key, if_absent=if_absent, if_version=if_version)
+                    current = _file_info(key, _stat(target))
+                    _check_condition(current, key, if_absent=if_absent, if_version=if_version)
                     if if_absent:
                         os.link(temp.path, target)
                     else:
                         temp.path.rename(target)
             except FileExistsError as exc:
-                raise AlreadyExists(f"object {key!r} exists") from exc
+                raise AlreadyExists(f"object {key!r} already exists") from exc
             except FileNotFoundError:
                 if last_try:
                     raise
-                self._folders.forget()
+                self._folders.clear()
             else:
                 return
 
     def get(self, key: str) -> Object:
+        """Return the object; raise NotFound if it does not exist."""
         with self._opened(key) as (fd, info):
             return Object(_pread(fd, 0, info.size), info)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return up to `length` bytes from `start`; fewer at the end of the object."""
         start, length = check_range(start, length)
         with self._opened(key) as (fd, info):
             return _pread(fd, start, min(length, info.size - start))
 
     def read(self, key: str, chunk_bytes: int) -> Iterator[bytes]:
+        """Yield the bytes of one version in chunks. The first step raises NotFound."""
         self._check_open()
         check_key(key)
         return self._pieces(key, check_chunk_bytes(chunk_bytes))
@@ -522,28 +527,30 @@ class FolderStore(Handle):
             try:
                 fd = os.open(path, _READ)
             except OSError as exc:
-                # A symbolic link (ELOOP) is not an object either: the store never makes one.
+                # A symbolic link (ELOOP) is not an object: the store never creates one.
                 if exc.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
                     raise
                 raise NotFound(f"object {key!r} does not exist") from None
         try:
-            info = _found(key, os.fstat(fd))
+            info = _file_info(key, os.fstat(fd))
             if info is None:
                 raise NotFound(f"object {key!r} does not exist: {path} is not a file")
-            # A file is never written to again once it has its name, so an open one is one version.
+            # A file never changes once it has its name, so an open file is one version.
             yield fd, info
         finally:
             os.close(fd)
 
     def head(self, key: str) -> ObjectInfo | None:
+        """Return the metadata of the object, or None if it does not exist."""
         self._check_open()
-        return self._look(key, self.path(key))
+        return self._stat_object(key, self.path(key))
 
-    def _look(self, key: str, path: Path) -> ObjectInfo | None:
-        with storage_errors(f"look at object {key!r}", writing=False):
-            return _found(key, _stat(path))
+    def _stat_object(self, key: str, path: Path) -> ObjectInfo | None:
+        with storage_errors(f"read the metadata of object {key!r}", writing=False):
+            return _file_info(key, _stat(path))
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        """Yield the objects whose key starts with `prefix` and is after `start_after`, in order."""
         self._check_open()
         check_prefix(prefix)
         if start_after is not None:
@@ -551,8 +558,7 @@ class FolderStore(Handle):
         return self._walk(prefix.encode(), b"" if start_after is None else start_after.encode())
 
     def _walk(self, prefix: bytes, after: bytes) -> Iterator[ObjectInfo]:
-        # The names of one folder at a time are held and sorted; a stack, since keys nest up to 512
-        # deep.
+        # Sort the names of one folder at a time; use a stack, since keys nest up to 512 deep.
         segments = prefix.split(b"/")[:-1]
         top = self._root.joinpath(*folder_names(segments))
         start = b"".join(segment + b"/" for segment in segments)
@@ -566,11 +572,12 @@ class FolderStore(Handle):
                 below = folder / entry.name
                 stack.append((below, _entries(below, entry.start, prefix, after)))
             elif key := _key(entry.start):
-                info = self._look(key, folder / entry.name)
+                info = self._stat_object(key, folder / entry.name)
                 if info is not None:
                     yield info
 
     def delete(self, key: str) -> bool:
+        """Delete the object; return False if it did not exist."""
         self._check_open()
         path = self.path(key)
         if not self._unlink(key, path):
@@ -580,6 +587,7 @@ class FolderStore(Handle):
         return True
 
     def delete_many(self, keys: Iterable[str]) -> None:
+        """Delete objects; missing ones are not an error."""
         self._check_open()
         paths = {key: self.path(key) for key in keys}
         touched = {path.parent for key, path in paths.items() if self._unlink(key, path)}
@@ -588,7 +596,7 @@ class FolderStore(Handle):
                 sync_folder(folder)
 
     def _unlink(self, key: str, path: Path) -> bool:
-        if self._look(key, path) is None:
+        if self._stat_object(key, path) is None:
             return False
         with storage_errors(f"delete object {key!r}", writing=True):
             self._folders.ensure((_OWN, "locks"))
@@ -600,20 +608,20 @@ class FolderStore(Handle):
         return True
 
     def sweep(self, older_than_s: float = limits.OBJECT_SWEEP_AGE_S) -> int:
-        """Remove temp files of dead writers that are older than this; how many.
+        """Delete temporary files of dead writers that are older than this; return their number.
 
-        The temp file of a living writer is never removed, however old it is.
+        The temporary file of a live writer is never deleted.
         """
         self._check_open()
         if not (math.isfinite(older_than_s) and older_than_s >= 0):
-            raise InvalidInput(f"older_than_s is {older_than_s!r}, not a number of seconds")
+            raise InvalidInput(f"older_than_s must be a number of seconds, got {older_than_s!r}")
         with storage_errors(f"sweep {self.temp_folder}", writing=True):
             return sweep_temp_files(self.temp_folder, older_than_s)
 
 
 def _entries(folder: Path, start: bytes, prefix: bytes, after: bytes) -> Iterator[Entry]:
-    """The entries of one folder below which there may be keys that are asked for, in key order."""
-    found: list[Entry] = []
+    """Return the entries of one folder that may contain matching keys, in key order."""
+    entries: list[Entry] = []
     with storage_errors(f"list folder {folder}", writing=False):
         try:
             with os.scandir(folder) as scan:
@@ -622,15 +630,15 @@ def _entries(folder: Path, start: bytes, prefix: bytes, after: bytes) -> Iterato
                     if not is_folder and not item.is_file(follow_symlinks=False):
                         continue
                     entry = decode_entry(start, item.name, is_folder=is_folder)
-                    if entry is not None and _wanted(entry, prefix, after):
-                        found.append(entry)
+                    if entry is not None and _matches(entry, prefix, after):
+                        entries.append(entry)
         except (FileNotFoundError, NotADirectoryError):
             return iter(())
-    found.sort(key=lambda entry: entry.start)
-    return iter(found)
+    entries.sort(key=lambda entry: entry.start)
+    return iter(entries)
 
 
-def _wanted(entry: Entry, prefix: bytes, after: bytes) -> bool:
+def _matches(entry: Entry, prefix: bytes, after: bytes) -> bool:
     start = entry.start
     if not entry.is_folder:
         return start.startswith(prefix) and start > after
@@ -640,7 +648,7 @@ def _wanted(entry: Entry, prefix: bytes, after: bytes) -> bool:
 
 
 def _key(name: bytes) -> str | None:
-    """The key, or None for the file of another program whose name only looks like ours."""
+    """Return the key, or None for a file of another program."""
     try:
         key = name.decode()
     except UnicodeDecodeError:
@@ -655,7 +663,7 @@ def _stat(path: Path) -> os.stat_result | None:
         return None
 
 
-def _found(key: str, status: os.stat_result | None) -> ObjectInfo | None:
+def _file_info(key: str, status: os.stat_result | None) -> ObjectInfo | None:
     if status is None or not stat.S_ISREG(status.st_mode):
         return None
     return _info(key, status)
@@ -670,15 +678,15 @@ def _info(key: str, status: os.stat_result) -> ObjectInfo:
     )
 
 
-def _refuse(
+def _check_condition(
     current: ObjectInfo | None, key: str, *, if_absent: bool, if_version: str | None
 ) -> None:
     if if_absent and current is not None:
-        raise AlreadyExists(f"object {key!r} exists")
+        raise AlreadyExists(f"object {key!r} already exists")
     if if_version is not None and (current is None or current.version != if_version):
         raise PreconditionFailed(
             f"object {key!r} is not at version {if_version!r}"
-            + (": it is gone" if current is None else "")
+            + (": it does not exist" if current is None else "")
         )
 
 

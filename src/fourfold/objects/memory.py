@@ -1,6 +1,6 @@
-"""Objects in the memory of this process: for tests and `:memory:` stores.
+"""Objects in the memory of this process, for tests and `:memory:` stores.
 
-Thread-safe. Versions are drawn from one counter, so no version is ever used twice in one store.
+Thread-safe. Versions come from one counter, so no version is used twice in one store.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ class MemoryStore(Handle):
         super().__init__("memory:")
         self._lock = threading.Lock()
         self._objects: dict[str, Object] = {}
-        # Code points and UTF-8 bytes sort alike, so the keys themselves are kept in order.
+        # Code points and UTF-8 bytes sort alike, so the keys are sorted as strings.
         self._keys: list[str] = []
         self._versions = count(1)
 
     def put(
         self, key: str, data: Data, *, if_absent: bool = False, if_version: str | None = None
     ) -> ObjectInfo:
+        """Write one object."""
         self._check_open()
         check_key(key)
         check_conditions(if_absent=if_absent, if_version=if_version)
@@ -51,11 +52,11 @@ class MemoryStore(Handle):
         with self._lock:
             current = self._objects.get(key)
             if if_absent and current is not None:
-                raise AlreadyExists(f"object {key!r} exists")
+                raise AlreadyExists(f"object {key!r} already exists")
             if if_version is not None and (current is None or current.info.version != if_version):
                 raise PreconditionFailed(
                     f"object {key!r} is not at version {if_version!r}"
-                    + (": it is gone" if current is None else "")
+                    + (": it does not exist" if current is None else "")
                 )
             info = ObjectInfo(key, len(copy), f"m{next(self._versions)}", datetime.now(UTC))
             self._objects[key] = Object(copy, info)
@@ -64,26 +65,30 @@ class MemoryStore(Handle):
             return info
 
     def get(self, key: str) -> Object:
+        """Return the object; raise NotFound if it does not exist."""
         self._check_open()
         check_key(key)
         with self._lock:
-            found = self._objects.get(key)
-        if found is None:
+            stored = self._objects.get(key)
+        if stored is None:
             raise NotFound(f"object {key!r} does not exist")
-        return found
+        return stored
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return up to `length` bytes from `start`; fewer at the end of the object."""
         start, length = check_range(start, length)
         return self.get(key).data[start : start + length]
 
     def head(self, key: str) -> ObjectInfo | None:
+        """Return the metadata of the object, or None if it does not exist."""
         self._check_open()
         check_key(key)
         with self._lock:
-            found = self._objects.get(key)
-        return None if found is None else found.info
+            stored = self._objects.get(key)
+        return None if stored is None else stored.info
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        """Yield the objects whose key starts with `prefix` and is after `start_after`, in order."""
         self._check_open()
         check_prefix(prefix)
         if start_after is not None:
@@ -107,12 +112,14 @@ class MemoryStore(Handle):
             start_after = page[-1].key
 
     def delete(self, key: str) -> bool:
+        """Delete the object; return False if it did not exist."""
         self._check_open()
         check_key(key)
         with self._lock:
             return self._remove(key)
 
     def delete_many(self, keys: Iterable[str]) -> None:
+        """Delete objects; missing ones are not an error."""
         self._check_open()
         checked = [check_key(key) for key in keys]
         with self._lock:
@@ -126,14 +133,16 @@ class MemoryStore(Handle):
         return True
 
     def upload(self, key: str, chunks: Iterable[Data], *, if_absent: bool = False) -> ObjectInfo:
+        """Write one object from chunks; if the iterable raises, nothing is written."""
         self._check_open()
         check_key(key)
         pieces = checked_chunks(chunks)
         if if_absent and self.head(key) is not None:
-            raise AlreadyExists(f"object {key!r} exists")
+            raise AlreadyExists(f"object {key!r} already exists")
         return self.put(key, b"".join(pieces), if_absent=if_absent)
 
     def read(self, key: str, chunk_bytes: int) -> Iterator[bytes]:
+        """Yield the bytes of one version in chunks. The first step raises NotFound."""
         self._check_open()
         check_key(key)
         return self._pieces(key, check_chunk_bytes(chunk_bytes))

@@ -1,15 +1,13 @@
-"""What an object store promises: bytes under keys, elsewhere, with conditional writes.
+"""The protocol of object stores: bytes under keys, with conditional writes.
 
-Every backend keeps the same promises, and one contract suite, `fourfold.testing.object_contract`,
-checks them:
+Every backend gives the same guarantees, which one contract suite,
+`fourfold.testing.object_contract`, checks:
 
 - A reader sees a whole object or none, never a part of one, and never a mix of two.
 - `put(if_absent=True)` has one winner. `put(if_version=...)` replaces exactly the version that was
   read.
-- A write that returned is durable to the degree that the backend is.
+- A write that returned is as durable as the backend.
 - Keys are plain strings in UTF-8 byte order; a prefix is a plain string prefix, not a folder.
-
-The open or closed state that every store has, and its use as a context manager.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ Data: TypeAlias = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One object as it was at one moment.
+    """Metadata of one version of an object.
 
-    `version` is opaque: compare it for equality and hand it back as `if_version`, nothing else.
+    `version` is opaque: only compare it for equality, and pass it as `if_version`.
     """
 
     key: str
@@ -43,62 +41,65 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """The bytes of one version of an object, and what is known about that version."""
+    """The bytes and the metadata of one version of an object."""
 
     data: bytes
     info: ObjectInfo
 
 
 class ObjectStore(Protocol):
-    """Bytes under keys. Safe to share between threads; close it, or use it as a context manager."""
+    """A store of bytes under keys. Thread-safe; close it, or use it as a context manager."""
 
     def put(
         self, key: str, data: Data, *, if_absent: bool = False, if_version: str | None = None
     ) -> ObjectInfo:
-        """Write one object whole.
+        """Write one object.
 
-        With `if_absent`, raise AlreadyExists when the key is taken. With `if_version`, raise
-        PreconditionFailed unless the current version is that one, also when the object is gone.
+        Raises:
+            AlreadyExists: With `if_absent`, if the object exists.
+            PreconditionFailed: With `if_version`, if that is not the current version, or the object
+                does not exist.
         """
         ...
 
     def get(self, key: str) -> Object:
-        """The whole object; NotFound when there is none."""
+        """Return the object; raise NotFound if it does not exist."""
         ...
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """At most `length` bytes from `start`: fewer at the end of the object, none beyond it."""
+        """Return up to `length` bytes from `start`; fewer at the end of the object."""
         ...
 
     def head(self, key: str) -> ObjectInfo | None:
-        """What is known about the object, without its bytes; None when there is none."""
+        """Return the metadata of the object, or None if it does not exist."""
         ...
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """The objects whose key starts with `prefix` and is above `start_after`, in key order.
+        """Yield the objects whose key starts with `prefix` and is after `start_after`, in order.
 
-        Lazy: what is written or deleted meanwhile may or may not show; all else shows exactly once.
+        Lazy: an object written or deleted meanwhile may or may not be included; every other one is
+        included exactly once.
         """
         ...
 
     def delete(self, key: str) -> bool:
-        """Remove the object; whether there was one."""
+        """Delete the object; return False if it did not exist."""
         ...
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """Remove objects, in as few requests as the backend needs; absent ones are no error."""
+        """Delete objects in as few requests as possible; missing ones are not an error."""
         ...
 
     def upload(self, key: str, chunks: Iterable[Data], *, if_absent: bool = False) -> ObjectInfo:
-        """Write one object from a stream; when the stream raises, nothing was written."""
+        """Write one object from chunks; if the iterable raises, nothing is written."""
         ...
 
     def read(self, key: str, chunk_bytes: int) -> Iterator[bytes]:
-        """The bytes of one version, `chunk_bytes` at a time; NotFound comes at the first step."""
+        """Yield the bytes of one version in chunks. The first step raises NotFound."""
         ...
 
     def close(self) -> None:
-        """Release what the store holds; every later call raises Closed."""
+        """Close the store; every later call raises Closed."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -112,7 +113,7 @@ class ObjectStore(Protocol):
 
 
 class Handle:
-    """Raises Closed from every call after `close()`; closing twice is no error."""
+    """Base of stores: open or closed state, and use as a context manager."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -122,6 +123,7 @@ class Handle:
         return f"<{type(self).__name__} {self._name}{' closed' if self._closed else ''}>"
 
     def close(self) -> None:
+        """Close the store; every later call raises Closed. Idempotent."""
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -138,4 +140,6 @@ class Handle:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed(f"object store {self._name} is closed", hint="Open the store again.")
+            raise Closed(
+                f"object store {self._name}: the store is closed", hint="Open the store again."
+            )

@@ -1,29 +1,24 @@
-"""Objects in a bucket of S3, or of a server that speaks its protocol, through obstore.
+"""Objects in a bucket of S3 or of an S3-compatible server, through obstore.
 
 The version of an object is its ETag: it changes when the bytes change, but equal bytes may have
-equal ETags. Conditional writes are the server's own (If-None-Match, If-Match). Some servers ignore
-these headers without a word; `check_conditional_writes` finds out.
+equal ETags. Conditional writes are those of the server (If-None-Match, If-Match). Some servers
+silently ignore these headers; `check_conditional_writes` detects that.
 
-- A conditional write carries a random mark in the object's metadata. When the answer to a try is
-  lost and the retry meets a conflict, the mark tells whether the conflict is with somebody else or
-  with the first try.
-- A streamed upload goes up in parts, with a bounded number in memory. obstore has no conditional
-  upload in parts, and not every server that has If-None-Match checks it there. So an upload with
+- A conditional write stores a random mark in the metadata of the object. If the response to a try
+  is lost and the retry gets a conflict, the mark shows if the conflict is with the first try.
+- A streamed upload is sent in parts, with a bounded number in memory. obstore has no conditional
+  upload in parts, and not every server with If-None-Match checks it there. So an upload with
   `if_absent` that is larger than one part is spooled to a temporary file and sent from there,
   memory-mapped, as one conditional request.
-- A streamed read asks for one window at a time, each with If-Match, so that a slow reader holds no
-  connection open and never sees a mix of two versions: PreconditionFailed tells that the object
+- A streamed read requests one window at a time, each with If-Match, so that a slow reader holds no
+  connection open and never sees a mix of two versions: PreconditionFailed means that the object
   was replaced meanwhile.
 
-What a failed S3 request means: obstore's exceptions in our tree, each with a hint.
+obstore reports most causes of a failure only in its text, which is parsed only here.
 
-obstore tells most causes only in its text, so the text is read here and nowhere else.
-
-Where an S3 bucket is and how to reach it, checked before the first request.
-
-What is not given comes from the environment: AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, AWS_REGION
-or AWS_DEFAULT_REGION, and the credentials from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
-AWS_SESSION_TOKEN, or else from the web identity, container or instance that the process runs in.
+Settings that are not given come from the environment: AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL,
+AWS_REGION or AWS_DEFAULT_REGION, and the credentials from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
+and AWS_SESSION_TOKEN, or else from the web identity, container or instance of the process.
 """
 
 from __future__ import annotations
@@ -88,23 +83,23 @@ _RETRIES: Final = re.compile(r"after (\d+) retries")
 _REQUEST: Final = re.compile(r"Error performing ([A-Z]+) (\S+)")
 
 _CREDENTIALS: Final = (
-    "This is about credentials, not the network: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
+    "Check the credentials, not the network: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
     "(and AWS_SESSION_TOKEN for temporary ones), and allow them to read, write, list and delete."
 )
-_CLOCK: Final = "This machine's clock is wrong, so its signatures are refused: set the clock."
+_CLOCK: Final = "Set the clock of this machine: it is wrong, so signatures are rejected."
 _NETWORK: Final = (
-    "This is about the network, not credentials: check the endpoint, DNS, proxy and firewall, "
-    "and that the server runs. A write that failed this way may still have happened."
+    "Check the network, not the credentials: the endpoint, DNS, proxy and firewall, "
+    "and that the server is running. The write may have succeeded nevertheless."
 )
 _BUCKET: Final = "Create the bucket, or correct its name, its region or the endpoint."
-_REGION: Final = "The bucket is in another region: give `region=...` or set AWS_REGION."
-_SLOW: Final = "The store asks for fewer requests: wait, then try again with less at once."
+_REGION: Final = "Pass `region=...` or set AWS_REGION: the bucket is in another region."
+_SLOW: Final = "Wait, then send fewer requests at a time: the store limits the rate."
 _CONDITIONAL: Final = (
-    "The server does not implement this request; conditional writes need If-None-Match and "
-    "If-Match: see `check_conditional_writes`."
+    "Use a server with If-None-Match and If-Match, which conditional writes need: see "
+    "`check_conditional_writes`."
 )
-_COLLISION: Final = "Other writes of the same object are under way: try again in a moment."
-_SERVER: Final = "The server failed, and went on failing when asked again: look at its log."
+_COLLISION: Final = "Try again later: other writes of the same object are in progress."
+_SERVER: Final = "See the log of the server: it failed, also when the request was repeated."
 
 _HINT_BY_CODE: Final = {
     "NoSuchBucket": _BUCKET,
@@ -123,7 +118,7 @@ _HINT_BY_CODE: Final = {
 
 
 def import_obstore() -> ModuleType:
-    """The object-store client, imported by the first S3 store and by nothing else."""
+    """Import obstore; only the first S3 store does so."""
     try:
         import obstore  # noqa: PLC0415
         import obstore.exceptions  # noqa: PLC0415
@@ -131,13 +126,13 @@ def import_obstore() -> ModuleType:
     except ImportError as exc:
         raise MissingDependency(
             "S3 object stores need the package obstore",
-            hint="Install it: pip install 'fourfold[s3]'",
+            hint="Install it with pip install 'fourfold[s3]'.",
         ) from exc
     return obstore
 
 
-def caught() -> tuple[type[Exception], ...]:
-    """The exceptions that obstore raises; some of its failures are built-in errors."""
+def obstore_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions that obstore raises; some of them are built-in errors."""
     obstore = import_obstore()
     return (
         obstore.exceptions.BaseError,
@@ -150,7 +145,7 @@ def caught() -> tuple[type[Exception], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failed request, as far as obstore's text tells."""
+    """A failed request, parsed from the text of obstore."""
 
     error: Exception
     text: str
@@ -160,19 +155,23 @@ class Failure:
 
     @property
     def name(self) -> str:
+        """Class name of the exception."""
         return type(self.error).__name__
 
     @property
     def is_conflict(self) -> bool:
+        """True if a condition of the write failed."""
         return self.name in {"AlreadyExistsError", "PreconditionError"}
 
     @property
     def is_absent(self) -> bool:
+        """True if the object does not exist."""
         return isinstance(self.error, FileNotFoundError) and self.code != "NoSuchBucket"
 
 
-def read_failure(error: Exception) -> Failure:
-    # What follows is a dump of the same facts for developers, many screens long.
+def parse_failure(error: Exception) -> Failure:
+    """Parse an exception of obstore."""
+    # The rest is a very long dump of the same facts for developers.
     text = str(error).partition("\n\nDebug source")[0]
     status = _STATUS.search(text)
     code = _CODE.search(text)
@@ -186,17 +185,17 @@ def read_failure(error: Exception) -> Failure:
     )
 
 
-def translated(failure: Failure, what: str, *, key: str | None = None) -> FourfoldError:
-    """The error to raise for a failure. With a key, absence and conflict are about that object."""
+def translate(failure: Failure, what: str, *, key: str | None = None) -> FourfoldError:
+    """Return the error to raise; with a key, NotFound and conflicts are about that object."""
     if key is not None and failure.is_absent:
         return NotFound(f"object {key!r} does not exist")
     if key is not None and failure.status != 409 and failure.code != "NoSuchBucket":
         if failure.name == "AlreadyExistsError":
-            return AlreadyExists(f"object {key!r} exists")
+            return AlreadyExists(f"object {key!r} already exists")
         if failure.name == "PreconditionError":
             return PreconditionFailed(f"object {key!r} is not at the expected version")
     hint = _hint(failure)
-    # Asking again with the same credentials, bucket and region would only be refused again.
+    # A retry with the same credentials, bucket and region would fail again.
     final = any(cause in hint for cause in (_CREDENTIALS, _CLOCK, _BUCKET, _REGION, _CONDITIONAL))
     kind = ObjectStoreDenied if final else ObjectStoreError
     return kind(f"cannot {what}: {_reason(failure)}", hint=hint)
@@ -205,12 +204,12 @@ def translated(failure: Failure, what: str, *, key: str | None = None) -> Fourfo
 def _reason(failure: Failure) -> str:
     tries = f" after {failure.retries} retries" if failure.retries else ""
     request = _REQUEST.search(failure.text)
-    asked = f"{request[1]} {request[2].partition('?')[0]} " if request else ""
+    operation = f"{request[1]} {request[2].partition('?')[0]} " if request else ""
     if failure.status is not None:
         code = f" {failure.code}" if failure.code else ""
-        return f"{asked}was answered with {failure.status}{code}{tries}"
+        return f"{operation}returned {failure.status}{code}{tries}"
     if request:
-        return f"{asked}failed{tries}: {failure.text.rpartition(' - ')[2]}"
+        return f"{operation}failed{tries}: {failure.text.rpartition(' - ')[2]}"
     return failure.text
 
 
@@ -219,11 +218,11 @@ def _hint(failure: Failure) -> str:
     if failure.code in _HINT_BY_CODE:
         return _HINT_BY_CODE[failure.code]
     denied = failure.name in {"PermissionDeniedError", "UnauthenticatedError"}
-    # Without credentials obstore asks the cloud machine's metadata service, which is not there.
-    nameless = any(sign in text for sign in ("/latest/api/token", "/latest/meta-data"))
+    # Without credentials obstore queries the metadata service of a cloud machine.
+    without_credentials = any(sign in text for sign in ("/latest/api/token", "/latest/meta-data"))
     rules = (
         (denied or status in {401, 403}, _CREDENTIALS),
-        (nameless, "No credentials were found. " + _CREDENTIALS),
+        (without_credentials, "No credentials were found. " + _CREDENTIALS),
         ("configured region" in text or status in {301, 307}, _REGION),
         (status in {429, 503}, _SLOW),
         (status == 409, _COLLISION),
@@ -250,14 +249,15 @@ class S3Store(Handle):
         self._spool_folder = spool_folder
         self._above = f"{settings.prefix}/" if settings.prefix else ""
         self._store_class = import_obstore().store.S3Store
-        self._caught = caught()
-        _refuse_after_fork()
+        self._errors = obstore_errors()
+        _check_not_forked()
         self._process = os.getpid()
         self._client = self._connect(settings.timeout_s)
         self._bucket_seen = False
 
     @property
     def settings(self) -> S3Settings:
+        """The settings of the store."""
         return self._settings
 
     def _connect(self, timeout_s: float) -> Client:
@@ -267,11 +267,12 @@ class S3Store(Handle):
     def _check_open(self) -> None:
         super()._check_open()
         if os.getpid() != self._process:
-            raise Closed(f"object store {self._name} was opened by process {self._process}")
+            raise Closed(f"object store {self._name}: opened by another process, {self._process}")
 
     def put(
         self, key: str, data: Data, *, if_absent: bool = False, if_version: str | None = None
     ) -> ObjectInfo:
+        """Write one object."""
         path = self._path(key)
         check_conditions(if_absent=if_absent, if_version=if_version)
         flat = check_data(data)
@@ -286,7 +287,7 @@ class S3Store(Handle):
         if_absent: bool = False,
         if_version: str | None = None,
     ) -> ObjectInfo:
-        """One request that carries the whole object."""
+        """Write the whole object in one request."""
         mark = uuid.uuid4().hex
         options: dict[str, Any] = {"use_multipart": False}
         conditional = if_absent or if_version is not None
@@ -297,44 +298,45 @@ class S3Store(Handle):
         for attempt in range(self._settings.retries_max + 1):
             try:
                 result = client.put(path, data, **options)
-            except self._caught as exc:
-                failure = read_failure(exc)
-                if self._settles(failure, attempt):
+            except self._errors as exc:
+                failure = parse_failure(exc)
+                if self._retry_conflict(failure, attempt):
                     continue
                 # After more than one try, the conflict may be with the first of them.
                 repeated = attempt > 0 or failure.retries > 0
                 rival = conditional and failure.is_conflict and failure.status != 409
                 if rival and repeated and (mine := self._marked(path, mark)) is not None:
                     return self._info(mine, key)
-                # A conditional replace of an object that is gone is answered with 404 by S3.
+                # S3 returns 404 for a conditional replace of a missing object.
                 if if_version is not None and failure.is_absent:
                     raise PreconditionFailed(
-                        f"object {key!r} is not at version {if_version!r}: it is gone"
+                        f"object {key!r} is not at version {if_version!r}: it does not exist"
                     ) from exc
-                about = key if rival else None
-                raise translated(failure, f"write object {key!r}", key=about) from exc
+                error_key = key if rival else None
+                raise translate(failure, f"write object {key!r}", key=error_key) from exc
             self._bucket_seen = True
             return self._written(key, len(data), result["e_tag"])
         raise AssertionError
 
-    def _settles(self, failure: Failure, attempt: int) -> bool:
-        """Whether to try again: S3 answers 409 when two conditional writes meet under way."""
+    def _retry_conflict(self, failure: Failure, attempt: int) -> bool:
+        """Wait and return True to retry: S3 returns 409 for concurrent conditional writes."""
         if failure.status != 409 or attempt == self._settings.retries_max:
             return False
         time.sleep(limits.OBJECT_CONFLICT_BACKOFF_S * 2**attempt)
         return True
 
     def _marked(self, path: str, mark: str) -> ObjectMeta | None:
-        """The object if it is the very one that carries this mark."""
+        """Return the object if it has this mark."""
         try:
-            found = self._client.get(path, options={"head": True})
+            result = self._client.get(path, options={"head": True})
         except FileNotFoundError:
             return None
-        except self._caught as exc:
-            raise translated(read_failure(exc), f"look at object {path!r}") from exc
-        return found.meta if dict(found.attributes).get(_MARK) == mark else None
+        except self._errors as exc:
+            raise translate(parse_failure(exc), f"read the metadata of object {path!r}") from exc
+        return result.meta if dict(result.attributes).get(_MARK) == mark else None
 
     def upload(self, key: str, chunks: Iterable[Data], *, if_absent: bool = False) -> ObjectInfo:
+        """Write one object from chunks; if the iterable raises, nothing is written."""
         path = self._path(key)
         pieces = regrouped(checked_chunks(chunks), _PIECE)
         start: list[bytes] = []
@@ -345,7 +347,7 @@ class S3Store(Handle):
         else:
             return self._send(key, path, b"".join(start), if_absent=if_absent)
         stream = chain(start, pieces)
-        # The chain lets go of the start when it has passed it; so must this frame.
+        # The chain releases the start when it has passed it; so must this frame.
         del start, piece
         return self._spool(key, path, stream) if if_absent else self._stream(key, path, stream)
 
@@ -360,18 +362,18 @@ class S3Store(Handle):
                 max_concurrency=limits.OBJECT_UPLOAD_CONCURRENCY,
             )
         except BaseException as exc:
-            # The caller's own stream failed: that is no failure of the store, whatever its type.
+            # The caller's iterator failed, not the store.
             if counted.failure is not None:
                 raise counted.failure from None
-            if isinstance(exc, self._caught):
-                raise translated(read_failure(exc), f"upload object {key!r}") from exc
+            if isinstance(exc, self._errors):
+                raise translate(parse_failure(exc), f"upload object {key!r}") from exc
             raise
         self._bucket_seen = True
         return self._written(key, counted.size, result["e_tag"])
 
     def _spool(self, key: str, path: str, pieces: Iterator[bytes]) -> ObjectInfo:
         if self.head(key) is not None:
-            raise AlreadyExists(f"object {key!r} exists")
+            raise AlreadyExists(f"object {key!r} already exists")
         with storage_errors("create a temporary file", writing=True):
             spool = tempfile.TemporaryFile(dir=self._spool_folder)  # noqa: SIM115
         with spool:
@@ -385,6 +387,7 @@ class S3Store(Handle):
             return self._send(key, path, mapped, if_absent=True)
 
     def get(self, key: str) -> Object:
+        """Return the object; raise NotFound if it does not exist."""
         path = self._path(key)
         for _ in range(self._settings.retries_max + 1):
             with self._failures(f"read object {key!r}", key):
@@ -393,18 +396,18 @@ class S3Store(Handle):
                 if info.size <= _PART:
                     return Object(bytes(result.bytes()), info)
             del result
-            # A large object comes window by window: each has its own time limit and its own
-            # retries.
+            # Read a large object in windows, each with its own timeout and retries.
             try:
                 return Object(b"".join(self._windows(path, info, _PART)), info)
             except PreconditionFailed:
                 continue
         raise ObjectStoreError(
-            f"cannot read object {key!r}: it was replaced again and again while being read",
-            hint="Read it with get_range, or let its writers rest.",
+            f"cannot read object {key!r}: it was replaced repeatedly during the read",
+            hint="Read it with get_range, or pause its writers.",
         )
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return up to `length` bytes from `start`; fewer at the end of the object."""
         path = self._path(key)
         start, length = check_range(start, length)
         if length == 0 or start >= _BEYOND:
@@ -416,13 +419,14 @@ class S3Store(Handle):
             end = start + min(length, _BEYOND)
             result = client.get(path, options={"range": (start, end)})
             return bytes(result.bytes())
-        except self._caught as exc:
-            failure = read_failure(exc)
+        except self._errors as exc:
+            failure = parse_failure(exc)
             if failure.status == 416:
                 return b""
-            raise translated(failure, f"read object {key!r}", key=key) from exc
+            raise translate(failure, f"read object {key!r}", key=key) from exc
 
     def read(self, key: str, chunk_bytes: int) -> Iterator[bytes]:
+        """Yield the bytes of one version in chunks. The first step raises NotFound."""
         path = self._path(key)
         return self._pieces(key, path, check_chunk_bytes(chunk_bytes))
 
@@ -436,7 +440,7 @@ class S3Store(Handle):
                 yield data[at : at + chunk_bytes]
 
     def _windows(self, path: str, info: ObjectInfo, size: int) -> Iterator[bytes]:
-        """The bytes of exactly this version, so much at a time."""
+        """Yield the bytes of exactly this version in windows of `size`."""
         for at in range(0, info.size, size):
             self._check_open()
             end = min(at + size, info.size)
@@ -447,30 +451,32 @@ class S3Store(Handle):
                 data = bytes(result.bytes())
             if len(data) != end - at:
                 raise ObjectStoreError(
-                    f"cannot read object {info.key!r}: {end - at} bytes asked, {len(data)} received"
+                    f"cannot read object {info.key!r}: expected {end - at} bytes, got {len(data)}"
                 )
             yield data
 
     def head(self, key: str) -> ObjectInfo | None:
+        """Return the metadata of the object, or None if it does not exist."""
         path = self._path(key)
         try:
             meta = self._client.head(path)
-        except self._caught as exc:
-            failure = read_failure(exc)
+        except self._errors as exc:
+            failure = parse_failure(exc)
             if not failure.is_absent:
-                raise translated(failure, f"look at object {key!r}") from exc
+                raise translate(failure, f"read the metadata of object {key!r}") from exc
             self._check_bucket()
             return None
         return self._info(meta, key)
 
     def _check_bucket(self) -> None:
-        """A missing bucket answers like a missing object, until any request has succeeded."""
+        """Raise if the bucket is missing, which `head` cannot distinguish from a missing object."""
         if not self._bucket_seen:
             with self._failures(f"reach bucket {self._settings.bucket!r}"):
                 next(self._client.list(self._settings.prefix or None, chunk_size=1), None)
             self._bucket_seen = True
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        """Yield the objects whose key starts with `prefix` and is after `start_after`, in order."""
         self._check_open()
         check_prefix(prefix)
         if start_after is not None:
@@ -478,13 +484,13 @@ class S3Store(Handle):
         return self._walk(prefix, start_after)
 
     def _walk(self, prefix: str, start_after: str | None) -> Iterator[ObjectInfo]:
-        # obstore lists whole folders; a plain prefix is the folder, from just before the prefix on.
+        # obstore lists whole folders, so list the folder from just before the prefix.
         full = self._above + prefix
         folder = full.rpartition("/")[0]
         start = "" if start_after is None else self._above + start_after
         offset = start
         if start.rpartition("/")[2] in {".", ".."}:
-            # Not a path for obstore, though it is a position.
+            # A valid position, but not a valid path for obstore.
             offset = position_before(start)
         if prefix and not prefix.endswith("/"):
             offset = max(offset, position_before(full))
@@ -498,9 +504,8 @@ class S3Store(Handle):
                 path = meta["path"]
                 if path <= previous:
                     raise ObjectStoreError(
-                        f"cannot list objects {prefix!r}: {path!r} came after {previous!r}",
-                        hint="The server does not list in key order (S3 directory buckets do not): "
-                        "use a general purpose bucket.",
+                        f"cannot list objects {prefix!r}: {path!r} is listed after {previous!r}",
+                        hint="Use a general purpose bucket: this one is not listed in key order.",
                     )
                 previous = path
                 if not path.startswith(full):
@@ -512,18 +517,19 @@ class S3Store(Handle):
                     yield self._info(meta, key)
 
     def _next_page(
-        self, turn: Callable[[], Iterable[ObjectMeta]], prefix: str
+        self, next_page: Callable[[], Iterable[ObjectMeta]], prefix: str
     ) -> Iterable[ObjectMeta] | None:
         self._check_open()
         with self._failures(f"list objects {prefix!r}"):
             try:
-                page = turn()
+                page = next_page()
             except StopIteration:
                 page = None
         self._bucket_seen = True
         return page
 
     def delete(self, key: str) -> bool:
+        """Delete the object; return False if it did not exist."""
         path = self._path(key)
         if self.head(key) is None:
             return False
@@ -532,6 +538,7 @@ class S3Store(Handle):
         return True
 
     def delete_many(self, keys: Iterable[str]) -> None:
+        """Delete objects; missing ones are not an error."""
         self._check_open()
         paths = [self._path(key) for key in keys]
         if paths:
@@ -543,13 +550,13 @@ class S3Store(Handle):
         path = self._above + check_key(key)
         if len(path.encode()) > limits.OBJECT_KEY_BYTES_MAX:
             raise InvalidInput(
-                f"key {key[:77]!r}... and the prefix {self._settings.prefix!r} of the store have "
-                f"more than {limits.OBJECT_KEY_BYTES_MAX} bytes together"
+                f"key {key[:77]!r}... and the prefix {self._settings.prefix!r} must have at most "
+                f"{limits.OBJECT_KEY_BYTES_MAX} bytes together"
             )
         return path
 
     def _client_for(self, size: int) -> Client:
-        """A client whose time limit suits a request of this size."""
+        """Return a client with a timeout for a request of this size."""
         needed_s = size / limits.OBJECT_UPLOAD_BYTES_PER_S_MIN
         if needed_s <= self._settings.timeout_s:
             return self._client
@@ -560,19 +567,19 @@ class S3Store(Handle):
         return ObjectInfo(key, meta["size"], _version(key, meta["e_tag"]), meta["last_modified"])
 
     def _written(self, key: str, size: int, e_tag: str | None) -> ObjectInfo:
-        # The answer to a write has no modification time: this machine's clock stands in for it.
+        # The response to a write has no modification time: use the local clock.
         return ObjectInfo(key, size, _version(key, e_tag), datetime.now(UTC))
 
     @contextmanager
     def _failures(self, what: str, key: str | None = None) -> Iterator[None]:
         try:
             yield
-        except self._caught as exc:
-            raise translated(read_failure(exc), what, key=key) from exc
+        except self._errors as exc:
+            raise translate(parse_failure(exc), what, key=key) from exc
 
 
 class _CountedBody:
-    """A stream that knows how much it gave, and that keeps the error that ended it."""
+    """An iterator that counts its bytes and stores the error that ended it."""
 
     def __init__(self, pieces: Iterator[bytes], size_max: int) -> None:
         self._pieces = pieces
@@ -594,7 +601,7 @@ class _CountedBody:
         self.size += len(piece)
         if self.size > self._size_max:
             self.failure = InvalidInput(
-                f"the upload has more than {self._size_max} bytes",
+                f"upload must have at most {self._size_max} bytes, got more",
                 hint="Split it into several objects.",
             )
             raise self.failure
@@ -604,19 +611,19 @@ class _CountedBody:
 def _version(key: str, e_tag: str | None) -> str:
     if not e_tag:
         raise ObjectStoreError(
-            f"the server gave no ETag for object {key!r}",
-            hint="Versions need ETags: use a server that sends them.",
+            f"object {key!r}: the server returned no ETag",
+            hint="Use a server that sends ETags: versions need them.",
         )
     return e_tag
 
 
-def _refuse_after_fork() -> None:
-    """The client's threads do not survive a fork, and a child that used it would wait for ever."""
+def _check_not_forked() -> None:
+    """Raise Refused in a forked child: the threads of the client do not survive a fork."""
     if not _first_process:
         _first_process.append(os.getpid())
     if _first_process[0] != os.getpid():
         raise Refused(
-            f"process {_first_process[0]} opened an S3 store and then forked process {os.getpid()}",
+            f"cannot open an S3 store after a fork: process {_first_process[0]} opened one before",
             hint="Start worker processes with 'spawn' or 'forkserver', not 'fork'.",
         )
 
@@ -627,7 +634,7 @@ _REGION_DEFAULT: Final = "us-east-1"
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """One bucket, the prefix in it that belongs to the store, and the way there."""
+    """Bucket, prefix, endpoint, credentials and timeouts of an S3 store."""
 
     bucket: str
     prefix: str = ""
@@ -643,33 +650,33 @@ class S3Settings:
     def __post_init__(self) -> None:
         if not _S3_SETTINGS_BUCKET.fullmatch(self.bucket):
             raise InvalidConfig(
-                f"{self.bucket!r} is not a bucket name",
-                hint="A bucket name has 3 to 63 letters, digits, dots and hyphens.",
+                f"invalid bucket name {self.bucket!r}",
+                hint="Use 3 to 63 letters, digits, dots and hyphens.",
             )
         if self.prefix:
             try:
                 check_key(self.prefix)
             except InvalidInput as exc:
-                raise InvalidConfig(f"the prefix of the store: {exc.message}") from exc
+                raise InvalidConfig(f"prefix of the store: {exc.message}") from exc
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise InvalidConfig(
-                "access_key_id and secret_access_key belong together",
-                hint="Give both, or neither and set them in the environment.",
+                "access_key_id and secret_access_key must be set together",
+                hint="Set both here, or both in the environment.",
             )
         if self.session_token is not None and self.access_key_id is None:
             raise InvalidConfig(
-                "session_token needs access_key_id and secret_access_key",
-                hint="Give all three, or none and set them in the environment.",
+                "session_token requires access_key_id and secret_access_key",
+                hint="Set all three here, or all in the environment.",
             )
         if not 0 < self.timeout_s < 86_400:
-            raise InvalidConfig(f"timeout_s is {self.timeout_s!r}, not a number of seconds")
+            raise InvalidConfig(f"timeout_s must be between 0 and 86400, got {self.timeout_s!r}")
         if not 0 <= self.retries_max <= limits.OBJECT_RETRIES_MAX:
             raise InvalidConfig(
-                f"retries_max is {self.retries_max}, not 0 to {limits.OBJECT_RETRIES_MAX}"
+                f"retries_max must be 0 to {limits.OBJECT_RETRIES_MAX}, got {self.retries_max}"
             )
 
     def client_arguments(self, timeout_s: float) -> dict[str, Any]:
-        """The arguments of obstore's own S3 store."""
+        """Return the arguments for the S3 store of obstore."""
         endpoint = self.endpoint or _environment(
             "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"
         )
@@ -679,7 +686,7 @@ class S3Settings:
             "region": region or _REGION_DEFAULT,
             "conditional_put": "etag",
             "client_options": {
-                "allow_http": _http_allowed(endpoint, asked=self.allow_http),
+                "allow_http": _is_http_allowed(endpoint, allowed=self.allow_http),
                 "timeout": timedelta(seconds=timeout_s),
             },
             "retry_config": {
@@ -690,7 +697,7 @@ class S3Settings:
         if endpoint:
             arguments["aws_endpoint_url_s3"] = endpoint
         if self.access_key_id is not None:
-            # A provider, since plain arguments would be joined with a session token of the
+            # A provider, since plain arguments would be combined with a session token of the
             # environment.
             arguments["credential_provider"] = self._credentials
         return arguments
@@ -708,13 +715,13 @@ def _environment(*names: str) -> str | None:
     return next((value for name in names if (value := os.environ.get(name))), None)
 
 
-def _http_allowed(endpoint: str | None, *, asked: bool) -> bool:
-    """Whether plain HTTP may be spoken: to this machine, or where the user asked for it."""
+def _is_http_allowed(endpoint: str | None, *, allowed: bool) -> bool:
+    """Return True for an HTTP endpoint; raise unless it is local or HTTP is allowed."""
     if endpoint is None:
         return False
     if "@" in endpoint:
         raise InvalidConfig(
-            "the endpoint holds a user name or password",
+            "endpoint must not contain a user name or password",
             hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead.",
         )
     try:
@@ -722,16 +729,16 @@ def _http_allowed(endpoint: str | None, *, asked: bool) -> bool:
         host = parts.hostname
         _ = parts.port
     except ValueError as exc:
-        raise InvalidConfig(f"endpoint {endpoint!r} is not a URL: {exc}") from exc
+        raise InvalidConfig(f"invalid endpoint {endpoint!r}: {exc}") from exc
     if parts.scheme not in {"http", "https"} or not host or parts.query or parts.fragment:
         raise InvalidConfig(
-            f"endpoint {endpoint!r} is not an http or https URL",
-            hint="Write it like https://s3.example.org or http://localhost:9000.",
+            f"endpoint must be an http or https URL, got {endpoint!r}",
+            hint="Use a URL like https://s3.example.org or http://localhost:9000.",
         )
-    if parts.scheme == "http" and not (asked or _is_loopback(host)):
+    if parts.scheme == "http" and not (allowed or _is_loopback(host)):
         raise InvalidConfig(
-            f"endpoint {endpoint!r} is not encrypted and not on this machine",
-            hint="Use https, or give allow_http=True if the network between is trusted.",
+            f"endpoint {endpoint!r} must use https, since it is not on this machine",
+            hint="Use https, or pass allow_http=True if the network is trusted.",
         )
     return parts.scheme == "http"
 
