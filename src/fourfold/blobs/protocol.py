@@ -212,6 +212,6 @@ def _flat(data: Data, what: str) -> memoryview:
 
 def _too_large(max_bytes: int) -> InvalidInput:
     return InvalidInput(
-        f"blob must have at most {max_bytes} bytes, got more",
+        f"blob has more than {max_bytes} bytes",
         hint="Split it, or store it as an object.",
     )

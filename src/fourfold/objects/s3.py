@@ -601,7 +601,7 @@ class _CountedBody:
         self.size += len(piece)
         if self.size > self._size_max:
             self.failure = InvalidInput(
-                f"upload must have at most {self._size_max} bytes, got more",
+                f"upload has more than {self._size_max} bytes",
                 hint="Split it into several objects.",
             )
             raise self.failure
