@@ -90,7 +90,7 @@ def sealed_by_the_node(root):
                 pass
 
 
-def test_the_job_seals_the_very_segments_that_the_node_would(spark, copy, tmp_path):
+def test_seal_job_writes_same_segments_as_node(spark, copy, tmp_path):
     twin = Path(shutil.copytree(copy, tmp_path / "twin"))
     before = seen(copy)
     sealed_by_the_node(twin)
@@ -105,7 +105,7 @@ def test_the_job_seals_the_very_segments_that_the_node_would(spark, copy, tmp_pa
     assert seen(copy) == before
 
 
-def test_only_what_is_due_is_sealed_and_a_dry_run_seals_nothing(spark, tmp_path):
+def test_seal_only_seals_due_streams_and_dry_run_nothing(spark, tmp_path):
     root = tmp_path / "store"
     with fourfold.open(root) as store:
         store.streams.create("full", "text/plain").append([b"x"] * 12)
@@ -119,7 +119,7 @@ def test_only_what_is_due_is_sealed_and_a_dry_run_seals_nothing(spark, tmp_path)
     assert run("seal", root, spark).outcome == "nothing"
 
 
-def test_a_store_that_somebody_writes_is_not_sealed(spark, tmp_path):
+def test_seal_refuses_store_with_another_writer(spark, tmp_path):
     root = tmp_path / "store"
     with fourfold.open(root) as store:
         store.streams.create("log", "text/plain").append([b"one"])
@@ -129,7 +129,7 @@ def test_a_store_that_somebody_writes_is_not_sealed(spark, tmp_path):
     assert run("seal", root, spark, everything=True).report["segments"] == 1
 
 
-def test_a_stream_that_cannot_be_sealed_keeps_no_other_waiting(spark, tmp_path):
+def test_seal_continues_after_stream_that_fails(spark, tmp_path):
     root = tmp_path / "store"
     with fourfold.open(root) as store:
         for name in ("a", "poisoned", "z"):
@@ -148,7 +148,7 @@ def test_a_stream_that_cannot_be_sealed_keeps_no_other_waiting(spark, tmp_path):
 # Bootstrap
 
 
-def test_the_job_builds_the_very_store_that_bootstrap_builds(spark, copy, tmp_path):
+def test_bootstrap_job_equals_bootstrap_command(spark, copy, tmp_path):
     url = str(copy / "objects")
     plain, by_job = tmp_path / "plain", tmp_path / "by-job"
     with fourfold.open(copy) as store:
@@ -174,7 +174,7 @@ def test_the_job_builds_the_very_store_that_bootstrap_builds(spark, copy, tmp_pa
         jobs.run("bootstrap", tmp_path / "nowhere", {"objects": url}, dry_run=True)
 
 
-def test_a_damaged_object_keeps_its_stream_out_when_contents_are_checked(spark, copy, tmp_path):
+def test_bootstrap_with_contents_skips_stream_with_damaged_object(spark, copy, tmp_path):
     with FolderStore(copy / "objects") as objects:
         told = manifest.manifest_key("kept/0")
         key = next(manifest.decode(objects.get(told).data, told).kept()).key
@@ -231,14 +231,14 @@ def other_offsets(objects, name):
     return made
 
 
-def test_what_is_published_is_sound(spark, lived_in):
+def test_verify_accepts_published_objects(spark, lived_in):
     assert verified(lived_in, spark, lived_in / "objects") == (0, set())
     done = run("verify", lived_in, spark, model="streams")
     assert done.report["faults"] == 0
     assert jobs.find("verify").verdict(done.report) is None
 
 
-def test_every_fault_in_what_is_published_is_named(spark, tmp_path):
+def test_verify_reports_every_damage_of_objects(spark, tmp_path):
     root = tmp_path / "store"
     names = [f"s{n}" for n in range(10)]
     with fourfold.open(root) as store:
@@ -300,7 +300,7 @@ def test_every_fault_in_what_is_published_is_named(spark, tmp_path):
 # From the command line
 
 
-def test_the_commands_say_what_they_did(spark, tmp_path, capfd):
+def test_archive_commands_print_their_reports(spark, tmp_path, capfd):
     root, objects, again = tmp_path / "store", tmp_path / "objects", tmp_path / "again"
     with fourfold.open(root) as store:
         store.streams.create("log", "text/plain").append([b"one", b"two"])
@@ -353,7 +353,7 @@ def killed(job, root, options, draw, word, pause_s):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_sealing_that_is_killed_again_and_again_loses_and_doubles_nothing(spark, tmp_path):
+def test_seal_keeps_every_record_once_after_repeated_kills(spark, tmp_path):
     root, draw = tmp_path / "store", random.Random(9)
     with fourfold.open(root) as store:
         for number in range(400):
@@ -384,7 +384,7 @@ def test_sealing_that_is_killed_again_and_again_loses_and_doubles_nothing(spark,
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_a_bootstrap_that_is_killed_again_and_again_is_completed(spark, lived_in, tmp_path):
+def test_bootstrap_completes_after_repeated_kills(spark, lived_in, tmp_path):
     url, draw = str(lived_in / "objects"), random.Random(10)
     plain, target = tmp_path / "plain", tmp_path / "target"
     with fourfold.open(plain) as store, FolderStore(url) as objects:

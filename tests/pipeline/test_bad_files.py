@@ -111,7 +111,7 @@ def path_of(root, did=BAD):
 
 
 @pytest.mark.parametrize("damage", KINDS, ids=lambda damage: damage.__name__)
-def test_a_bad_file_is_named_and_the_others_are_read_when_asked_to(root, damage):
+def test_skip_bad_reports_bad_file_and_reads_others(root, damage):
     damage(path_of(root))
     with pytest.raises(FourfoldError) as caught:
         cut.read_cut(options(root))
@@ -124,7 +124,7 @@ def test_a_bad_file_is_named_and_the_others_are_read_when_asked_to(root, damage)
     assert cut.read_cut(options(root, space=GOOD[0])).bad == ()
 
 
-def test_a_locked_file_is_named(root, monkeypatch):
+def test_locked_file_is_named_in_error(root, monkeypatch):
     monkeypatch.setattr(limits, "SOURCE_BUSY_TIMEOUT_MS", 20)
     holder = subprocess.Popen(
         [
@@ -165,7 +165,7 @@ def damaged_page(path):
     path.write_bytes(data)
 
 
-def test_damage_that_only_a_scan_finds_names_the_file(root):
+def test_scan_error_names_damaged_file(root):
     damaged_page(path_of(root))
     taken = cut.read_cut(options(root))
     works = plan.plan(taken.marks, options(root), options(root).table.chosen())
@@ -173,14 +173,14 @@ def test_damage_that_only_a_scan_finds_names_the_file(root):
         list(chain.from_iterable(map(scan.read_batches, works)))
 
 
-def test_with_skip_bad_damage_inside_a_file_is_found_before_a_row_of_it_is_read(root):
+def test_skip_bad_detects_damaged_pages_before_reading(root):
     damaged_page(path_of(root))
     taken = cut.read_cut(options(root, skip_bad="true"))
     assert [bad.space for bad in taken.bad] == [BAD]
 
 
 @pytest.mark.spark
-def test_a_read_through_spark_names_the_file_or_leaves_it_out(root, read):
+def test_spark_read_names_or_skips_bad_file(root, read):
     future(path_of(root))
     text(path_of(root, GOOD[1]))
     with pytest.raises(Exception, match=r"bad\.example") as caught:
@@ -196,7 +196,7 @@ def test_a_read_through_spark_names_the_file_or_leaves_it_out(root, read):
     }
 
 
-def test_a_folder_that_is_no_store_is_refused(tmp_path):
+def test_read_refuses_folder_that_is_not_a_store(tmp_path):
     with pytest.raises(fourfold.NotFound, match="not a Fourfold store"):
         cut.read_cut(options(tmp_path))
     with pytest.raises(fourfold.NotFound, match="no Fourfold store matches"):
@@ -205,7 +205,7 @@ def test_a_folder_that_is_no_store_is_refused(tmp_path):
         cut.read_cut(read_options({"table": "revisions"}))
 
 
-def test_a_space_that_is_just_being_created_is_waited_for(root):
+def test_cut_waits_for_space_being_created(root):
     did = "did:web:new.example"
     path_of(root, did).write_bytes(b"")
     looked = threading.Event()

@@ -47,7 +47,7 @@ def counting(tmp_path):
     unregister("count-lines")
 
 
-def test_a_job_that_was_added_is_a_command_with_its_options(call, root, counting):
+def test_registered_job_is_a_command_with_options(call, root, counting):
     assert "count-lines" in call("list")[1]
     code, out, _ = call("run", "count-lines", "--help")
     assert code == 0
@@ -58,7 +58,7 @@ def test_a_job_that_was_added_is_a_command_with_its_options(call, root, counting
     assert out == "count-lines: 2 rows read, 1 row written\n"
 
 
-def test_the_table_of_runs_is_shown(call, root, counting, tmp_path):
+def test_status_shows_table_of_runs(call, root, counting, tmp_path):
     assert "no job has run yet" in call("status", root)[1]
     call(*counting)
     call(*counting)
@@ -71,7 +71,7 @@ def test_the_table_of_runs_is_shown(call, root, counting, tmp_path):
     assert len(json.loads(out)["runs"]) == 1
 
 
-def test_a_run_whose_process_is_gone_is_shown_as_interrupted(call, root, counting, tmp_path):
+def test_status_shows_killed_run_as_interrupted(call, root, counting, tmp_path):
     child = Path(__file__).with_name("counting_job.py")
     given = [root, tmp_path / "in", tmp_path / "out", "run"]
     assert subprocess.run([sys.executable, child, *given], check=False).returncode == -9
@@ -82,7 +82,7 @@ def test_a_run_whose_process_is_gone_is_shown_as_interrupted(call, root, countin
     assert "resumed an earlier run" in call(*counting)[1]
 
 
-def test_a_dry_run_prints_a_plan_and_leaves_no_row(call, root, counting):
+def test_dry_run_prints_plan_without_recording_run(call, root, counting):
     code, out, _ = call(*counting, "--dry-run", "--json")
     planned = json.loads(out)
     assert (code, planned["outcome"], planned["run"]) == (0, "planned", None)
@@ -115,7 +115,7 @@ def test_failures_have_their_kind_and_exit_code(call, root, counting, tmp_path):
         ("sc://127.0.0.1:1", 9, "storage"),
     ],
 )
-def test_a_server_that_is_not_there_is_told_at_once(call, root, tmp_path, remote, code, kind):
+def test_unreachable_spark_connect_server_fails_fast(call, root, tmp_path, remote, code, kind):
     file = tmp_path / "notes.ndjson"
     file.write_text('{"id": "a"}')
     given = ["--from", file, "--space", DID, "--remote", remote]
@@ -126,7 +126,7 @@ def test_a_server_that_is_not_there_is_told_at_once(call, root, tmp_path, remote
 
 
 @pytest.mark.spark
-def test_a_load_from_the_command_line_uses_the_session_that_runs(call, root, spark, tmp_path):
+def test_load_command_uses_running_session(call, root, spark, tmp_path):
     file = tmp_path / "notes.ndjson"
     file.write_text('{"id": "a", "n": 1}\n{"id": "b"}\nnonsense\n')
     arguments = ["run", "load", root, "--from", file, "--space", DID]

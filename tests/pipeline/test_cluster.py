@@ -66,7 +66,7 @@ def check(report, stores):
         assert [store.space(did).seq() for did in DIDS] == [1] * 6
 
 
-def test_a_standalone_cluster_runs_it_all_with_the_package_shipped_as_a_zip(stores, tmp_path):
+def test_standalone_cluster_runs_everything_with_zipped_package(stores, tmp_path):
     with cluster.standalone(tmp_path) as address:
         report = drive(address, cluster.shipped(tmp_path), stores, tmp_path)
     check(report, stores)
@@ -75,7 +75,7 @@ def test_a_standalone_cluster_runs_it_all_with_the_package_shipped_as_a_zip(stor
         assert "fourfold.zip" in module
 
 
-def test_spark_connect_runs_it_all(stores, tmp_path):
+def test_spark_connect_runs_everything(stores, tmp_path):
     pytest.importorskip("grpc", reason="the client of Spark Connect needs grpcio")
     archive = cluster.shipped(tmp_path)
     with cluster.connect_server(tmp_path, archive) as address:

@@ -47,7 +47,7 @@ def rows(root, table, **more):
     return [row for work in works for batch in scan.read_batches(work) for row in batch.to_pylist()]
 
 
-def test_states_above_the_horizon_are_right_and_those_below_are_refused(root):
+def test_states_below_horizon_are_refused(root):
     horizon, expected = collect(root)
     for at in (horizon, horizon + 7):
         found = {row["id"]: json.loads(row["document"]) for row in rows(root, "state", at=str(at))}
@@ -56,7 +56,7 @@ def test_states_above_the_horizon_are_right_and_those_below_are_refused(root):
         rows(root, "state", at=str(horizon - 1))
 
 
-def test_versions_begin_at_the_horizon_and_are_right(root):
+def test_versions_begin_at_horizon(root):
     horizon, expected = collect(root)
     found = rows(root, "history")
     assert min(row["seq"] for row in found) >= horizon
@@ -67,7 +67,7 @@ def test_versions_begin_at_the_horizon_and_are_right(root):
         rows(root, "history", since="3")
 
 
-def test_a_collection_between_the_cut_and_the_scan_is_noticed(root):
+def test_scan_detects_gc_after_cut(root):
     options = read_options({"root": str(root), "table": "state", "at": "30"})
     taken = cut.read_cut(options)
     collect(root)
@@ -76,7 +76,7 @@ def test_a_collection_between_the_cut_and_the_scan_is_noticed(root):
         list(scan.read_batches(work))
 
 
-def test_a_stream_that_has_not_read_what_was_given_up_is_refused(root):
+def test_stream_with_unread_truncated_rows_is_refused(root):
     options = read_options({"root": str(root), "table": "revisions"})
     columns = options.table.chosen()
     following = FileFollower(options)

@@ -46,7 +46,7 @@ def test_created_table_reads_the_store_with_its_options(spark, read, root, name,
     assert rows(few) == rows(expected.where("seq > 4 and branch = 'draft'").select("id"))
 
 
-def test_created_table_shows_new_commits_and_is_dropped_alone(spark, tmp_path, name):
+def test_created_table_shows_new_commits_and_drop_keeps_store(spark, tmp_path, name):
     with fourfold.open(tmp_path) as store:
         space = store.space("did:web:a.example")
         space.set("a", {"n": 1})
@@ -63,7 +63,7 @@ def test_created_table_shows_new_commits_and_is_dropped_alone(spark, tmp_path, n
         assert store.space("did:web:a.example").verify() == []
 
 
-def test_created_table_of_what_is_wrong_is_refused_at_once(spark, root, name):
+def test_create_table_refuses_invalid_options(spark, root, name):
     for form, problem in {
         f"options (root '{root}', table 'nothing')": "unknown table 'nothing'",
         f"options (root '{root}', tabel 'state')": "Did you mean 'table'",
@@ -74,7 +74,7 @@ def test_created_table_of_what_is_wrong_is_refused_at_once(spark, root, name):
         assert isinstance(unwrap_error(caught.value), fourfold.FourfoldError)
 
 
-def test_created_table_with_columns_says_how_to_create_it(spark, root, name):
+def test_created_table_with_columns_raises_with_hint(spark, root, name):
     form = f"(id string) using fourfold options (root '{root}', table 'state')"
     spark.sql(f"create table {name} {form}")
     with pytest.raises(Exception, match="created with a list of columns") as caught:
@@ -82,7 +82,7 @@ def test_created_table_with_columns_says_how_to_create_it(spark, root, name):
     assert isinstance(unwrap_error(caught.value), InvalidInput)
 
 
-def test_load_takes_the_root_as_its_path(spark, read, root):
+def test_load_accepts_root_as_path(spark, read, root):
     reader = spark.read.format("fourfold").option("table", "revisions")
     assert rows(reader.load(str(root))) == rows(read(root, "revisions"))
     assert rows(reader.option("root", str(root)).load(str(root))) == rows(read(root, "revisions"))

@@ -33,7 +33,7 @@ def busy(tmp_path):
         yield root, space
 
 
-def test_commits_after_the_cut_are_not_read_and_all_before_it_are(busy, read):
+def test_scan_reads_exactly_commits_up_to_cut(busy, read):
     root, space = busy
     frame = read(root, "revisions", partition_bytes=60_000)
     assert frame.count() == 50
@@ -45,7 +45,7 @@ def test_commits_after_the_cut_are_not_read_and_all_before_it_are(busy, read):
     assert read(root, "revisions").count() == 70
 
 
-def test_a_job_that_reads_while_others_commit_sees_one_state(busy, read):
+def test_scan_sees_one_state_during_commits(busy, read):
     root, space = busy
     stop = threading.Event()
 
@@ -76,7 +76,7 @@ def test_a_job_that_reads_while_others_commit_sees_one_state(busy, read):
         writer.join()
 
 
-def test_the_views_of_a_store_are_all_of_one_cut(busy, spark):
+def test_views_share_one_cut(busy, spark):
     root, space = busy
     made = views(spark, root)
     space.set("later", {"n": 1})
@@ -88,7 +88,7 @@ def test_the_views_of_a_store_are_all_of_one_cut(busy, spark):
     assert spark.sql("select * from state where id = 'later'").count() == 1
 
 
-def test_a_cut_that_was_given_is_the_cut(busy):
+def test_read_uses_cut_of_token(busy):
     root, space = busy
     first = cut.read_cut(read_options({"root": str(root), "table": "revisions"}))
     space.set("later", {})
@@ -98,7 +98,7 @@ def test_a_cut_that_was_given_is_the_cut(busy):
         cut.read_cut(read_options({"root": str(root), "table": "state", "cut": "nonsense"}))
 
 
-def test_a_closed_store_is_read_and_not_changed(tmp_path, read):
+def test_read_does_not_change_closed_store(tmp_path, read):
     root = tmp_path / "store"
     sample_store.build(root)
     before = contents(root)
@@ -107,7 +107,7 @@ def test_a_closed_store_is_read_and_not_changed(tmp_path, read):
     assert contents(root) == before
 
 
-def test_a_store_in_a_folder_that_nobody_can_write_is_read_as_it_stands(tmp_path, read):
+def test_store_in_read_only_folder_is_readable(tmp_path, read):
     root = tmp_path / "store"
     sample_store.build(root)
     folder = root / "spaces"
@@ -120,7 +120,7 @@ def test_a_store_in_a_folder_that_nobody_can_write_is_read_as_it_stands(tmp_path
         folder.chmod(0o755)
 
 
-def test_what_a_killed_writer_had_committed_is_read(tmp_path, read):
+def test_scan_reads_commits_of_killed_writer(tmp_path, read):
     root = tmp_path / "store"
     child = textwrap.dedent(
         f"""

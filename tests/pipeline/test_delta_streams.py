@@ -31,7 +31,7 @@ def read(store):
     )
 
 
-def test_a_delta_table_is_what_the_streams_are(tmp_path):
+def test_delta_table_equals_streams(tmp_path):
     root = tmp_path / "a store"
     with fourfold.open(root) as store:
         for name in ("a b/é", "c"):
@@ -60,7 +60,7 @@ def test_a_delta_table_is_what_the_streams_are(tmp_path):
         assert not made.unclaimed or all("segments" in each.key for each in made.unclaimed)
 
 
-def test_a_delta_table_lies_in_a_bucket_too(tmp_path, monkeypatch):
+def test_delta_table_works_in_bucket(tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     root = tmp_path / "store"

@@ -123,7 +123,7 @@ def made(tmp_path, commits, seed=1):
     return source, target, tmp_path / "checkpoint"
 
 
-def test_a_copy_killed_before_spark_heard_of_a_commit_has_every_row_once(tmp_path, spark):
+def test_copy_killed_after_commit_has_every_row_once(tmp_path, spark):
     source, target, checkpoint = stores = made(tmp_path, commits=6)
     before_spark_heard = start(*stores, "commit", 0)
     dies(before_spark_heard, checkpoint)
@@ -137,7 +137,7 @@ def test_a_copy_killed_before_spark_heard_of_a_commit_has_every_row_once(tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_a_copy_killed_between_two_spaces_has_every_row_once(tmp_path, spark):
+def test_copy_killed_between_spaces_has_every_row_once(tmp_path, spark):
     source, target, checkpoint = stores = made(tmp_path, commits=12)
     between_spaces = start(*stores, "spaces", 1)
     dies(between_spaces, checkpoint)
@@ -151,7 +151,7 @@ def test_a_copy_killed_between_two_spaces_has_every_row_once(tmp_path, spark):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_a_copy_killed_ten_times_has_every_row_once(tmp_path, spark):
+def test_copy_killed_ten_times_has_every_row_once(tmp_path, spark):
     source, target, checkpoint = stores = made(tmp_path, commits=200, seed=2)
     draw = random.Random(3)
     kills = 0

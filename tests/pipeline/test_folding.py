@@ -96,7 +96,7 @@ SIZES = st.lists(st.sampled_from([1, 2, 3, 4, 9, 40]), min_size=1, max_size=5)
 
 
 @given(logs(), SIZES, st.sampled_from([1, 2, 1000]))
-def test_an_entity_is_folded_the_same_wherever_batches_end(rows, sizes, waiting):
+def test_fold_does_not_depend_on_batch_bounds(rows, sizes, waiting):
     """And however many patches are held back."""
     expected = [shown(key, fold.fold(None, log)) for key, log in folded(rows).items()]
     with pytest.MonkeyPatch.context() as patched:
@@ -105,7 +105,7 @@ def test_an_entity_is_folded_the_same_wherever_batches_end(rows, sizes, waiting)
 
 
 @given(logs(), SIZES)
-def test_history_has_the_state_after_each_commit(rows, sizes):
+def test_fold_history_yields_state_after_each_commit(rows, sizes):
     expected = []
     for key, log in folded(rows).items():
         states = {state.seq: state for state in fold.states(None, log)}
@@ -114,7 +114,7 @@ def test_history_has_the_state_after_each_commit(rows, sizes):
 
 
 @given(logs(), st.data())
-def test_a_snapshot_replaces_what_lies_before_it(rows, data):
+def test_snapshot_replaces_earlier_rows(rows, data):
     """Put where the log is patched, and with all before it left out, it changes nothing."""
     places = [at for at, row in enumerate(rows) if row[5] == "patch"]
     if not places:
@@ -139,7 +139,7 @@ def test_a_snapshot_replaces_what_lies_before_it(rows, data):
     ]
 
 
-def test_a_document_that_no_patch_followed_is_passed_on_as_it_is():
+def test_fold_passes_unpatched_document_unchanged():
     text = '{"b":1,   "a":1.50}'
     rows = [("s", "", "a", 1, 0, "patch", "no JSON at all"), ("s", "", "a", 2, 0, "set", text)]
     assert rows_of(fold_state(batches_of(rows))) == [("s", "", "a", 2, "set", text)]
@@ -160,7 +160,7 @@ def test_a_document_that_no_patch_followed_is_passed_on_as_it_is():
 )
 @pytest.mark.parametrize("folding", [fold_state, fold_history])
 @pytest.mark.parametrize("more", [0, 3])
-def test_a_damaged_row_is_named(folding, more, op, data, said):
+def test_fold_error_names_damaged_row(folding, more, op, data, said):
     """Also where it is not the last entity of its batch."""
     rows = [
         ("did:s", "b", "urn:a", 1, 0, op, data),
@@ -172,7 +172,7 @@ def test_a_damaged_row_is_named(folding, more, op, data, said):
 
 
 @pytest.mark.parametrize(("op", "data"), [("set", None), ("delete", "{}"), ("merge", "{}")])
-def test_a_damaged_row_that_is_the_newest_is_named_too(op, data):
+def test_fold_error_names_damaged_newest_row(op, data):
     rows = [
         ("did:s", "b", "urn:a", 1, 0, op, data),
         ("did:s", "b", "urn:b", 1, 0, "set", "{}"),
@@ -182,7 +182,7 @@ def test_a_damaged_row_that_is_the_newest_is_named_too(op, data):
         rows_of(fold_state(batches_of(rows)))
 
 
-def test_rows_out_of_order_are_refused():
+def test_fold_refuses_rows_out_of_order():
     rows = [
         ("s", "", "a", 5, 0, "set", "{}"),
         ("s", "", "a", 4, 0, "patch", patch(1)),
@@ -192,7 +192,7 @@ def test_rows_out_of_order_are_refused():
         rows_of(fold_state(batches_of(rows)))
 
 
-def test_patches_that_entities_have_in_common_are_applied_to_each_alone():
+def test_cached_patches_do_not_leak_between_entities():
     """Their text is read once; what one entity makes of it is not seen by the next."""
     put = trusted([{"op": "add", "path": "/v", "value": {"n": 1, "list": [1]}}])
     more = trusted(
@@ -240,11 +240,11 @@ def peak_of(count):
     return peak
 
 
-def test_memory_does_not_grow_with_the_length_of_a_log():
+def test_fold_memory_does_not_grow_with_log():
     assert peak_of(60_000) < 1.2 * peak_of(10_000)
 
 
-def test_large_documents_leave_in_small_batches(monkeypatch):
+def test_fold_yields_large_documents_in_small_batches(monkeypatch):
     monkeypatch.setattr(limits, "FOLD_BATCH_CHARS", 1_000)
     rows = [("s", "", f"{at:03}", 1, 0, "set", trusted({"text": "x" * 300})) for at in range(20)]
     found = list(fold_state(batches_of(rows)))
@@ -252,6 +252,6 @@ def test_large_documents_leave_in_small_batches(monkeypatch):
     assert sum(batch.num_rows for batch in found) == 20
 
 
-def test_the_schema_of_states_is_the_same_in_both_languages():
+def test_arrow_and_spark_schemas_of_states_agree():
     names = [column.split()[0] for column in folded_ddl().split(", ")]
     assert names == folded_schema().names

@@ -23,7 +23,7 @@ print(*[each for each in frozen if isinstance(each, int)])
 """
 
 
-def test_a_worker_settles_when_it_begins_and_once_more_when_all_is_loaded():
+def test_worker_freezes_garbage_twice():
     done = subprocess.run(
         [sys.executable, "-c", _IN_A_WORKER], capture_output=True, check=True, text=True
     )
@@ -34,7 +34,7 @@ def test_a_worker_settles_when_it_begins_and_once_more_when_all_is_loaded():
     assert third <= second
 
 
-def test_outside_of_a_worker_nothing_is_kept_from_the_search():
+def test_freeze_garbage_does_nothing_outside_worker():
     before = gc.get_freeze_count()
     scan.freeze_garbage()
     assert gc.get_freeze_count() == before

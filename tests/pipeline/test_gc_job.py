@@ -46,7 +46,7 @@ def states(root, did):
         }
 
 
-def test_only_spaces_with_a_policy_are_collected_and_their_states_stay(spark, root):
+def test_gc_only_collects_spaces_with_policy(spark, root):
     before = {did: states(root, did) for did in (KEEPS, COLLECTS)}
     size = (root / "spaces" / f"{KEEPS}.sqlite").read_bytes()
     done = jobs.run("gc", root, spark=spark)
@@ -69,7 +69,7 @@ def test_only_spaces_with_a_policy_are_collected_and_their_states_stay(spark, ro
     assert again.report["collected"] == 0
 
 
-def test_a_dry_run_says_what_would_go_and_changes_nothing(spark, root):
+def test_gc_dry_run_reports_without_changes(spark, root):
     files = {path: path.read_bytes() for path in (root / "spaces").glob("*.sqlite")}
     done = jobs.run("gc", root, {"space": COLLECTS}, spark=spark, dry_run=True)
     assert done.outcome == "planned"
@@ -82,7 +82,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(spark, root):
     assert real["requests"] == space["requests"]
 
 
-def test_a_space_that_is_in_use_is_named_and_the_others_are_collected(spark, root, tmp_path):
+def test_gc_reports_locked_space_and_collects_others(spark, root, tmp_path):
     with fourfold.open(root) as elsewhere:
         elsewhere.space(BUSY).set("b", {})
         with pytest.raises(WriterLocked, match=BUSY):

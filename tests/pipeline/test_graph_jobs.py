@@ -96,17 +96,17 @@ def every_damage_is_found(spark, home, sound, tmp_path, count, seed):
     assert found == damaged
 
 
-def test_seeded_damage_is_found_and_named(spark, home, sound, tmp_path):
+def test_verify_finds_seeded_damage(spark, home, sound, tmp_path):
     every_damage_is_found(spark, home, sound, tmp_path, count=8, seed=2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_much_seeded_damage_is_found_and_named(spark, home, sound, tmp_path, seed):
+def test_verify_finds_many_seeded_damages(spark, home, sound, tmp_path, seed):
     every_damage_is_found(spark, home, sound, tmp_path, count=80, seed=seed)
 
 
-def test_the_parts_of_a_large_file_find_what_the_whole_has(sound, tmp_path, monkeypatch):
+def test_verify_of_parts_equals_whole_file(sound, tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "VERIFY_PART_BYTES", 200_000)
     shutil.copytree(sound, tmp_path / "copy")
     connection = apsw.Connection(str(tmp_path / "copy/graphs/backend.db"))
@@ -126,7 +126,7 @@ def test_the_parts_of_a_large_file_find_what_the_whole_has(sound, tmp_path, monk
 # Stats and materialize
 
 
-def test_the_figures_are_those_of_the_store(spark, sound):
+def test_stats_equal_store(spark, sound):
     figures = jobs.run("stats", sound, {"model": "graphs", "top": 2}, spark=spark).report
     with fourfold.open(sound, mode="r") as store:
         graphs = store.graphs
@@ -143,7 +143,7 @@ def test_the_figures_are_those_of_the_store(spark, sound):
     assert len(figures["hot"]) == 2
 
 
-def test_materialized_objects_follow_the_log(spark, read, sound, tmp_path):
+def test_materialized_objects_track_log(spark, read, sound, tmp_path):
     root, into = tmp_path / "store", tmp_path / "tables"
     shutil.copytree(sound, root)
     options = {"model": "graphs", "into": into}
@@ -214,7 +214,7 @@ def random_graph(chance, count):
     return [(chance.randrange(count), chance.randrange(count)) for _ in range(count * 3 // 4)]
 
 
-def test_components_are_those_of_a_plain_search_and_a_long_path_takes_few_rounds(spark, tmp_path):
+def test_components_equal_plain_search_in_few_rounds(spark, tmp_path):
     chance = random.Random(4)
     edges = random_graph(chance, 60)
     ids = linked(tmp_path / "store", edges, 60)
@@ -239,7 +239,7 @@ def test_components_are_those_of_a_plain_search_and_a_long_path_takes_few_rounds
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_larger_components_are_those_of_a_plain_search(spark, tmp_path, seed):
+def test_larger_components_equal_plain_search(spark, tmp_path, seed):
     chance = random.Random(seed)
     edges = random_graph(chance, 3000)
     ids = linked(tmp_path / "store", edges, 3000)
@@ -248,7 +248,7 @@ def test_larger_components_are_those_of_a_plain_search(spark, tmp_path, seed):
     assert done.report["rounds"] <= 2 * math.log2(3000)
 
 
-def test_only_what_is_current_joins_objects_and_is_nearby(spark, tmp_path):
+def test_components_and_neighbourhood_use_only_current_objects(spark, tmp_path):
     root = tmp_path / "store"
     ids = linked(root, [(0, 1), (1, 2), (4, 5), (6, 5), (6, 7), (8, 8)], 9)
     with fourfold.open(root) as store:
@@ -279,7 +279,7 @@ def test_only_what_is_current_joins_objects_and_is_nearby(spark, tmp_path):
 
 
 @pytest.mark.slow
-def test_components_of_the_past_are_those_of_then(spark, tmp_path):
+def test_components_at_a_seq_use_that_state(spark, tmp_path):
     ids = linked(tmp_path / "store", [(0, 1)], 3)
     with fourfold.open(tmp_path / "store") as store:
         link = store.graphs.register_type(1, "edge", "link")
@@ -292,7 +292,7 @@ def test_components_of_the_past_are_those_of_then(spark, tmp_path):
         assert len({row.component for row in rows}) == count
 
 
-def test_wrong_questions_are_refused(spark, sound):
+def test_components_refuses_invalid_options(spark, sound):
     for options, error, message in (
         ({"app": "nodes"}, NotFound, "unknown app 'nodes'"),
         ({"from": ["1"]}, InvalidInput, "requires --app"),
@@ -335,7 +335,7 @@ def texts(root):
         return [row.value_text for row in store.graphs.current_attrs(1)]
 
 
-def test_envelopes_are_loaded_in_their_order_and_once(spark, loaded):
+def test_envelopes_are_loaded_in_order_once(spark, loaded):
     root, path, _ = loaded
     options = {"model": "graphs", "from": [str(path)], "job": "notes"}
     done = jobs.run("load", root, options, spark=spark)
@@ -347,7 +347,7 @@ def test_envelopes_are_loaded_in_their_order_and_once(spark, loaded):
     assert len(texts(root)) == 30
 
 
-def test_a_load_that_was_stopped_goes_on_where_it_was(spark, loaded, monkeypatch):
+def test_stopped_load_resumes(spark, loaded, monkeypatch):
     root, path, lines = loaded
     monkeypatch.setattr(limits, "ENVELOPE_LOAD_PAGE", 7)
     far = {"op": "attr_create", "app_id": 1, "owner_identity": 1, "type_key": "text"}
@@ -364,7 +364,7 @@ def test_a_load_that_was_stopped_goes_on_where_it_was(spark, loaded, monkeypatch
     assert len(done.skipped) == 1
 
 
-def test_a_line_that_is_no_envelope_is_refused_before_anything_is_written(spark, loaded):
+def test_load_refuses_invalid_envelope_before_writing(spark, loaded):
     root, path, lines = loaded
     path.write_text("\n".join([*lines, '{"trace_id": "x", "ops": []}', "{"]))
     options = {"model": "graphs", "from": [str(path)], "job": "notes"}

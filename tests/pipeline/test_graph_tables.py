@@ -80,13 +80,13 @@ def compared(read, folder, count, rounds, seed=None):
         assert hidden[0] > 0
 
 
-def test_what_spark_folds_is_what_the_store_reads(read, tmp_path):
+def test_spark_fold_equals_store_read(read, tmp_path):
     compared(read, tmp_path, count=8, rounds=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_what_spark_folds_is_what_the_store_reads_of_many_histories(read, tmp_path, seed):
+def test_spark_fold_equals_store_read_for_many_histories(read, tmp_path, seed):
     compared(read, tmp_path, count=40, rounds=5, seed=seed)
 
 
@@ -115,7 +115,7 @@ def fill(graphs, slug, count):
     return app
 
 
-def test_every_public_table_is_a_view_and_an_app_can_be_chosen(store, spark):
+def test_views_cover_every_table_and_select_app(store, spark):
     made = views(spark, store, model="graphs", prefix="g_")
     assert made.names == tuple(f"g_{name}" for name, table in TABLES.items() if table.public)
     for name in made.names:
@@ -129,7 +129,7 @@ def test_every_public_table_is_a_view_and_an_app_can_be_chosen(store, spark):
     assert spark.sql("select app from g_types where kind = 'attr'").count() == 2
 
 
-def test_filters_on_the_app_and_the_kind_choose_the_tables_that_are_read(store):
+def test_where_on_app_and_kind_selects_tables(store):
     from fourfold.pipeline import cut, plan  # noqa: PLC0415
     from fourfold.pipeline.options import read_options  # noqa: PLC0415
 
@@ -145,7 +145,7 @@ def test_filters_on_the_app_and_the_kind_choose_the_tables_that_are_read(store):
         assert "FROM app_2_attr AS r" not in piece.sql
 
 
-def test_a_condition_on_any_column_of_current_holds(store, read):
+def test_where_works_on_any_column_of_current(store, read):
     frame = read(store.root, "current", model="graphs")
     for condition in ("object_id = 2", "value_text = 'mail 1'", "src_parent_id in (1, 3)"):
         shown = {repr(row) for row in frame.where(condition).collect()}
@@ -162,7 +162,7 @@ def _holds(row, condition):
     }[condition]
 
 
-def test_an_app_that_nobody_has_is_refused(store, read):
+def test_unknown_app_raises_not_found(store, read):
     with pytest.raises(Exception, match="unknown app 'nodes'") as caught:
         read(store.root, "current", model="graphs", app="nodes").count()
     assert unwrap_error(caught.value).kind == "not_found"
@@ -202,7 +202,7 @@ def fed(*stores):
     )
 
 
-def test_the_feed_streams_each_row_once_and_cuts_no_number(run, tmp_path):
+def test_change_feed_streams_rows_once_without_splitting_seq(run, tmp_path):
     roots = f"{tmp_path}/stores/*"
     with fourfold.open(tmp_path / "stores/one") as one:
         fill(one.graphs, "notes", 6)
@@ -219,7 +219,7 @@ def test_the_feed_streams_each_row_once_and_cuts_no_number(run, tmp_path):
             assert run(roots=roots) == (rows, [])
 
 
-def test_peers_show_how_far_they_are_behind(tmp_path, read):
+def test_peers_table_shows_lag(tmp_path, read):
     with fourfold.open(tmp_path / "one") as one, fourfold.open(tmp_path / "two") as two:
         life = Life(one, two)
         life.live([("parents", 1, 1, 2), ("parents", 1, 1, 2), ("sync", 0, 1, False)])

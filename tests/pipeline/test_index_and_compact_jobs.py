@@ -75,7 +75,7 @@ def published(store, name):
     return decode(store.objects.get(key).data, key)
 
 
-def test_index_covers_everything_and_then_finds_nothing_to_do(root, spark):
+def test_index_covers_all_segments_and_then_is_empty(root, spark):
     done = jobs.run("index", root, spark=spark)
     assert done.report == {"segments": 10 + 6 + 1, "runs": 3}
     with fourfold.open(root) as store:
@@ -86,7 +86,7 @@ def test_index_covers_everything_and_then_finds_nothing_to_do(root, spark):
     assert jobs.run("index", root, spark=spark).outcome == "nothing"
 
 
-def test_index_of_a_field(root, spark):
+def test_index_covers_declared_field(root, spark):
     with pytest.raises(InvalidInput):
         jobs.run("index", root, {"field": "n"}, spark=spark)
     jobs.run("index", root, {"field": "n", "stream": "a"}, spark=spark)
@@ -96,7 +96,7 @@ def test_index_of_a_field(root, spark):
         assert found(store, "a", b"2", "n") == list(range(2, 40, 3))
 
 
-def test_compact_makes_one_segment_of_many(root, spark):
+def test_compact_merges_many_segments_into_one(root, spark):
     jobs.run("index", root, spark=spark)
     done = jobs.run("compact", root, spark=spark)
     assert done.report == {"segments": 16, "compacted": 2}
@@ -104,14 +104,14 @@ def test_compact_makes_one_segment_of_many(root, spark):
     assert jobs.run("compact", root, spark=spark).outcome == "nothing"
 
 
-def test_a_store_that_is_served_is_left_alone(root, spark):
+def test_jobs_refuse_store_that_is_served(root, spark):
     with fourfold.open(root) as store:
         assert store.streams.info("a").next_offset == 40
         with pytest.raises(WriterLocked):
             jobs.run("index", root, spark=spark)
 
 
-def test_a_dry_run_says_what_there_is_to_do(root):
+def test_dry_run_reports_pending_work(root):
     planned = jobs.run("compact", root, dry_run=True)
     assert planned.report == {"streams": 2, "segments": 16}
     assert jobs.run("index", root, dry_run=True).report["segments"] == 17
@@ -147,7 +147,7 @@ def complete(root, job, spark):
     ("job", "point"),
     [pytest.param(*each, marks=() if each in SOONER else pytest.mark.slow) for each in CASES],
 )
-def test_a_job_that_dies_is_completed_by_the_next_run(root, spark, job, point):
+def test_next_run_completes_failed_job(root, spark, job, point):
     def die(_point):
         raise Dead
 
@@ -163,7 +163,7 @@ def test_a_job_that_dies_is_completed_by_the_next_run(root, spark, job, point):
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 2])
 @pytest.mark.parametrize(("job", "point"), CASES)
-def test_a_job_that_is_killed_is_completed_by_the_next_run(root, tmp_path, spark, job, point, at):
+def test_next_run_completes_killed_job(root, tmp_path, spark, job, point, at):
     script = tmp_path / "child.py"
     script.write_text(CHILD)
     ended = subprocess.run(

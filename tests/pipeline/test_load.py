@@ -50,7 +50,7 @@ def lines(path, *values):
     return path
 
 
-def test_lines_of_json_become_documents_and_the_same_load_again_does_nothing(load, root, tmp_path):
+def test_json_lines_are_loaded_once(load, root, tmp_path):
     file = lines(
         tmp_path / "notes.ndjson",
         '{"id": "a", "big": 123456789012345678901234567890, "small": 0.1}',
@@ -75,7 +75,7 @@ def test_lines_of_json_become_documents_and_the_same_load_again_does_nothing(loa
         load(tmp_path / "nowhere.ndjson", space=A)
 
 
-def test_a_named_load_is_refused_when_its_files_have_changed(load, root, tmp_path):
+def test_named_load_with_changed_files_is_refused(load, root, tmp_path):
     file = lines(tmp_path / "notes.ndjson", {"id": "a"})
     load(file, space=A, job="first")
     assert load(file, space=A, job="first").outcome == "nothing"
@@ -85,7 +85,7 @@ def test_a_named_load_is_refused_when_its_files_have_changed(load, root, tmp_pat
     assert load(file, space=A, job="second").rows_out == 2
 
 
-def test_operations_go_in_by_the_order_of_their_lines(load, root, tmp_path):
+def test_operations_are_loaded_in_line_order(load, root, tmp_path):
     folder = tmp_path / "log"
     folder.mkdir()
     add = [{"op": "add", "path": "/m", "value": 2}]
@@ -110,7 +110,7 @@ def test_operations_go_in_by_the_order_of_their_lines(load, root, tmp_path):
         assert [each.op for each in store.space(B).history("o")] == ["set", "delete"]
 
 
-def test_bad_lines_are_named_and_can_be_left_out(load, root, tmp_path):
+def test_bad_lines_are_reported_or_skipped(load, root, tmp_path):
     file = lines(tmp_path / "x.ndjson", {"id": "a"}, "{not json", {"no": "id"}, {"id": "b"}, "[]")
     with pytest.raises(InvalidInput) as caught:
         load(file, space=A)
@@ -124,7 +124,7 @@ def test_bad_lines_are_named_and_can_be_left_out(load, root, tmp_path):
     assert sorted(documents(root)) == ["a", "b"]
 
 
-def test_parquet_files_and_frames_are_loaded(spark, load, root, tmp_path):
+def test_parquet_files_and_dataframes_are_loaded(spark, load, root, tmp_path):
     frame = spark.range(0, 6, 1, 2).selectExpr(
         f"if(id < 3, '{A}', '{B}') as tenant",
         "id as key",
@@ -143,9 +143,7 @@ def test_parquet_files_and_frames_are_loaded(spark, load, root, tmp_path):
     assert seq(root) == 2
 
 
-def test_parquet_files_of_operations_go_in_by_the_columns_that_say_their_order(
-    spark, load, root, tmp_path
-):
+def test_parquet_operations_are_loaded_by_order_columns(spark, load, root, tmp_path):
     frame = spark.range(0, 6, 1, 3).selectExpr(
         "'n' as id", "to_json(struct(id as n)) as data", "10 - id as seq"
     )
@@ -157,9 +155,7 @@ def test_parquet_files_of_operations_go_in_by_the_columns_that_say_their_order(
     assert said == [[5, 4, 3, 2, 1, 0], [0, 1, 2, 3, 4, 5]]
 
 
-def test_a_load_killed_between_staging_and_commit_stages_only_once(
-    load, root, tmp_path, monkeypatch
-):
+def test_load_killed_before_commit_stages_once(load, root, tmp_path, monkeypatch):
     file = lines(tmp_path / "notes.ndjson", {"id": "a"}, {"id": "b"})
 
     def stop(*_given):
@@ -176,7 +172,7 @@ def test_a_load_killed_between_staging_and_commit_stages_only_once(
     assert documents(root) == {"a": {"id": "a"}, "b": {"id": "b"}}
 
 
-def test_options_that_do_not_go_together_are_refused(load, tmp_path, root):
+def test_conflicting_load_options_are_refused(load, tmp_path, root):
     file = lines(tmp_path / "notes.txt", {"id": "a"})
     for given, word in [
         ({}, "--space"),

@@ -81,22 +81,20 @@ def check(root, into, branches=("",)):
         assert (document, row["op"], row["seq"]) == (state.document, state.op, state.seq)
 
 
-def test_the_table_is_what_every_space_reads(root, tmp_path, spark):
+def test_materialized_table_equals_reads(root, tmp_path, spark):
     done = run(root, tmp_path / "out", spark)
     assert done.rows_out == 12
     check(root, tmp_path / "out")
 
 
-def test_a_second_run_without_changes_does_nothing(root, tmp_path, spark):
+def test_materialize_without_changes_does_nothing(root, tmp_path, spark):
     run(root, tmp_path / "out", spark)
     before = (tmp_path / "out" / "current").readlink()
     assert run(root, tmp_path / "out", spark).outcome == "nothing"
     assert (tmp_path / "out" / "current").readlink() == before
 
 
-def test_only_files_that_hold_something_changed_are_written_anew(
-    root, tmp_path, spark, monkeypatch
-):
+def test_materialize_rewrites_only_changed_files(root, tmp_path, spark, monkeypatch):
     # A file for each two rows, so that one change leaves most of them alone.
     monkeypatch.setattr("fourfold.limits.PUBLISHED_FILE_ROWS", 2)
     into = tmp_path / "out"
@@ -113,7 +111,7 @@ def test_only_files_that_hold_something_changed_are_written_anew(
     check(root, into)
 
 
-def test_new_and_lost_spaces_and_entities_are_taken_up(root, tmp_path, spark):
+def test_materialize_tracks_added_and_removed_spaces(root, tmp_path, spark):
     into = tmp_path / "out"
     run(root, into, spark)
     with fourfold.open(root) as store:
@@ -128,7 +126,7 @@ def test_new_and_lost_spaces_and_entities_are_taken_up(root, tmp_path, spark):
     assert ("did:key:zB", "", "set") not in table(into)
 
 
-def test_a_space_that_went_back_is_folded_anew(root, tmp_path, spark):
+def test_space_with_lower_seq_is_folded_again(root, tmp_path, spark):
     into = tmp_path / "out"
     run(root, into, spark)
     for path in (root / "spaces").glob("did:key:zB.sqlite*"):
@@ -139,7 +137,7 @@ def test_a_space_that_went_back_is_folded_anew(root, tmp_path, spark):
     check(root, into)
 
 
-def test_a_branch_younger_than_the_last_run_shows_what_it_inherits(root, tmp_path, spark):
+def test_new_branch_shows_inherited_entities(root, tmp_path, spark):
     into = tmp_path / "out"
     run(root, into, spark, branch="*")
     with fourfold.open(root) as store:
@@ -151,14 +149,14 @@ def test_a_branch_younger_than_the_last_run_shows_what_it_inherits(root, tmp_pat
     assert table(into)["did:key:zA", "draft", "set"]["seq"] == 1
 
 
-def test_an_earlier_point_is_shown_as_it_was(root, tmp_path, spark):
+def test_materialize_at_a_seq_shows_that_state(root, tmp_path, spark):
     into = tmp_path / "out"
     run(root, into, spark)
     run(root, into, spark, at="2")
     assert {row["seq"] for row in table(into).values()} == {1, 2}
 
 
-def test_a_reader_of_the_version_before_is_not_disturbed(root, tmp_path, spark):
+def test_reader_of_previous_version_is_not_disturbed(root, tmp_path, spark):
     into = tmp_path / "out"
     run(root, into, spark)
     files = list(TableFolder(into).table().iterdir())
@@ -173,7 +171,7 @@ def test_a_reader_of_the_version_before_is_not_disturbed(root, tmp_path, spark):
     assert not [path for path in into.iterdir() if path.name.startswith(".staging")]
 
 
-def test_documents_can_be_queried_as_variant(root, tmp_path, spark):
+def test_variant_table_can_be_queried(root, tmp_path, spark):
     into = tmp_path / "out"
     run(root, into, spark, variant=True)
     rows = spark.read.parquet(str(into / "current" / "variant"))
@@ -187,7 +185,7 @@ def test_documents_can_be_queried_as_variant(root, tmp_path, spark):
     assert not (into / "current" / "variant").exists()
 
 
-def test_an_empty_store_gives_an_empty_table(tmp_path, spark):
+def test_materialize_of_empty_store_writes_empty_table(tmp_path, spark):
     with fourfold.open(tmp_path / "store"):
         pass
     run(tmp_path / "store", tmp_path / "out", spark)
@@ -198,7 +196,7 @@ def test_an_empty_store_gives_an_empty_table(tmp_path, spark):
     check(tmp_path / "store", tmp_path / "out")
 
 
-def test_another_store_or_branch_or_folder_is_refused(root, tmp_path, spark):
+def test_materialize_refuses_folder_of_other_origin(root, tmp_path, spark):
     into = tmp_path / "out"
     run(root, into, spark)
     with pytest.raises(Refused, match="branch"):
@@ -212,7 +210,7 @@ def test_another_store_or_branch_or_folder_is_refused(root, tmp_path, spark):
         run(root, into, spark)
 
 
-def test_delta_readers_see_the_same_rows(root, tmp_path, spark):
+def test_delta_log_shows_same_rows(root, tmp_path, spark):
     delta = pytest.importorskip("deltalake")
     into = tmp_path / "out"
     run(root, into, spark, delta=True)
@@ -227,7 +225,7 @@ def test_delta_readers_see_the_same_rows(root, tmp_path, spark):
     assert run(root, into, spark, delta=True).outcome == "nothing"
 
 
-def test_ranges_that_meet_do_not_divide_the_keys():
+def test_overlapping_ranges_are_not_disjoint():
     def file(first, last):
         return File("f", 1, 1, first, last)
 
@@ -257,7 +255,7 @@ jobs.run("materialize", sys.argv[1], {"into": sys.argv[2]}, master="local[1]")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["written", "folded", "placed", "shown"])
-def test_a_killed_run_leaves_the_old_table_and_the_next_completes_it(root, tmp_path, spark, point):
+def test_killed_materialize_keeps_old_table_until_completed(root, tmp_path, spark, point):
     into = tmp_path / "out"
     run(root, into, spark)
     old = table(into)

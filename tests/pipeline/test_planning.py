@@ -67,7 +67,7 @@ def open_files(folder):
     return [link for link in links if link.startswith(str(folder)) and link.endswith(".sqlite")]
 
 
-def test_many_small_files_are_few_tasks_and_each_is_read_once(many):
+def test_small_files_are_packed_and_read_once(many):
     options = read_options({"roots": f"{many}/*", "table": "revisions", "columns": "root,space,id"})
     works = planned(options)
     assert 2 <= len(works) <= MANY / 20
@@ -79,7 +79,7 @@ def test_many_small_files_are_few_tasks_and_each_is_read_once(many):
     assert len(found) == len({tuple(row.values()) for row in found}) == 2 * MANY * ROWS
 
 
-def test_a_task_has_one_file_open_at_a_time(many):
+def test_task_opens_one_file_at_a_time(many):
     options = read_options({"root": f"{many}/one", "table": "revisions", "batch_rows": "1"})
     for work in planned(options)[:2]:
         seen = {len(open_files(many)) for _ in scan.read_batches(work)}
@@ -87,14 +87,14 @@ def test_a_task_has_one_file_open_at_a_time(many):
     assert not open_files(many)
 
 
-def test_small_files_leave_in_large_batches(many):
+def test_scan_joins_batches_of_small_files(many):
     options = read_options({"root": f"{many}/one", "table": "revisions"})
     batches = [batch.num_rows for work in planned(options) for batch in scan.read_batches(work)]
     assert len(batches) == len(planned(options))
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 5, 6, 7, 1000])
-def test_what_all_rows_of_a_file_share_stands_in_every_row_however_batches_end(many, size):
+def test_constant_columns_are_in_every_row(many, size):
     options = read_options(
         {"roots": f"{many}/*", "table": "revisions", "columns": "root,id,space,seq"}
         | {"batch_rows": str(size)}
@@ -113,7 +113,7 @@ def test_what_all_rows_of_a_file_share_stands_in_every_row_however_batches_end(m
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
-def test_a_text_that_somebody_made_bytes_is_read_as_the_text_that_it_is(tmp_path, size):
+def test_text_stored_as_blob_is_read_as_text(tmp_path, size):
     with fourfold.open(tmp_path / "s") as store:
         space = store.space("did:web:s0")
         for number in range(ROWS):
@@ -140,7 +140,7 @@ def test_a_text_that_somebody_made_bytes_is_read_as_the_text_that_it_is(tmp_path
     assert texts() == [before[0], b"\xff", *before[2:]]
 
 
-def test_rows_of_which_only_the_space_is_wanted_cost_one_number_each(many):
+def test_scan_of_constants_reads_smallest_column(many):
     options = read_options({"root": f"{many}/one", "table": "revisions", "columns": "space"})
     works = planned(options)
     assert sum(batch.num_rows for work in works for batch in scan.read_batches(work)) == MANY * ROWS
@@ -149,7 +149,7 @@ def test_rows_of_which_only_the_space_is_wanted_cost_one_number_each(many):
         assert "TEXT" not in piece.sql.partition(" FROM ")[0]
 
 
-def test_the_files_of_a_filtered_space_are_the_only_ones(many):
+def test_where_on_space_selects_files(many):
     where = "space in ('did:web:s7', 'did:web:s70')"
     options = read_options({"roots": f"{many}/*", "table": "revisions", "where": where})
     pieces = [piece for work in planned(options) for piece in work.pieces]
@@ -159,7 +159,7 @@ def test_the_files_of_a_filtered_space_are_the_only_ones(many):
     }
 
 
-def test_the_same_space_in_two_stores_is_folded_apart(many):
+def test_same_space_in_two_stores_is_folded_separately(many):
     options = read_options({"roots": f"{many}/*", "table": "state", "space": "did:web:s7"})
     found = [
         row
@@ -171,7 +171,7 @@ def test_the_same_space_in_two_stores_is_folded_apart(many):
 
 
 @given(st.lists(st.integers(0, 100 * limits.MIB), max_size=60))
-def test_packing_keeps_every_piece_in_order_and_fills_tasks(costs):
+def test_pack_parts_keeps_order_and_fills_tasks(costs):
     pieces = [(cost, Piece(str(at), "", (), ())) for at, cost in enumerate(costs)]
     packed = list(plan.pack_parts(iter(pieces), limits.SOURCE_PARTITION_BYTES))
     assert [piece.path for group in packed for piece in group] == [
@@ -185,7 +185,7 @@ def test_packing_keeps_every_piece_in_order_and_fills_tasks(costs):
         assert before + by_path[group[0].path] > limits.SOURCE_PARTITION_BYTES, after
 
 
-def test_files_are_found_by_name_alone(many, tmp_path):
+def test_find_files_opens_no_file(many, tmp_path):
     tables = model_tables("documents")
     root = tmp_path / "store"
     shutil.copytree(many / "one", root, ignore=shutil.ignore_patterns("*.lock", "did:web:s1*"))
@@ -234,7 +234,7 @@ def one_space(many):
 
 
 @given(wanted=conditions())
-def test_where_gives_the_rows_that_meet_its_conditions(one_space, wanted):
+def test_where_returns_matching_rows(one_space, wanted):
     text = wanted.text()
     assert parse(text, one_space.table) == wanted
     narrowed = replace(one_space, conditions=parse(text, one_space.table))
@@ -287,7 +287,7 @@ def meets(row, wanted):
         ("nothing = 1", "unknown column 'nothing'"),
     ],
 )
-def test_where_refuses_what_it_cannot_apply_exactly(many, where, message):
+def test_where_refuses_unsupported_conditions(many, where, message):
     with pytest.raises(InvalidInput, match=message):
         read_options({"root": f"{many}/one", "table": "revisions", "where": where})
 
@@ -302,7 +302,7 @@ assert "fourfold.kernel" not in sys.modules
 
 
 @pytest.mark.parametrize("table", ["revisions", "state"])
-def test_a_worker_needs_neither_the_kernel_nor_its_driver(many, table):
+def test_worker_does_not_import_kernel(many, table):
     source = FourfoldSource({"root": f"{many}/one", "table": table})
     source.schema()
     names = [column.name for column in model_tables("documents").table(table).chosen()]
@@ -346,9 +346,7 @@ def both(tmp_path_factory):
     ],
     ids=lambda conditions: " ".join(f"{each.column}{each.sign}" for each in conditions),
 )
-def test_a_condition_on_entity_or_seq_is_looked_up_and_never_scanned_for(
-    both, did, table, conditions
-):
+def test_where_on_entity_or_seq_uses_index(both, did, table, conditions):
     options = read_options({"root": str(both), "table": table, "space": did})
     [work] = planned(options, *conditions)
     [piece] = work.pieces
@@ -367,7 +365,7 @@ def test_a_condition_on_entity_or_seq_is_looked_up_and_never_scanned_for(
 
 @pytest.mark.parametrize("partition_bytes", ["1000000", "30000"])
 @pytest.mark.parametrize("table", ["revisions", "operations", "commits", "state", "history"])
-def test_a_scan_stops_at_its_cut_whatever_came_later(tmp_path, table, partition_bytes):
+def test_scan_stops_at_cut(tmp_path, table, partition_bytes):
     root = tmp_path / "store"
     sample_store.build(root)
     given = {"root": str(root), "table": table, "partition_bytes": partition_bytes}
@@ -392,11 +390,11 @@ def contents(works):
 @pytest.mark.parametrize(
     ("cost", "count"), [(0, 0), (10, 1), (11, 2), (20, 2), (21, 4), (45, 6), (60, 6)]
 )
-def test_a_large_file_is_an_even_number_of_parts(cost, count):
+def test_large_file_has_even_number_of_parts(cost, count):
     assert plan.count_parts(cost, 10) == count
 
 
-def test_python_looks_for_garbage_again_when_a_task_is_through(many):
+def test_gc_is_enabled_again_after_task(many):
     options = read_options({"root": f"{many}/one", "table": "revisions"})
     [work, *_] = planned(options)
     seen = [gc.isenabled() for _ in scan.read_batches(work)]

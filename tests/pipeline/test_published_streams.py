@@ -75,9 +75,7 @@ def only_published_at(url, rows):
 
 
 @pytest.mark.parametrize("seed", [4, 5])
-def test_with_the_node_every_stream_is_what_its_reader_sees(
-    spark, by_source, store, tmp_path, seed
-):
+def test_published_with_node_equals_stream_reads(spark, by_source, store, tmp_path, seed):
     root = store if seed == 4 else grown(tmp_path / "other", seed)
     wanted = nonempty(seen(root))
     assert any(name.startswith("fork/") for name in wanted)
@@ -87,7 +85,7 @@ def test_with_the_node_every_stream_is_what_its_reader_sees(
     assert collected(published(spark, root / "objects", root=root)) == own(root)
 
 
-def test_without_the_node_it_is_what_was_published(spark, by_source, store):
+def test_published_without_node_equals_published_records(spark, by_source, store):
     wanted = only_published(store, own(store))
     assert wanted
     assert wanted != own(store)
@@ -95,7 +93,7 @@ def test_without_the_node_it_is_what_was_published(spark, by_source, store):
     assert collected(by_source(store / "objects")) == wanted
 
 
-def test_both_readers_give_the_same_columns(spark, by_source, store):
+def test_both_readers_return_same_columns(spark, by_source, store):
     native, other = published(spark, store / "objects"), by_source(store / "objects")
     assert native.schema.simpleString() == other.schema.simpleString()
     rows = sorted(native.collect(), key=lambda row: (row.stream, row.offset))
@@ -110,7 +108,7 @@ def test_both_readers_give_the_same_columns(spark, by_source, store):
     assert joined.where("generation is null").count() == joined.count() - len(rows)
 
 
-def test_what_is_appended_later_is_not_in_a_frame_that_was_made(spark, tmp_path):
+def test_published_dataframe_excludes_later_records(spark, tmp_path):
     root = tmp_path / "store"
     with fourfold.open(root) as opened:
         log = opened.streams.create("log", "text/plain")
@@ -127,7 +125,7 @@ def test_what_is_appended_later_is_not_in_a_frame_that_was_made(spark, tmp_path)
     assert published(spark, root / "objects").count() == 5
 
 
-def test_a_tail_that_is_published_before_it_is_read_is_not_silently_short(spark, tmp_path):
+def test_tail_published_before_read_raises(spark, tmp_path):
     root = tmp_path / "store"
     with fourfold.open(root) as opened:
         log = opened.streams.create("log", "text/plain")
@@ -140,7 +138,7 @@ def test_a_tail_that_is_published_before_it_is_read_is_not_silently_short(spark,
     assert published(spark, root / "objects", root=root).count() == 1
 
 
-def test_records_that_were_given_up_inside_of_a_segment_are_left_out(spark, by_source, tmp_path):
+def test_truncated_records_of_a_segment_are_skipped(spark, by_source, tmp_path):
     root = tmp_path / "store"
     with fourfold.open(root, settings={"archive.seal_rows": 10}) as opened:
         log = opened.streams.create("log", "text/plain", retention_bytes=8)
@@ -158,7 +156,7 @@ def test_records_that_were_given_up_inside_of_a_segment_are_left_out(spark, by_s
         assert frame.where("offset > 4 and offset <= 6").count() == 2
 
 
-def test_one_stream_a_pattern_and_a_moment(spark, by_source, store):
+def test_published_selects_stream_pattern_and_time(spark, by_source, store):
     wanted = only_published(store, own(store))
     objects = store / "objects"
     assert collected(published(spark, objects, streams="kept/1")) == {"kept/1": wanted["kept/1"]}
@@ -179,7 +177,7 @@ def scan_of(frame):
     return next(line for line in plan.splitlines() if "FileScan" in line)
 
 
-def test_a_folder_is_read_by_sparks_own_reader_which_prunes(spark, store):
+def test_folder_is_read_by_native_reader_with_pruning(spark, store):
     frame = published(spark, store / "objects")
     asked = frame.where("stream = 'kept/1' and offset > 3").select("offset")
     scan = scan_of(asked)
@@ -190,7 +188,7 @@ def test_a_folder_is_read_by_sparks_own_reader_which_prunes(spark, store):
     assert asked.count() == len(only_published(store, own(store))["kept/1"]) - 4
 
 
-def test_the_objects_are_plain_files_for_spark_without_fourfold(spark, store):
+def test_objects_are_plain_parquet_for_spark(spark, store):
     wanted = only_published(store, own(store))["kept/0"]
     with open_objects(str(store / "objects")) as objects:
         key = manifest.manifest_key("kept/0")
@@ -202,7 +200,7 @@ def test_the_objects_are_plain_files_for_spark_without_fourfold(spark, store):
     assert found == wanted
 
 
-def test_what_no_manifest_speaks_of_is_not_read(spark, by_source, tmp_path):
+def test_unreferenced_objects_are_not_read(spark, by_source, tmp_path):
     root = tmp_path / "store"
     with fourfold.open(root) as opened:
         opened.streams.create("log", "text/plain", body=b"one")
@@ -213,7 +211,7 @@ def test_what_no_manifest_speaks_of_is_not_read(spark, by_source, tmp_path):
         assert [row.text for row in frame.collect()] == ["one"]
 
 
-def test_a_damaged_manifest_is_named_or_left_out(spark, by_source, tmp_path):
+def test_damaged_manifest_is_named_or_skipped(spark, by_source, tmp_path):
     root = tmp_path / "store"
     with fourfold.open(root) as opened:
         for name in ("good", "bad"):
@@ -231,7 +229,7 @@ def test_a_damaged_manifest_is_named_or_left_out(spark, by_source, tmp_path):
     assert [each.path for each in made.cut.bad] == [manifest.manifest_key("bad")]
 
 
-def test_a_missing_object_is_named(by_source, tmp_path):
+def test_missing_object_is_named_in_error(by_source, tmp_path):
     root = tmp_path / "store"
     with fourfold.open(root) as opened:
         opened.streams.create("log", "text/plain", body=b"one")
@@ -244,7 +242,7 @@ def test_a_missing_object_is_named(by_source, tmp_path):
     assert key in unwrap_error(caught.value).message
 
 
-def test_published_streams_are_a_table_of_sql(spark, store):
+def test_published_streams_are_views_in_sql(spark, store):
     wanted = only_published(store, own(store))
     frame, made = sql(
         spark,
@@ -267,7 +265,7 @@ def test_published_streams_are_a_table_of_sql(spark, store):
 
 
 @pytest.mark.slow
-def test_the_command_asks_objects_in_sql(store):
+def test_sql_command_queries_objects(store):
     asked = "select stream, count(*) as n from records where stream = 'kept/1' group by stream"
     command = ["-m", "fourfold", "sql", asked, "--objects", str(store / "objects"), "--json"]
     done = subprocess.run([sys.executable, *command], capture_output=True, check=True)
@@ -275,7 +273,7 @@ def test_the_command_asks_objects_in_sql(store):
     assert rows == [["kept/1", len(only_published(store, own(store))["kept/1"])]]
 
 
-def test_options_that_mean_nothing_to_objects_are_refused(by_source, read, store):
+def test_published_refuses_unsupported_options(by_source, read, store):
     for options in ({"since": "3"}, {"at": "3"}, {"space": "did:web:x"}, {"table": "streams"}):
         with pytest.raises(Exception, match=r"option|must be|unknown table") as caught:
             by_source(store / "objects", **options)
@@ -284,7 +282,7 @@ def test_options_that_mean_nothing_to_objects_are_refused(by_source, read, store
         read(store, "records", model="streams", shared="true")
 
 
-def test_an_object_store_on_the_network_is_read_in_the_workers(spark, by_source, tmp_path):
+def test_remote_object_store_is_read_in_workers(spark, by_source, tmp_path):
     with serve_s3() as server:
         url = server.url("shop")
         root = grown(tmp_path / "store", seed=6, steps=60, objects=url)
@@ -301,7 +299,7 @@ def test_an_object_store_on_the_network_is_read_in_the_workers(spark, by_source,
         assert {(row.stream, row.offset): row.size for row in rows} == sizes
 
 
-def test_a_condition_on_the_routing_key_leaves_out_what_has_others(spark, by_source, store):
+def test_where_on_routing_key_skips_other_keys(spark, by_source, store):
     every = published(spark, store / "objects").select("stream", "offset", "routing_key").collect()
     wanted = sorted(tuple(row) for row in every if row.routing_key == "m ü")
     assert 0 < len(wanted) < len(every)
@@ -319,7 +317,7 @@ def test_a_condition_on_the_routing_key_leaves_out_what_has_others(spark, by_sou
         "content_type = 'application/json'",
     ],
 )
-def test_where_gives_the_rows_of_the_same_filter(spark, by_source, store, where):
+def test_where_equals_dataframe_filter(spark, by_source, store, where):
     objects, columns = store / "objects", ["stream", "offset", "size"]
     for root in (None, store):
         whole = published(spark, objects, root=root).where(where).select(*columns)
@@ -331,7 +329,7 @@ def test_where_gives_the_rows_of_the_same_filter(spark, by_source, store, where)
         assert sorted(map(tuple, by_source(objects, **given).collect())) == expected
 
 
-def test_conditions_leave_out_objects_before_any_is_read(store):
+def test_where_prunes_objects_before_reading(store):
     url = str(store / "objects")
     cut = published_cut.read_cut(url)
 
@@ -358,7 +356,7 @@ def test_conditions_leave_out_objects_before_any_is_read(store):
     assert {part.content_type for part in json_only} == {"application/json"}
 
 
-def test_a_source_that_was_read_too_early_is_read_again(tmp_path, monkeypatch):
+def test_fork_source_read_too_early_is_read_again(tmp_path, monkeypatch):
     root = tmp_path / "store"
     with fourfold.open(root) as opened:
         log = opened.streams.create("log", "text/plain", body=b"one")
@@ -385,6 +383,6 @@ def test_a_source_that_was_read_too_early_is_read_again(tmp_path, monkeypatch):
     ]
 
 
-def test_the_reader_for_the_driver_is_a_file_of_the_package():
+def test_java_reader_is_packaged():
     source = Path(published_cut.__file__).with_name("PublishedFiles.java")
     assert "class PublishedFiles" in source.read_text(encoding="utf-8")

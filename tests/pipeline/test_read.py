@@ -35,13 +35,13 @@ def rows(frame):
 
 
 @pytest.mark.parametrize("table", ["revisions", "commits", "snapshots", "branches", "state"])
-def test_read_gives_the_table_of_the_format(spark, read_format, root, table):
+def test_read_equals_format(spark, read_format, root, table):
     found, expected = read(spark, root=root, table=table), read_format(root, table)
     assert found.schema == expected.schema
     assert rows(found) == rows(expected)
 
 
-def test_read_takes_lists_and_numbers(spark, read_format, root):
+def test_read_accepts_lists_and_numbers(spark, read_format, root):
     for bounds in ({"at": 12}, {"since": 3}, {"at": 30, "since": 2}):
         texts = {name: str(value) for name, value in bounds.items()}
         found = read(spark, root=root, table="revisions", columns=["id", "seq"], **bounds)
@@ -64,7 +64,7 @@ def test_read_refuses_an_unknown_option(spark, root):
         read(spark, root=root, table="revisions", did_you=1)
 
 
-def test_read_sees_the_log_of_a_process_that_died(spark, tmp_path):
+def test_read_includes_wal_of_dead_process(spark, tmp_path):
     script = (
         "import fourfold, os, sys\n"
         "space = fourfold.open(sys.argv[1]).space('did:web:a.example')\n"
@@ -75,7 +75,7 @@ def test_read_sees_the_log_of_a_process_that_died(spark, tmp_path):
     assert read(spark, root=tmp_path, table="revisions").select("id").count() == 9
 
 
-def test_read_sees_a_healthy_file_whose_first_transaction_was_rolled_back(spark, tmp_path):
+def test_read_works_after_rolled_back_first_transaction(spark, tmp_path):
     with fourfold.open(tmp_path) as store:
         for number in range(50):
             store.space(DID).set(f"e{number}", {"n": number})
@@ -102,6 +102,6 @@ def test_read_sees_a_healthy_file_whose_first_transaction_was_rolled_back(spark,
         ({"table": "state", "root": "/nowhere"}, NotFound, "not a Fourfold store"),
     ],
 )
-def test_read_raises_fourfolds_errors_at_once(spark, root, options, error, message):
+def test_read_raises_fourfold_errors_immediately(spark, root, options, error, message):
     with pytest.raises(error, match=message):
         read(spark, **({"root": root} | options))

@@ -45,18 +45,14 @@ lives = given(
 
 @settings(max_examples=20)
 @lives
-def test_every_point_of_every_branch_is_folded_from_what_is_read(
-    tmp_path_factory, steps, history, chance
-):
+def test_pruned_rows_fold_to_every_state(tmp_path_factory, steps, history, chance):
     check(tmp_path_factory, steps, history, chance)
 
 
 @pytest.mark.slow
 @settings(max_examples=400)
 @lives
-def test_every_point_of_many_lives_is_folded_from_what_is_read(
-    tmp_path_factory, steps, history, chance
-):
+def test_pruned_rows_fold_to_every_state_of_many_lives(tmp_path_factory, steps, history, chance):
     check(tmp_path_factory, steps, history, chance)
 
 
@@ -102,7 +98,7 @@ def read_of(root, table, **options):
     return [row for work in raw for batch in read_batches(work) for row in batch.to_pylist()]
 
 
-def test_rows_that_make_no_difference_are_not_read(long_lived):
+def test_superseded_rows_are_not_read(long_lived):
     rows = read_of(long_lived, "state")
     assert [row["op"] for row in rows if row["id"] == "set"] == ["set"]
     assert [row["op"] for row in rows if row["id"] == "deleted"] == ["delete"]
@@ -113,7 +109,7 @@ def test_rows_that_make_no_difference_are_not_read(long_lived):
     assert len(read_of(long_lived, "history")) == 300 + 20 + 1
 
 
-def test_only_entities_that_changed_are_read(long_lived):
+def test_since_reads_only_changed_entities(long_lived):
     assert {row["id"] for row in read_of(long_lived, "state", since="300")} == {"set", "deleted"}
     assert {row["id"] for row in read_of(long_lived, "history", since="319")} == {"set", "deleted"}
     rows = read_of(long_lived, "state", since="322", branch="draft")
@@ -121,7 +117,7 @@ def test_only_entities_that_changed_are_read(long_lived):
     assert rows[0]["op"] == "snapshot"
 
 
-def test_parts_of_a_file_divide_its_entities(tmp_path):
+def test_parts_of_a_file_partition_its_entities(tmp_path):
     names = [f"{number:04}" for number in range(200)]
     random.shuffle(names)
     with fourfold.open(tmp_path / "store") as store:
@@ -142,7 +138,7 @@ def seen(root, table, **options):
 
 
 @pytest.mark.parametrize("history", ["revisions", "facts"])
-def test_what_a_parent_changed_lately_is_news_of_its_child(tmp_path, history):
+def test_since_includes_changes_of_parent_branch(tmp_path, history):
     with fourfold.open(tmp_path / "store") as store:
         space = store.space(DID, history=history)
         space.set("old", {})
@@ -159,7 +155,7 @@ def test_what_a_parent_changed_lately_is_news_of_its_child(tmp_path, history):
 
 
 @pytest.mark.parametrize("history", ["revisions", "facts"])
-def test_history_begins_with_the_first_version_that_a_collection_left(tmp_path, history):
+def test_history_begins_with_first_version_after_gc(tmp_path, history):
     with fourfold.open(tmp_path / "store") as store:
         space = store.space(DID, history=history)
         space.set("a", {"n": 0})

@@ -44,7 +44,7 @@ def rows_of(options, cut_taken, **more):
 
 
 @pytest.mark.parametrize("table", ["revisions", "commits", "snapshots"])
-def test_raw_scan_raises_when_a_collection_ran_after_the_cut(tmp_path, table):
+def test_raw_scan_raises_when_gc_ran_after_cut(tmp_path, table):
     fill(tmp_path, "e", 40)
     options = {"root": str(tmp_path), "table": table}
     taken = cut.read_cut(read_options(options))
@@ -58,7 +58,7 @@ def test_raw_scan_raises_when_a_collection_ran_after_the_cut(tmp_path, table):
     assert len(later) <= len(before)
 
 
-def test_raw_scan_of_a_collected_space_reads_what_is_there(tmp_path):
+def test_raw_scan_after_gc_reads_remaining_rows(tmp_path):
     fill(tmp_path, "e", 40)
     with fourfold.open(tmp_path) as store:
         store.space(A).gc(GcPolicy(keep_seqs=3))
@@ -67,7 +67,7 @@ def test_raw_scan_of_a_collected_space_reads_what_is_there(tmp_path):
 
 
 @pytest.mark.spark
-def test_dataframe_raises_when_a_collection_ran_after_it_was_made(read, tmp_path):
+def test_dataframe_raises_when_gc_ran_after_it_was_created(read, tmp_path):
     fill(tmp_path, "e", 40)
     frame = read(tmp_path, "revisions")
     with fourfold.open(tmp_path) as store:
@@ -94,7 +94,7 @@ def stream(root):
     return stream_source.FileFollower(read_options({"root": str(root), "table": "revisions"}))
 
 
-def test_stream_reads_a_space_made_again_from_its_first_commit(tmp_path):
+def test_stream_reads_recreated_space_from_first_commit(tmp_path):
     fill(tmp_path, "old", 5)
     end, ids = batch(stream(tmp_path), {})
     assert len(ids) == 5
@@ -105,7 +105,7 @@ def test_stream_reads_a_space_made_again_from_its_first_commit(tmp_path):
     assert batch(stream(tmp_path), end)[1] == []
 
 
-def test_stream_goes_on_from_an_offset_without_file_ids(tmp_path):
+def test_stream_continues_from_offset_without_file_ids(tmp_path):
     fill(tmp_path, "e", 5)
     end, ids = batch(stream(tmp_path), {A: 3})
     assert sorted(ids) == ["e3", "e4"]
@@ -113,7 +113,7 @@ def test_stream_goes_on_from_an_offset_without_file_ids(tmp_path):
     assert batch(stream(tmp_path), end)[1] == []
 
 
-def test_batch_run_again_after_its_space_was_made_again_is_refused(tmp_path):
+def test_repeated_batch_of_recreated_space_is_refused(tmp_path):
     fill(tmp_path, "old", 5)
     files = stream(tmp_path)
     end = files.end_offset({}, None)
@@ -123,7 +123,7 @@ def test_batch_run_again_after_its_space_was_made_again_is_refused(tmp_path):
 
 
 @pytest.mark.spark
-def test_query_copies_a_space_made_again_whole(spark, tmp_path):
+def test_query_copies_recreated_space_completely(spark, tmp_path):
     root, sink, checkpoint = (tmp_path / name for name in ("store", "rows", "checkpoint"))
 
     def copy():
@@ -148,7 +148,7 @@ def test_query_copies_a_space_made_again_whole(spark, tmp_path):
 
 
 @pytest.mark.spark
-def test_materialize_folds_a_space_made_again_whole(spark, tmp_path):
+def test_materialize_folds_recreated_space_completely(spark, tmp_path):
     root, into = tmp_path / "store", tmp_path / "tables"
 
     def ids():
@@ -181,7 +181,7 @@ class SparkNeeded(Exception):
     pass
 
 
-def test_materialize_opens_every_file_once_to_plan_and_run(tmp_path, monkeypatch):
+def test_materialize_opens_every_file_once(tmp_path, monkeypatch):
     for did in (A, "did:web:b.example"):
         fill(tmp_path / "store", "e", 2, did)
     looked = []
@@ -197,7 +197,7 @@ def test_materialize_opens_every_file_once_to_plan_and_run(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("into", ["s3://bucket/tables", "file:///tmp/tables"])
-def test_job_refuses_an_address_where_it_needs_a_folder(tmp_path, into):
+def test_job_refuses_url_for_path_option(tmp_path, into):
     fill(tmp_path / "store", "e", 1)
     with pytest.raises(InvalidInput, match="--into must be a path on this machine"):
         run("materialize", tmp_path / "store", {"into": into})
@@ -207,7 +207,7 @@ def test_job_refuses_an_address_where_it_needs_a_folder(tmp_path, into):
 # What a read leaves
 
 
-def test_read_of_a_closed_store_leaves_no_files(tmp_path):
+def test_read_of_closed_store_leaves_no_files(tmp_path):
     fill(tmp_path, "e", 5)
     before = sorted(path.name for path in (tmp_path / "spaces").iterdir())
     options = {"root": str(tmp_path), "table": "revisions"}
@@ -215,7 +215,7 @@ def test_read_of_a_closed_store_leaves_no_files(tmp_path):
     assert sorted(path.name for path in (tmp_path / "spaces").iterdir()) == before
 
 
-def test_read_beside_a_writer_leaves_its_log_alone(tmp_path):
+def test_read_does_not_change_wal_of_writer(tmp_path):
     options = {"root": str(tmp_path), "table": "revisions"}
     with fourfold.open(tmp_path, settings={"documents.page_size": 4096}) as store:
         space = store.space(A)

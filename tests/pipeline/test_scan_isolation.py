@@ -60,7 +60,7 @@ FOLDED_AND_RAW = [SCANS[1], SCANS[2]]
 
 
 @pytest.mark.parametrize(("model", "table", "condition", "few", "everything"), SCANS)
-def test_queries_on_one_frame_see_all_rows_after_a_filtered_one(
+def test_frame_is_complete_after_filtered_query(
     read, root, model, table, condition, few, everything
 ):
     frame = read(root, table, model=model)
@@ -72,7 +72,7 @@ def test_queries_on_one_frame_see_all_rows_after_a_filtered_one(
 
 
 @pytest.mark.parametrize(("model", "table", "condition", "few", "everything"), FOLDED_AND_RAW)
-def test_subqueries_over_one_view_see_their_own_rows(
+def test_sql_filters_each_subquery_separately(
     spark, root, model, table, condition, few, everything
 ):
     views(spark, root, model=model, prefix="v_", tables=[table])
@@ -86,7 +86,7 @@ def test_subqueries_over_one_view_see_their_own_rows(
 
 
 @pytest.mark.parametrize(("model", "table", "condition", "few", "everything"), FOLDED_AND_RAW)
-def test_sql_gives_each_reference_of_a_table_its_own_rows(
+def test_sql_filters_each_table_reference_separately(
     spark, root, model, table, condition, few, everything
 ):
     query = (
@@ -97,7 +97,7 @@ def test_sql_gives_each_reference_of_a_table_its_own_rows(
     assert tuple(frame.collect()[0]) == (few, everything)
 
 
-def test_self_join_filtered_on_one_side_keeps_the_other_whole(read, root):
+def test_self_join_filter_applies_to_one_side(read, root):
     frame = read(root, "revisions", space="did:web:revisions.example")
     one = frame.where("seq <= 2").alias("one")
     ids = frame.select("id").distinct()
@@ -109,7 +109,7 @@ def test_self_join_filtered_on_one_side_keeps_the_other_whole(read, root):
     assert frame.where("seq <= 1").unionAll(frame.where("seq > 4")).count() == 2 * ENTITIES
 
 
-def test_cached_frame_holds_all_rows_after_a_filtered_query(read, root):
+def test_cached_frame_is_complete_after_filtered_query(read, root):
     frame = read(root, "state")
     assert frame.where(FEW).count() == 2 * 8
     cached = frame.cache()
@@ -126,7 +126,7 @@ def test_cached_frame_holds_all_rows_after_a_filtered_query(read, root):
         filtered.unpersist(blocking=True)
 
 
-def test_frames_of_read_are_whole_after_a_filtered_query(spark, root):
+def test_read_frames_are_complete_after_filtered_query(spark, root):
     frame = read_table(spark, root=root, table="revisions")
     counts = [frame.count(), frame.where("seq <= 2").count(), frame.count()]
     assert counts == [2 * COMMITS * ENTITIES, 2 * 2 * ENTITIES, 2 * COMMITS * ENTITIES]

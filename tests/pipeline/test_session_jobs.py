@@ -93,7 +93,7 @@ def logged(*stores):
     )
 
 
-def test_a_stream_brings_every_event_once_also_of_stores_that_come_late(run, tmp_path):
+def test_stream_reads_events_once_including_later_stores(run, tmp_path):
     roots = f"{tmp_path}/stores/*"
     with fourfold.open(tmp_path / "stores/one") as one:
         one.sessions.create_session({"id": "a"})
@@ -111,7 +111,7 @@ def test_a_stream_brings_every_event_once_also_of_stores_that_come_late(run, tmp
             assert run(roots=roots) == (rows, [])
 
 
-def test_tables_whose_rows_change_cannot_be_streamed(run, sound):
+def test_tables_with_changing_rows_cannot_be_streamed(run, sound):
     tables = model_tables("sessions").tables
     streamed = {name for name, table in tables.items() if table.counted}
     assert streamed == {"events", "messages", "evals", "heads", "edges"}
@@ -190,17 +190,17 @@ def every_damage_is_found(spark, home, sound, tmp_path, count, seed):
     assert isinstance(jobs.find("verify").verdict(done.report), CorruptData)
 
 
-def test_seeded_damage_is_found_and_named(spark, home, sound, tmp_path):
+def test_verify_finds_seeded_damage(spark, home, sound, tmp_path):
     every_damage_is_found(spark, home, sound, tmp_path, count=24, seed=7)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_much_seeded_damage_is_found_and_named(spark, home, sound, tmp_path, seed):
+def test_verify_finds_many_seeded_damages(spark, home, sound, tmp_path, seed):
     every_damage_is_found(spark, home, sound, tmp_path, count=90, seed=seed)
 
 
-def test_the_parts_of_a_large_file_find_what_the_whole_has(sound, tmp_path, monkeypatch):
+def test_verify_of_parts_equals_whole_file(sound, tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "VERIFY_PART_BYTES", 40_000)
     shutil.copytree(sound, tmp_path / "copy")
     path = tmp_path / "copy/sessions/events.db"
@@ -221,7 +221,7 @@ def test_the_parts_of_a_large_file_find_what_the_whole_has(sound, tmp_path, monk
 # Gc, stats, materialize
 
 
-def test_a_collection_removes_what_was_marked_and_nothing_else(spark, sound, tmp_path):
+def test_gc_removes_exactly_marked_sessions(spark, sound, tmp_path):
     root = tmp_path / "store"
     shutil.copytree(sound, root)
     with fourfold.open(root) as store:
@@ -242,7 +242,7 @@ def test_a_collection_removes_what_was_marked_and_nothing_else(spark, sound, tmp
     assert not any(young.report["marked"].values())
 
 
-def test_the_figures_are_those_of_the_store(spark, sound):
+def test_stats_equal_store(spark, sound):
     figures = jobs.run("stats", sound, {"model": "sessions", "top": 1}, spark=spark).report
     with fourfold.open(sound, mode="r") as store:
         views = [store.sessions.current_view(sid) for sid in ("s", "t")]
@@ -261,7 +261,7 @@ def published(spark, into, table):
     return sorted(map(repr, rows))
 
 
-def test_materialized_tables_follow_the_log(spark, read, tmp_path):
+def test_materialized_tables_track_log(spark, read, tmp_path):
     root, into = lived_in(tmp_path / "store", ("s", "t", "u")), tmp_path / "tables"
     options = {"model": "sessions", "into": into}
     tables = ("view", "turns", "steps", "messages", "evals", "heads", "edges")
@@ -346,18 +346,18 @@ def closures_equal(spark, home, tmp_path, chance, asked, **size):
     return done
 
 
-def test_the_closure_over_many_stores_is_the_walk_of_one_that_has_all(spark, home, tmp_path):
+def test_lineage_over_stores_equals_single_store(spark, home, tmp_path):
     done = closures_equal(spark, home, tmp_path, random.Random(3), asked=3)
     assert done.report["rounds"] > 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_larger_closures_are_the_walk_of_one_store(spark, home, tmp_path, seed):
+def test_larger_lineage_over_stores_equals_single_store(spark, home, tmp_path, seed):
     closures_equal(spark, home, tmp_path, random.Random(seed), asked=6, stores=5, rounds=120)
 
 
-def test_a_walk_ends_where_damage_made_a_circle(spark, tmp_path):
+def test_lineage_ends_on_cycle(spark, tmp_path):
     with fourfold.open(tmp_path / "store") as store:
         store.sessions.create_session({"id": "s"})
         heads = []
@@ -371,7 +371,7 @@ def test_a_walk_ends_where_damage_made_a_circle(spark, tmp_path):
     assert (done.report["ancestor"], done.report["descendant"]) == (3, 3)
 
 
-def test_a_chain_of_heads_in_one_store_is_one_round(spark, tmp_path):
+def test_lineage_of_one_store_takes_one_round(spark, tmp_path):
     with fourfold.open(tmp_path / "store") as store:
         store.sessions.create_session({"id": "s"})
         for number in range(300):
@@ -383,14 +383,14 @@ def test_a_chain_of_heads_in_one_store_is_one_round(spark, tmp_path):
     assert (done.report["ancestor"], done.report["rounds"]) == (299, 2)
 
 
-def test_heads_that_nobody_has_are_refused(spark, sound):
+def test_lineage_refuses_unknown_head(spark, sound):
     with pytest.raises(NotFound, match="unknown head"):
         jobs.run("lineage", sound, {"head": ["sha256:" + "0" * 64]}, spark=spark)
     with pytest.raises(InvalidInput, match="invalid head id"):
         jobs.run("lineage", sound, {"head": ["main"]}, spark=spark)
 
 
-def test_jobs_refuse_what_is_not_for_sessions(spark, sound, tmp_path):
+def test_jobs_refuse_options_not_for_sessions(spark, sound, tmp_path):
     with pytest.raises(InvalidInput, match="--space is not supported"):
         jobs.run("verify", sound, {"model": "sessions", "space": "did:web:a"}, spark=spark)
     options = {"model": "sessions", "into": tmp_path / "x", "branch": "draft"}
@@ -398,7 +398,7 @@ def test_jobs_refuse_what_is_not_for_sessions(spark, sound, tmp_path):
         jobs.run("materialize", sound, options, spark=spark)
 
 
-def test_the_lives_of_tests_are_sound(tmp_path):
+def test_random_sessions_are_valid(tmp_path):
     with fourfold.open(tmp_path / "store") as store:
         lives_of(store.sessions, 5)
         assert store.sessions.verify() == []

@@ -75,13 +75,13 @@ def compared(read, root, count, rounds, seed=None):
             assert snapshot.value("SELECT count(*) FROM snapshots") > 0
 
 
-def test_what_spark_folds_is_what_the_store_reads(read, tmp_path):
+def test_spark_fold_equals_store_read(read, tmp_path):
     compared(read, tmp_path / "store", count=12, rounds=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_what_spark_folds_is_what_the_store_reads_of_many_lives(read, tmp_path, seed):
+def test_spark_fold_equals_store_read_for_many_lives(read, tmp_path, seed):
     compared(read, tmp_path / "store", count=60, rounds=4, seed=seed)
 
 
@@ -124,7 +124,7 @@ def test_turns_have_tokens_cost_and_outcome(store, spark):
     ]
 
 
-def test_every_public_table_is_a_view_of_one_moment(store, spark):
+def test_views_cover_every_table_at_one_cut(store, spark):
     made = views(spark, store, model="sessions", prefix="s_")
     assert made.names == tuple(f"s_{name}" for name, table in TABLES.items() if table.public)
     store.sessions.append_event("a", {"type": "session/stopped"})
@@ -138,14 +138,14 @@ def test_every_public_table_is_a_view_of_one_moment(store, spark):
     ]
 
 
-def test_a_view_at_an_event_is_what_the_store_says_of_it(store, read):
+def test_view_at_event_equals_store(store, read):
     rows = rows_of(read(store.root, "view", model="sessions", event=6))
     assert {row["session"]: state_row(row) for row in rows} == {
         sid: store.sessions.view_at(sid, 6).state for sid in ("a", "b")
     }
 
 
-def test_since_shows_the_sessions_that_moved(store, read):
+def test_since_shows_changed_sessions(store, read):
     before = store.sessions.position()
     store.sessions.append_event("b", {"type": "session/stopped"})
     rows = rows_of(read(store.root, "view", model="sessions", since=before))
@@ -153,14 +153,14 @@ def test_since_shows_the_sessions_that_moved(store, read):
     assert read(store.root, "turns", model="sessions", since=before).count() == 0
 
 
-def test_a_time_is_the_position_that_the_log_had_then(store, read):
+def test_time_maps_to_position_of_log(store, read):
     events = store.sessions.all_events_since(0)
     at = events[0].at
     rows = rows_of(read(store.root, "events", model="sessions", at=at))
     assert len(rows) == sum(event.at <= at for event in events)
 
 
-def test_payloads_show_their_bytes_when_they_are_asked_for(store, read):
+def test_payloads_include_bytes_when_selected(store, read):
     [row] = rows_of(
         read(store.root, "payloads", model="sessions", columns="hash,size,is_file,data")
     )
@@ -169,7 +169,7 @@ def test_payloads_show_their_bytes_when_they_are_asked_for(store, read):
     assert bytes(row["data"]) == b'"' + b"x" * 700 + b'"'
 
 
-def test_filters_on_a_session_reach_sqlite(store, read):
+def test_where_on_session_reaches_sqlite(store, read):
     frame = read(store.root, "events", model="sessions").where("session = 'a' and position > 3")
     assert frame.count() == 14
     assert "Filter (session" not in frame._jdf.queryExecution().executedPlan().toString()
@@ -185,18 +185,18 @@ def test_filters_on_a_session_reach_sqlite(store, read):
         ("view", {"event": "first"}, "positive integer"),
     ],
 )
-def test_options_that_mean_nothing_here_are_refused(store, read, table, options, message):
+def test_sessions_refuse_unsupported_options(store, read, table, options, message):
     with pytest.raises(Exception, match=message) as caught:
         read(store.root, table, model="sessions", **options)
     assert unwrap_error(caught.value).kind in {InvalidInput.kind, "not_found"}
 
 
-def test_a_store_without_sessions_has_empty_tables(read, tmp_path):
+def test_store_without_sessions_has_empty_tables(read, tmp_path):
     fourfold.open(tmp_path / "empty").close()
     assert read(tmp_path / "empty", "view", model="sessions").count() == 0
 
 
-def test_random_lives_delete_and_publish():
+def test_random_sessions_include_deletes_and_heads():
     """The lives above would prove little if nothing happened in them."""
     from fourfold.models.sessions import Sessions  # noqa: PLC0415
 

@@ -32,13 +32,13 @@ def documents(frame):
     return sorted(json.loads(row["document"])["n"] for row in frame.collect())
 
 
-def test_the_same_space_in_two_stores_is_two(stores, spark):
+def test_same_space_in_two_stores_stays_separate(stores, spark):
     roots = str(stores / "*")
     assert documents(fold.state(spark, roots=roots)) == [3, 5]
     assert documents(fold.history(spark, roots=roots)) == sorted([*range(4), *range(6)])
 
 
-def test_what_a_collection_gave_up_is_refused_as_a_read_refuses_it(stores, spark):
+def test_shuffled_fold_refuses_truncated_history(stores, spark):
     root = stores / "two"
     with fourfold.open(root) as store:
         space = store.space(DID)

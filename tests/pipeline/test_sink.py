@@ -54,7 +54,7 @@ def documents(root, did=A):
         return {entity: space.read(entity).document for entity in space.ids()}
 
 
-def test_a_write_is_one_commit_in_each_space_and_the_same_job_again_is_none(rows, root):
+def test_write_is_one_commit_per_space_once(rows, root):
     write(rows, root, job="first")
     assert log(root) == log(root, B) == [("job:first", 0)]
     assert documents(root) == {f"e{n}": {"n": n} for n in range(0, 20, 2)}
@@ -67,7 +67,7 @@ def test_a_write_is_one_commit_in_each_space_and_the_same_job_again_is_none(rows
     assert list((root / ".pipeline" / "staging").iterdir()) == []
 
 
-def test_a_bad_row_is_refused_with_a_typed_error_and_nothing_is_written(rows, root):
+def test_sink_refuses_bad_row_with_typed_error(rows, root):
     bad = rows.selectExpr("space", "id", "if(id = 'e13', '[]', data) as data")
     error = refused(write, bad, root)
     assert isinstance(error, InvalidInput)
@@ -79,7 +79,7 @@ def test_a_bad_row_is_refused_with_a_typed_error_and_nothing_is_written(rows, ro
     assert len(documents(root, B)) == 9
 
 
-def test_a_space_that_this_process_writes_is_refused_with_what_to_do(rows, root):
+def test_sink_error_for_locked_space_has_hint(rows, root):
     with fourfold.open(root) as store:
         store.space(A).set("mine", {"n": 0})
         error = refused(write, rows, root, wait_s="0")
@@ -90,7 +90,7 @@ def test_a_space_that_this_process_writes_is_refused_with_what_to_do(rows, root)
     assert documents(root)["mine"] == {"n": 0}
 
 
-def test_a_stream_goes_in_batch_by_batch_and_goes_on_where_it_was(spark, root, tmp_path):
+def test_stream_sink_resumes_after_restart(spark, root, tmp_path):
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     folder.mkdir()
 
@@ -118,7 +118,7 @@ def test_a_stream_goes_in_batch_by_batch_and_goes_on_where_it_was(spark, root, t
     assert documents(root) == {f"e{n}": {"n": n} for n in range(3)}
 
 
-def test_a_query_is_named_where_its_checkpoint_does_not_name_it(spark, root, tmp_path):
+def test_query_option_replaces_missing_checkpoint(spark, root, tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"id": "n", "data": "{}"}')
     stream = spark.readStream.schema("id string, data string").json(str(tmp_path / "in"))

@@ -37,38 +37,38 @@ def root(tmp_path):
         ({"query": "of-a-stream"}, "query"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(root, options, word):
+def test_sink_refuses_invalid_options(root, options, word):
     given = {"root": str(root), "space": A, **options}
     given = {name: value for name, value in given.items() if value is not None}
     with pytest.raises(FourfoldError, match=word):
         sink.batch_writer(given, ROWS, False)
 
 
-def test_a_misspelt_option_is_told_its_name(root):
+def test_misspelt_sink_option_has_suggestion(root):
     with pytest.raises(FourfoldError) as caught:
         sink.batch_writer({"root": str(root), "spaces": A}, ROWS, False)
     assert "Did you mean 'space'?" in caught.value.message
 
 
-def test_a_root_that_is_no_store_is_refused_and_not_made(tmp_path):
+def test_root_that_is_not_a_store_is_not_created(tmp_path):
     with pytest.raises(FourfoldError, match="not a Fourfold store"):
         sink.batch_writer({"root": str(tmp_path / "nowhere"), "space": A}, ROWS, False)
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_overwriting_is_refused(root):
+def test_sink_refuses_overwrite(root):
     with pytest.raises(Refused, match="cannot overwrite"):
         sink.batch_writer({"root": str(root), "space": A}, ROWS, True)
 
 
-def test_columns_are_checked_by_their_spark_types(root):
+def test_sink_checks_spark_types_of_columns(root):
     numbers = StructType([StructField("id", LongType()), StructField("data", StringType())])
     with pytest.raises(FourfoldError, match="bigint"):
         sink.batch_writer({"root": str(root), "space": A}, numbers, False)
 
 
 @pytest.mark.parametrize("as_uri", [True, False])
-def test_a_query_has_the_name_that_its_checkpoint_gives_it(root, tmp_path, as_uri):
+def test_query_id_is_read_from_checkpoint(root, tmp_path, as_uri):
     folder = tmp_path / "a checkpoint"
     folder.mkdir()
     place = folder.as_uri() if as_uri else str(folder)

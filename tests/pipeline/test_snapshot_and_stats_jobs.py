@@ -44,7 +44,7 @@ def root(request, tmp_path):
     return folder
 
 
-def test_long_chains_end_and_every_state_stays_the_same(root, spark):
+def test_snapshots_shorten_chains_without_changing_states(root, spark):
     with fourfold.open(root) as store:
         space = store.space("did:key:zLong")
         before = {
@@ -67,7 +67,7 @@ def test_long_chains_end_and_every_state_stays_the_same(root, spark):
     assert jobs.run("snapshots", root, {"depth": 20}, spark=spark).outcome == "nothing"
 
 
-def test_a_space_that_another_process_writes_is_named_or_skipped(root, spark):
+def test_snapshots_report_or_skip_locked_space(root, spark):
     child = (
         "import fourfold, sys\n"
         f"with fourfold.open({str(root)!r}) as store:\n"
@@ -88,7 +88,7 @@ def test_a_space_that_another_process_writes_is_named_or_skipped(root, spark):
     assert jobs.run("snapshots", root, {"depth": 20}, spark=spark).report["snapshots"] == 2
 
 
-def test_the_figures_are_what_was_written(root, spark, tmp_path):
+def test_stats_equal_written_data(root, spark, tmp_path):
     into = tmp_path / "figures" / "stats.json"
     done = jobs.run("stats", root, {"into": str(into), "top": 2}, spark=spark)
     figures = done.report
@@ -106,7 +106,7 @@ def test_the_figures_are_what_was_written(root, spark, tmp_path):
     ]
 
 
-def test_numbers_that_make_no_sense_are_refused(root, spark):
+def test_jobs_refuse_invalid_numbers(root, spark):
     with pytest.raises(InvalidInput, match="depth must be"):
         jobs.run("snapshots", root, {"depth": 0}, spark=spark)
     with pytest.raises(InvalidInput, match="top must be"):

@@ -45,7 +45,7 @@ def scanned(frame):
     )
 
 
-def test_the_revisions_are_those_of_the_log(root, store, read):
+def test_revisions_table_equals_log(root, store, read):
     expected = []
     for did, space in spaces(store):
         for entry in space.log(limit=1000):
@@ -60,7 +60,7 @@ def test_the_revisions_are_those_of_the_log(root, store, read):
     assert frame.where("data is null").count() == 4
 
 
-def test_the_commits_are_those_of_the_log(root, store, read):
+def test_commits_table_equals_log(root, store, read):
     expected = [
         (did, entry.seq, entry.branch, entry.session, entry.local_seq, entry.original)
         for did, space in spaces(store)
@@ -72,7 +72,7 @@ def test_the_commits_are_those_of_the_log(root, store, read):
 
 
 @pytest.mark.parametrize("branch", ["", "draft", "draft/deeper", "gone"])
-def test_the_state_is_what_reads_give(root, store, read, branch):
+def test_state_equals_reads(root, store, read, branch):
     expected = []
     for did, space in spaces(store):
         ids = {f"note-{number}" for number in range(5)} | {"only-here"}
@@ -86,7 +86,7 @@ def test_the_state_is_what_reads_give(root, store, read, branch):
     assert found == sorted(expected, key=lambda row: row[:4])
 
 
-def test_the_state_at_a_point_is_what_reads_gave_then(root, store, read):
+def test_state_at_equals_reads(root, store, read):
     for at in (3, 21):
         expected = [
             (did, entity, space.read(entity, at=at).seq)
@@ -97,7 +97,7 @@ def test_the_state_at_a_point_is_what_reads_gave_then(root, store, read):
         assert rows(read(root, "state", at=at, columns="space,id,seq")) == sorted(expected)
 
 
-def test_the_history_has_a_version_for_every_commit_that_touched_an_entity(root, store, read):
+def test_history_has_version_for_every_commit_of_entity(root, store, read):
     frame = read(root, "history").where("id = 'note-2'")
     _, space = spaces(store)[0]
     versions = [
@@ -107,7 +107,7 @@ def test_the_history_has_a_version_for_every_commit_that_touched_an_entity(root,
     assert sorted(versions) == [(seq, space.read("note-2", at=seq).document) for seq in seqs]
 
 
-def test_branches_are_shown_as_they_stood_at_the_cut(root, store, read):
+def test_branches_table_shows_state_at_cut(root, store, read):
     _, space = spaces(store)[0]
     ended = max(entry.seq for entry in space.log(limit=1000) if entry.branch == "gone")
     now = {row.branch: row for row in read(root, "branches", space=space.did).collect()}
@@ -127,7 +127,7 @@ def test_branches_are_shown_as_they_stood_at_the_cut(root, store, read):
     }
 
 
-def test_blobs_come_without_their_bytes_unless_these_are_named(root, store, read):
+def test_blobs_include_bytes_only_when_selected(root, store, read):
     _, space = spaces(store)[0]
     assert "data" not in read(root, "blobs").columns
     found = read(root, "blobs", space=space.did, columns="hash,data,content_type").collect()
@@ -137,14 +137,14 @@ def test_blobs_come_without_their_bytes_unless_these_are_named(root, store, read
     assert {row.content_type for row in found} == {"text/plain", None}
 
 
-def test_facts_and_values_belong_to_spaces_of_facts_alone(root, read):
+def test_facts_and_values_exist_only_in_fact_spaces(root, read):
     for table in ("facts", "values"):
         assert {row.space for row in read(root, table).collect()} == {"did:web:new.example"}
     facts, values = read(root, "facts"), read(root, "values")
     assert facts.join(values, facts.value_ref == values.hash, "left_anti").count() == 0
 
 
-def test_a_column_that_is_empty_in_every_row_keeps_its_type(root, read):
+def test_empty_column_keeps_its_type(root, read):
     frame = read(root, "revisions", space="did:web:old.example", columns="fact,seq")
     assert {row.fact for row in frame.collect()} == {None}
     assert dict(frame.dtypes) == {"fact": "string", "seq": "bigint"}
@@ -154,7 +154,7 @@ def test_a_column_that_is_empty_in_every_row_keeps_its_type(root, read):
     assert log.where("data is not null").count() == 52
 
 
-def test_only_the_columns_that_were_named_are_read(root, read):
+def test_only_selected_columns_are_read(root, read):
     frame = read(root, "revisions", columns="seq,id")
     assert frame.columns == ["seq", "id"]
     assert frame.count() == read(root, "revisions").count()
@@ -182,7 +182,7 @@ def test_only_the_columns_that_were_named_are_read(root, read):
         "seq > 4 or id = 'note-0'",
     ],
 )
-def test_a_filter_gives_the_rows_that_spark_would_have_kept(root, read, condition):
+def test_filter_returns_same_rows_as_spark(root, read, condition):
     everything = read(root, "revisions").drop("time").toPandas()
     kept = read(root, "revisions").drop("time").where(condition)
     spark = kept.sparkSession
@@ -197,7 +197,7 @@ def rows_with_nulls(frame):
 
 
 @pytest.mark.parametrize("table", ["state", "history"])
-def test_a_filter_on_what_only_the_fold_knows_is_left_to_spark(root, read, table):
+def test_filter_on_folded_column_is_applied_by_spark(root, read, table):
     whole = read(root, table)
     for condition, holds in (
         ("seq > 20", lambda row: row.seq > 20),
@@ -218,7 +218,7 @@ def test_a_filter_on_what_only_the_fold_knows_is_left_to_spark(root, read, table
         ("seq >= 4 and seq <= 6 and op = 'set'", 4),
     ],
 )
-def test_where_keeps_rows_from_leaving_the_reader(root, read, condition, most):
+def test_where_filters_rows_in_reader(root, read, condition, most):
     frame = read(root, "revisions", where=condition)
     expected = read(root, "revisions").where(condition)
     assert rows_with_nulls(frame) == rows_with_nulls(expected)
@@ -226,7 +226,7 @@ def test_where_keeps_rows_from_leaving_the_reader(root, read, condition, most):
 
 
 @pytest.mark.parametrize("table", ["state", "history"])
-def test_where_narrows_a_folded_table_before_the_fold(root, read, table):
+def test_where_filters_before_fold(root, read, table):
     condition = "id in ('note-1', 'only-here') and space = 'did:web:old.example'"
     frame = read(root, table, where=condition, branch="*", columns="id,branch,document")
     expected = read(root, table, branch="*").where(condition).select("id", "branch", "document")
@@ -234,7 +234,7 @@ def test_where_narrows_a_folded_table_before_the_fold(root, read, table):
     assert scanned(frame) == len(frame.collect()) > 0
 
 
-def test_a_filter_on_time_is_exact(root, store, read):
+def test_filter_on_time_is_exact(root, store, read):
     _, space = spaces(store)[0]
     moments = [datetime.fromisoformat(each.created_at) for each in space.log(limit=1000)]
     middle = sorted(moments)[len(moments) // 2]
@@ -247,7 +247,7 @@ def test_a_filter_on_time_is_exact(root, store, read):
             assert found == sum(1 for moment in moments if test(moment)), (sign, shift)
 
 
-def test_since_gives_what_came_after(root, store, read):
+def test_since_returns_later_rows(root, store, read):
     _, space = spaces(store)[0]
     entries = space.log(limit=1000)
     assert {row.seq for row in read(root, "commits", space=space.did, since=20).collect()} == {
@@ -259,25 +259,25 @@ def test_since_gives_what_came_after(root, store, read):
     assert later.count() == 0
 
 
-def test_a_seq_that_no_space_has_reached_is_refused(root, read):
+def test_seq_beyond_history_is_refused(root, read):
     with pytest.raises(Exception, match="at must be between") as caught:
         read(root, "revisions", at=10_000)
     assert unwrap_error(caught.value).kind == "invalid_input"
 
 
-def test_a_branch_that_no_space_has_is_refused(root, read):
+def test_unknown_branch_is_refused(root, read):
     with pytest.raises(Exception, match="branch 'drat'") as caught:
         read(root, "state", branch="drat").collect()
     assert unwrap_error(caught.value).kind == "not_found"
 
 
-def test_a_misspelt_option_is_refused_with_the_right_one(root, read):
+def test_misspelt_option_has_suggestion(root, read):
     with pytest.raises(Exception, match="unknown option") as caught:
         read(root, "revisions", colums="id")
     assert unwrap_error(caught.value).hint == "Did you mean 'columns'?"
 
 
-def test_a_large_file_is_read_in_parts_and_each_row_once(root, read):
+def test_large_file_is_read_in_parts_once(root, read):
     for table in ("revisions", "commits", "history"):
         whole = read(root, table)
         parts = read(root, table, partition_bytes=40_000)
@@ -285,7 +285,7 @@ def test_a_large_file_is_read_in_parts_and_each_row_once(root, read):
         assert rows_with_nulls(parts) == rows_with_nulls(whole), table
 
 
-def test_a_schema_narrows_a_table_as_columns_do_and_must_fit(root, spark):
+def test_schema_selects_columns_and_must_match(root, spark):
     source = spark.read.format("fourfold").option("root", str(root)).option("table", "commits")
     assert source.schema("seq bigint, branch string").load().count() == 60
     with pytest.raises(Exception, match="commits: column 'seq' must be bigint"):

@@ -117,11 +117,11 @@ def compare(spark, read, root, count, rounds, seed=None):
             same_versions(rows_of(read(root, "history", **asked)), versions)
 
 
-def test_what_spark_folds_is_what_a_space_reads(spark, read, tmp_path):
+def test_spark_fold_equals_space_read(spark, read, tmp_path):
     compare(spark, read, tmp_path / "store", count=20, rounds=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_what_spark_folds_is_what_three_hundred_and_sixty_spaces_read(spark, read, tmp_path, seed):
+def test_spark_fold_equals_reads_of_360_spaces(spark, read, tmp_path, seed):
     compare(spark, read, tmp_path / "store", count=SPACES_TOGETHER, rounds=2, seed=seed)

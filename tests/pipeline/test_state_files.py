@@ -36,7 +36,7 @@ def rows_in(folder, files):
 
 
 @pytest.mark.parametrize("more", [{}, {"branch": "*"}, {"branch": "*", "partition_bytes": "20000"}])
-def test_files_hold_the_state_in_the_order_of_its_keys(root, tmp_path, spark, more):
+def test_state_files_are_sorted_by_key(root, tmp_path, spark, more):
     target = tmp_path / "state"
     files = state_files.write(
         spark, options_of(root, **more), tmp_path / "written", target, "job-20261115T000000-1"
@@ -48,7 +48,7 @@ def test_files_hold_the_state_in_the_order_of_its_keys(root, tmp_path, spark, mo
     assert {path.name for path in target.iterdir()} == {file.name for file in files}
 
 
-def test_what_a_failed_try_left_is_not_taken_for_a_result(root, tmp_path, spark):
+def test_files_of_failed_attempt_are_ignored(root, tmp_path, spark):
     (tmp_path / "written").mkdir()
     (tmp_path / "written" / "000000-1-left-0000.parquet").write_bytes(b"half of a file")
     target = tmp_path / "state"
@@ -57,7 +57,7 @@ def test_what_a_failed_try_left_is_not_taken_for_a_result(root, tmp_path, spark)
     assert not (tmp_path / "written").exists()
 
 
-def test_a_file_has_no_more_rows_than_it_may(root, tmp_path, spark, monkeypatch):
+def test_state_file_respects_row_limit(root, tmp_path, spark, monkeypatch):
     monkeypatch.setattr(limits, "PUBLISHED_FILE_ROWS", 3)
     target = tmp_path / "state"
     files = state_files.write(spark, options_of(root), tmp_path / "written", target, "job-1")
@@ -65,7 +65,7 @@ def test_a_file_has_no_more_rows_than_it_may(root, tmp_path, spark, monkeypatch)
     assert rows_in(target, files) == state_of(spark, root)
 
 
-def test_a_job_leaves_the_session_that_another_thread_has_running(root, tmp_path, spark):
+def test_job_keeps_session_of_another_thread(root, tmp_path, spark):
     done = []
     thread = threading.Thread(
         target=lambda: done.append(jobs.run("materialize", root, {"into": str(tmp_path / "out")}))

@@ -185,7 +185,7 @@ def works(root, table, **options):
     return [row for work in planned for batch in read_batches(work) for row in batch.to_pylist()]
 
 
-def test_messages_of_the_log_are_what_readers_get(read, stores):
+def test_messages_of_log_equal_stream_reads(read, stores):
     _, _, whole = stores
     frame = read(whole, "messages", model="streams", partition_bytes=20_000)
     assert collected(frame) == own(whole, seen(whole))
@@ -204,7 +204,7 @@ def test_messages_of_the_log_are_what_readers_get(read, stores):
     assert row == {"offset": 0, "payload": old}
 
 
-def test_messages_come_with_the_columns_and_the_streams_that_are_asked_for(stores):
+def test_messages_select_columns_and_streams(stores):
     _, _, whole = stores
     wanted = own(whole, seen(whole))["fork/early"]
     rows = works(whole, "messages", stream="fork/e*", columns="size,root,offset")
@@ -214,7 +214,7 @@ def test_messages_come_with_the_columns_and_the_streams_that_are_asked_for(store
     ]
 
 
-def test_a_stream_of_messages_is_read_in_the_version_of_now(tmp_path):
+def test_streamed_messages_have_current_version(tmp_path):
     from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: PLC0415 - optional
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
@@ -240,7 +240,7 @@ def test_a_stream_of_messages_is_read_in_the_version_of_now(tmp_path):
     assert json.loads(found["orders"][0])["number"] == 0
 
 
-def test_published_messages_and_those_of_the_log_are_what_readers_get(spark, by_source, stores):
+def test_published_messages_with_node_equal_stream_reads(spark, by_source, stores):
     root, _, _ = stores
     wanted = nonempty(seen(root))
     assert {frozenset(json.loads(row[2])) for row in wanted["orders"]} == {
@@ -255,7 +255,7 @@ def test_published_messages_and_those_of_the_log_are_what_readers_get(spark, by_
         assert (row.text, row.size) == (bytes(row.payload).decode(), len(row.payload))
 
 
-def test_without_the_node_messages_have_the_version_that_was_published(spark, by_source, stores):
+def test_messages_without_node_have_published_version(spark, by_source, stores):
     root, then, _ = stores
     wanted = own(root, then)
     assert collected(published(spark, root / "objects", table="messages")) == wanted
@@ -268,7 +268,7 @@ def plan_of(frame):
     return frame._jdf.queryExecution().executedPlan().toString()
 
 
-def test_only_objects_with_older_messages_take_the_way_through_python(spark, stores):
+def test_only_outdated_objects_are_promoted_in_python(spark, stores):
     root, _, _ = stores
     objects = root / "objects"
     assert "Python" not in plan_of(published(spark, objects))
@@ -280,7 +280,7 @@ def test_only_objects_with_older_messages_take_the_way_through_python(spark, sto
     assert "Python" not in plan_of(orders.where("offset > 3").select("stream", "offset"))
 
 
-def test_a_state_is_that_of_the_engine_wherever_its_changes_are(spark, read, stores):
+def test_state_equals_engine_for_log_and_objects(spark, read, stores):
     root, _, whole = stores
     wanted = states_of(root)
     assert set(wanted) == {"state", "fork/state"}
@@ -293,7 +293,7 @@ def test_a_state_is_that_of_the_engine_wherever_its_changes_are(spark, read, sto
     }
 
 
-def test_registries_are_a_table_and_streams_say_what_they_are(read, stores):
+def test_schemas_and_streams_tables_show_registries(read, stores):
     root, _, _ = stores
     rows = {row.stream: row for row in read(root, "streams", model="streams").collect()}
     versions = read(root, "schemas", model="streams").collect()
@@ -330,7 +330,7 @@ def test_registries_are_a_table_and_streams_say_what_they_are(read, stores):
     assert [row.stream for row in only.collect()] == ["fork/early"]
 
 
-def test_messages_and_states_are_tables_of_sql(spark, stores):
+def test_messages_and_state_are_views_in_sql(spark, stores):
     root, then, _ = stores
     query = "select sum(size) as size, (select count(*) from state) as keys from messages"
     frame, made = sql(spark, query, root, objects=root / "objects")
@@ -382,9 +382,7 @@ CHANGED = ("state", changes(int, [0])[1:-1])
         (("state", b'{"type": "t"}'), r"stream 'state': message 1 .*headers"),
     ],
 )
-def test_a_batch_that_a_stream_refuses_leaves_nothing_and_comes_again_once(
-    ruled, tmp_path, bad, says
-):
+def test_refused_batch_writes_nothing_and_can_be_retried(ruled, tmp_path, bad, says):
     send = {"shape": Shape(), "producer": "query:q", "batch": 4}
     before = payloads(ruled)
     with pytest.raises(InvalidInput, match=says):
@@ -397,7 +395,7 @@ def test_a_batch_that_a_stream_refuses_leaves_nothing_and_comes_again_once(
     assert payloads(ruled) == wanted
 
 
-def test_a_batch_that_was_taken_is_known_under_a_newer_schema(ruled, tmp_path):
+def test_accepted_batch_is_duplicate_under_newer_schema(ruled, tmp_path):
     rows, send = staged(tmp_path, GOOD), {"shape": Shape(), "producer": "query:q"}
     ingest(ruled, rows, batch=0, **send)
     with fourfold.open(ruled) as store:
@@ -408,7 +406,7 @@ def test_a_batch_that_was_taken_is_known_under_a_newer_schema(ruled, tmp_path):
     assert payloads(ruled)["orders"] == [b'{"number":1}', b'{"number":2}']
 
 
-def test_a_write_that_is_refused_says_why_and_the_mended_one_is_whole(spark, ruled):
+def test_refused_write_can_be_corrected_and_repeated(spark, ruled):
     def write(condition):
         rows = spark.range(0, 20, 1, 4).selectExpr(
             "if(id % 2 = 0, 'a', 'orders') as stream",

@@ -45,7 +45,7 @@ def refused(call, *arguments, **given):
     return unwrap_error(caught.value)
 
 
-def test_a_write_is_appended_and_the_same_job_again_is_not(spark, root):
+def test_write_is_appended_once_per_job(spark, root):
     rows = spark.range(0, 40, 1, 4).selectExpr(
         "if(id % 2 = 0, 'a', 'b') as stream", "cast(id as string) as payload", "id"
     )
@@ -60,7 +60,7 @@ def test_a_write_is_appended_and_the_same_job_again_is_not(spark, root):
     )
 
 
-def test_all_rows_can_go_to_one_stream_which_is_made(spark, root):
+def test_sink_creates_stream_of_option(spark, root):
     rows = spark.range(3).selectExpr("cast(cast(id as string) as binary) as payload")
     assert isinstance(refused(write, rows, root, stream="new"), NotFound)
     write(rows, root, stream="new", content_type="application/octet-stream")
@@ -82,14 +82,14 @@ def test_all_rows_can_go_to_one_stream_which_is_made(spark, root):
         (["'x' as payload"], {"stream": "b", "order": "id"}),
     ],
 )
-def test_what_cannot_be_appended_is_refused_and_nothing_is_written(spark, root, columns, options):
+def test_invalid_rows_are_refused_and_nothing_is_written(spark, root, columns, options):
     # A good row of another stream comes first; it is not written either.
     error = refused(write, spark.range(2).selectExpr(*columns), root, **options)
     assert isinstance(error, InvalidInput), error
     assert records(root, "a") == records(root, "b") == []
 
 
-def test_a_store_that_somebody_writes_is_waited_for_and_then_named(spark, root):
+def test_sink_waits_for_writer_and_then_raises(spark, root):
     rows = spark.range(1).selectExpr("'1' as payload")
     with fourfold.open(root) as store:
         assert store.streams.totals().records == 0
@@ -106,7 +106,7 @@ def staged(tmp_path, rows, order=()):
     return stage(iter([batch]), Shape(None, order), tmp_path / "staged")
 
 
-def test_a_batch_that_comes_again_changes_nothing_and_an_older_one_is_refused(root, tmp_path):
+def test_repeated_batch_changes_nothing_and_older_is_refused(root, tmp_path):
     first = [staged(tmp_path, [("a", b"1"), ("b", b"x"), ("a", b"2")])]
     third = [staged(tmp_path, [("a", b"3")])]
     send = {"shape": Shape(), "producer": "query:q"}
@@ -124,9 +124,7 @@ def test_a_batch_that_comes_again_changes_nothing_and_an_older_one_is_refused(ro
         ingest(root, third, batch=3, **send)
 
 
-def test_a_large_batch_is_several_requests_and_goes_on_where_it_was_cut(
-    root, tmp_path, monkeypatch
-):
+def test_large_batch_is_several_requests_and_resumes(root, tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "SINK_REQUEST_BYTES", 10)
     rows = [staged(tmp_path, [("b", b"%04d" % n) for n in range(20)])]
     send = {"shape": Shape(), "producer": "query:q", "batch": 5}
@@ -182,7 +180,7 @@ def killed(tmp_path, window, batch):
     return places
 
 
-def test_a_copy_killed_before_spark_heard_of_a_commit_has_every_record_once(spark, tmp_path):
+def test_copy_killed_after_commit_has_every_record_once(spark, tmp_path):
     source, target, checkpoint = killed(tmp_path, "commit", 1)
     assert not (checkpoint / "commits" / "1").exists()
     assert sum(map(len, contents(target).values())) > 25
@@ -191,7 +189,7 @@ def test_a_copy_killed_before_spark_heard_of_a_commit_has_every_record_once(spar
 
 
 @pytest.mark.slow
-def test_a_copy_killed_between_two_streams_has_every_record_once(spark, tmp_path):
+def test_copy_killed_between_streams_has_every_record_once(spark, tmp_path):
     source, target, checkpoint = killed(tmp_path, "streams", 1)
     had = {name: len(records) for name, records in contents(target).items()}
     assert len(set(had.values())) > 1

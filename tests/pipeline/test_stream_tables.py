@@ -46,7 +46,7 @@ def filled(tmp_path_factory):
     return root, own
 
 
-def test_all_records_come_once_each_with_its_stream_and_offset(read, filled):
+def test_records_table_has_every_record_once(read, filled):
     root, own = filled
     rows = read(root, "records", model="streams", partition_bytes=20_000).collect()
     found = {}
@@ -59,7 +59,7 @@ def test_all_records_come_once_each_with_its_stream_and_offset(read, filled):
     assert len({(row.stream, row.offset) for row in rows}) == len(rows)
 
 
-def test_one_stream_or_those_of_a_pattern_can_be_read(read, filled):
+def test_option_stream_selects_name_or_pattern(read, filled):
     root, own = filled
     one = read(root, "records", model="streams", stream="shop/4", columns="offset,text").collect()
     assert [row.text.encode() for row in sorted(one)] == own["shop/4"]
@@ -70,7 +70,7 @@ def test_one_stream_or_those_of_a_pattern_can_be_read(read, filled):
     assert read(root, "streams", model="streams", stream="it's").count() == 0
 
 
-def test_streams_and_producers_are_tables(read, filled):
+def test_streams_and_producers_tables_have_rows(read, filled):
     root, own = filled
     rows = {row.stream: row for row in read(root, "streams", model="streams").collect()}
     assert set(rows) == {*own, "empty"}
@@ -91,7 +91,7 @@ def test_streams_and_producers_are_tables(read, filled):
     assert {row.last_seq for row in made} == {0}
 
 
-def test_the_state_of_every_stream_is_what_the_engine_says(read, tmp_path):
+def test_state_table_equals_engine(read, tmp_path):
     root, chance = tmp_path / "store", random.Random(11)
     operations = ("insert", "update", "upsert", "delete")
     with fourfold.open(root) as store:
@@ -127,7 +127,7 @@ def states(root, **options):
     return [row for work in works for batch in read_batches(work) for row in batch.to_pylist()]
 
 
-def test_a_state_is_not_made_of_a_part_of_its_changes(tmp_path):
+def test_state_of_partial_changes_is_refused(tmp_path):
     change = {"type": "t", "key": "k", "value": 1, "headers": {"operation": "insert"}}
     with fourfold.open(tmp_path) as store:
         for name in ("whole", "published"):
@@ -148,7 +148,7 @@ def test_a_state_is_not_made_of_a_part_of_its_changes(tmp_path):
         assert len(states(tmp_path, stream="whole")) == 1
 
 
-def test_what_is_appended_after_a_dataframe_was_made_is_not_in_it(read, tmp_path):
+def test_dataframe_excludes_later_records(read, tmp_path):
     with fourfold.open(tmp_path / "store") as store:
         stream = store.streams.create("s", "application/json")
         stream.append([b"1", b"2"])
@@ -177,7 +177,7 @@ def follow(spark, root, into, checkpoint, **options):
     return into
 
 
-def test_a_query_reads_each_record_of_each_stream_once_across_restarts(spark, tmp_path):
+def test_query_reads_records_once_across_restarts(spark, tmp_path):
     root = tmp_path / "store"
     wanted = set()
     chance = random.Random(3)
@@ -206,7 +206,7 @@ def test_a_query_reads_each_record_of_each_stream_once_across_restarts(spark, tm
     assert len(batches) > 6
 
 
-def test_a_query_over_a_pattern_reads_those_streams_only(spark, filled, tmp_path):
+def test_query_over_pattern_reads_matching_streams(spark, filled, tmp_path):
     root, own = filled
     found = follow(spark, root, [], tmp_path / "checkpoint", stream="shop/1*")
     rows = sorted(row for batch in found for row in batch)
@@ -229,7 +229,7 @@ def places(offset, store):
     return {names[stream]: place for stream, place in offset["wal"].items()}
 
 
-def test_offsets_are_those_of_each_stream_and_are_shared_fairly(tmp_path):
+def test_offsets_are_per_stream_and_fair(tmp_path):
     with fourfold.open(tmp_path) as store:
         for n in range(3):
             store.streams.create(f"s{n}", "text/plain").append([b"x"] * 10 * (n + 1))
@@ -247,7 +247,7 @@ def test_offsets_are_those_of_each_stream_and_are_shared_fairly(tmp_path):
         followed(tmp_path).plan_tasks(first, second, ())
 
 
-def test_records_that_were_given_up_unread_stop_a_query(tmp_path):
+def test_query_fails_on_unread_deleted_records(tmp_path):
     clock = [1_000_000]
     with fourfold.open(tmp_path) as store:
         streams = store.streams
@@ -265,7 +265,7 @@ def test_records_that_were_given_up_unread_stop_a_query(tmp_path):
         assert places(followed(tmp_path).end_offset({}, None), store) == {"s": [5, 6]}
 
 
-def test_a_batch_whose_records_were_given_up_meanwhile_fails(tmp_path):
+def test_batch_with_deleted_records_fails(tmp_path):
     clock = [1_000_000]
     with fourfold.open(tmp_path / "store") as store:
         streams = store.streams
@@ -296,7 +296,7 @@ def test_a_batch_whose_records_were_given_up_meanwhile_fails(tmp_path):
         {"table": "records", "at": "3"},
     ],
 )
-def test_what_cannot_be_streamed_is_refused(spark, filled, tmp_path, options):
+def test_tables_that_cannot_be_streamed_are_refused(spark, filled, tmp_path, options):
     def run():
         source = spark.readStream.format("fourfold").options(
             root=str(filled[0]), model="streams", **options

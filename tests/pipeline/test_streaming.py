@@ -72,14 +72,14 @@ def expected(store):
     )
 
 
-def test_batches_are_bounded_and_every_row_comes_once(store, run):
+def test_batches_are_bounded_and_rows_read_once(store, run):
     rows, sizes = run(store.root, max_rows=8)
     assert rows == expected(store)
     assert max(sizes) <= 8
     assert sum(sizes) == len(rows)
 
 
-def test_a_query_goes_on_where_it_ended_and_meets_spaces_that_came_late(store, run):
+def test_query_resumes_and_reads_later_spaces(store, run):
     run(store.root)
     fill(store.space(A), 3)
     fill(store.space("did:web:late.example"), 5)
@@ -89,13 +89,13 @@ def test_a_query_goes_on_where_it_ended_and_meets_spaces_that_came_late(store, r
     assert run(store.root) == (rows, [])
 
 
-def test_a_commit_that_is_larger_than_a_batch_comes_whole(store, run):
+def test_commit_larger_than_batch_is_not_split(store, run):
     rows, sizes = run(store.root, max_rows=1, space=B)
     assert rows == [row for row in expected(store) if row[0] == B]
     assert sizes == [2] * 7
 
 
-def test_commits_can_be_streamed_and_since_skips_the_past(store, run):
+def test_commits_are_streamed_after_since(store, run):
     rows, _ = run(store.root, "commits", since=5)
     assert rows == sorted([(A, seq) for seq in range(6, 13)] + [(B, 6), (B, 7)])
 
@@ -108,13 +108,13 @@ def test_commits_can_be_streamed_and_since_skips_the_past(store, run):
         ("revisions", {"max_rows": "none"}, "positive integer"),
     ],
 )
-def test_what_cannot_be_streamed_is_refused(store, run, table, options, message):
+def test_tables_that_cannot_be_streamed_are_refused(store, run, table, options, message):
     with pytest.raises(Exception, match=message) as caught:
         run(store.root, table, **options)
     assert unwrap_error(caught.value).kind == "invalid_input"
 
 
-def test_a_store_that_went_back_is_noticed(store, run, tmp_path):
+def test_stream_detects_older_store(store, run, tmp_path):
     path = store.root / "spaces" / f"{A}.sqlite"
     store.close()
     shutil.copy(path, tmp_path / "older")

@@ -35,14 +35,14 @@ def mixed(request, tmp_path_factory):
 
 @pytest.mark.spark
 @pytest.mark.parametrize("us", EDGES)
-def test_at_a_time_means_at_or_before(mixed, read, us):
+def test_at_time_includes_commits_at_that_time(mixed, read, us):
     [row] = read(mixed, "state", at=at(us).isoformat(), columns="seq").collect()
     assert row.seq == sum(stored <= us for stored in STORED)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("us", EDGES)
-def test_filter_on_time_loses_no_row_of_either_width(mixed, read, us):
+def test_filter_on_time_handles_both_precisions(mixed, read, us):
     text = f"timestamp '{at(us).isoformat()}'"
     for sign, compare in (
         ("<", us.__gt__),

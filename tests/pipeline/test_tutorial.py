@@ -36,13 +36,13 @@ def cells_of_the_notebook():
     return ["".join(cell["source"]) for cell in content["cells"] if cell["cell_type"] == "code"]
 
 
-def test_the_notebook_is_the_tutorial():
+def test_notebook_equals_tutorial():
     assert cells_of_the_notebook() == blocks_of_the_page()
     content = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     assert not any(cell.get("outputs") for cell in content["cells"])
 
 
-def test_the_notebook_runs_cell_by_cell_and_answers_the_question(spark, tmp_path, capsys):
+def test_notebook_runs_cell_by_cell(spark, tmp_path, capsys):
     cells = cells_of_the_notebook()
     assert 'SPACES = "shops", 10_000' in cells[0]
     cells[0] = cells[0].replace("10_000", str(FEWER))

@@ -93,19 +93,17 @@ def every_damage_is_found(spark, home, sound, tmp_path, count, seed):
     assert kinds == {"byte", "deleted", "doubled", "changed"}
 
 
-def test_damaged_bytes_and_rows_are_found_and_named_and_sound_spaces_are_not(
-    spark, home, sound, tmp_path
-):
+def test_verify_reports_only_damaged_spaces(spark, home, sound, tmp_path):
     every_damage_is_found(spark, home, sound, tmp_path, 24, seed=11)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_every_one_of_two_hundred_damages_is_found_and_named(spark, home, sound, tmp_path, seed):
+def test_verify_finds_two_hundred_damages(spark, home, sound, tmp_path, seed):
     every_damage_is_found(spark, home, sound, tmp_path, 200, seed)
 
 
-def test_a_store_in_use_is_checked_without_its_lock(spark, tmp_path):
+def test_verify_needs_no_writer_lock(spark, tmp_path):
     root = tmp_path / "store"
     with fourfold.open(root) as store:
         space = store.space("did:key:z6MkLive")
@@ -117,9 +115,7 @@ def test_a_store_in_use_is_checked_without_its_lock(spark, tmp_path):
     assert jobs.run("verify", root, spark=spark).report["faults"] == 0
 
 
-def test_a_foreign_file_and_no_file_at_all_are_named_and_the_others_checked(
-    spark, home, sound, tmp_path
-):
+def test_verify_reports_foreign_and_missing_files(spark, home, sound, tmp_path):
     files = copies(sound, tmp_path / "many", 3)
     files[0].write_bytes(b"not a database" * 100)
     files[1].write_bytes(b"")
@@ -129,7 +125,7 @@ def test_a_foreign_file_and_no_file_at_all_are_named_and_the_others_checked(
     assert done.lines
 
 
-def test_a_large_file_is_checked_in_parts_that_find_the_same(sound, monkeypatch, tmp_path):
+def test_verify_in_parts_equals_whole_file(sound, monkeypatch, tmp_path):
     """Without Spark: what the parts of a file find together is what its check as a whole finds."""
     monkeypatch.setattr(limits, "VERIFY_PART_BYTES", 50_000)
     draw = random.Random(3)
@@ -149,7 +145,7 @@ def test_a_large_file_is_checked_in_parts_that_find_the_same(sound, monkeypatch,
             assert {unit.part is not None for unit in parts} == {True, False}
 
 
-def test_a_check_that_was_killed_goes_on_where_it_was(spark, home, sound, tmp_path, monkeypatch):
+def test_killed_verify_resumes(spark, home, sound, tmp_path, monkeypatch):
     class Killed(Verify):
         def commit(self, context, plan, result):
             raise KeyboardInterrupt
@@ -168,7 +164,7 @@ def test_a_check_that_was_killed_goes_on_where_it_was(spark, home, sound, tmp_pa
     assert done.report["sound"] == 2
 
 
-def test_the_command_fails_when_something_is_damaged():
+def test_verdict_is_error_when_damaged():
     verdict = jobs.find("verify").verdict
     assert verdict({"faults": 0, "first": []}) is None
     wrong = verdict({"faults": 1, "first": [{"file": "f", "problem": "p"}]})
@@ -177,7 +173,7 @@ def test_the_command_fails_when_something_is_damaged():
 
 
 @pytest.mark.slow
-def test_the_command_names_the_damage_and_exits_with_8(sound, tmp_path):
+def test_verify_command_reports_damage_and_exits_with_8(sound, tmp_path):
     [path] = copies(sound, tmp_path, 1)
     command = [sys.executable, "-m", "fourfold", "pipeline", "run", "verify", str(path.parents[1])]
     assert subprocess.run(command, check=False, capture_output=True).returncode == 0

@@ -77,7 +77,7 @@ NEEDS = [
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("query", "columns", "where"), NEEDS)
-def test_needs_of_a_query_are_those_of_its_plan(spark, query, columns, where):
+def test_query_needs_match_its_plan(spark, query, columns, where):
     tables = [TABLES[name] for name in ("revisions", "commits")]
     need = planned_needs(spark, query, tables, "")["revisions"]
     for table in tables:
@@ -87,7 +87,7 @@ def test_needs_of_a_query_are_those_of_its_plan(spark, query, columns, where):
 
 
 @pytest.mark.spark
-def test_sql_gives_the_columns_and_rows_of_the_whole_views(root, spark):
+def test_sql_equals_query_over_complete_views(root, spark):
     queries = [
         "from revisions |> limit 2",
         "from revisions |> where seq = 1 |> drop data",
@@ -117,7 +117,7 @@ def rows(frame):
 
 
 @pytest.mark.spark
-def test_sql_leaves_the_views_of_a_session_as_they_were(root, spark):
+def test_sql_restores_views_of_session(root, spark):
     views(spark, root, tables=["state"])
     everything = spark.sql("select count(*) from state").collect()
     answer, _ = sql(spark, "select id from state where id = 'note-1'", root)
@@ -131,7 +131,7 @@ def test_sql_leaves_the_views_of_a_session_as_they_were(root, spark):
 
 
 @pytest.mark.spark
-def test_every_public_table_is_a_view(root, spark):
+def test_views_cover_every_public_table(root, spark):
     with fourfold.open(root, mode="r") as store:
         made = views(spark, store, prefix="shop_")
     assert made.names == tuple(f"shop_{name}" for name, table in TABLES.items() if table.public)
@@ -143,7 +143,7 @@ def test_every_public_table_is_a_view(root, spark):
 
 
 @pytest.mark.spark
-def test_a_view_of_the_past_shows_the_past_in_every_table(root, spark):
+def test_views_at_a_seq_show_that_state(root, spark):
     views(spark, root, at=4)
     for table, count in {"commits": 8, "revisions": 8, "state": 8, "branches": 2}.items():
         assert spark.table(table).count() == count, table
@@ -153,7 +153,7 @@ def test_a_view_of_the_past_shows_the_past_in_every_table(root, spark):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_command_answers_as_a_table_and_as_json(root):
+def test_sql_command_prints_table_and_json(root):
     def call(*arguments):
         return subprocess.run(
             [sys.executable, "-m", "fourfold", "sql", *arguments],
