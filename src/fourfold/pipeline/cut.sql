@@ -1,4 +1,4 @@
--- What every database is asked before it is read.
+-- Queries that every database answers before it is read.
 
 -- name: model
 SELECT value FROM kernel_meta WHERE key = 'model'

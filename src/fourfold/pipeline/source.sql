@@ -1,22 +1,22 @@
--- How a worker prepares its connection, before it reads.
+-- Statements that prepare the connection of a worker.
 
 -- name: query_only
--- The second lock on the door: the file is opened read-only already.
+-- A second safeguard: the file is already opened read-only.
 PRAGMA query_only = 1
 
 -- name: cells
--- Without it a page whose cell pointers are damaged can be read as if it were whole.
+-- Without it a page with damaged cell pointers may be read as if it were intact.
 PRAGMA cell_size_check = 1
 
 -- name: busy
 PRAGMA busy_timeout = {milliseconds}
 
 -- name: temporary
--- An order that memory does not hold goes to a file.
+-- Sorts that exceed memory spill to a file.
 PRAGMA temp_store = FILE
 
 -- name: attach
--- Names without a schema are looked for in the attached file, since nothing else is there.
+-- Names without a schema resolve to the attached file, because there is no other.
 ATTACH ?1 AS file
 
 -- name: detach

@@ -144,17 +144,17 @@ class FileFollower:
             files_left -= 1
             limit = max(share, 1)
             commits = self._commits(bound, start.get(key, 0), limit)
-            taken = 0
+            row_count = 0
             for seq, count in commits:
-                if taken + count > share and (taken or ends):
+                if row_count + count > share and (row_count or ends):
                     break
-                taken += count
+                row_count += count
                 ends[key] = seq
             else:
                 if len(commits) < limit:
                     # The newest seqs may have no commit: a restore skips some.
                     ends[key] = bound.seq
-            left = max(left - taken, 0)
+            left = max(left - row_count, 0)
         return ends
 
     def _commits(self, bound: FileBound, after: int, limit: int) -> Sequence[tuple[int, int]]:

@@ -1,4 +1,4 @@
--- The tables of documents where a space of facts keeps them otherwise than one of revisions.
+-- The tables of documents that differ between a space of facts and one of revisions.
 
 -- name: count_revisions
 SELECT c.seq, (SELECT count(*) FROM occurrence AS o WHERE o.branch = c.branch AND o.seq = c.seq)

@@ -1,16 +1,16 @@
--- What a fold needs of a file, and no more: the rows of one line of history, those of an entity together and in the
--- order of the log. Each part is about one branch of the line. The braces hold the numbers of bound values, conditions
--- on the ids, and the query of the table `snapshots`, which is not the same in both kinds of history.
+-- The rows of one line of history that a fold needs, grouped by entity and in log order. Each part covers one branch of
+-- the line. Placeholders are the numbers of bound values, conditions on the ids, and the query of the table `snapshots`,
+-- which differs between the two kinds of history.
 
 -- name: line
--- A row that fixes the type of every column, then all parts, which SQLite merges by their order. The limit, which is
--- none, keeps it from dropping the order of a subquery.
+-- A sample row that fixes the type of every column, then all parts, which SQLite merges in order. The limit of -1 keeps
+-- SQLite from dropping the order of a subquery.
 SELECT {samples} UNION ALL
 SELECT {columns} FROM ({parts} ORDER BY 1, 2, 3 LIMIT -1)
 
 -- name: log
--- The log of a branch from the newest whole document at or before a seq on: a snapshot, a set or a delete. What lies
--- before that is not even read. The heads lead, because they name each entity once.
+-- The log of a branch from the newest whole document at or before a seq: a snapshot, a set or a delete. Earlier rows are
+-- not read. The heads drive the join, because they have each entity once.
 SELECT h.id AS id, r.seq AS seq, r.op_index AS op_index, r.op AS op, r.data AS data
 FROM head AS h CROSS JOIN revision AS r
 ON r.branch = h.branch AND r.id = h.id AND r.seq <= {cap} AND r.seq >= coalesce(
@@ -23,8 +23,8 @@ ON r.branch = h.branch AND r.id = h.id AND r.seq <= {cap} AND r.seq >= coalesce(
 WHERE h.branch = {branch}{conditions}
 
 -- name: wholes
--- The newest snapshot of each entity at or before a seq, behind all operations of its commit. One that a later set or
--- delete makes void comes along: the fold drops it.
+-- The newest snapshot of each entity at or before a seq, after all operations of its commit. One that a later set or
+-- delete supersedes is included: the fold drops it.
 SELECT h.id AS id, s.seq AS seq, 2147483647 AS op_index, 'snapshot' AS op, s.document AS data
 FROM head AS h CROSS JOIN ({snapshots}) AS s
 ON s.branch = h.branch AND s.id = h.id AND s.seq = (
@@ -33,11 +33,11 @@ ON s.branch = h.branch AND s.id = h.id AND s.seq = (
 WHERE h.branch = {branch}{conditions}
 
 -- name: whole_log
--- The log of a branch from its beginning.
+-- The whole log of a branch.
 SELECT h.id AS id, r.seq AS seq, r.op_index AS op_index, r.op AS op, r.data AS data
 FROM head AS h CROSS JOIN revision AS r ON r.branch = h.branch AND r.id = h.id AND r.seq <= {cap}
 WHERE h.branch = {branch}{conditions}
 
 -- name: changed
--- The entities that one branch wrote beyond a seq and up to another, by the index on branch and seq.
+-- The entities that one branch wrote after a seq until another, by the index on branch and seq.
 SELECT c.id FROM revision AS c WHERE c.branch = {branch} AND c.seq > {since} AND c.seq <= {cap}

@@ -1,46 +1,46 @@
 -- The tables of documents in a space of revisions. Those of a space of facts that differ are in facts.sql.
 --
--- ?1 and ?2 bound the position of a row: beyond ?1, and up to ?2, which is the cut. Where a table has a position, the
--- bounds are put around the query; inside it ?2 stands only where a row has changed since the cut.
--- Conditions, casts and the choice of columns are put around a query too, so it names every column that the table has.
+-- ?1 and ?2 bound the position of a row: after ?1, until ?2, which is the cut. If a table has a position, the bounds are
+-- added around the query; inside it ?2 is only used where a row has changed since the cut.
+-- Conditions, casts and selected columns are added around a query too, so it returns every column of the table.
 
 -- name: scan
--- What is put around a query: a row that fixes the type of every column, then the rows that are wanted.
+-- Wraps a query: a sample row that fixes the type of every column, then the selected rows.
 SELECT {samples} {parts}
 
 -- name: part
 UNION ALL SELECT {columns} FROM ({query}) WHERE {conditions}
 
 -- name: each_branch
--- The key of the log begins with the branch; with this condition a search for an entity needs no scan.
+-- The key of the log begins with the branch; with this condition a lookup of an entity needs no scan.
 branch IN (SELECT name FROM branch)
 
 -- name: branch_lines
--- Every branch that existed at a seq, and where it left its parent.
+-- Every branch that existed at a seq, and its fork point.
 SELECT name, parent_branch, fork_seq FROM branch WHERE created_seq <= ?1
 
 -- name: horizon
--- From this seq on everything can be read; what lies below it a collection gave up.
+-- Everything from this seq can be read; history below it was removed by gc.
 SELECT seq FROM gc_horizon
 
 -- name: readable
--- Whether a branch can be read at a seq: at or above the horizon, or at one of the points that were kept.
+-- True if a branch can be read at a seq: at or above the horizon, or at one of the retained points.
 SELECT ?2 >= h.seq OR ?2 = 0 OR EXISTS (SELECT 1 FROM gc_point WHERE branch = ?1 AND seq = ?2) FROM gc_horizon AS h
 
 -- name: whole_after
--- Whether every row beyond a seq is still there.
+-- True if every row after a seq still exists.
 SELECT ?1 >= seq FROM gc_horizon
 
 -- name: next_bound
--- The key that comes so many entities after another one.
+-- The key a number of entities after another one.
 SELECT branch, id FROM head WHERE (branch, id) > (?1, ?2) ORDER BY branch, id LIMIT 1 OFFSET ?3
 
 -- name: last_branch
--- The greatest name of a branch. Where it is that of the default branch, there is no other.
+-- The greatest name of a branch. If it is that of the default branch, there is no other.
 SELECT coalesce(max(name), '') FROM branch
 
 -- name: count_commits
--- How far a batch of so many rows reaches: the first commits beyond a seq, up to another, with the rows that each has.
+-- The end of a batch with a number of rows: the first commits after a seq until another, with their row counts.
 SELECT seq, 1 FROM "commit" WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3
 
 -- name: count_revisions
@@ -60,7 +60,7 @@ SELECT
 FROM revision
 
 -- name: recent_revisions
--- The commits lead to the rows, by the index on branch and seq.
+-- The commits drive the join, by the index on branch and seq.
 SELECT
     r.branch AS branch, r.id AS id, c.seq AS seq, r.op_index AS op_index, r.op AS op, r.data AS data,
     c.created_at AS time, NULL AS fact
@@ -68,7 +68,7 @@ FROM "commit" AS c CROSS JOIN revision AS r INDEXED BY idx_revision_branch_seq
 ON r.branch = c.branch AND r.seq = c.seq
 
 -- name: snapshot_operations
--- Snapshots as rows of a log: each comes after all operations of its seq.
+-- Snapshots as log rows, each after all operations of its seq.
 SELECT branch, id, seq, 2147483647 AS op_index, 'snapshot' AS op, value AS data FROM snapshot
 
 -- name: facts
@@ -81,8 +81,8 @@ WHERE 0
 SELECT NULL AS hash, NULL AS data WHERE 0
 
 -- name: branches
--- A branch that wrote, or ended, after the cut is shown as it was: the commits of a branch, its birth and its end among
--- them, say so. After its end there are none.
+-- A branch that was written or ended after the cut is shown as of the cut, based on its commits, which include its
+-- creation and its end. After its end there are none.
 SELECT
     name AS branch, parent_branch AS parent, fork_seq, created_seq,
     CASE
@@ -103,5 +103,5 @@ SELECT branch, id, seq, value AS document FROM snapshot
 SELECT 'sha256:' || hash AS hash, size, content_type, created_at AS time, data FROM blob_store
 
 -- name: heads
--- How many entities a file has, over all branches.
+-- The number of entities of a file, over all branches.
 SELECT count(*) FROM head

@@ -1,10 +1,10 @@
--- The tables of graphs. A query that has {n} in it is about the tables of one app, whose number that is; it is asked for
--- each app that is wanted, many apps in one statement.
+-- The tables of graphs. A query with {n} reads the tables of the app with that number; it is repeated for each selected
+-- app, many apps in one statement.
 --
--- ?1 and ?2 bound the number of a row: beyond ?1, and up to ?2.
+-- ?1 and ?2 bound the seq of a row: after ?1, until ?2.
 
 -- name: scan
--- What is put around a query: a row that fixes the type of every column, then the rows that are wanted.
+-- Wraps a query: a sample row that fixes the type of every column, then the selected rows.
 SELECT {samples} {parts}
 
 -- name: part
@@ -15,27 +15,27 @@ UNION ALL SELECT {columns} FROM ({query}) WHERE {conditions}
 SELECT 0
 
 -- name: whole_after
--- Always: rows are only ever added.
+-- Always true: rows are only added.
 SELECT ?1 >= 0
 
 -- name: node
--- The name of the node whose file it is.
+-- The id of the node of the file.
 SELECT value FROM kernel_meta WHERE key = 'database_id'
 
 -- name: first_after
--- The first number that was given out after a moment. Times are as Python writes them in UTC, which sort as they are.
+-- The first seq assigned after a time. Times are ISO 8601 texts in UTC, which sort correctly.
 SELECT global_seq FROM envelopes WHERE created_at > ?1 ORDER BY global_seq LIMIT 1
 
 -- name: all_apps
 SELECT app_id, slug FROM apps ORDER BY app_id
 
 -- name: apps_between
--- The apps that wrote something under numbers beyond one and up to another.
+-- The apps that wrote after a seq until another.
 SELECT DISTINCT e.app_id, a.slug FROM envelopes AS e JOIN apps AS a USING (app_id)
 WHERE e.global_seq > ?1 AND e.global_seq <= ?2 ORDER BY e.app_id
 
 -- name: numbers
--- Numbers beyond one and up to another, with the apps and the tables that were written.
+-- Seqs after one until another, with the apps and kinds that were written.
 SELECT global_seq, app_id, kinds FROM envelopes WHERE global_seq > ?1 AND global_seq <= ?2 ORDER BY global_seq LIMIT ?3
 
 -- name: count_rows
@@ -71,7 +71,7 @@ FROM app_{n}_log AS l
 SELECT id, pubkey, label, created_at FROM identities
 
 -- name: peers
--- For each peer and domain: how far what it wrote was taken in, and how far it has confirmed what was written here.
+-- For each peer and domain: the seq received from it, and the seq it has confirmed.
 SELECT
     p.id AS peer_id, p.identity_id AS identity_id, p.endpoint AS endpoint, d.domain AS domain, r.last_seq AS received,
     s.last_seq AS sent, (SELECT seq FROM global_seq) AS newest,
@@ -85,15 +85,15 @@ LEFT JOIN sync_state AS r ON r.peer_id = p.id AND r.domain = d.domain
 LEFT JOIN sync_sent AS s ON s.peer_id = p.id AND s.domain = d.domain
 
 -- name: rows
--- The rows of one kind of one app; {columns} are those that the kind has, by the names of the table.
+-- The rows of one kind of one app; {columns} are those of the kind, with the names of the table.
 SELECT
     {n} AS app_id, (SELECT slug FROM apps WHERE app_id = {n}) AS app, '{kind}' AS kind,
     (SELECT t.type_key FROM app_{n}_type AS t WHERE t.id = r.type_id) AS type, {columns}
 FROM app_{n}_{kind} AS r
 
 -- name: versions
--- What the fold reads: the versions of the objects of one kind of one app up to the cut, those of an object together. An
--- index has them in that order, so nothing is sorted.
+-- The input of the fold: the versions of the objects of one kind of one app until the cut, grouped by object. An index
+-- has them in that order, so nothing is sorted.
 SELECT
     r.object_id AS target, {n} AS app_id, (SELECT slug FROM apps WHERE app_id = {n}) AS app, '{kind}' AS kind,
     '{kind}' AS wanted, (SELECT t.type_key FROM app_{n}_type AS t WHERE t.id = r.type_id) AS type, r.id AS via,
@@ -102,8 +102,8 @@ FROM app_{n}_{kind} AS r
 WHERE r.object_id > ?1 AND r.object_id <= ?2 AND +r.global_seq <= {cut}
 
 -- name: judgements
--- With them, the ratings that suppress what hides one of these versions: its object, or what it points at by {column},
--- a {target}. Whose object that is decides whether they count. There are few of them, so they come first.
+-- The ratings that suppress what hides one of these versions: its object, or its target by {column}, a {target}. The
+-- owner of that object decides whether they count. There are few of them, so they drive the join.
 SELECT
     v.object_id AS target, {n} AS app_id, NULL AS app, 'judgement' AS kind, '{kind}' AS wanted, 'suppress' AS type,
     v.id AS via, (SELECT o.owner_identity FROM app_{n}_{target} AS o WHERE o.id = r.target_{target}_id) AS judged_owner,
@@ -114,7 +114,7 @@ WHERE r.type_id = (SELECT t.id FROM app_{n}_type AS t WHERE t.kind = 'rating' AN
     AND +v.object_id > ?1 AND +v.object_id <= ?2 AND +v.global_seq <= {cut}
 
 -- name: judgements_of_parents
--- The same for the parent of an attribute that a version is, or points at by {column}.
+-- The ratings of the parent of an attribute that a version is, or points at by {column}.
 SELECT
     v.object_id AS target, {n} AS app_id, NULL AS app, 'judgement' AS kind, '{kind}' AS wanted, 'suppress' AS type,
     v.id AS via, (SELECT o.owner_identity FROM app_{n}_parent AS o WHERE o.id = r.target_parent_id) AS judged_owner,
@@ -129,7 +129,7 @@ WHERE r.type_id = (SELECT t.id FROM app_{n}_type AS t WHERE t.kind = 'rating' AN
 UNION ALL SELECT {columns} FROM ({parts} ORDER BY target LIMIT -1)
 
 -- name: folding
--- A row that fixes the types, then one table after the other.
+-- A sample row that fixes the types, then one table after the other.
 SELECT {samples} {merged}
 
 -- name: greatest_object

@@ -8,11 +8,11 @@ UPDATE run SET state = ?2, finished_at = ?3, duration_ms = ?4, rows_in = ?5, row
 WHERE id = ?1 AND state = 'running'
 
 -- name: unfinished
--- The runs of a job and target that say they are running.
+-- The runs of a job and target in the state 'running'.
 SELECT id, pid, host FROM run WHERE job = ?1 AND target = ?2 AND state = 'running'
 
 -- name: last_end
--- The newest run of a job and target that had a plan and ended, however it ended.
+-- The newest ended run of a job and target that had a plan, in any state.
 SELECT work, plan_key, state FROM run
 WHERE job = ?1 AND target = ?2 AND state <> 'running' AND plan_key <> '' ORDER BY started_at DESC, rowid DESC LIMIT 1
 
@@ -32,7 +32,7 @@ DELETE FROM step WHERE work = ?1
 SELECT source, position FROM watermark WHERE job = ?1 AND target = ?2
 
 -- name: raise_watermark
--- Only upwards, so that a run that was overtaken takes nothing back.
+-- Only upwards, so that a run that was overtaken does not lower it.
 INSERT INTO watermark (job, target, source, position) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (job, target, source) DO UPDATE SET position = max(position, excluded.position)
 

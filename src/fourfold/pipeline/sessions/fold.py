@@ -1,4 +1,4 @@
-"""The fold of sessions over Arrow batches: the function behind `current_view`.
+"""The fold of sessions over Arrow batches: the function that computes `current_view`.
 
 Its input has the columns of the table `tail`: the rows of one session are consecutive, its snapshot
 with the first of them, and events in log order. Its output is one row for each session. A session

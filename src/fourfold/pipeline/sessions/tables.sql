@@ -1,10 +1,10 @@
--- The tables of sessions. What belongs to a deleted session is not shown, as nowhere else.
+-- The tables of sessions. The data of deleted sessions is not shown.
 --
--- ?1 and ?2 bound the position of a row: beyond ?1, and up to ?2. The cut, a number, stands where a row has changed
--- since: a turn is shown as the newest event about it at or before the cut left it.
+-- ?1 and ?2 bound the position of a row: after ?1, until ?2. The cut, a number, is used where a row has changed since: a
+-- turn has the state after its newest event at or before the cut.
 
 -- name: scan
--- What is put around a query: a row that fixes the type of every column, then the rows that are wanted.
+-- Wraps a query: a sample row that fixes the type of every column, then the selected rows.
 SELECT {samples} {parts}
 
 -- name: part
@@ -15,11 +15,11 @@ UNION ALL SELECT {columns} FROM ({query}) WHERE {conditions}
 SELECT 0
 
 -- name: whole_after
--- Always: events are only ever removed with a session that was deleted, and those are not shown.
+-- Always true: events are only removed with a deleted session, which is not shown.
 SELECT ?1 >= 0
 
 -- name: first_after
--- The first event that is later than a moment.
+-- The first event after a time.
 SELECT position FROM events WHERE at > ?1 ORDER BY position LIMIT 1
 
 -- name: greatest_key
@@ -37,7 +37,7 @@ FROM events AS e JOIN sessions AS s USING (session_key)
 WHERE s.deleted_at IS NULL
 
 -- name: sessions
--- One that has events, but none at or before the cut, was not there yet.
+-- A session whose events are all after the cut did not exist yet.
 SELECT
     s.session_id AS session, s.created_at AS created, s.deleted_at AS deleted, s.purged AS purged,
     coalesce(e.event_id, 0) AS events, e.position AS position, e.at AS time
@@ -48,7 +48,7 @@ FROM sessions AS s LEFT JOIN events AS e ON e.session_key = s.session_key AND e.
 WHERE e.event_id IS NOT NULL OR NOT EXISTS (SELECT 1 FROM events AS l WHERE l.session_key = s.session_key)
 
 -- name: turns
--- Tokens are what the turn calls so, or else all that ends in `_tokens`.
+-- Tokens are the field of that name, or else the sum of all fields ending in `_tokens`.
 SELECT
     s.session_id AS session, e.entity_id AS turn_id, e.event_id AS event_id, e.position AS position,
     (
@@ -122,16 +122,15 @@ CROSS JOIN events AS e ON e.session_key = d.session_key AND e.event_id = d.event
 WHERE s.deleted_at IS NULL
 
 -- name: payloads
--- The bytes of the largest are files, and not here.
+-- The largest payloads are stored as files, not here.
 SELECT
     'sha256:' || lower(hex(hash)) AS hash, size, strftime('%Y-%m-%dT%H:%M:%SZ', touched, 'unixepoch') AS touched,
     data IS NULL AS is_file, data
 FROM payloads
 
 -- name: tail
--- What the fold of views needs of each session: its newest snapshot at or before the cut (with the first row, which is
--- there also when there is no event), and the events behind it. Sessions come in the order of their keys, events in
--- that of the log, both by an index.
+-- The input of the fold of views for each session: its newest snapshot at or before the cut (in the first row, which
+-- exists even without events), and the later events. Sessions are ordered by key, events by the log, both by an index.
 SELECT {samples} UNION ALL SELECT {columns} FROM (
     SELECT
         s.session_id AS session, b.event_id AS base,
@@ -156,14 +155,14 @@ SELECT {samples} UNION ALL SELECT {columns} FROM (
 )
 
 -- name: touched_since
--- Only sessions with an event beyond a position.
+-- Only sessions with an event after a position.
 (
     SELECT l.position FROM events AS l
     WHERE l.session_key = s.session_key AND l.position <= {cut} ORDER BY l.event_id DESC LIMIT 1
 ) > {since}
 
 -- name: generation
--- How many sessions were deleted, and how many have no event: what changes without a new position.
+-- The numbers of deleted sessions and of sessions without events, which change without a new position.
 SELECT ((SELECT count(*) FROM sessions WHERE deleted_at IS NOT NULL) << 32) + (
     SELECT count(*) FROM sessions AS s
     WHERE s.deleted_at IS NULL AND NOT EXISTS (SELECT 1 FROM events AS e WHERE e.session_key = s.session_key)

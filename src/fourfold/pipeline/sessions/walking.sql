@@ -1,8 +1,8 @@
--- Walks over heads inside one file: ?1 is a JSON list of pairs [origin, head] to go on from, ?2 the cut. Each pair comes
--- once, whatever leads to it, so that a walk ends also where damage has made a circle. Deleted sessions lead nowhere.
+-- Walks over heads inside one file: ?1 is a JSON list of pairs [origin, head] to continue from, ?2 the cut. Each pair is
+-- visited once, so that a walk ends even if damage has created a cycle. Deleted sessions are ignored.
 
 -- name: back
--- The heads that some heads go back to: to their bases, and against the direction of edges.
+-- The ancestors of some heads: their bases, and the origins of edges.
 WITH RECURSIVE walk (origin, head) AS (
     SELECT value ->> '$[0]', value ->> '$[1]' FROM json_each(?1)
     UNION
@@ -21,7 +21,7 @@ WITH RECURSIVE walk (origin, head) AS (
 SELECT origin, head FROM walk
 
 -- name: forth
--- The heads that go back to some heads.
+-- The descendants of some heads.
 WITH RECURSIVE walk (origin, head) AS (
     SELECT value ->> '$[0]', value ->> '$[1]' FROM json_each(?1)
     UNION
@@ -40,7 +40,7 @@ WITH RECURSIVE walk (origin, head) AS (
 SELECT origin, head FROM walk
 
 -- name: known_back
--- Which of some heads have anything before them in this file.
+-- Which of some heads have ancestors in this file.
 SELECT value FROM json_each(?1)
 WHERE EXISTS (SELECT 1 FROM heads WHERE head_id = value) OR EXISTS (SELECT 1 FROM edges WHERE to_head = value)
 

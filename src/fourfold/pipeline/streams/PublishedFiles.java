@@ -1,8 +1,8 @@
-// Published segments as one relation of Spark's own Parquet reader, with what their manifests tell as partition columns.
+// Published segments as one relation of Spark's own Parquet reader, with values of their manifests as partition columns.
 //
-// Compiled when it is first needed, in the JVM of the driver, by the compiler that Spark brings along for the code of its queries.
-// Spark lists no folder and opens no file for this: which files there are, and how large, was read from the manifests. A stream
-// is a partition, so its name costs nothing per row, and a condition on it leaves the files of all others out.
+// Compiled on first use, in the JVM of the driver, by the compiler that Spark ships for its generated code. Spark lists no folder
+// and opens no file for this: names and sizes of the files come from the manifests. A stream is a partition, so its name costs
+// nothing per row, and a condition on it skips the files of all others.
 package org.fourfold;
 
 import java.nio.charset.StandardCharsets;
@@ -31,10 +31,10 @@ public class PublishedFiles extends FileStatusCache {
     private final ArrayList files = new ArrayList();
     private final ArrayList partitions = new ArrayList();
 
-    // A line of each partition: how many files, folder, stream, content type, generation, low, high, textual; then one of each
-    // file: name, size. Texts are in Base64.
-    private PublishedFiles(String told) {
-        String[] lines = told.split("\n");
+    // A line for each partition: number of files, folder, stream, content type, generation, low, high, textual; then one for
+    // each file: name, size. Texts are in Base64.
+    private PublishedFiles(String description) {
+        String[] lines = description.split("\n");
         for (int at = 0; at < lines.length; at++) {
             String[] head = lines[at].split(" ", -1);
             Path folder = new Path("file", "", text(head[1]));
@@ -63,15 +63,15 @@ public class PublishedFiles extends FileStatusCache {
         return new String(Base64.getDecoder().decode(encoded), StandardCharsets.UTF_8);
     }
 
-    public static Object frame(Object session, String told, String columns, String constants) {
+    public static Object frame(Object session, String description, String columns, String constants) {
         SparkSession spark = (SparkSession) session;
-        PublishedFiles found = new PublishedFiles(told);
+        PublishedFiles published = new PublishedFiles(description);
         StructType stored = StructType.fromDDL(columns);
         StructType fixed = StructType.fromDDL(constants);
         Map options = scala.collection.immutable.Map$.MODULE$.empty();
-        PartitionSpec spec = new PartitionSpec(fixed, CollectionConverters.asScala(found.partitions).toSeq());
+        PartitionSpec spec = new PartitionSpec(fixed, CollectionConverters.asScala(published.partitions).toSeq());
         InMemoryFileIndex index = new InMemoryFileIndex(
-            spark, CollectionConverters.asScala(found.files).toSeq(), options, Option.apply(stored), found, Option.apply(spec),
+            spark, CollectionConverters.asScala(published.files).toSeq(), options, Option.apply(stored), published, Option.apply(spec),
             Option.empty());
         return spark.baseRelationToDataFrame(
             new HadoopFsRelation(index, fixed, stored, Option.empty(), new ParquetFileFormat(), options, spark));

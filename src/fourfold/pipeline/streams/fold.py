@@ -1,6 +1,6 @@
 """The fold of state streams over Arrow batches, and promotion of messages.
 
-The fold is the function behind `streams.state`. Its input has the columns of the table `changes`:
+The fold is the function of `streams.state`. Its input has the columns of the table `changes`:
 the messages of one stream are consecutive and in order, each in its stored version. Its output is a
 row for each key that has a value.
 

@@ -1,8 +1,8 @@
--- What a read of published segments asks the file of a node.
+-- The query of a read of published segments on the file of a node.
 
 -- name: node
--- Every stream with the segments that have left the log, or begun to: one statement, so one state. A stream without any is one
--- row. The log has what lies above `uploaded_through`, and segments what lies below.
+-- Every stream with its segments that are, or are being, trimmed from the log: one statement, so one state. A stream without
+-- segments is one row. The log has the records above `uploaded_through`, segments those below.
 SELECT s.stream, s.incarnation, s.content_type, coalesce(m.uploaded_generation, 0), s.stream_flags & 1, s.first_offset,
        s.uploaded_through + 1, s.next_offset, p.stream, p.incarnation, coalesce(s.fork_offset, 0), s.sid,
        g.segment_id, g.start_offset, g.end_offset, g.size_bytes, g.last_append_ms

@@ -1,17 +1,16 @@
--- The tables of streams. What belongs to a deleted stream is not shown; records that were sealed and published are not here
--- any more.
+-- The tables of streams. Deleted streams are not shown; published records are no longer here.
 --
--- ?1 and ?2 bound the position of a record: beyond ?1, and up to ?2. The cut, a number, stands where the fold stops.
+-- ?1 and ?2 bound the position of a record: after ?1, until ?2. The cut, a number, is where the fold stops.
 
 -- name: scan
--- What is put around a query: a row that fixes the type of every column, then the rows that are wanted.
+-- Wraps a query: a sample row that fixes the type of every column, then the selected rows.
 SELECT {samples} {parts}
 
 -- name: part
 UNION ALL SELECT {columns} FROM ({query}) WHERE {conditions}
 
 -- name: named
--- What is put around a query when only some streams are wanted.
+-- Wraps a query to select some streams.
 SELECT * FROM ({query}) WHERE stream GLOB {pattern}
 
 -- name: horizon
@@ -19,11 +18,11 @@ SELECT * FROM ({query}) WHERE stream GLOB {pattern}
 SELECT 0
 
 -- name: whole_after
--- Retention and the archive take records at any position; a stream asks about its own offsets instead.
+-- Retention and the archive delete records at any position; a streaming read checks its own offsets instead.
 SELECT ?1 >= 0
 
 -- name: position
--- The newest record there is.
+-- The newest record.
 SELECT coalesce(max(id), 0) FROM wal_log
 
 -- name: position_at
@@ -57,8 +56,8 @@ SELECT
 FROM streams AS s WHERE (s.stream_flags & 1) = 0
 
 -- name: schemas
--- The versions of every registry: from which offset on each holds, its schema, and the lens that leads to it. An offset is
--- written as 16 digits of a generation, a line, and 16 digits of a number. A schema is an object, or true, or false.
+-- The versions of every registry: the first offset of each, its schema, and the lens to it. An offset is formatted as 16
+-- digits of a generation, an underscore, and 16 digits of a number. A schema is an object, or true, or false.
 SELECT
     s.stream AS stream, CAST(v.key AS INTEGER) AS version,
     (SELECT CAST(substr(b.value ->> 'offset', 18) AS INTEGER) FROM json_each(r.schema_json, '$.boundaries') AS b
@@ -70,8 +69,7 @@ FROM schemas AS r CROSS JOIN streams AS s ON s.stream = r.stream CROSS JOIN json
 WHERE (s.stream_flags & 1) = 0
 
 -- name: registries
--- The registries of streams that went through several versions. Streams are found by their names, so this is quick where
--- few of many have one.
+-- The registries of streams with several versions. Streams are looked up by name, which is fast if few of many have one.
 SELECT s.sid, s.stream, s.incarnation, r.schema_json, s.first_offset
 FROM schemas AS r CROSS JOIN streams AS s ON s.stream = r.stream
 WHERE s.schema_version > 1 AND (s.stream_flags & 1) = 0 AND (?1 IS NULL OR s.stream GLOB ?1)
@@ -83,8 +81,8 @@ SELECT
 FROM producer_state_log AS p JOIN streams AS s ON s.sid = p.sid WHERE (s.stream_flags & 1) = 0
 
 -- name: changes
--- What the fold of state streams reads: the messages of every JSON stream with a key beyond ?1 and up to ?2, those that it
--- shares with the streams it came from first. A link of the chain has the offsets from `low` to below `high`.
+-- The input of the fold of state streams: the messages of every JSON stream with a key after ?1 until ?2, beginning with
+-- those that it shares with its sources. A link of the chain has the offsets from `low` to below `high`.
 WITH RECURSIVE chain (stream, own, sid, low, high) AS (
     SELECT stream, sid, sid, coalesce(fork_offset, 0), next_offset FROM streams
     WHERE sid > ?1 AND sid <= ?2 AND (stream_flags & 1) = 0 AND content_type LIKE 'application/json%' AND {conditions}
@@ -106,7 +104,7 @@ SELECT {samples} UNION ALL SELECT {columns} FROM (
 )
 
 -- name: changes_whole
--- Whether all of those messages are in the file: published segments have the others.
+-- True if all of those messages are in the file; otherwise some are only in published segments.
 WITH RECURSIVE chain (sid, low, high) AS (
     SELECT sid, coalesce(fork_offset, 0), next_offset FROM streams
     WHERE sid > ?1 AND sid <= ?2 AND (stream_flags & 1) = 0 AND content_type LIKE 'application/json%' AND {conditions}
@@ -120,7 +118,7 @@ SELECT NOT EXISTS (
 )
 
 -- name: ends
--- Of each stream that is wanted: its incarnation and key, the first offset that is here, and the next one to be given.
+-- For each selected stream: its incarnation and key, its first offset here, and its next offset.
 SELECT incarnation, sid, max(first_offset, coalesce(fork_offset, 0), uploaded_through + 1), next_offset FROM streams
 WHERE (stream_flags & 1) = 0 AND (?1 IS NULL OR stream GLOB ?1)
 
@@ -141,7 +139,7 @@ SELECT {samples} UNION ALL SELECT {columns} FROM (
 )
 
 -- name: ranges_whole
--- Whether what was asked for is still there, of streams that are: a stream that was deleted has nothing more to give.
+-- True if the requested records of existing streams are still here; a deleted stream has no more records.
 SELECT NOT EXISTS (
     SELECT 1 FROM json_each(?1) AS j JOIN streams AS s ON s.sid = j.value ->> 0
     WHERE max(s.first_offset, s.uploaded_through + 1) > j.value ->> 1
