@@ -1,4 +1,4 @@
-"""Runs a job of the archive, in small steps, until it is done or killed.
+"""Run an archive job in small steps until it is done or killed.
 
 `archive_job_child.py JOB ROOT OPTIONS`, where the options are JSON.
 """
@@ -13,7 +13,7 @@ from fourfold.pipeline import jobs, session
 
 
 def main(job, root, options):
-    # Many transactions, so that a kill comes between two of them.
+    # Many transactions, so that a kill is likely between two of them.
     limits.SEAL_WAVE_STREAMS = 30
     limits.SEAL_COMMIT_SEGMENTS = 7
     limits.BOOTSTRAP_STREAMS = 5

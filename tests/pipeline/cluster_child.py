@@ -1,4 +1,4 @@
-"""A driver on a cluster: reads, writes and runs jobs there, and says what it saw.
+"""A driver on a cluster: reads, writes and runs jobs there, and reports the results.
 
 `cluster_child.py ADDRESS ARCHIVE ROOT TARGET OUT`; an address `sc://...` is a Connect server.
 """
@@ -15,7 +15,7 @@ DID = "did:web:s0.example"
 
 
 def seen_from_a_task(batches):
-    """Which process a task ran in, and where it has the package from."""
+    """Return the process of a task and the location of its package."""
     import pyarrow as pa  # noqa: PLC0415 - in a task
 
     import fourfold  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the pipeline, started when the first of them asks for it."""
+"""One Spark session for all pipeline tests, started on first use."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from fourfold.pipeline import session
 
-# Compiled quickly and collected simply: tests are short. Plans do not adapt, so they are the same
-# every time.
+# Fast compilation and simple gc, because tests are short. Plans are not adaptive, so that they are
+# deterministic.
 QUICK = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
@@ -21,8 +21,7 @@ QUICK = {
 
 @pytest.fixture(scope="session")
 def spark():
-    # Workers have the environment that the JVM was started with; the S3 server of the tests takes
-    # any key.
+    # Workers inherit the environment of the JVM; the S3 server of the tests accepts any key.
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "test")
     running = session("local[2]", **QUICK)
@@ -32,7 +31,7 @@ def spark():
 
 @pytest.fixture
 def read(spark):
-    """A table as a DataFrame: `read(root, "revisions", columns="id,seq")`."""
+    """Return a function that reads a table: `read(root, "revisions", columns="id,seq")`."""
 
     def reader(root, table, **options):
         source = spark.read.format("fourfold").option("root", str(root)).option("table", table)

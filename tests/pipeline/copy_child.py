@@ -1,10 +1,10 @@
-"""Copies one store into another as a stream; as a program it can be killed, or kill itself.
+"""Copy one store into another as a stream; as a program it can be killed, or kill itself.
 
 `copy_child.py SOURCE TARGET CHECKPOINT [WINDOW BATCH]`: with a window, the driver, the JVM and the
 committing process are killed at that point of that batch:
 
-    spaces      after the first space has its commit and before the second has
-    commit      after the sink has committed and before Spark has heard of it
+    spaces      after the commit of the first space and before that of the second
+    commit      after the sink has committed and before Spark has recorded it
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fourfold.pipeline.documents import sink
 
 
 def copy(spark, *places):
-    """All that is there, in batches of about 25 rows."""
+    """Copy everything in batches of about 25 rows."""
     repeated(copy_once, spark, *places)
 
 

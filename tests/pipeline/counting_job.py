@@ -1,7 +1,6 @@
-"""A job without Spark, for the tests of the shape: it adds up the lines of files.
+"""A job without Spark that counts the lines of files, for tests of the job interface.
 
-Run as a program it kills itself at the point that it is told:
-`counting_job.py ROOT INPUT OUTPUT POINT`.
+As a program it kills itself at the given point: `counting_job.py ROOT INPUT OUTPUT POINT`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Copies that are repeated while the machine is busy, and processes that die at a window of a copy:
-what the children that copy one store into another share.
+"""Shared code of the children that copy stores: retries on a busy machine, and processes that die
+at a window of a copy.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ WINDOW, BATCH, DRIVER = "COPY_WINDOW", "COPY_BATCH", "COPY_DRIVER"
 
 
 def repeated(copy_once, spark, *places):
-    """All that is there. Spark gives a Python process ten seconds to start, which a busy machine
-    may not have.
+    """Copy everything, repeatedly: Spark allows a Python process ten seconds to start, which may be
+    too short on a busy machine.
     """
     for _ in range(5):
         try:
@@ -34,7 +34,7 @@ def repeated(copy_once, spark, *places):
 
 
 def copied(rows, target, checkpoint, **options):
-    """Write a stream of rows into a store, all that is there."""
+    """Write a stream of rows into a store completely."""
     query = (
         rows.writeStream.format("fourfold")
         .options(root=str(target), checkpointLocation=str(checkpoint), **options)
@@ -45,15 +45,15 @@ def copied(rows, target, checkpoint, **options):
 
 
 class DyingSource(FourfoldSource):
-    """The source and sink as they are, in a process that dies at a window of a batch: half way
-    through it, which a subclass arranges, or when the sink has committed and Spark does not know.
+    """The source and sink in a process that dies at a window of a batch: half way through it, which
+    a subclass arranges, or after the commit of the sink, before Spark records it.
     """
 
     half_way = ""
 
     @staticmethod
     def die_half_way():
-        """Arrange that this process dies when a half of the batch is written."""
+        """Arrange that this process dies when half of the batch is written."""
         raise NotImplementedError
 
     def streamWriter(self, schema, overwrite):  # noqa: N802
@@ -79,14 +79,12 @@ def die():
 
 
 def run(copy, dying, places, window="", batch="0"):
-    """The whole of a child: a session, and the copy in it, with the source that dies if there is a
-    window to die at.
-    """
+    """Run a child: a session and the copy, with the dying source if a window is given."""
     os.environ[DRIVER] = str(os.getpgid(0))
     os.environ[WINDOW], os.environ[BATCH] = window, batch
-    # Spark's own processes find this module here.
-    found = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, found))
+    # Spark's processes import this module from here.
+    result = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, result))
     spark = session(
         "local[2]",
         **{

@@ -1,4 +1,4 @@
-"""Commits the same small batch, and dies at the named fault point of the kernel."""
+"""Commit a small batch, and die at the given failpoint of the kernel."""
 
 from __future__ import annotations
 

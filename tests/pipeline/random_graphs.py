@@ -39,7 +39,7 @@ LIVES = st.lists(STEP, min_size=6, max_size=30)
 
 
 class Life:
-    """Two stores that write random rows and send them to each other; the first is looked at."""
+    """Two stores that write random rows and send them to each other; the first is examined."""
 
     def __init__(self, store, other):
         self.nodes = [_Node(store, 1), _Node(other, 2)]
@@ -56,7 +56,7 @@ class Life:
                 else:
                     getattr(node, what)(pick, owner, about)
             except FourfoldError:
-                # What a node refuses does not happen.
+                # Refused writes are skipped.
                 continue
 
 
@@ -90,8 +90,8 @@ class _Node:
         return {"type_id": self.types[app, kind], "owner_identity": owner, "sync_flags": SHARED}
 
     def _one(self, app, kind, pick):
-        found = self.graphs.select(Question(app, kind))
-        return found[pick % len(found)].object_id if found else 1
+        result = self.graphs.select(Question(app, kind))
+        return result[pick % len(result)].object_id if result else 1
 
     def parents(self, pick, owner, count):
         app = self._app(pick)

@@ -1,4 +1,4 @@
-"""Random lives of sessions in one store, and what the store itself says of them at any position."""
+"""Random sessions in one store, and their expected views at any position."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ LIVES = st.lists(STEP, min_size=4, max_size=14)
 
 
 class Life:
-    """Three sessions that live through random steps; those that the store refuses do not happen."""
+    """Three sessions that take random steps; steps that the store refuses are skipped."""
 
     def __init__(self, sessions, number):
         self.sessions = sessions
@@ -104,7 +104,7 @@ class Life:
 
 
 def lives_of(sessions, count, seed=None):
-    """So many random lives, all in one log."""
+    """Create a number of random lives in one log."""
     lives = []
 
     @settings(max_examples=count, database=None, suppress_health_check=list(HealthCheck))
@@ -119,7 +119,7 @@ def lives_of(sessions, count, seed=None):
 
 
 def view_of(sessions, sid, position):
-    """A session as it was at a position of the store; None when it was not there."""
+    """Return a session at a position of the store, or None if it did not exist."""
     try:
         events = sessions.events_since(sid)
     except FourfoldError:
@@ -129,7 +129,7 @@ def view_of(sessions, sid, position):
 
 
 def state_row(row):
-    """A row of `view` as the state that it shows."""
+    """Convert a row of `view` to the state that it shows."""
     info = None if row["info"] is None else decode(row["info"].encode())
     return State(
         session=info,
@@ -148,14 +148,14 @@ def state_row(row):
 
 
 def entities(rows, entity):
-    """Rows of `turns`, `steps`, `messages` or `evals`, as the lists of views, by session."""
-    found = {}
+    """Group rows of `turns`, `steps`, `messages` or `evals` as the lists of views, by session."""
+    result = {}
     for row in sorted(rows, key=lambda row: row[f"{entity}_id"]):
         item = {**decode(row[entity].encode()), "id": row[f"{entity}_id"]}
-        found.setdefault(row["session"], []).append(item)
-    return found
+        result.setdefault(row["session"], []).append(item)
+    return result
 
 
 def same(one, other):
-    """Equal to the last type: 1 is not 1.0."""
+    """Compare including types: 1 is not 1.0."""
     return encode(one) == encode(other)

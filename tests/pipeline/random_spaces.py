@@ -1,6 +1,4 @@
-"""Random lives of spaces, each lived twice: by a real space, and by a dumb model that keeps full
-copies of everything.
-"""
+"""Random spaces, each compared with a simple model that keeps full copies."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ PATCHES = st.lists(
     min_size=1,
     max_size=2,
 )
-# One of them more often, so that it gets a long life.
+# One of them more often, so that it gets a long history.
 ENTITY = st.sampled_from(("a", "a", *ENTITIES))
 OPERATION = st.one_of(
     st.fixed_dictionaries({"op": st.just("set"), "id": ENTITY, "value": DOCUMENTS}),
@@ -62,7 +60,7 @@ LIVES = st.lists(STEPS, min_size=3, max_size=16)
 
 @dataclass
 class Life:
-    """A space and its model, which have lived the same."""
+    """A space and its model, with the same operations applied."""
 
     space: object
     model: DocumentModel = field(default_factory=DocumentModel)
@@ -87,7 +85,7 @@ class Life:
         self.transact(self._branch(pick), operations)
 
     def _burst(self, pick, burst):
-        """Patches enough that snapshots appear among them."""
+        """Write enough patches for snapshots to be created."""
         entity, count, together = burst
         made = [
             {
@@ -137,21 +135,19 @@ class Life:
         self.space.gc(GcPolicy(keep_seqs=kept))
 
     def states(self, mark):
-        """What readers of every branch see at the point of a mark, as the space and the model say
-        it: they agree.
-        """
-        found = {}
+        """Return the states of every branch at the point of a bound; space and model agree."""
+        result = {}
         for branch in self._branches(mark.seq):
             for entity, expected in self.model.states(branch, mark.seq).items():
                 online = self.space.read(entity, branch, mark.seq)
                 document = None if online.document is None else text(online.document)
                 assert (document, online.op, online.seq) == expected
                 if expected.seq > mark.since:
-                    found[mark.space, branch, entity] = expected
-        return found
+                    result[mark.space, branch, entity] = expected
+        return result
 
     def versions(self, mark):
-        """Every version of every entity that a reader of a branch sees, with its seq."""
+        """Return every version of every entity on a branch, with its seq."""
         since = max(mark.since, self.space.horizon() - 1)
         return {
             (mark.space, branch, entity, seq): state
@@ -162,21 +158,21 @@ class Life:
         }
 
     def _branches(self, at):
-        """The branches that existed at a seq."""
+        """Return the branches that existed at a seq."""
         return [name for name, line in self.model.lines.items() if line.created_seq <= at]
 
 
 def same_states(rows, expected):
-    """The rows of `state`, dicts, are the expected ones: none twice, none missing, none more."""
-    found = {(row["space"], row["branch"], row["id"]): row for row in rows}
-    assert len(found) == len(rows)
-    assert {key: _shown(row) for key, row in found.items()} == expected
+    """Assert that the rows of `state`, dicts, are exactly the expected ones."""
+    result = {(row["space"], row["branch"], row["id"]): row for row in rows}
+    assert len(result) == len(rows)
+    assert {key: _shown(row) for key, row in result.items()} == expected
 
 
 def same_versions(rows, expected):
-    found = {(row["space"], row["branch"], row["id"], row["seq"]): row for row in rows}
-    assert len(found) == len(rows)
-    assert {key: _shown(row) for key, row in found.items()} == expected
+    result = {(row["space"], row["branch"], row["id"], row["seq"]): row for row in rows}
+    assert len(result) == len(rows)
+    assert {key: _shown(row) for key, row in result.items()} == expected
 
 
 def _shown(row):

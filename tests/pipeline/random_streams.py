@@ -1,5 +1,5 @@
-"""Stores with random streams: of every kind, forked, given up in part, ended, deleted, published
-now and then. What a reader of each of them sees is the truth.
+"""Stores with random streams: of every kind, forked, truncated, closed, deleted, and published
+occasionally. Reads of each stream are the expected result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SMALL = {"archive.seal_rows": 5, "archive.seal_bytes": 1024}
 
 
 def grown(root, seed, steps=120, objects=None):
-    """A store with a history of so many steps; some of it is published, and some is not."""
+    """Create a store with a number of random steps, partly published."""
     draw = random.Random(seed)
     with fourfold.open(root):
         remember(root, objects)
@@ -82,32 +82,32 @@ def _record(draw, kind, step):
 
 
 def seen(root):
-    """What a reader of each stream sees: offsets, times in milliseconds, payloads."""
+    """Return the reads of each stream: offsets, times in milliseconds, payloads."""
     with fourfold.open(root, mode="r") as store:
         return {info.name: _records(store, info) for info in store.streams.list()}
 
 
 def _records(store, info):
-    found = []
+    result = []
     at = info.first_offset
     while True:
         _, chunk = store.streams.read(info.name, at, records_max=40)
-        found += [(each.offset, each.ts_ms, each.payload) for each in chunk.records]
+        result += [(each.offset, each.ts_ms, each.payload) for each in chunk.records]
         at = chunk.offset
         if chunk.up_to_date:
-            return found
+            return result
 
 
 def origins(root):
-    """Where the own records of each stream begin."""
+    """Return the first own offset of each stream."""
     with fourfold.open(root, mode="r") as store:
         return {info.name: info.fork_offset or 0 for info in store.streams.list()}
 
 
 def collected(frame):
-    """The rows of a DataFrame in the same shape; none of them may come twice."""
-    found = {}
+    """Return the rows of a DataFrame in the same shape, asserting that none is repeated."""
+    result = {}
     for row in frame.select("stream", "offset", "time", "payload").collect():
         ms = round(row.time.timestamp() * 1000)
-        found.setdefault(row.stream, []).append((row.offset, ms, bytes(row.payload)))
-    return {name: sorted(rows) for name, rows in found.items()}
+        result.setdefault(row.stream, []).append((row.offset, ms, bytes(row.payload)))
+    return {name: sorted(rows) for name, rows in result.items()}

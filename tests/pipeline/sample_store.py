@@ -1,4 +1,4 @@
-"""A small store with everything in it that a table can show, in both kinds of history."""
+"""A small store with an example of everything that tables show, in both kinds of history."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def build(root):
 
 
 def fill(space):
-    """Sets, patches, a delete, several operations in one commit, branches in branches, a snapshot,
-    a branch that has ended, and a blob.
+    """Write sets, patches, a delete, several operations in one commit, nested branches, a snapshot,
+    an ended branch, and a blob.
     """
     for number in range(5):
         space.set(f"note-{number}", {"n": number, "text": f"Ünïcode 'quoted' {number}"})

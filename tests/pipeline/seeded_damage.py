@@ -1,12 +1,11 @@
-"""Damage, seeded into copies of a sound space: one byte, or one row, at a time.
+"""Seeded damage in copies of an intact space: one byte or one row at a time.
 
-What counts as damage is decided without the code that shall find it. A byte of the file counts when
-it changes what a plain reader of the tables sees, or when SQLite's own check objects; bytes of free
-space do neither. A row counts when something that is not derived is gone, doubled or changed.
+What counts as damage is decided without the code under test. A byte counts if it changes what a
+plain reader of the tables sees, or if SQLite's own check fails; bytes of free space do neither. A
+row counts if data that is not derived is missing, duplicated or changed.
 
-REMARKS are columns that nothing vouches for: there is no second copy of what they say, nor anything
-that it follows from. NOTES are tables of that kind: what the kernel and collections note down about
-themselves.
+REMARKS are columns that nothing verifies: there is no second copy of their values, nor anything
+that they follow from. NOTES are such tables: records of the kernel and of gc about themselves.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ KERNEL = {"kernel_meta", "kernel_sequence", "schema_migrations"}
 
 
 class Damage(NamedTuple):
-    """What was done to a copy: the tables that it shows in, and values of the row's key."""
+    """The damage of a copy: the affected tables, and values of the row's key."""
 
     what: str
     tables: frozenset[str]
@@ -48,7 +47,7 @@ def add(path, value):
 
 
 def lived_in(root, history, *, collected):
-    """A store with one space that has something of everything; the path of its file."""
+    """Create a store with one space that has an example of everything; return its path."""
     settings = {"documents.page_size": 4096}
     with fourfold.open(root, settings=settings) as store:
         space = store.space(DID, history=history)
@@ -81,7 +80,7 @@ def lived_in(root, history, *, collected):
         if collected:
             space.gc(GcPolicy(keep_seqs=20))
         space.maintain()
-        # The newest commit changes something, or nobody could tell that it is gone.
+        # The newest commit changes a value, or its loss could not be detected.
         space.set("a", {"n": 2})
         assert space.verify() == []
     [path] = (Path(root) / "spaces").glob("*.sqlite")
@@ -89,7 +88,7 @@ def lived_in(root, history, *, collected):
 
 
 def dump(path):
-    """Every row of every table with the kinds of its values, the remarks left out."""
+    """Return every row of every table with the types of its values, without the remarks."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         shown = {
@@ -101,8 +100,8 @@ def dump(path):
         for table, columns in _tables(connection).items():
             if table in NOTES:
                 continue
-            wanted = [name for name, _ in columns if (table, name) not in REMARKS]
-            parts = ", ".join(f'typeof("{name}"), hex("{name}")' for name in wanted) or "1"
+            expected = [name for name, _ in columns if (table, name) not in REMARKS]
+            parts = ", ".join(f'typeof("{name}"), hex("{name}")' for name in expected) or "1"
             rows = connection.execute(f'SELECT {parts} FROM "{table}"').fetchall()
             shown[table] = sorted(rows)
         sound = connection.execute("PRAGMA integrity_check(1)").fetchall() == [("ok",)]
@@ -125,7 +124,7 @@ def _tables(connection):
 
 
 def damage(path, draw: random.Random) -> Damage:
-    """Damage the file at `path` in one place that counts; redraws until it does."""
+    """Damage the file at `path` in one place that counts; redraw until it does."""
     whole, before = path.read_bytes(), dump(path)[0]
     while True:
         kind = draw.choice([_byte, _byte, _deleted, _doubled, _changed])

@@ -1,4 +1,4 @@
-"""Rows as a task of the sink gets them, and a store for them to go to."""
+"""Rows as a task of the sink receives them, and a store for them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def patched(entity, key, value, **given):
 
 
 def staged(folder, *tasks, order=("seq",), batch_rows=3):
-    """What tasks leave that get these lists of rows, in small record batches."""
+    """Stage lists of rows as tasks do, in small record batches."""
     types = {name: kind for name, kind in COLUMNS.items() if name != "seq" or order}
     shape = staging.shape_of(
         [(name, "bigint" if name == "seq" else "string") for name in types],
@@ -52,7 +52,7 @@ def staged(folder, *tasks, order=("seq",), batch_rows=3):
 
 
 def put(root, *tasks, number=0, session="query:test", **given):
-    """Stage and commit."""
+    """Stage and commit rows."""
     folder = root / ".pipeline" / "staging" / "test"
     order = given.pop("order", ("seq",))
     return ingest(

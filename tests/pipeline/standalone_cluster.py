@@ -1,5 +1,5 @@
-"""A Spark cluster on this machine, out of the pip package alone: a Master, two Workers, and the
-package as the zip that executors get.
+"""A Spark cluster on this machine from the pip package: a Master, two Workers, and the package as
+the zip for executors.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def start(log, *arguments, **environ):
 
 
 def stop(processes):
-    """End the processes that were started here, each with its own group."""
+    """Terminate the processes that were started here, each with its own group."""
     for process in reversed(processes):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
@@ -76,7 +76,7 @@ def until(condition, what, processes):
 
 @contextmanager
 def standalone(folder):
-    """The address of a Master with two Workers of one core each."""
+    """Yield the address of a Master with two Workers of one core each."""
     port, page = free_port(), free_port()
     address = f"spark://127.0.0.1:{port}"
     launch = SPARK / "bin" / "spark-class"
@@ -108,7 +108,7 @@ def standalone(folder):
 
 @contextmanager
 def connect_server(folder, archive):
-    """The address of a Spark Connect server with two local cores."""
+    """Yield the address of a Spark Connect server with two local cores."""
     port = free_port()
     processes = [
         start(
@@ -136,7 +136,7 @@ def connect_server(folder, archive):
 
 
 def shipped(folder):
-    """The package as a zip, as `--py-files` takes it."""
+    """Return the package as a zip for `--py-files`."""
     source = Path(fourfold.__file__).parent
     archive = folder / "fourfold.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:

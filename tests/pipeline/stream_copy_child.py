@@ -1,10 +1,10 @@
-"""Copies the streams of one store into another by a query; as a program it kills itself.
+"""Copy the streams of one store into another by a query; as a program it kills itself.
 
 `stream_copy_child.py SOURCE TARGET CHECKPOINT WINDOW BATCH`: the driver, the JVM and the committing
 process are killed at that point of that batch:
 
-    streams     after the first stream has its records and before the second has
-    commit      after the sink has committed and before Spark has heard of it
+    streams     after the records of the first stream and before those of the second
+    commit      after the sink has committed and before Spark has recorded it
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fourfold.models.streams import Streams
 
 
 def copy(spark, *places):
-    """All that is there, in batches of about 25 rows."""
+    """Copy everything in batches of about 25 rows."""
     repeated(copy_once, spark, *places)
 
 

@@ -1,4 +1,4 @@
-"""Jobs around the archive: seal, bootstrap and verify do on Spark what the node does alone."""
+"""Archive jobs: seal, bootstrap and verify on Spark equal those of the node."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ TIMES = {"created_at_ms", "uploaded_at_ms", "updated_at_ms", "last_segment_cut_m
 
 @pytest.fixture(scope="module")
 def lived_in(tmp_path_factory):
-    """A store with everything that streams can be; not to be changed."""
+    """A store with streams of every kind; not to be changed."""
     return grown(tmp_path_factory.mktemp("lived") / "store", seed=8, steps=150)
 
 
 @pytest.fixture
 def copy(lived_in, tmp_path):
-    """A copy of it, to be changed; its objects are its own."""
+    """A copy of the store with its own objects, to be changed."""
     return Path(shutil.copytree(lived_in, tmp_path / "copy"))
 
 
 def table(root, name):
-    """The rows of a table, without what depends on the time of day."""
+    """Return the rows of a table without columns that depend on the time of day."""
     with fourfold.open(root, mode="r") as store, store.streams.database.read() as snapshot:
         columns = [row[0] for row in snapshot.all(f"SELECT name FROM pragma_table_info('{name}')")]
         kept = ", ".join(each for each in columns if each not in TIMES)
@@ -76,7 +76,7 @@ def run(job, root, spark, **options):
 
 
 def sealed_by_the_node(root):
-    """Every stream sealed to its end, one after the other."""
+    """Seal every stream completely, one after the other."""
     with fourfold.open(root, settings=SMALL) as store:
         archive = store.archive
         for info in store.streams.list():
@@ -155,12 +155,12 @@ def test_bootstrap_job_equals_bootstrap_command(spark, copy, tmp_path):
         store.streams.create("late", "text/plain", body=b"told of, and not published")
         store.archive.round()
     with fourfold.open(plain) as store, FolderStore(url) as objects:
-        told = bootstrap(store.streams.database, objects, now_ms=store.streams.clock())
+        info = bootstrap(store.streams.database, objects, now_ms=store.streams.clock())
     done = run("bootstrap", by_job, spark, objects=url, contents=True)
     assert tables(by_job) == tables(plain)
-    assert done.report["streams"] == len(told.restored) > 10
-    assert done.report["lost"] == [each._asdict() for each in told.lost] != []
-    assert done.report["records"] == told.records
+    assert done.report["streams"] == len(info.restored) > 10
+    assert done.report["lost"] == [each._asdict() for each in info.lost] != []
+    assert done.report["records"] == info.records
     with fourfold.open(by_job) as store:
         assert store.streams.verify() == []
         assert str(store.objects.root) == url
@@ -169,15 +169,15 @@ def test_bootstrap_job_equals_bootstrap_command(spark, copy, tmp_path):
     assert published
     assert all(rows == before[name][: len(rows)] for name, rows in published.items())
     again = run("bootstrap", by_job, spark, objects=url)
-    assert (again.report["streams"], again.report["present"]) == (0, len(told.restored))
+    assert (again.report["streams"], again.report["present"]) == (0, len(info.restored))
     with pytest.raises(NotFound):
         jobs.run("bootstrap", tmp_path / "nowhere", {"objects": url}, dry_run=True)
 
 
 def test_bootstrap_with_contents_skips_stream_with_damaged_object(spark, copy, tmp_path):
     with FolderStore(copy / "objects") as objects:
-        told = manifest.manifest_key("kept/0")
-        key = next(manifest.decode(objects.get(told).data, told).kept()).key
+        manifest_key = manifest.manifest_key("kept/0")
+        key = next(manifest.decode(objects.get(manifest_key).data, info).kept()).key
         data = objects.get(key).data
         objects.put(key, data[:-20] + bytes(20))
     target = tmp_path / "target"
@@ -188,7 +188,7 @@ def test_bootstrap_with_contents_skips_stream_with_damaged_object(spark, copy, t
         spark=spark,
         skip_bad=True,
     )
-    assert key in next(each["problem"] for each in done.skipped if each["source"] == told)
+    assert key in next(each["problem"] for each in done.skipped if each["source"] == info)
     assert "kept/0" not in seen(target)
     assert done.report["streams"] > 10
 
@@ -203,30 +203,30 @@ def verified(root, spark, url):
 
 
 def changed(objects, name, **changes):
-    """A manifest that says something else."""
+    """Return a changed manifest."""
     key = manifest.manifest_key(name)
-    told = json.loads(objects.get(key).data)
+    info = json.loads(objects.get(key).data)
     for what, value in changes.items():
-        if what in told["segments"]:
-            told["segments"][what][-1] = value
+        if what in info["segments"]:
+            info["segments"][what][-1] = value
         else:
-            told[what] = value
-    objects.put(key, json.dumps(told, separators=(",", ":")).encode())
+            info[what] = value
+    objects.put(key, json.dumps(info, separators=(",", ":")).encode())
     return key
 
 
 def other_offsets(objects, name):
-    """A segment whose records are out of order, under a manifest that knows its bytes; its key."""
+    """Write a segment with records out of order, and its manifest; return its key."""
     key = manifest.manifest_key(name)
-    told = manifest.decode(objects.get(key).data, key)
-    table = pq.read_table(pa.BufferReader(objects.get(next(told.kept()).key).data))
+    info = manifest.decode(objects.get(key).data, key)
+    table = pq.read_table(pa.BufferReader(objects.get(next(info.kept()).key).data))
     wrong = table.set_column(0, table.schema.field(0), pa.array([0, 2, 1], pa.int64()))
     sink = pa.BufferOutputStream()
     pq.write_table(wrong, sink)
     data = sink.getvalue().to_pybytes()
     digest = hashlib.sha256(data).hexdigest()
     changed(objects, name, sha256=digest, size_bytes=len(data))
-    made = manifest.segment_key(name, told.incarnation, 0, digest)
+    made = manifest.segment_key(name, info.incarnation, 0, digest)
     objects.put(made, data)
     return made
 
@@ -255,7 +255,7 @@ def test_verify_reports_every_damage_of_objects(spark, tmp_path):
         objects.put(keys["s1"], objects.get(keys["s1"]).data[:-1])
         data = objects.get(keys["s2"]).data
         objects.put(keys["s2"], data[:30] + bytes([data[30] ^ 1]) + data[31:])
-        wanted = {
+        expected = {
             (keys["s0"], "object is missing"),
             (keys["s1"], "size differs"),
             (keys["s2"], "digest differs"),
@@ -284,14 +284,14 @@ def test_verify_reports_every_damage_of_objects(spark, tmp_path):
             (manifest.manifest_key("fork"), "source 's8' has no manifest"),
         }
         objects.delete(manifest.manifest_key("s8"))
-    count, found = verified(root, spark, root / "objects")
-    assert found == wanted
-    assert count == len(wanted)
+    count, actual = verified(root, spark, root / "objects")
+    assert actual == expected
+    assert count == len(expected)
     with FolderStore(root / "objects") as objects:
         objects.put(manifest.manifest_key("s3"), b"{")
-    count, found = verified(root, spark, root / "objects")
+    count, actual = verified(root, spark, root / "objects")
     assert any(
-        file == manifest.manifest_key("s3") and "no manifest" in what for file, what in found
+        file == manifest.manifest_key("s3") and "no manifest" in what for file, what in actual
     )
     done = run("verify", root, spark, objects=str(root / "objects"))
     assert jobs.find("verify").verdict(done.report).kind == "corrupt_data"
@@ -311,11 +311,11 @@ def test_archive_commands_print_their_reports(spark, tmp_path, capfd):
         return code, capfd.readouterr().out
 
     assert call("seal", root) == (0, "seal: nothing to do\n")
-    told = "seal: 2 records of 1 stream in 1 new segment\n"
-    assert call("seal", root, "--everything") == (0, told)
+    expected = "seal: 2 records of 1 stream in 1 new segment\n"
+    assert call("seal", root, "--everything") == (0, expected)
     assert main.run(["publish", str(root), "--objects", str(objects)]) == 0
-    told = "bootstrap: restored 1 stream with 2 records\n"
-    assert call("bootstrap", again, "--objects", objects) == (0, told)
+    expected = "bootstrap: restored 1 stream with 2 records\n"
+    assert call("bootstrap", again, "--objects", objects) == (0, expected)
     code, out = call("verify", again, "--objects", objects)
     assert (code, out) == (0, "verify: 2 files checked, all sound\n")
     [segment] = objects.rglob("*.parquet")
@@ -330,9 +330,7 @@ def test_archive_commands_print_their_reports(spark, tmp_path, capfd):
 
 
 def killed(job, root, options, draw, word, pause_s):
-    """Run a job in a process of its own, and kill that with its JVM while it is at work; whether it
-    had ended before.
-    """
+    """Run a job in a child process and kill it with its JVM; return True if it had ended before."""
     child = Path(__file__).with_name("archive_job_child.py")
     with subprocess.Popen(
         [sys.executable, child, job, str(root), json.dumps(options)],

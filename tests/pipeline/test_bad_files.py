@@ -1,4 +1,4 @@
-"""A bad file among good ones is named; the good ones are read as if it were not there."""
+"""A bad file is named in the error, or skipped while the others are read."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_skip_bad_reports_bad_file_and_reads_others(root, damage):
     taken = cut.read_cut(options(root, skip_bad="true"))
     assert [mark.space for mark in taken.marks] == GOOD
     assert [(bad.space, bad.kind) for bad in taken.bad] == [(BAD, KINDS[damage])]
-    # And so it is when the good ones are asked for alone.
+    # Also when only the good ones are selected.
     assert cut.read_cut(options(root, space=GOOD[0])).bad == ()
 
 
@@ -157,7 +157,7 @@ def test_locked_file_is_named_in_error(root, monkeypatch):
 
 
 def damaged_page(path):
-    """Damage that no header shows: the first page of the log's own rows."""
+    """Damage the first page of the log's rows, which no header shows."""
     data = bytearray(path.read_bytes())
     pages = [at for at in range(0, len(data), 4096) if b'"text":"xxxx' in data[at : at + 4096]]
     at = pages[len(pages) // 2]
@@ -187,8 +187,8 @@ def test_spark_read_names_or_skips_bad_file(root, read):
         read(root, "revisions").collect()
     assert unwrap_error(caught.value).kind == "future_format"
     frame = read(root, "revisions", skip_bad="true", columns="space")
-    found = {row.space: row["count"] for row in frame.groupBy("space").count().collect()}
-    assert found == {GOOD[0]: 200, GOOD[2]: 200}
+    actual = {row.space: row["count"] for row in frame.groupBy("space").count().collect()}
+    assert actual == {GOOD[0]: 200, GOOD[2]: 200}
     report = read(root, "files").where("problem is not null").collect()
     assert {(row.space, row.error) for row in report} == {
         (BAD, "future_format"),

@@ -1,4 +1,4 @@
-"""`fourfold pipeline`: what it prints, what it leaves, and how it fails."""
+"""The command `fourfold pipeline`: its output, its records, and its failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def call(capfd):
-    """Run `fourfold pipeline ...` here: its exit code, what it printed, and its errors."""
+    """Run `fourfold pipeline ...` in this process; return exit code, output and errors."""
 
     def run(*arguments):
         capfd.readouterr()
@@ -73,8 +73,8 @@ def test_status_shows_table_of_runs(call, root, counting, tmp_path):
 
 def test_status_shows_killed_run_as_interrupted(call, root, counting, tmp_path):
     child = Path(__file__).with_name("counting_job.py")
-    given = [root, tmp_path / "in", tmp_path / "out", "run"]
-    assert subprocess.run([sys.executable, child, *given], check=False).returncode == -9
+    options = [root, tmp_path / "in", tmp_path / "out", "run"]
+    assert subprocess.run([sys.executable, child, *options], check=False).returncode == -9
     assert jobs.history(root)[0].state == "running"
     for command in ("status", "history"):
         _, out, _ = call(command, root, "--json")
@@ -99,8 +99,8 @@ def test_failures_have_their_kind_and_exit_code(call, root, counting, tmp_path):
         (["run", "load", root, "--from", "nowhere", "--space", DID], 3, "not_found"),
         (["run", "load", root, "--space", DID], 2, "invalid_input"),
     ]:
-        found, out, err = call(*arguments)
-        assert (found, out) == (code, ""), err
+        actual, out, err = call(*arguments)
+        assert (actual, out) == (code, ""), err
         assert err.startswith(f"error[{kind}]: "), err
     assert call(*counting, "--fail", "broken")[0] == 70
     assert jobs.history(root)[0].state == "failed"
@@ -118,9 +118,9 @@ def test_failures_have_their_kind_and_exit_code(call, root, counting, tmp_path):
 def test_unreachable_spark_connect_server_fails_fast(call, root, tmp_path, remote, code, kind):
     file = tmp_path / "notes.ndjson"
     file.write_text('{"id": "a"}')
-    given = ["--from", file, "--space", DID, "--remote", remote]
-    found, _, err = call("run", "load", root, *given)
-    assert found == code, err
+    options = ["--from", file, "--space", DID, "--remote", remote]
+    actual, _, err = call("run", "load", root, *options)
+    assert actual == code, err
     assert err.startswith(f"error[{kind}]: ")
     assert jobs.history(root)[0].state == "failed"
 
@@ -135,8 +135,8 @@ def test_load_command_uses_running_session(call, root, spark, tmp_path):
     assert err.startswith("error[invalid_input]: row 2 of partition 0"), err
     code, out, _ = call(*arguments, "--skip-bad")
     assert code == 0
-    said, left_out = out.splitlines()
-    assert said.startswith("load: 2 rows into 1 space; 1 bad row skipped")
+    output, left_out = out.splitlines()
+    assert output.startswith("load: 2 rows into 1 space; 1 bad row skipped")
     assert left_out.startswith("left out: row 2 of partition 0")
     assert call(*arguments, "--skip-bad")[1] == "load: nothing to do\n"
     assert spark.range(3).count() == 3

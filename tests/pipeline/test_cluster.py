@@ -1,4 +1,4 @@
-"""The pipeline on a standalone cluster and on Spark Connect, both out of the pip package."""
+"""The pipeline on a standalone cluster and on Spark Connect, both from the pip package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DIDS = [f"did:web:s{number}.example" for number in range(6)]
 
 @pytest.fixture
 def stores(tmp_path):
-    """A store with a few spaces, and an empty one."""
+    """Create a store with a few spaces, and an empty one."""
     with fourfold.open(tmp_path / "source") as store:
         for number, did in enumerate(DIDS):
             space = store.space(did, history="facts" if number % 2 else "revisions")

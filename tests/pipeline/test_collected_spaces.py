@@ -1,4 +1,4 @@
-"""A space that gave up history is never read as if it had not."""
+"""A space with truncated history is never read as if it were complete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def root(request, tmp_path):
 
 
 def collect(root):
-    """Give up what is older than the newest twenty seqs; the states from the horizon on."""
+    """Remove history older than the newest twenty seqs; return the states from the horizon."""
     with fourfold.open(root) as store:
         space = store.space(DID)
         space.gc(GcPolicy(keep_seqs=20))
@@ -50,18 +50,18 @@ def rows(root, table, **more):
 def test_states_below_horizon_are_refused(root):
     horizon, expected = collect(root)
     for at in (horizon, horizon + 7):
-        found = {row["id"]: json.loads(row["document"]) for row in rows(root, "state", at=str(at))}
-        assert found == {entity: state for (entity, seq), state in expected.items() if seq == at}
+        actual = {row["id"]: json.loads(row["document"]) for row in rows(root, "state", at=str(at))}
+        assert actual == {entity: state for (entity, seq), state in expected.items() if seq == at}
     with pytest.raises(HistoryTruncated, match=r"gc removed|history begins"):
         rows(root, "state", at=str(horizon - 1))
 
 
 def test_versions_begin_at_horizon(root):
     horizon, expected = collect(root)
-    found = rows(root, "history")
-    assert min(row["seq"] for row in found) >= horizon
-    assert {row["seq"] for row in found} == set(range(horizon, 81))
-    for row in found:
+    actual = rows(root, "history")
+    assert min(row["seq"] for row in actual) >= horizon
+    assert {row["seq"] for row in actual} == set(range(horizon, 81))
+    for row in actual:
         assert json.loads(row["document"]) == expected[row["id"], row["seq"]]
     with pytest.raises(HistoryTruncated, match=r"gc removed|history begins"):
         rows(root, "history", since="3")

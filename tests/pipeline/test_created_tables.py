@@ -1,4 +1,4 @@
-"""Tables of Spark's catalog over a store: `CREATE TABLE ... USING fourfold`, and `load(path)`."""
+"""Tables of Spark's catalog over a store: `CREATE TABLE ... USING fourfold` and `load(path)`."""
 
 from __future__ import annotations
 

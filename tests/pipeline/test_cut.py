@@ -1,4 +1,4 @@
-"""A cut is taken once: what is committed while a job reads is not in it, and all before it is."""
+"""A cut includes exactly the commits before it, whatever is committed during the read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DID = "did:web:busy.example"
 
 @pytest.fixture
 def busy(tmp_path):
-    """A store that this process has open for writing, with its log beside it."""
+    """A store that this process has open for writing, with its WAL."""
     root = tmp_path / "store"
     with fourfold.open(root, settings={"documents.page_size": 4096}) as store:
         space = store.space(DID)
@@ -39,7 +39,7 @@ def test_scan_reads_exactly_commits_up_to_cut(busy, read):
     assert frame.count() == 50
     for number in range(20):
         space.set(f"later-{number}", {"n": number})
-    # The same DataFrame again, and joined with itself: the same rows.
+    # The same rows when it is read again, or joined with itself.
     assert frame.count() == 50
     assert frame.alias("a").join(frame.alias("b"), ["space", "seq"]).count() == 50
     assert read(root, "revisions").count() == 70

@@ -1,4 +1,4 @@
-"""A Delta log over published segments: the same objects, read by those who know Delta tables."""
+"""A Delta log over published segments: the same objects for readers of Delta tables."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ pa = pytest.importorskip("pyarrow")
 def rows_of(uri, options=None):
     table = delta.DeltaTable(str(uri), storage_options=options)
     asked = 'select stream, "offset", payload from t'
-    found = delta.QueryBuilder().register("t", table).execute(asked).read_all()
+    result = delta.QueryBuilder().register("t", table).execute(asked).read_all()
     return sorted(
-        (row["stream"], row["offset"], bytes(row["payload"])) for row in pa.table(found).to_pylist()
+        (row["stream"], row["offset"], bytes(row["payload"]))
+        for row in pa.table(result).to_pylist()
     )
 
 

@@ -1,4 +1,4 @@
-"""A streaming copy of a store, killed again and again, has every row once."""
+"""A streaming copy of a store that is killed repeatedly has every row once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BRANCH = "draft"
 
 
 def lived_in(root, commits, seed=1):
-    """A store whose spaces have sets, patches, deletes, a branch, and several operations a
+    """A store whose spaces have sets, patches, deletes, a branch, and several operations per
     commit.
     """
     draw = random.Random(seed)
@@ -48,15 +48,15 @@ def drawn(draw, entity, step):
 
 
 def empty_like(root, source):
-    """A store for the copy: a branch is made by hand, where it was made in the source."""
+    """Create a store for the copy, with the branches of the source."""
     with fourfold.open(root) as store, fourfold.open(source, mode="r") as other:
         for did in other.spaces():
             store.space(did, history=other.space(did).history_kind.name).branches.create(BRANCH)
 
 
 def contents(root):
-    """Every operation on every entity on every branch, in order, and what it all comes to."""
-    found = {}
+    """Return every operation on every entity of every branch, in order, and the final states."""
+    result = {}
     with fourfold.open(root, mode="r") as store:
         for did in store.spaces():
             space = store.space(did)
@@ -67,12 +67,12 @@ def contents(root):
                     rows = space.history(entity, branch=branch, limit=100_000)
                     own = [(row.op, row.data) for row in rows if row.branch == branch]
                     state = space.read(entity) if not branch else None
-                    found[did, entity, branch] = (own, state and (state.op, state.document))
-    return found
+                    result[did, entity, branch] = (own, state and (state.op, state.document))
+    return result
 
 
 def batches(checkpoint):
-    """The batches that Spark has heard the end of."""
+    """Return the batches that Spark has recorded as complete."""
     folder = checkpoint / "commits"
     if not folder.is_dir():
         return []
@@ -80,24 +80,24 @@ def batches(checkpoint):
 
 
 def written(root):
-    """The batches that some space has."""
-    found = {}
+    """Return the batches that some space has."""
+    result = {}
     with fourfold.open(root, mode="r") as store:
         for did in store.spaces():
             names = [(each.session, each.local_seq >> 20) for each in store.space(did).log()]
-            found[did] = sorted({batch for name, batch in names if name.startswith("query:")})
-    return found
+            result[did] = sorted({batch for name, batch in names if name.startswith("query:")})
+    return result
 
 
 def start(source, target, checkpoint, *arguments):
-    """A copy in a process of its own; what it says is in a file beside its checkpoint."""
+    """Start a copy in a child process; its output is in a file beside its checkpoint."""
     child = Path(__file__).with_name("copy_child.py")
-    with said_by(checkpoint).open("wb") as said:
+    with said_by(checkpoint).open("wb") as output:
         return subprocess.Popen(
             [sys.executable, child, *map(str, (source, target, checkpoint, *arguments))],
             start_new_session=True,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
         )
 
 
@@ -106,12 +106,12 @@ def said_by(checkpoint):
 
 
 def dies(process, checkpoint):
-    """Whether it killed itself, as it was told; otherwise what it said is worth seeing."""
+    """Wait for the child and assert that it killed itself; show its output otherwise."""
     assert process.wait() == -signal.SIGKILL, said_by(checkpoint).read_text()[-4000:]
 
 
 def kill(process):
-    """The driver and its JVM; other processes of Spark's may live a moment longer."""
+    """Kill the driver and its JVM; other Spark processes may live slightly longer."""
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
@@ -171,7 +171,7 @@ def test_copy_killed_ten_times_has_every_row_once(tmp_path, spark):
     assert any(heard + 1 in numbers for numbers in written(target).values())
     copy(spark, *stores)
     assert contents(target) == contents(source)
-    # Nothing is left to do, and nothing is done twice.
+    # Nothing is left to do, and nothing is repeated.
     done = {did: len(numbers) for did, numbers in written(target).items()}
     copy(spark, *stores)
     assert {did: len(numbers) for did, numbers in written(target).items()} == done

@@ -1,4 +1,4 @@
-"""The fold over Arrow batches: the same as the fold of one entity, wherever batches end."""
+"""The fold over Arrow batches equals the fold of one entity, wherever batches end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LAST = 2**31 - 1
 
 
 def batches_of(rows, sizes=(10_000,)):
-    """The rows in batches of these sizes, the last of which is repeated."""
+    """Yield the rows in batches of these sizes, repeating the last size."""
     table = pa.Table.from_pylist(
         [dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA
     )
@@ -65,7 +65,7 @@ OPERATIONS = st.one_of(
 
 @st.composite
 def logs(draw):
-    """Rows in order, some with several operations in one commit, some with snapshots."""
+    """Generate rows in order, some with several operations in one commit, some with snapshots."""
     rows = []
     written = defaultdict(list)
     drawn = draw(st.lists(st.tuples(ENTITIES, OPERATIONS, st.booleans()), max_size=40))
@@ -80,7 +80,7 @@ def logs(draw):
 
 
 def folded(rows):
-    """The expected rows: each entity folded on its own, by the fold of the model."""
+    """Return the expected rows: each entity folded by the fold of the model."""
     entities = defaultdict(list)
     for *key, seq, _, op, data in rows:
         entities[tuple(key)].append((seq, op, None if data is None else decode(data)))
@@ -97,7 +97,7 @@ SIZES = st.lists(st.sampled_from([1, 2, 3, 4, 9, 40]), min_size=1, max_size=5)
 
 @given(logs(), SIZES, st.sampled_from([1, 2, 1000]))
 def test_fold_does_not_depend_on_batch_bounds(rows, sizes, waiting):
-    """And however many patches are held back."""
+    """Nor on the number of pending patches."""
     expected = [shown(key, fold.fold(None, log)) for key, log in folded(rows).items()]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(limits, "FOLD_WAITING_ROWS_MAX", waiting)
@@ -115,7 +115,7 @@ def test_fold_history_yields_state_after_each_commit(rows, sizes):
 
 @given(logs(), st.data())
 def test_snapshot_replaces_earlier_rows(rows, data):
-    """Put where the log is patched, and with all before it left out, it changes nothing."""
+    """A snapshot changes nothing, whether the earlier rows exist or not."""
     places = [at for at, row in enumerate(rows) if row[5] == "patch"]
     if not places:
         return
@@ -161,7 +161,7 @@ def test_fold_passes_unpatched_document_unchanged():
 @pytest.mark.parametrize("folding", [fold_state, fold_history])
 @pytest.mark.parametrize("more", [0, 3])
 def test_fold_error_names_damaged_row(folding, more, op, data, said):
-    """Also where it is not the last entity of its batch."""
+    """Also if it is not the last entity of its batch."""
     rows = [
         ("did:s", "b", "urn:a", 1, 0, op, data),
         ("did:s", "b", "urn:a", 2, 0, "patch", patch(1)),
@@ -193,7 +193,7 @@ def test_fold_refuses_rows_out_of_order():
 
 
 def test_cached_patches_do_not_leak_between_entities():
-    """Their text is read once; what one entity makes of it is not seen by the next."""
+    """A patch is parsed once, but applied to each entity independently."""
     put = trusted([{"op": "add", "path": "/v", "value": {"n": 1, "list": [1]}}])
     more = trusted(
         [
@@ -206,8 +206,8 @@ def test_cached_patches_do_not_leak_between_entities():
         for at in range(20)
         for seq, op, data in ((1, "set", "{}"), (2, "patch", put), (3, "patch", more))
     ]
-    found = [json.loads(row[-1]) for row in rows_of(fold_state(batches_of(rows)))]
-    assert found == [{"v": {"n": 2, "list": [1, 2]}}] * 20
+    actual = [json.loads(row[-1]) for row in rows_of(fold_state(batches_of(rows)))]
+    assert actual == [{"v": {"n": 2, "list": [1, 2]}}] * 20
 
 
 def long_log(count):
@@ -247,9 +247,9 @@ def test_fold_memory_does_not_grow_with_log():
 def test_fold_yields_large_documents_in_small_batches(monkeypatch):
     monkeypatch.setattr(limits, "FOLD_BATCH_CHARS", 1_000)
     rows = [("s", "", f"{at:03}", 1, 0, "set", trusted({"text": "x" * 300})) for at in range(20)]
-    found = list(fold_state(batches_of(rows)))
-    assert max(batch.num_rows for batch in found) == 4
-    assert sum(batch.num_rows for batch in found) == 20
+    actual = list(fold_state(batches_of(rows)))
+    assert max(batch.num_rows for batch in actual) == 4
+    assert sum(batch.num_rows for batch in actual) == 20
 
 
 def test_arrow_and_spark_schemas_of_states_agree():

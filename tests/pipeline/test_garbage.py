@@ -1,4 +1,4 @@
-"""Workers are spared the search through what they have loaded; no other process is touched."""
+"""Workers exclude loaded objects from garbage collection; other processes do not."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Claims about the job `gc`: by policy only, through each space's own writer, and never more than
-the rules allow.
-"""
+"""The job `gc`: by policy only, through each space's own writer, within the rules."""
 
 from __future__ import annotations
 
@@ -63,7 +61,7 @@ def test_gc_only_collects_spaces_with_policy(spark, root):
             store.space(COLLECTS).read("a", at=3)
         assert len(list(store.space(COLLECTS).blobs.ids())) == 1
         assert len(list(store.space(KEEPS).blobs.ids())) == 2
-    # What is done is done: a second run finds nothing.
+    # A second run finds nothing.
     again = jobs.run("gc", root, spark=spark)
     assert sum(again.report["marked"].values()) == 0
     assert again.report["collected"] == 0

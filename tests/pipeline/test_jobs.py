@@ -1,4 +1,4 @@
-"""The shape of a job: rows, watermarks, kills, resumption, one at a time. No Spark is needed."""
+"""The job interface: runs, watermarks, kills, resumption, locking. No Spark is needed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def total(tmp_path):
 
 
 def tree(root):
-    """What is in the store; a reader may leave an empty log behind, which holds nothing."""
+    """Return the contents of the store, ignoring an empty WAL that a reader may leave."""
     files = [path for path in sorted(root.rglob("*")) if path.is_file() and path.stat().st_size]
     return {path: path.read_bytes() for path in files if not path.name.endswith("-shm")}
 
@@ -219,13 +219,13 @@ def test_concurrent_runs_record_their_rows(root, count, tmp_path):
 
 
 def test_job_options_are_checked_first(root, count):
-    for given, word in [
+    for options, word in [
         ({"colour": "red"}, "colour"),
         ({"into": None}, "--into"),
         ({"speed": "warp"}, "slow, fast"),
     ]:
         with pytest.raises(InvalidInput, match=word):
-            count(**given)
+            count(**options)
     assert jobs.history(root) == []
 
 
@@ -263,8 +263,8 @@ def test_backup_includes_runs_without_scratch_folder(root, source, count, tmp_pa
 def test_unwrap_error_restores_error_from_spark():
     error = InvalidInput("row 3: no\nid", hint="Give one.")
     text = f"Job aborted.\nTraceback ...\nfourfold.errors.InvalidInput: {spark.wrap_error(error)}\n"
-    found = spark.unwrap_error(RuntimeError(text + "\n\tat org.apache.spark"))
-    assert isinstance(found, InvalidInput)
-    assert (found.message, found.hint) == ("row 3: no id", "Give one.")
+    actual = spark.unwrap_error(RuntimeError(text + "\n\tat org.apache.spark"))
+    assert isinstance(actual, InvalidInput)
+    assert (actual.message, actual.hint) == ("row 3: no id", "Give one.")
     other = RuntimeError("something else")
     assert spark.unwrap_error(other) is other

@@ -1,4 +1,4 @@
-"""Lines of history: what a reader of a branch sees of its ancestors, and how far."""
+"""Lines of history: which ancestors a reader of a branch sees, and until which seq."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_ancestors_are_visible_until_fork(root):
 
 
 def test_caps_of_a_line_only_decrease(root):
-    """No branch is made so; but a file may come from elsewhere, and both ways of reading it agree:
-    the branch between knew its parent only up to its own fork.
+    """No such branch is created, but a file may come from elsewhere: the branch between saw its
+    parent only until its own fork.
     """
     path = root / "spaces" / f"{DID}.sqlite"
     connection = apsw.Connection(str(path))

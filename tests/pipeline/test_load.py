@@ -1,4 +1,4 @@
-"""`load`: lines of JSON, Parquet files and DataFrames into spaces, once."""
+"""The job `load`: JSON lines, Parquet files and DataFrames into spaces, once."""
 
 from __future__ import annotations
 
@@ -136,10 +136,10 @@ def test_parquet_files_and_dataframes_are_loaded(spark, load, root, tmp_path):
     done = load(tmp_path / "files", id="key", space_from="tenant")
     assert done.rows_out == 6
     assert documents(root)["2"] == {"tenant": A, "key": 2, "line": 4, "seq": 5, "nothing": None}
-    given = {"job": "frame", "as_": "documents", "space": A, "id": "key"}
-    done = loading.load(frame, root, **given)
+    options = {"job": "frame", "as_": "documents", "space": A, "id": "key"}
+    done = loading.load(frame, root, **options)
     assert done.rows_out == 6
-    assert loading.load(frame, root, **given).rows_out == 0
+    assert loading.load(frame, root, **options).rows_out == 0
     assert seq(root) == 2
 
 
@@ -151,8 +151,8 @@ def test_parquet_operations_are_loaded_by_order_columns(spark, load, root, tmp_p
     load(tmp_path / "files", **{"as": "operations"}, space=A)
     load(tmp_path / "files", **{"as": "operations"}, space=B, order="data,seq")
     with fourfold.open(root, mode="r") as store:
-        said = [[each.data["n"] for each in store.space(did).history("n")] for did in (A, B)]
-    assert said == [[5, 4, 3, 2, 1, 0], [0, 1, 2, 3, 4, 5]]
+        output = [[each.data["n"] for each in store.space(did).history("n")] for did in (A, B)]
+    assert output == [[5, 4, 3, 2, 1, 0], [0, 1, 2, 3, 4, 5]]
 
 
 def test_load_killed_before_commit_stages_once(load, root, tmp_path, monkeypatch):
@@ -174,12 +174,12 @@ def test_load_killed_before_commit_stages_once(load, root, tmp_path, monkeypatch
 
 def test_conflicting_load_options_are_refused(load, tmp_path, root):
     file = lines(tmp_path / "notes.txt", {"id": "a"})
-    for given, word in [
+    for options, word in [
         ({}, "--space"),
         ({"space": A, "space_from": "x"}, "--space"),
         ({"space": A}, "format"),
         ({"space": "nowhere", "format": "ndjson"}, "DID"),
     ]:
         with pytest.raises(InvalidInput, match=word):
-            load(file, **given)
+            load(file, **options)
     assert seq(root) == 0

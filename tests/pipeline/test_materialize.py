@@ -1,5 +1,5 @@
-"""Materialized tables: equal to what spaces read, replaced at once, and written anew only where
-something changed.
+"""Materialized tables equal the spaces, are replaced atomically, and rewritten only where they
+changed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def root(tmp_path):
 
 
 def fill(space, number):
-    """Three entities that are set, patched and deleted, different for each number."""
+    """Write three entities that are set, patched and deleted, different for each number."""
     space.set("set", {"n": number})
     space.set("patched", {"n": number})
     space.patch("patched", [{"op": "increment", "path": "/n", "by": 1}])
@@ -47,15 +47,15 @@ def run(root, into, spark, **options):
 
 
 def table(into, name="state"):
-    """What anybody reads who knows Parquet, by space, branch and entity."""
+    """Read the table with a Parquet reader, by space, branch and entity."""
     rows = pq.read_table(into / "current" / name).to_pylist()
-    found = {(row["space"], row["branch"], row["id"]): row for row in rows}
-    assert len(found) == len(rows)
-    return found
+    result = {(row["space"], row["branch"], row["id"]): row for row in rows}
+    assert len(result) == len(rows)
+    return result
 
 
 def expected(root, branches=("",)):
-    found = {}
+    result = {}
     with fourfold.open(root, mode="r") as store:
         for did in store.spaces():
             space = store.space(did)
@@ -64,8 +64,8 @@ def expected(root, branches=("",)):
                     ids = {each["id"] for each in _operations(space)}
                     for entity, state in space.read_many(sorted(ids), branch).items():
                         if state is not None:
-                            found[did, branch, entity] = state
-    return found
+                            result[did, branch, entity] = state
+    return result
 
 
 def _operations(space):
@@ -95,7 +95,7 @@ def test_materialize_without_changes_does_nothing(root, tmp_path, spark):
 
 
 def test_materialize_rewrites_only_changed_files(root, tmp_path, spark, monkeypatch):
-    # A file for each two rows, so that one change leaves most of them alone.
+    # Two rows per file, so that one change leaves most files unchanged.
     monkeypatch.setattr("fourfold.limits.PUBLISHED_FILE_ROWS", 2)
     into = tmp_path / "out"
     run(root, into, spark)
@@ -175,11 +175,11 @@ def test_variant_table_can_be_queried(root, tmp_path, spark):
     into = tmp_path / "out"
     run(root, into, spark, variant=True)
     rows = spark.read.parquet(str(into / "current" / "variant"))
-    found = rows.selectExpr("space", "id", "variant_get(document, '$.n', 'int') as n").collect()
-    assert {(row.space, row.n) for row in found if row.id == "patched"} == {
+    actual = rows.selectExpr("space", "id", "variant_get(document, '$.n', 'int') as n").collect()
+    assert {(row.space, row.n) for row in actual if row.id == "patched"} == {
         (did, 1) for did, _, entity in table(into) if entity == "patched"
     }
-    # The text stays the record, and asking for the derived table later makes it.
+    # The text stays authoritative; the derived table can be added later.
     check(root, into)
     assert run(root, into, spark).outcome == "done"
     assert not (into / "current" / "variant").exists()
@@ -218,10 +218,10 @@ def test_delta_log_shows_same_rows(root, tmp_path, spark):
     with fourfold.open(root) as store:
         store.space("did:key:zA").set("more", {"n": 3})
     run(root, into, spark, delta=True)
-    found = delta.DeltaTable(str(into))
-    assert found.to_pyarrow_table().num_rows == 13
-    assert found.transaction_version("fourfold") == 2
-    # The log is derived: one that is missing is made without folding anything again.
+    actual = delta.DeltaTable(str(into))
+    assert actual.to_pyarrow_table().num_rows == 13
+    assert actual.transaction_version("fourfold") == 2
+    # The log is derived: a missing one is created without folding again.
     assert run(root, into, spark, delta=True).outcome == "nothing"
 
 

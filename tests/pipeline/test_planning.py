@@ -1,4 +1,4 @@
-"""Files become tasks: large ones in parts, small ones packed, one open at a time."""
+"""Planning: large files are split, small ones packed, one is open at a time."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def test_small_files_are_packed_and_read_once(many):
     assert 2 <= len(works) <= MANY / 20
     assert len({piece.path for work in works for piece in work.pieces}) == 2 * MANY
     assert sum(len(work.pieces) for work in works) == 2 * MANY
-    found = [
+    actual = [
         row for work in works for batch in scan.read_batches(work) for row in batch.to_pylist()
     ]
-    assert len(found) == len({tuple(row.values()) for row in found}) == 2 * MANY * ROWS
+    assert len(actual) == len({tuple(row.values()) for row in actual}) == 2 * MANY * ROWS
 
 
 def test_task_opens_one_file_at_a_time(many):
@@ -100,14 +100,14 @@ def test_constant_columns_are_in_every_row(many, size):
         | {"batch_rows": str(size)}
     )
     works = planned(options)
-    found = [row for work in works for each in scan.read_batches(work) for row in each.to_pylist()]
+    actual = [row for work in works for each in scan.read_batches(work) for row in each.to_pylist()]
     expected = [
         {"root": str(many / store), "id": f"e{row}", "space": f"did:web:s{number}", "seq": row + 1}
         for store in ("one", "two")
         for number in range(MANY)
         for row in range(ROWS)
     ]
-    assert sorted(found, key=lambda row: (row["root"], row["space"], row["seq"])) == sorted(
+    assert sorted(actual, key=lambda row: (row["root"], row["space"], row["seq"])) == sorted(
         expected, key=lambda row: (str(row["root"]), str(row["space"]), int(str(row["seq"])))
     )
 
@@ -125,9 +125,9 @@ def test_text_stored_as_blob_is_read_as_text(tmp_path, size):
 
     def texts():
         works = planned(options)
-        found = [each.column("data") for work in works for each in scan.read_batches(work)]
-        assert {each.type for each in found} == {pa.string()}
-        return [bytes(text) for each in found for text in each.cast(pa.binary()).to_pylist()]
+        actual = [each.column("data") for work in works for each in scan.read_batches(work)]
+        assert {each.type for each in actual} == {pa.string()}
+        return [bytes(text) for each in actual for text in each.cast(pa.binary()).to_pylist()]
 
     before = texts()
     assert len(before) == ROWS
@@ -161,13 +161,13 @@ def test_where_on_space_selects_files(many):
 
 def test_same_space_in_two_stores_is_folded_separately(many):
     options = read_options({"roots": f"{many}/*", "table": "state", "space": "did:web:s7"})
-    found = [
+    actual = [
         row
         for work in planned(options)
         for each in scan.read_batches(work)
         for row in each.to_pylist()
     ]
-    assert len(found) == 2 * ROWS
+    assert len(actual) == 2 * ROWS
 
 
 @given(st.lists(st.integers(0, 100 * limits.MIB), max_size=60))
@@ -197,8 +197,8 @@ def test_find_files_opens_no_file(many, tmp_path):
     ):
         (root / "spaces" / name).write_bytes(b"")
     (root / "spaces" / "did:web:folder.sqlite").mkdir()
-    found = cut.find_files(cut.find_stores(str(root), None), tables)
-    assert {file.space for file in found} == {
+    actual = cut.find_files(cut.find_stores(str(root), None), tables)
+    assert {file.space for file in actual} == {
         f"did:web:s{number}" for number in range(MANY) if not str(number).startswith("1")
     }
 
@@ -244,15 +244,15 @@ def test_where_returns_matching_rows(one_space, wanted):
         for each in scan.read_batches(work)
         for row in each.to_pylist()
     ]
-    found = [
+    actual = [
         row
         for work in planned(narrowed)
         for batch in scan.read_batches(work)
         for row in batch.to_pylist()
     ]
-    assert found == [row for row in everything if meets(row, wanted)]
+    assert actual == [row for row in everything if meets(row, wanted)]
     batch = pa.RecordBatch.from_pylist(everything, schema=one_space.table.schema())
-    assert wanted.filtered(batch).to_pylist() == found
+    assert wanted.filtered(batch).to_pylist() == actual
 
 
 COMPARE = {"=": "__eq__", ">": "__gt__", ">=": "__ge__", "<": "__lt__", "<=": "__le__"}
@@ -322,7 +322,7 @@ def test_worker_does_not_import_kernel(many, table):
         [sys.executable, "-c", WORKER], input=sent, capture_output=True, check=False
     )
     assert done.stdout == f"{MANY * ROWS}\n".encode(), done.stderr.decode()
-    # The reader alone is small, however many files there are: it goes to every task.
+    # The reader is sent to every task, so it must be small for any number of files.
     assert len(pickle.dumps((source, reader))) < 4_000
 
 

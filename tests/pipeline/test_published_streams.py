@@ -1,4 +1,4 @@
-"""Published streams in Spark: what the node would answer, without the node."""
+"""Published streams in Spark equal the node's reads, without the node."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """A store with everything that streams can be, published for the most part."""
+    """A store with streams of every kind, mostly published."""
     return grown(tmp_path_factory.mktemp("published") / "a store", seed=4)
 
 
 @pytest.fixture
 def by_source(spark):
-    """Published records through the format, which reads them with Fourfold's own reader."""
+    """Return a function that reads published records with Fourfold's own reader."""
 
     def reader(objects, **options):
         source = spark.read.format("fourfold").option("table", "records")
@@ -50,16 +50,16 @@ def nonempty(found):
 
 
 def own(root):
-    """Each record once: under the name of the stream that it was appended to."""
+    """Return each record once, under the stream that it was appended to."""
     start = origins(root)
-    found = {
+    result = {
         name: [row for row in rows if row[0] >= start[name]] for name, rows in seen(root).items()
     }
-    return nonempty(found)
+    return nonempty(result)
 
 
 def only_published(root, rows):
-    """Without what is behind the end of the published part."""
+    """Return the records without those after the published end."""
     return only_published_at(str(root / "objects"), rows)
 
 
@@ -70,27 +70,27 @@ def only_published_at(url, rows):
             key = manifest.manifest_key(name)
             if objects.head(key) is not None:
                 ends[name] = manifest.decode(objects.get(key).data, key).uploaded_through
-    cut = {name: [row for row in found if row[0] <= ends[name]] for name, found in rows.items()}
+    cut = {name: [row for row in result if row[0] <= ends[name]] for name, result in rows.items()}
     return nonempty(cut)
 
 
 @pytest.mark.parametrize("seed", [4, 5])
 def test_published_with_node_equals_stream_reads(spark, by_source, store, tmp_path, seed):
     root = store if seed == 4 else grown(tmp_path / "other", seed)
-    wanted = nonempty(seen(root))
-    assert any(name.startswith("fork/") for name in wanted)
+    expected = nonempty(seen(root))
+    assert any(name.startswith("fork/") for name in expected)
     native = published(spark, root / "objects", root=root, shared=True)
-    assert collected(native) == wanted
-    assert collected(by_source(root / "objects", root=root, shared="true")) == wanted
+    assert collected(native) == expected
+    assert collected(by_source(root / "objects", root=root, shared="true")) == expected
     assert collected(published(spark, root / "objects", root=root)) == own(root)
 
 
 def test_published_without_node_equals_published_records(spark, by_source, store):
-    wanted = only_published(store, own(store))
-    assert wanted
-    assert wanted != own(store)
-    assert collected(published(spark, store / "objects")) == wanted
-    assert collected(by_source(store / "objects")) == wanted
+    expected = only_published(store, own(store))
+    assert expected
+    assert expected != own(store)
+    assert collected(published(spark, store / "objects")) == expected
+    assert collected(by_source(store / "objects")) == expected
 
 
 def test_both_readers_return_same_columns(spark, by_source, store):
@@ -146,25 +146,25 @@ def test_truncated_records_of_a_segment_are_skipped(spark, by_source, tmp_path):
         objects = opened.objects
         opened.archive.publish_all()
         key = manifest.manifest_key("log")
-        told = json.loads(objects.get(key).data)
-        told["first_offset"] = 4
-        objects.put(key, json.dumps(told).encode())
-    wanted = list(range(4, 10))
+        info = json.loads(objects.get(key).data)
+        info["first_offset"] = 4
+        objects.put(key, json.dumps(info).encode())
+    expected = list(range(4, 10))
     for frame in (published(spark, root / "objects"), by_source(root / "objects")):
-        assert sorted(row.offset for row in frame.select("offset").collect()) == wanted
+        assert sorted(row.offset for row in frame.select("offset").collect()) == expected
         assert sorted(row.text for row in frame.select("text").collect()) == list("456789")
         assert frame.where("offset > 4 and offset <= 6").count() == 2
 
 
 def test_published_selects_stream_pattern_and_time(spark, by_source, store):
-    wanted = only_published(store, own(store))
+    expected = only_published(store, own(store))
     objects = store / "objects"
-    assert collected(published(spark, objects, streams="kept/1")) == {"kept/1": wanted["kept/1"]}
+    assert collected(published(spark, objects, streams="kept/1")) == {"kept/1": expected["kept/1"]}
     assert set(collected(by_source(objects, stream="kept/[01]"))) <= {"kept/0", "kept/1"}
     assert published(spark, objects, streams="nothing").count() == 0
-    times = sorted(ms for rows in wanted.values() for _, ms, _ in rows)
+    times = sorted(ms for rows in expected.values() for _, ms, _ in rows)
     middle = times[len(times) // 2]
-    until = {name: [row for row in rows if row[1] <= middle] for name, rows in wanted.items()}
+    until = {name: [row for row in rows if row[1] <= middle] for name, rows in expected.items()}
     at = datetime.fromtimestamp(middle / 1000, UTC)
     assert collected(published(spark, objects, at=at)) == nonempty(until)
     assert collected(by_source(objects, at=at.isoformat())) == nonempty(until)
@@ -179,25 +179,25 @@ def scan_of(frame):
 
 def test_folder_is_read_by_native_reader_with_pruning(spark, store):
     frame = published(spark, store / "objects")
-    asked = frame.where("stream = 'kept/1' and offset > 3").select("offset")
-    scan = scan_of(asked)
+    options = frame.where("stream = 'kept/1' and offset > 3").select("offset")
+    scan = scan_of(options)
     assert "FileScan parquet" in scan
     assert "ReadSchema: struct<offset:bigint>" in scan
     assert "(stream" in scan.split("PartitionFilters")[1]
     assert "GreaterThan(offset,3)" in scan
-    assert asked.count() == len(only_published(store, own(store))["kept/1"]) - 4
+    assert options.count() == len(only_published(store, own(store))["kept/1"]) - 4
 
 
 def test_objects_are_plain_parquet_for_spark(spark, store):
-    wanted = only_published(store, own(store))["kept/0"]
+    expected = only_published(store, own(store))["kept/0"]
     with open_objects(str(store / "objects")) as objects:
         key = manifest.manifest_key("kept/0")
         kept = list(manifest.decode(objects.get(key).data, key).kept())
         files = [str(objects.path(each.key)) for each in kept]
     assert len(files) > 1
     rows = spark.read.parquet(*files).orderBy("offset").collect()
-    found = [(row.offset, round(row.append_time.timestamp() * 1000), row.payload) for row in rows]
-    assert found == wanted
+    actual = [(row.offset, round(row.append_time.timestamp() * 1000), row.payload) for row in rows]
+    assert actual == expected
 
 
 def test_unreferenced_objects_are_not_read(spark, by_source, tmp_path):
@@ -243,15 +243,15 @@ def test_missing_object_is_named_in_error(by_source, tmp_path):
 
 
 def test_published_streams_are_views_in_sql(spark, store):
-    wanted = only_published(store, own(store))
+    expected = only_published(store, own(store))
     frame, made = sql(
         spark,
         "select stream, count(*) as n, max(offset) as last from records group by stream",
         objects=store / "objects",
     )
     assert made.names == ("records",)
-    found = {row.stream: (row.n, row["last"]) for row in frame.collect()}
-    assert found == {name: (len(rows), rows[-1][0]) for name, rows in wanted.items()}
+    actual = {row.stream: (row.n, row["last"]) for row in frame.collect()}
+    assert actual == {name: (len(rows), rows[-1][0]) for name, rows in expected.items()}
     frame, made = sql(
         spark,
         "select count(*) from records join streams using (stream)",
@@ -266,8 +266,8 @@ def test_published_streams_are_views_in_sql(spark, store):
 
 @pytest.mark.slow
 def test_sql_command_queries_objects(store):
-    asked = "select stream, count(*) as n from records where stream = 'kept/1' group by stream"
-    command = ["-m", "fourfold", "sql", asked, "--objects", str(store / "objects"), "--json"]
+    options = "select stream, count(*) as n from records where stream = 'kept/1' group by stream"
+    command = ["-m", "fourfold", "sql", options, "--objects", str(store / "objects"), "--json"]
     done = subprocess.run([sys.executable, *command], capture_output=True, check=True)
     rows = json.loads(done.stdout)["rows"]
     assert rows == [["kept/1", len(only_published(store, own(store))["kept/1"])]]
@@ -286,8 +286,8 @@ def test_remote_object_store_is_read_in_workers(spark, by_source, tmp_path):
     with serve_s3() as server:
         url = server.url("shop")
         root = grown(tmp_path / "store", seed=6, steps=60, objects=url)
-        wanted = nonempty(seen(root))
-        assert collected(published(spark, url, root=root, shared=True)) == wanted
+        expected = nonempty(seen(root))
+        assert collected(published(spark, url, root=root, shared=True)) == expected
         narrow = by_source(url, columns="stream,offset,size", stream="kept/*")
         sizes = {
             (name, offset): len(payload)
@@ -301,11 +301,11 @@ def test_remote_object_store_is_read_in_workers(spark, by_source, tmp_path):
 
 def test_where_on_routing_key_skips_other_keys(spark, by_source, store):
     every = published(spark, store / "objects").select("stream", "offset", "routing_key").collect()
-    wanted = sorted(tuple(row) for row in every if row.routing_key == "m ü")
-    assert 0 < len(wanted) < len(every)
+    expected = sorted(tuple(row) for row in every if row.routing_key == "m ü")
+    assert 0 < len(expected) < len(every)
     for frame in (published(spark, store / "objects"), by_source(store / "objects")):
-        asked = frame.where("routing_key = 'm ü'").select("stream", "offset", "routing_key")
-        assert sorted(map(tuple, asked.collect())) == wanted
+        options = frame.where("routing_key = 'm ü'").select("stream", "offset", "routing_key")
+        assert sorted(map(tuple, options.collect())) == expected
 
 
 @pytest.mark.parametrize(
@@ -325,8 +325,8 @@ def test_where_equals_dataframe_filter(spark, by_source, store, where):
         assert expected
         narrow = published(spark, objects, root=root, where=where, columns=columns)
         assert sorted(map(tuple, narrow.collect())) == expected
-        given = {"where": where, "columns": ",".join(columns)} | ({"root": root} if root else {})
-        assert sorted(map(tuple, by_source(objects, **given).collect())) == expected
+        options = {"where": where, "columns": ",".join(columns)} | ({"root": root} if root else {})
+        assert sorted(map(tuple, by_source(objects, **options).collect())) == expected
 
 
 def test_where_prunes_objects_before_reading(store):
@@ -366,15 +366,15 @@ def test_fork_source_read_too_early_is_read_again(tmp_path, monkeypatch):
         log.append([b"two"])
         log.fork("fork").append([b"three"])
         opened.archive.publish_all()
-    told = published_cut._Reader._told
+    info = published_cut._Reader._info
 
     def stale(self, asked, first=[True]):  # noqa: B006
         if asked == key and first:
             first.clear()
             return early
-        return told(self, asked)
+        return info(self, asked)
 
-    monkeypatch.setattr(published_cut._Reader, "_told", stale)
+    monkeypatch.setattr(published_cut._Reader, "_info", stale)
     cut = published_cut.read_cut(str(root / "objects"), shared=True)
     assert [(part.low, part.high) for part in cut.parts if part.stream == "fork"] == [
         (2, 3),

@@ -1,4 +1,4 @@
-"""`fourfold.pipeline.read` gives the table of the format, at its cut, with Fourfold's errors."""
+"""`fourfold.pipeline.read` equals the format, at its cut, with Fourfold's errors."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ def rows(frame):
 
 @pytest.mark.parametrize("table", ["revisions", "commits", "snapshots", "branches", "state"])
 def test_read_equals_format(spark, read_format, root, table):
-    found, expected = read(spark, root=root, table=table), read_format(root, table)
-    assert found.schema == expected.schema
-    assert rows(found) == rows(expected)
+    actual, expected = read(spark, root=root, table=table), read_format(root, table)
+    assert actual.schema == expected.schema
+    assert rows(actual) == rows(expected)
 
 
 def test_read_accepts_lists_and_numbers(spark, read_format, root):
     for bounds in ({"at": 12}, {"since": 3}, {"at": 30, "since": 2}):
         texts = {name: str(value) for name, value in bounds.items()}
-        found = read(spark, root=root, table="revisions", columns=["id", "seq"], **bounds)
-        assert rows(found) == rows(read_format(root, "revisions", columns="id,seq", **texts))
+        actual = read(spark, root=root, table="revisions", columns=["id", "seq"], **bounds)
+        assert rows(actual) == rows(read_format(root, "revisions", columns="id,seq", **texts))
 
 
 def test_read_stays_at_its_cut(spark, tmp_path):
     with fourfold.open(tmp_path) as store:
         space = store.space(DID)
         space.set("a", {"n": 1})
-        found = read(spark, root=tmp_path, table="revisions")
+        actual = read(spark, root=tmp_path, table="revisions")
         space.set("a", {"n": 2})
-        assert found.select("seq").count() == found.select("time").count() == 1
-        assert found.join(found.where("id = 'a'"), "seq").count() == 1
+        assert actual.select("seq").count() == actual.select("time").count() == 1
+        assert actual.join(actual.where("id = 'a'"), "seq").count() == 1
         assert read(spark, root=tmp_path, table="revisions").select("seq").count() == 2
 
 
@@ -81,7 +81,7 @@ def test_read_works_after_rolled_back_first_transaction(spark, tmp_path):
             store.space(DID).set(f"e{number}", {"n": number})
     writer = apsw.Connection(str(tmp_path / "spaces" / f"{DID}.sqlite"))
     try:
-        # The log has frames, and the index of the log no commit yet.
+        # The WAL has frames, but its index has no commit yet.
         writer.execute("pragma cache_size = 5; begin immediate; create table spilled (x)")
         for _ in range(2000):
             writer.execute("insert into spilled values (randomblob(900))")

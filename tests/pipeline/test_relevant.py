@@ -1,6 +1,4 @@
-"""What a task reads of a file is enough for the fold, on every branch and at every point, and no
-more than enough.
-"""
+"""The rows that a task reads are sufficient for the fold on every branch and seq, and minimal."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ DID = "did:key:zLife"
 
 
 def rows_of(root, table, cut, **options):
-    """What the tasks of a scan give, one after the other, in this process."""
+    """Return the rows of the tasks of a scan, run in this process."""
     asked = read_options(
         {
             "root": str(root),
@@ -67,7 +65,7 @@ def check(tmp_path_factory, steps, history, chance):
             seq = chance.randint(life.space.horizon(), life.model.seq)
             point = replace(mark, seq=seq, since=chance.choice([0, chance.randint(0, seq)]))
             points.append((point, life.states(point), life.versions(point)))
-    # The store is closed now: two copies of SQLite must not meet on one file in one process.
+    # The store is closed now: two copies of SQLite must not open one file in one process.
     for point, states, versions in points:
         same_states(rows_of(root, "state", Cut((point,)), branch="*"), states)
         same_versions(rows_of(root, "history", Cut((point,)), branch="*"), versions)
@@ -75,7 +73,7 @@ def check(tmp_path_factory, steps, history, chance):
 
 @pytest.fixture(params=["revisions", "facts"])
 def long_lived(request, tmp_path):
-    """An entity of 300 revisions, which snapshots cut; one that ends with a set; one deleted."""
+    """An entity of 300 revisions with snapshots; one that ends with a set; a deleted one."""
     with fourfold.open(tmp_path / "store") as store:
         space = store.space(DID, history=request.param)
         space.set("long", {"n": 0})
@@ -90,7 +88,7 @@ def long_lived(request, tmp_path):
 
 
 def read_of(root, table, **options):
-    """The rows that reach the fold."""
+    """Return the rows that reach the fold."""
     asked = read_options({"root": str(root), "table": table, **options})
     cut = cuts.read_cut(asked)
     works = plan.plan(cut.marks, asked, asked.table.chosen())

@@ -1,4 +1,4 @@
-"""Reads notice what happens to files after the cut: a collection, a space that is made again."""
+"""Reads detect changes of files after the cut: gc, and a space that is created again."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def recreate(root, prefix, commits, did=A):
 
 
 def rows_of(options, cut_taken, **more):
-    """Read a table without Spark: the tasks that Spark would run, one after the other."""
+    """Read a table without Spark, by running its tasks in this process."""
     asked = read_options({**options, "cut": cut_taken.token(), **more})
     works = plan_module.plan(cut.read_cut(asked).marks, asked, asked.table.chosen())
     return [row for work in works for batch in scan.read_batches(work) for row in batch.to_pylist()]
 
 
-# A collection after the cut
+# Gc after the cut
 
 
 @pytest.mark.parametrize("table", ["revisions", "commits", "snapshots"])
@@ -79,11 +79,11 @@ def test_dataframe_raises_when_gc_ran_after_it_was_created(read, tmp_path):
         frame.count()
 
 
-# A space that is made again
+# A space that is created again
 
 
 def batch(files, start, limit=None):
-    """One micro-batch: its end, and the ids of its rows."""
+    """Read one micro-batch; return its end, and the ids of its rows."""
     end = files.end_offset(start, limit)
     works = files.plan_tasks(start, end, files._options.table.chosen())
     rows = [row for work in works for part in scan.read_batches(work) for row in part.to_pylist()]
@@ -163,11 +163,11 @@ def test_materialize_folds_recreated_space_completely(spark, tmp_path):
     assert ids() == [*(f"new{number}" for number in range(5)), "other0", "other1"]
 
 
-# What a job looks at, and where it writes
+# Inputs and outputs of jobs
 
 
 class Context:
-    """What `materialize` needs of a context to plan; it ends where Spark is needed."""
+    """The part of a context that `materialize` needs to plan; it fails when Spark is needed."""
 
     def __init__(self, root, into):
         self.root, self.skip_bad, self.work = root, False, "w-1"
@@ -204,7 +204,7 @@ def test_job_refuses_url_for_path_option(tmp_path, into):
     assert not Path("s3:").exists()
 
 
-# What a read leaves
+# Files left by a read
 
 
 def test_read_of_closed_store_leaves_no_files(tmp_path):

@@ -1,8 +1,8 @@
-"""What one query filters never narrows another scan of the same DataFrame, view or table.
+"""Filters of one query never affect another scan of the same DataFrame, view or table.
 
-Spark hands the filters of a query to a Python source when `spark.sql.python.filterPushdown.enabled`
-is set, and reuses a reader that took them for other scans of the relation. So the source takes
-none, and every test here runs with the setting on and off.
+Spark passes the filters of a query to a Python source if `spark.sql.python.filterPushdown.enabled`
+is set, and reuses a reader that accepted them for other scans of the relation. So the source
+accepts none, and every test here runs with the setting on and off.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A session is set up whatever the machine has, and says what is in its way."""
+"""Spark sessions: configuration on any machine, and errors that name the obstacle."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from fourfold.pipeline.spark import prepare, quick_start
 
 @pytest.fixture(scope="module")
 def wheel_only(tmp_path_factory):
-    """The environment of a machine without a Java of its own."""
+    """The environment of a machine without its own Java."""
     tools = tmp_path_factory.mktemp("tools")
     for name in ("sh", "bash", "dirname", "ps", "nice", "tr", "env", "cat"):
-        found = next(
+        result = next(
             (Path(place) / name for place in ("/bin", "/usr/bin") if (Path(place) / name).exists()),
             None,
         )
-        if found is not None:
-            (tools / name).symlink_to(found)
+        if result is not None:
+            (tools / name).symlink_to(result)
     kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     return {**kept, "PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
 

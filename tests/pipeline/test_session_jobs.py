@@ -1,4 +1,4 @@
-"""Jobs and streams over sessions: each event once, damage named, collections, tables, lineage."""
+"""Jobs and streams over sessions: streaming, verify, gc, materialize, lineage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGE = "x" * 70_000
 
 
 def lived_in(root, names=("s", "t", "gone", "purged")):
-    """A store with something of everything."""
+    """A store with sessions of every kind."""
     with fourfold.open(root) as store:
         sessions = store.sessions
         for name in names:
@@ -51,7 +51,7 @@ def sound(tmp_path_factory):
 
 @pytest.fixture
 def home(tmp_path):
-    """A store that keeps the record of the runs."""
+    """A store that records the runs."""
     root = tmp_path / "home"
     fourfold.open(root).close()
     return root
@@ -62,7 +62,7 @@ def home(tmp_path):
 
 @pytest.fixture
 def run(spark, tmp_path):
-    """Run a query over what is there now; the rows of all its runs so far, and its batches."""
+    """Run a query over the current data; return the rows of all runs so far, and its batches."""
 
     def go(table="events", **options):
         reader = spark.readStream.format("fourfold").option("model", "sessions")
@@ -141,7 +141,7 @@ COLUMNS = {
 
 
 def damage(path, chance):
-    """Change one value of one row, or take the row away."""
+    """Change one value of one row, or delete the row."""
     table = chance.choice(sorted(COLUMNS))
     column = chance.choice(COLUMNS[table])
     connection = apsw.Connection(str(path))
@@ -180,12 +180,12 @@ def every_damage_is_found(spark, home, sound, tmp_path, count, seed):
     into = tmp_path / "faults.ndjson"
     options = {"model": "sessions", "roots": f"{tmp_path}/many/*", "into": into}
     done = jobs.run("verify", home, options, spark=spark)
-    found = {}
+    result = {}
     for each in map(json.loads, into.read_text().splitlines()):
-        found.setdefault(each["file"], set()).add(each["problem"])
+        result.setdefault(each["file"], set()).add(each["problem"])
     assert done.report["files"] == count
-    assert found.keys() == damaged.keys()
-    for path, problems in found.items():
+    assert result.keys() == damaged.keys()
+    for path, problems in result.items():
         assert problems <= damaged[path]
     assert isinstance(jobs.find("verify").verdict(done.report), CorruptData)
 
@@ -212,10 +212,10 @@ def test_verify_of_parts_equals_whole_file(sound, tmp_path, monkeypatch):
     [file] = cut.find_files([tmp_path / "copy"], model_tables("sessions"))
     parts = verify.units(file)
     assert len(parts) > 3
-    found = {each.problem for unit in parts for each in verify_tasks.iter_problems(unit)}
+    actual = {each.problem for unit in parts for each in verify_tasks.iter_problems(unit)}
     whole = verify_tasks.Unit(file.path, file.space, file.bytes, model="sessions")
-    assert found == {each.problem for each in verify_tasks.iter_problems(whole)}
-    assert len(found) >= 6
+    assert actual == {each.problem for each in verify_tasks.iter_problems(whole)}
+    assert len(actual) >= 6
 
 
 # Gc, stats, materialize
@@ -291,7 +291,7 @@ def test_materialized_tables_track_log(spark, read, tmp_path):
 
 
 def scattered(folder, chance, stores=3, rounds=25):
-    """Sessions in several stores with edges within and between them; their heads."""
+    """Create sessions in several stores with edges within and between them; return their heads."""
     opened = [fourfold.open(folder / f"part{number}") for number in range(stores)]
     heads = []
     for number in range(rounds):
@@ -309,7 +309,7 @@ def scattered(folder, chance, stores=3, rounds=25):
 
 
 def united(opened, root, folder):
-    """One store with the sessions of all."""
+    """Create one store with the sessions of all stores."""
     with fourfold.open(root) as union:
         for store in opened:
             for info in store.sessions.list_sessions():
@@ -326,8 +326,8 @@ def closures_equal(spark, home, tmp_path, chance, asked, **size):
     options["head"] = [head.id for head in chosen]
     done = jobs.run("lineage", home, options, spark=spark)
     rows = spark.read.parquet(str(tmp_path / "closure/current/lineage")).collect()
-    found = {(row.origin, row.relation, row.head) for row in rows}
-    assert len(found) == len(rows) == done.rows_out
+    result = {(row.origin, row.relation, row.head) for row in rows}
+    assert len(result) == len(rows) == done.rows_out
     with fourfold.open(tmp_path / "union") as union:
         expected = {
             (head.id, relation, other)
@@ -338,7 +338,7 @@ def closures_equal(spark, home, tmp_path, chance, asked, **size):
             )
             for other in walk(head.id)
         }
-    assert found == expected
+    assert result == expected
     sessions = {head.id: head.session for head in heads}
     assert all(row.session == sessions[row.head] and row.stores == 1 for row in rows)
     for store in opened:

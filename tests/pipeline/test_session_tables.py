@@ -1,4 +1,4 @@
-"""What Spark shows of sessions is what their store says: views, lists, the log, now and then."""
+"""Tables of sessions equal the store: views, lists and the log, at any position."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABLES = model_tables("sessions").tables
 
 @pytest.fixture(autouse=True)
 def frequent_snapshots(monkeypatch):
-    """So that folds begin at snapshots also in short lives."""
+    """Let folds begin at snapshots even in short sessions."""
     monkeypatch.setattr(limits, "SESSION_SNAPSHOT_EVENTS_MIN", 3)
     monkeypatch.setattr(limits, "SESSION_SNAPSHOT_EVENTS_MAX", 7)
 
@@ -33,35 +33,37 @@ def rows_of(frame):
 
 
 def compare(read, root, sessions, at):
-    """Everything that Spark shows at a position against the views of the store there."""
-    asked = {"model": "sessions", "at": at, "partition_bytes": 100_000}
+    """Compare all tables at a position with the views of the store there."""
+    options = {"model": "sessions", "at": at, "partition_bytes": 100_000}
     known = [each.id for each in all_sessions(sessions)]
     expected = {sid: view for sid in known if (view := view_of(sessions, sid, at)) is not None}
-    shown = {row["session"]: row for row in rows_of(read(root, "view", **asked))}
+    shown = {row["session"]: row for row in rows_of(read(root, "view", **options))}
     assert shown.keys() == expected.keys()
     for sid, view in expected.items():
         assert state_row(shown[sid]) == view.state
         assert same(state_row(shown[sid]).session, view.session)
     for entity in ENTITY_CODES:
-        found = entities(rows_of(read(root, f"{entity}s", **asked)), entity)
+        result = entities(rows_of(read(root, f"{entity}s", **options)), entity)
         lists = {sid: list(getattr(view, f"{entity}s")) for sid, view in expected.items()}
-        assert same(found, {sid: items for sid, items in lists.items() if items})
+        assert same(result, {sid: items for sid, items in lists.items() if items})
     for table, name in (("heads", "head"), ("edges", "edge")):
-        found = {(row["session"], row[name]) for row in rows_of(read(root, table, **asked))}
-        wanted = {(sid, each.id) for sid, view in expected.items() for each in getattr(view, table)}
-        assert found == wanted
-    events = rows_of(read(root, "events", **asked))
+        result = {(row["session"], row[name]) for row in rows_of(read(root, table, **options))}
+        expected_rows = {
+            (sid, each.id) for sid, view in expected.items() for each in getattr(view, table)
+        }
+        assert result == expected_rows
+    events = rows_of(read(root, "events", **options))
     assert sorted(row["position"] for row in events) == sorted(
         event.position for view in expected.values() for event in view.events
     )
 
 
 def all_sessions(sessions):
-    found, after = [], None
+    result, after = [], None
     while page := sessions.list_sessions(after=after):
-        found += page
+        result += page
         after = page[-1].id
-    return found
+    return result
 
 
 def compared(read, root, count, rounds, seed=None):
@@ -197,7 +199,7 @@ def test_store_without_sessions_has_empty_tables(read, tmp_path):
 
 
 def test_random_sessions_include_deletes_and_heads():
-    """The lives above would prove little if nothing happened in them."""
+    """Without these, the tests above would prove little."""
     from fourfold.models.sessions import Sessions  # noqa: PLC0415
 
     lives = random_sessions.lives_of(Sessions(), 12)

@@ -1,4 +1,6 @@
-"""The fold by Spark's shuffle: a space in two stores stays two, what was given up stays so."""
+"""The fold by Spark's shuffle: one space in two stores stays separate, truncated history is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ DID = "did:web:s"
 
 @pytest.fixture
 def stores(tmp_path):
-    """The same space, with the same entity, in two stores, where it went different ways."""
+    """Two stores with the same space and entity, whose histories differ."""
     for name, count in (("one", 3), ("two", 5)):
         with fourfold.open(tmp_path / name) as store:
             space = store.space(DID)

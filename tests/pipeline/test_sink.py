@@ -1,4 +1,4 @@
-"""`df.write` and `df.writeStream` into spaces, on a real Spark session."""
+"""`df.write` and `df.writeStream` into spaces, with a real Spark session."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def rows(spark):
-    """Twenty documents for two spaces, in four tasks."""
+    """Return twenty documents for two spaces, in four tasks."""
     return spark.range(0, 20, 1, 4).selectExpr(
         f"if(id % 2 = 0, '{A}', '{B}') as space",
         "concat('e', id) as id",
@@ -124,7 +124,7 @@ def test_query_option_replaces_missing_checkpoint(spark, root, tmp_path):
     stream = spark.readStream.schema("id string, data string").json(str(tmp_path / "in"))
     sink = stream.writeStream.format("fourfold").options(root=str(root), space=A)
     sink = sink.trigger(availableNow=True)
-    # The sink is not told of a checkpoint that the session sets.
+    # The sink does not receive a checkpoint that is set on the session.
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))
     try:
         error = refused(lambda: sink.queryName("q").start().awaitTermination())

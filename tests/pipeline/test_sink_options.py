@@ -1,4 +1,4 @@
-"""The options and columns of the sink, checked before Spark runs anything. No session is needed."""
+"""Options and columns of the sink, checked before Spark runs. No session is needed."""
 
 from __future__ import annotations
 
@@ -72,15 +72,15 @@ def test_query_id_is_read_from_checkpoint(root, tmp_path, as_uri):
     folder = tmp_path / "a checkpoint"
     folder.mkdir()
     place = folder.as_uri() if as_uri else str(folder)
-    given = {"root": str(root), "space": A, "checkpointLocation": place}
+    options = {"root": str(root), "space": A, "checkpointLocation": place}
     for text in (None, "{}", "nonsense"):
         if text is not None:
             (folder / "metadata").write_text(text)
         with pytest.raises(FourfoldError, match="cannot read the id"):
-            sink.stream_writer(given, ROWS, False)
+            sink.stream_writer(options, ROWS, False)
     (folder / "metadata").write_text(json.dumps({"id": "one"}))
-    assert sink.stream_writer(given, ROWS, False)._options.batch.session == "query:one"
-    named = sink.stream_writer({**given, "query": "mine"}, ROWS, False)
+    assert sink.stream_writer(options, ROWS, False)._options.batch.session == "query:one"
+    named = sink.stream_writer({**options, "query": "mine"}, ROWS, False)
     assert named._options.batch.session == "query:mine"
     with pytest.raises(FourfoldError, match="s3a://bucket"):
-        sink.stream_writer({**given, "checkpointLocation": "s3a://bucket/x"}, ROWS, False)
+        sink.stream_writer({**options, "checkpointLocation": "s3a://bucket/x"}, ROWS, False)

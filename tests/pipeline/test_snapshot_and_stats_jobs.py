@@ -1,4 +1,4 @@
-"""The jobs `snapshots` and `stats`: long chains end, states stay, figures are what was written."""
+"""The jobs `snapshots` and `stats`: chains get shorter, states stay, statistics are correct."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def root(request, tmp_path):
     folder = tmp_path / "store"
     with fourfold.open(folder) as store:
         space = store.space("did:key:zLong", history=request.param)
-        # Documents so large that writing makes no snapshots of its own.
+        # Documents so large that writing creates no snapshots by itself.
         for entity in ("long", "short", "inherited"):
             space.set(entity, {"n": 0, "text": "x" * 5000})
         patch_often(space, "long", 30)

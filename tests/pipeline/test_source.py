@@ -1,4 +1,4 @@
-"""Every table of the source is what the online readers say, whatever is pushed into SQLite."""
+"""Every table of the source equals the online readers, whatever is pushed into SQLite."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rows(frame):
 
 
 def scanned(frame):
-    """How many rows left the readers of a query."""
+    """Return the number of rows that the readers of a query returned."""
     plan = frame._jdf.queryExecution().executedPlan()
     frame.collect()
     leaves = plan.collectLeaves()
@@ -51,12 +51,12 @@ def test_revisions_table_equals_log(root, store, read):
         for entry in space.log(limit=1000):
             moment = datetime.fromisoformat(entry.created_at)
             with space.view() as view:
-                found = view.all(view.sql.revisions_of_commit, (entry.seq,))
-            for branch, entity, seq, op_index, op, data in found:
+                actual = view.all(view.sql.revisions_of_commit, (entry.seq,))
+            for branch, entity, seq, op_index, op, data in actual:
                 expected.append((did, branch, entity, seq, op_index, op, data, moment))
     frame = read(root, "revisions").drop("fact")
-    found = [(*row[:-1], row[-1].replace(tzinfo=UTC)) for row in rows(frame)]
-    assert found == sorted(expected)
+    actual = [(*row[:-1], row[-1].replace(tzinfo=UTC)) for row in rows(frame)]
+    assert actual == sorted(expected)
     assert frame.where("data is null").count() == 4
 
 
@@ -67,8 +67,8 @@ def test_commits_table_equals_log(root, store, read):
         for entry in space.log(limit=1000)
     ]
     frame = read(root, "commits", columns="space,seq,branch,session,local_seq,original")
-    found = [(*row[:-1], json.loads(row[-1])) for row in rows(frame)]
-    assert found == sorted(expected, key=lambda row: row[:2])
+    actual = [(*row[:-1], json.loads(row[-1])) for row in rows(frame)]
+    assert actual == sorted(expected, key=lambda row: row[:2])
 
 
 @pytest.mark.parametrize("branch", ["", "draft", "draft/deeper", "gone"])
@@ -79,11 +79,11 @@ def test_state_equals_reads(root, store, read, branch):
         for entity, state in space.read_many(ids, branch=branch).items():
             if state is not None:
                 expected.append((did, branch, entity, state.seq, state.op, state.document))
-    found = [
+    actual = [
         (*row[:-1], None if row[-1] is None else json.loads(row[-1]))
         for row in rows(read(root, "state", branch=branch))
     ]
-    assert found == sorted(expected, key=lambda row: row[:4])
+    assert actual == sorted(expected, key=lambda row: row[:4])
 
 
 def test_state_at_equals_reads(root, store, read):
@@ -130,11 +130,11 @@ def test_branches_table_shows_state_at_cut(root, store, read):
 def test_blobs_include_bytes_only_when_selected(root, store, read):
     _, space = spaces(store)[0]
     assert "data" not in read(root, "blobs").columns
-    found = read(root, "blobs", space=space.did, columns="hash,data,content_type").collect()
-    assert {row.hash: bytes(row.data) for row in found} == {
+    actual = read(root, "blobs", space=space.did, columns="hash,data,content_type").collect()
+    assert {row.hash: bytes(row.data) for row in actual} == {
         blob: space.blobs.get(blob) for blob in space.blobs.ids()
     }
-    assert {row.content_type for row in found} == {"text/plain", None}
+    assert {row.content_type for row in actual} == {"text/plain", None}
 
 
 def test_facts_and_values_exist_only_in_fact_spaces(root, read):
@@ -243,8 +243,8 @@ def test_filter_on_time_is_exact(root, store, read):
         text = edge.isoformat()
         for sign, test in (("<", edge.__gt__), (">=", edge.__le__), ("=", edge.__eq__)):
             frame = read(root, "commits", space=space.did, columns="seq,time")
-            found = frame.where(f"time {sign} timestamp '{text}'").count()
-            assert found == sum(1 for moment in moments if test(moment)), (sign, shift)
+            actual = frame.where(f"time {sign} timestamp '{text}'").count()
+            assert actual == sum(1 for moment in moments if test(moment)), (sign, shift)
 
 
 def test_since_returns_later_rows(root, store, read):

@@ -1,5 +1,5 @@
-"""What Spark folds is what a space reads: every document of random spaces, on every branch, at
-random points; and every version is what a model that keeps full copies of everything has.
+"""Spark's folds equal the reads of random spaces, on every branch, at random seqs; and every
+version equals a model that keeps full copies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SPACES_TOGETHER = 60
 
 
 def lives_of(store, count, seed=None):
-    """So many random spaces in a store; half of them keep facts."""
+    """Create random spaces in a store; half of them store facts."""
     lives = {}
 
     @settings(max_examples=count, database=None, suppress_health_check=list(HealthCheck))
@@ -44,7 +44,7 @@ def lives_of(store, count, seed=None):
 
 
 def cut_of(root, lives):
-    """A cut that shows each space at a point of its own."""
+    """Return a cut with its own seq for each space."""
     options = read_options({"root": str(root), "table": "state"})
     marks = []
     for mark in cuts.read_cut(options).marks:
@@ -55,7 +55,7 @@ def cut_of(root, lives):
 
 
 def later_part_of(cut):
-    """The same points, but only what is newer than another one, of each space its own."""
+    """Return the cut with a lower bound for each space."""
     return Cut(tuple(replace(mark, since=random.randint(0, mark.seq)) for mark in cut.marks))
 
 
@@ -72,8 +72,8 @@ def rows_of(frame):
 
 
 def same_for_every_query(read, root, table, asked, same, expected):
-    """Two queries on one frame, one of them filtered: each has the rows of its own. The option
-    `where` gives what the filter does.
+    """Assert that two queries on one frame, one of them filtered, return their own rows, and that
+    `where` equals the filter.
     """
     _, branch, bound = random.choice(sorted(key[:3] for key in expected))
     condition = f"branch = {quoted(branch)} and id <= {quoted(bound)}"
@@ -90,7 +90,7 @@ def quoted(text):
 
 @pytest.fixture(autouse=True)
 def _pushdown_on(spark):
-    """What a user may set: a source that took filters would show them in other queries."""
+    """Enable filter pushdown: a source that accepted filters would leak them into other queries."""
     setting = "spark.sql.python.filterPushdown.enabled"
     before = spark.conf.get(setting)
     spark.conf.set(setting, "true")
@@ -105,16 +105,16 @@ def compare(spark, read, root, count, rounds, seed=None):
             cut = cut_of(root, lives)
             states, versions = expected(lives, cut)
             # Small parts, so that entities of one file are folded by several tasks.
-            asked = {"branch": "*", "cut": cut.token(), "partition_bytes": 64_000}
-            same_for_every_query(read, root, "state", asked, same_states, states)
-            same_for_every_query(read, root, "history", asked, same_versions, versions)
-            same_states(rows_of(fold.state(spark, root=root, **asked)), states)
-            same_versions(rows_of(fold.history(spark, root=root, **asked)), versions)
+            options = {"branch": "*", "cut": cut.token(), "partition_bytes": 64_000}
+            same_for_every_query(read, root, "state", options, same_states, states)
+            same_for_every_query(read, root, "history", options, same_versions, versions)
+            same_states(rows_of(fold.state(spark, root=root, **options)), states)
+            same_versions(rows_of(fold.history(spark, root=root, **options)), versions)
             later = later_part_of(cut)
             states, versions = expected(lives, later)
-            asked["cut"] = later.token()
-            same_states(rows_of(read(root, "state", **asked)), states)
-            same_versions(rows_of(read(root, "history", **asked)), versions)
+            options["cut"] = later.token()
+            same_states(rows_of(read(root, "state", **options)), states)
+            same_versions(rows_of(read(root, "history", **options)), versions)
 
 
 def test_spark_fold_equals_space_read(spark, read, tmp_path):

@@ -1,4 +1,4 @@
-"""Files that the workers write: the state in the order of its keys, and nothing of failed tries."""
+"""Files written by the workers: the state sorted by key, without files of failed attempts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Streams with rules in Spark: messages, states and registries are what the engine says, and the
-sink takes what the stream would take.
+"""Streams with rules in Spark: messages, states and registries equal the engine, and the sink
+applies the rules.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def changes(values, numbers):
 
 
 def begun(store):
-    """Streams of every kind, with messages of their first version, and forks of them."""
+    """Create streams of every kind, with messages of their first version, and forks of them."""
     streams = store.streams
     orders = streams.create("orders", JSON)
     orders.set_schema(ORDER, routing_key="/by")
@@ -82,7 +82,7 @@ def begun(store):
 
 
 def changed(store):
-    """The second version of some, in the middle; and forks at both sides of it."""
+    """Change some to a second version, and fork on both sides of it."""
     streams = store.streams
     orders, state = streams.open("orders"), streams.open("state")
     early = orders.fork("fork/early", at=f"{0:016d}_{5:016d}")
@@ -98,7 +98,7 @@ def changed(store):
 
 
 def ended(store):
-    """What is in the log alone: messages of an older version, and of the newest."""
+    """Append messages of older and current versions that stay in the log."""
     streams = store.streams
     streams.open("orders").append(messages("number", range(13, 15)))
     streams.open("orders").set_schema(PRICED, lens=ADD)
@@ -112,8 +112,8 @@ def ended(store):
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """A store that is published for the most part, what its readers saw when that was done, and
-    one with the same streams that never published.
+    """A mostly published store, its reads at that time, and one with the same streams that never
+    published.
     """
     folder = tmp_path_factory.mktemp("rules")
     with fourfold.open(folder / "archived", settings=SMALL) as store:
@@ -132,7 +132,7 @@ def stores(tmp_path_factory):
 
 @pytest.fixture
 def by_source(spark):
-    """Published messages through the format, which reads them with Fourfold's own reader."""
+    """Return a function that reads published messages with Fourfold's own reader."""
 
     def reader(store, **options):
         given = {"objects": str(store / "objects"), "table": "messages", **options}
@@ -142,7 +142,7 @@ def by_source(spark):
 
 
 def own(root, found):
-    """Each record once: under the name of the stream that it was appended to."""
+    """Return each record once, under the stream that it was appended to."""
     start = origins(root)
     return nonempty(
         {name: [row for row in rows if row[0] >= start[name]] for name, rows in found.items()}
@@ -154,7 +154,7 @@ def nonempty(found):
 
 
 def stored(root, name):
-    """The payloads of a stream as they are in the file, by their offsets."""
+    """Return the stored payloads of a stream by offset."""
     with fourfold.open(root) as store, store.streams.database.read() as snapshot:
         rows = snapshot.all(
             "SELECT w.offset, w.payload FROM wal_log AS w JOIN streams AS s USING (sid) "
@@ -171,14 +171,14 @@ def states_of(root):
 
 
 def states_in(rows):
-    found = {}
+    result = {}
     for stream, kind, key, value in rows:
-        found.setdefault(stream, {})[kind, key] = json.loads(value)
-    return found
+        result.setdefault(stream, {})[kind, key] = json.loads(value)
+    return result
 
 
 def works(root, table, **options):
-    """The rows of a table, read without Spark."""
+    """Return the rows of a table, read without Spark."""
     given = read_options({"root": str(root), "model": "streams", "table": table, **options})
     columns = given.table.chosen(given.columns)
     planned = plan.plan(cuts.read_cut(given).marks, given, columns)
@@ -192,7 +192,7 @@ def test_messages_of_log_equal_stream_reads(read, stores):
     for row in frame.collect():
         text = bytes(row.payload).decode()
         assert (row.text, row.size) == (text, len(row.payload))
-    # What is stored is what came, and a condition on the size is about what is shown.
+    # Stored payloads are unchanged, and a condition on the size applies to the promoted ones.
     old = stored(whole, "orders")[0]
     assert json.loads(old) == {"id": 0, "by": "ü0"}
     first = frame.where("stream = 'orders' and offset = 0")
@@ -206,11 +206,11 @@ def test_messages_of_log_equal_stream_reads(read, stores):
 
 def test_messages_select_columns_and_streams(stores):
     _, _, whole = stores
-    wanted = own(whole, seen(whole))["fork/early"]
+    expected = own(whole, seen(whole))["fork/early"]
     rows = works(whole, "messages", stream="fork/e*", columns="size,root,offset")
     assert rows == [
         {"size": len(payload), "root": str(whole), "offset": offset}
-        for offset, _, payload in wanted
+        for offset, _, payload in expected
     ]
 
 
@@ -219,11 +219,11 @@ def test_streamed_messages_have_current_version(tmp_path):
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
     columns = StructType().add("stream", "string").add("offset", "long").add("text", "string")
-    given = {"root": str(tmp_path), "model": "streams", "table": "messages"}
-    found = {}
+    options = {"root": str(tmp_path), "model": "streams", "table": "messages"}
+    actual = {}
     with fourfold.open(tmp_path) as store:
         begun(store)
-        reader = stream_reader(given, columns)
+        reader = stream_reader(options, columns)
         first = reader.latestOffset({}, ReadAllAvailable())
         changed(store)
         second = reader.latestOffset(first, ReadAllAvailable())
@@ -231,37 +231,37 @@ def test_streamed_messages_have_current_version(tmp_path):
             for part in reader.partitions(start, end):
                 for batch in reader.read(part):
                     for row in batch.to_pylist():
-                        found.setdefault(row["stream"], {})[row["offset"]] = row["text"]
-    wanted = {
+                        actual.setdefault(row["stream"], {})[row["offset"]] = row["text"]
+    expected = {
         name: {offset: payload.decode() for offset, _, payload in rows}
         for name, rows in own(tmp_path, seen(tmp_path)).items()
     }
-    assert found == wanted
-    assert json.loads(found["orders"][0])["number"] == 0
+    assert actual == expected
+    assert json.loads(actual["orders"][0])["number"] == 0
 
 
 def test_published_messages_with_node_equal_stream_reads(spark, by_source, stores):
     root, _, _ = stores
-    wanted = nonempty(seen(root))
-    assert {frozenset(json.loads(row[2])) for row in wanted["orders"]} == {
+    expected = nonempty(seen(root))
+    assert {frozenset(json.loads(row[2])) for row in expected["orders"]} == {
         frozenset(PRICED["required"]) | {"by"}
     }
     native = published(spark, root / "objects", root=root, shared=True, table="messages")
-    assert collected(native) == wanted
-    assert collected(by_source(root, root=str(root), shared="true")) == wanted
+    assert collected(native) == expected
+    assert collected(by_source(root, root=str(root), shared="true")) == expected
     both = published(spark, root / "objects", root=root, table="messages")
-    assert collected(both) == own(root, wanted)
+    assert collected(both) == own(root, expected)
     for row in both.collect():
         assert (row.text, row.size) == (bytes(row.payload).decode(), len(row.payload))
 
 
 def test_messages_without_node_have_published_version(spark, by_source, stores):
     root, then, _ = stores
-    wanted = own(root, then)
-    assert collected(published(spark, root / "objects", table="messages")) == wanted
-    assert collected(by_source(root)) == wanted
+    expected = own(root, then)
+    assert collected(published(spark, root / "objects", table="messages")) == expected
+    assert collected(by_source(root)) == expected
     narrow = by_source(root, stream="orders", columns="size").collect()
-    assert sorted(row.size for row in narrow) == sorted(len(row[2]) for row in wanted["orders"])
+    assert sorted(row.size for row in narrow) == sorted(len(row[2]) for row in expected["orders"])
 
 
 def plan_of(frame):
@@ -276,20 +276,20 @@ def test_only_outdated_objects_are_promoted_in_python(spark, stores):
     orders = published(spark, objects, streams="orders", table="messages")
     assert plan_of(orders).count("EvalPython") == 1
     assert plan_of(orders).count("FileScan parquet") == 2
-    # The condition leaves out files, and what is not shown is not promoted.
+    # The condition skips files, and columns that are not selected are not promoted.
     assert "Python" not in plan_of(orders.where("offset > 3").select("stream", "offset"))
 
 
 def test_state_equals_engine_for_log_and_objects(spark, read, stores):
     root, _, whole = stores
-    wanted = states_of(root)
-    assert set(wanted) == {"state", "fork/state"}
-    assert all(isinstance(value, str) for value in wanted["state"].values())
-    assert states_in(published_state(spark, root / "objects", root=root).collect()) == wanted
-    assert states_of(whole) == wanted
-    assert states_in(read(whole, "state", model="streams").collect()) == wanted
+    expected = states_of(root)
+    assert set(expected) == {"state", "fork/state"}
+    assert all(isinstance(value, str) for value in expected["state"].values())
+    assert states_in(published_state(spark, root / "objects", root=root).collect()) == expected
+    assert states_of(whole) == expected
+    assert states_in(read(whole, "state", model="streams").collect()) == expected
     assert states_in(tuple(row.values()) for row in works(whole, "state", stream="state")) == {
-        "state": wanted["state"]
+        "state": expected["state"]
     }
 
 
@@ -304,7 +304,7 @@ def test_schemas_and_streams_tables_show_registries(read, stores):
         info.name: (info.profile, info.schema_version) for info in infos
     }
     assert rows["state"].profile == "state-protocol"
-    found = {
+    actual = {
         (row.stream, row.version): (
             row.from_offset,
             json.loads(row.schema),
@@ -313,8 +313,8 @@ def test_schemas_and_streams_tables_show_registries(read, stores):
         )
         for row in versions
     }
-    assert len(found) == len(versions)
-    assert found == {
+    assert len(actual) == len(versions)
+    assert actual == {
         (name, int(version)): (
             registry.begin_of(int(version)),
             schema,
@@ -324,7 +324,7 @@ def test_schemas_and_streams_tables_show_registries(read, stores):
         for name, registry in registries.items()
         for version, schema in registry.schemas.items()
     }
-    # To Python, true is 1; here it is JSON.
+    # In Python, True equals 1; in JSON it does not.
     assert [row.schema for row in versions if row.stream == "any"] == ["true"]
     only = read(root, "schemas", model="streams", stream="fork/*").where("version = 3")
     assert [row.stream for row in only.collect()] == ["fork/early"]
@@ -391,8 +391,8 @@ def test_refused_batch_writes_nothing_and_can_be_retried(ruled, tmp_path, bad, s
     mended = staged(tmp_path, [*GOOD, CHANGED])
     assert ingest(ruled, mended, **send) == IngestReport(4, 3, 0)
     assert ingest(ruled, mended, **send) == IngestReport(0, 3, 3)
-    wanted = {"a": [b"1"], "orders": [b'{"id": 1}', b'{"id": 2}'], "state": [CHANGED[1]]}
-    assert payloads(ruled) == wanted
+    expected = {"a": [b"1"], "orders": [b'{"id": 1}', b'{"id": 2}'], "state": [CHANGED[1]]}
+    assert payloads(ruled) == expected
 
 
 def test_accepted_batch_is_duplicate_under_newer_schema(ruled, tmp_path):
@@ -413,8 +413,8 @@ def test_refused_write_can_be_corrected_and_repeated(spark, ruled):
             f"if({condition}, '{{\"id\": null}}', to_json(struct(id))) as payload",
             "id",
         )
-        given = {"root": str(ruled), "model": "streams", "job": "j", "order": "id"}
-        rows.write.format("fourfold").mode("append").options(**given).save()
+        options = {"root": str(ruled), "model": "streams", "job": "j", "order": "id"}
+        rows.write.format("fourfold").mode("append").options(**options).save()
 
     with pytest.raises(Exception) as refused:
         write("id = 7")

@@ -83,7 +83,7 @@ def test_sink_creates_stream_of_option(spark, root):
     ],
 )
 def test_invalid_rows_are_refused_and_nothing_is_written(spark, root, columns, options):
-    # A good row of another stream comes first; it is not written either.
+    # A valid row of another stream is first; it is not written either.
     error = refused(write, spark.range(2).selectExpr(*columns), root, **options)
     assert isinstance(error, InvalidInput), error
     assert records(root, "a") == records(root, "b") == []
@@ -163,7 +163,7 @@ def contents(root):
 
 
 def killed(tmp_path, window, batch):
-    """A copy that killed itself at a point; its places."""
+    """Run a copy that kills itself at a point; return its folders."""
     source, target = tmp_path / "source", tmp_path / "target"
     lived_in(source, 90)
     fourfold.open(target).close()

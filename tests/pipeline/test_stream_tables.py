@@ -1,4 +1,4 @@
-"""Streams in Spark: every record once, an offset for each stream, states like the engine's."""
+"""Streams in Spark: every record once, an offset per stream, states like the engine's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory):
-    """A store with streams of several kinds; what each of them holds of its own."""
+    """A store with streams of several kinds, and their own records."""
     root = tmp_path_factory.mktemp("filled") / "store"
     chance = random.Random(5)
     own = {}
@@ -49,13 +49,13 @@ def filled(tmp_path_factory):
 def test_records_table_has_every_record_once(read, filled):
     root, own = filled
     rows = read(root, "records", model="streams", partition_bytes=20_000).collect()
-    found = {}
+    actual = {}
     for row in sorted(rows, key=lambda row: (row.stream, row.offset)):
-        found.setdefault(row.stream, []).append(bytes(row.payload))
+        actual.setdefault(row.stream, []).append(bytes(row.payload))
         binary = row.content_type == "application/octet-stream"
         assert row.text == (None if binary else bytes(row.payload).decode())
         assert row.size == len(row.payload)
-    assert found == {name: records for name, records in own.items() if records}
+    assert actual == {name: records for name, records in own.items() if records}
     assert len({(row.stream, row.offset) for row in rows}) == len(rows)
 
 
@@ -108,20 +108,20 @@ def test_state_table_equals_engine(read, tmp_path):
             store.streams.open(f"state/{chance.randrange(4)}").append(json.dumps(change).encode())
         store.streams.open("state/2").fork("fork", at=f"{0:016d}_{20:016d}")
         store.streams.open("fork").fork("fork/fork", at=f"{0:016d}_{10:016d}")
-        wanted = {each.name: store.streams.state(each.name) for each in store.streams.list()}
+        expected = {each.name: store.streams.state(each.name) for each in store.streams.list()}
     for options in ({}, {"partition_bytes": 4_096}):
         rows = read(root, "state", model="streams", **options).collect()
-        found = {name: {} for name in wanted}
+        actual = {name: {} for name in expected}
         for row in rows:
-            found[row.stream][row.type, row.key] = json.loads(row.value)
-        assert found == wanted
-    assert found["fork/fork"]
+            actual[row.stream][row.type, row.key] = json.loads(row.value)
+        assert actual == expected
+    assert actual["fork/fork"]
     some = read(root, "state", model="streams", stream="fork*").where("stream <> 'fork'").collect()
     assert {row.stream for row in some} == {"fork/fork"}
 
 
 def states(root, **options):
-    """The table `state`, read without Spark."""
+    """Return the table `state`, read without Spark."""
     given = read_options({"root": str(root), "model": "streams", "table": "state", **options})
     works = plan.plan(cuts.read_cut(given).marks, given, given.table.chosen())
     return [row for work in works for batch in read_batches(work) for row in batch.to_pylist()]
@@ -134,7 +134,7 @@ def test_state_of_partial_changes_is_refused(tmp_path):
             store.streams.create(name, "application/json").append(json.dumps(change).encode())
         store.streams.open("published").fork("fork")
         assert {row["stream"] for row in states(tmp_path)} == {"whole", "published", "fork"}
-        # As the archive leaves it when a segment was published.
+        # The state after the archive has published a segment.
         store.streams.database.transact(
             lambda txn: txn.execute(
                 "UPDATE streams SET sealed_through = 0, uploaded_through = 0 "
@@ -160,7 +160,7 @@ def test_dataframe_excludes_later_records(read, tmp_path):
 
 
 def follow(spark, root, into, checkpoint, **options):
-    """Run a query over what there is now; the rows of each of its batches come into `into`."""
+    """Run a query over the current data; the rows of each batch are added to `into`."""
     source = spark.readStream.format("fourfold").options(
         root=str(root), model="streams", table="records", **options
     )
@@ -179,7 +179,7 @@ def follow(spark, root, into, checkpoint, **options):
 
 def test_query_reads_records_once_across_restarts(spark, tmp_path):
     root = tmp_path / "store"
-    wanted = set()
+    expected = set()
     chance = random.Random(3)
     batches = []
     for run in range(3):
@@ -188,34 +188,36 @@ def test_query_reads_records_once_across_restarts(spark, tmp_path):
                 name = f"s{chance.randrange(4 + 2 * run)}"
                 store.streams.create(name, "application/json")
                 at = store.streams.open(name).append(str(n).encode()).next_offset
-                wanted.add((name, at - 1))
+                expected.add((name, at - 1))
             if run == 1:
                 store.streams.delete("s0")
                 store.streams.create("s0", "application/json", body=b"[1]")
-                wanted.add(("s0", 0))
+                expected.add(("s0", 0))
         rows = [row for batch in batches for row in batch]
         follow(spark, root, batches, tmp_path / "checkpoint", max_rows="25")
         more = [row for batch in batches for row in batch][len(rows) :]
         assert len(set(more)) == len(more)
-    found = [row for batch in batches for row in batch]
-    # The stream that was made anew is another one, so its first offset came twice.
-    assert {row for row in found if row[0] != "s0"} == {row for row in wanted if row[0] != "s0"}
-    assert len([row for row in found if row[0] != "s0"]) == len({r for r in found if r[0] != "s0"})
-    assert found.count(("s0", 0)) == 2
+    actual = [row for batch in batches for row in batch]
+    # The stream that was created again is another one, so its first offset appears twice.
+    assert {row for row in actual if row[0] != "s0"} == {row for row in expected if row[0] != "s0"}
+    assert len([row for row in actual if row[0] != "s0"]) == len(
+        {r for r in actual if r[0] != "s0"}
+    )
+    assert actual.count(("s0", 0)) == 2
     assert max(len(batch) for batch in batches) <= 30
     assert len(batches) > 6
 
 
 def test_query_over_pattern_reads_matching_streams(spark, filled, tmp_path):
     root, own = filled
-    found = follow(spark, root, [], tmp_path / "checkpoint", stream="shop/1*")
-    rows = sorted(row for batch in found for row in batch)
-    wanted = [
+    actual = follow(spark, root, [], tmp_path / "checkpoint", stream="shop/1*")
+    rows = sorted(row for batch in actual for row in batch)
+    expected = [
         (name, offset)
         for name in ("shop/1", "shop/10", "shop/11")
         for offset in range(len(own[name]))
     ]
-    assert rows == sorted(wanted)
+    assert rows == sorted(expected)
 
 
 def followed(root, **options):
@@ -224,7 +226,7 @@ def followed(root, **options):
 
 
 def places(offset, store):
-    """An offset with the names of streams instead of their incarnations."""
+    """Return an offset with the names of streams instead of their incarnations."""
     names = {each.incarnation: each.name for each in store.streams.list()}
     return {names[stream]: place for stream, place in offset["wal"].items()}
 
@@ -261,7 +263,7 @@ def test_query_fails_on_unread_deleted_records(tmp_path):
         streams.sweep()
         with pytest.raises(OffsetGone):
             following.end_offset(seen, None)
-        # Who has not begun yet begins with what is there.
+        # A new query begins with the remaining records.
         assert places(followed(tmp_path).end_offset({}, None), store) == {"s": [5, 6]}
 
 

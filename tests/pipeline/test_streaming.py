@@ -1,4 +1,4 @@
-"""The streaming source: every commit once, in bounded batches, also of spaces that come late."""
+"""The streaming source: every commit once, in bounded batches, including later spaces."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fill(space, commits):
 
 @pytest.fixture
 def run(spark, tmp_path):
-    """Run a query over what is there now; the rows of all its runs so far, and its batches."""
+    """Run a query over the current data; return the rows of all runs so far, and its batches."""
     name = f"copy_{uuid.uuid4().hex}"
     checkpoint = tmp_path / "checkpoint"
     sink = tmp_path / "rows"

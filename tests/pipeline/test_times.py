@@ -1,4 +1,4 @@
-"""Spark compares commit times of both widths, three and six fractional digits, as times."""
+"""Spark compares commit times with three and with six fractional digits correctly."""
 
 from __future__ import annotations
 

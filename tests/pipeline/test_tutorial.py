@@ -1,4 +1,4 @@
-"""The tutorial and the notebook run as they are printed, with fewer spaces."""
+"""The tutorial and the notebook run as printed, with fewer spaces."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ FEWER = 12
 
 
 def blocks_of_the_page():
-    """Every block of Python, by the same rules by which the other pages are run."""
-    found, inside = [], None
+    """Return every Python block, by the rules used for the other pages."""
+    result, inside = [], None
     for line in TUTORIAL.read_text(encoding="utf-8").splitlines():
         if line == "```python":
             inside = []
         elif line == "```" and inside is not None:
-            found.append("\n".join(inside))
+            result.append("\n".join(inside))
             inside = None
         elif inside is not None:
             inside.append(line)
-    return found
+    return result
 
 
 def cells_of_the_notebook():
@@ -46,9 +46,9 @@ def test_notebook_runs_cell_by_cell(spark, tmp_path, capsys):
     cells = cells_of_the_notebook()
     assert 'SPACES = "shops", 10_000' in cells[0]
     cells[0] = cells[0].replace("10_000", str(FEWER))
-    # Spark's own processes were started elsewhere, so the folder is named in full.
+    # Spark's processes have another working folder, so the path is absolute.
     cells[0] = cells[0].replace('"shops"', repr(str(tmp_path / "shops")))
-    # The session is the one of all tests, and they go on.
+    # The session is shared with other tests and stays open.
     cells[-1] = cells[-1].replace("spark.stop()", "")
     names = {"__name__": "__main__"}
     for number, cell in enumerate(cells):
@@ -59,7 +59,7 @@ def test_notebook_runs_cell_by_cell(spark, tmp_path, capsys):
 
 
 def counted_online(root):
-    """The answer to the question without Spark: orders paid now, and those once cancelled."""
+    """Return the answer without Spark: orders paid now, and those once cancelled."""
     paid = cancelled = 0
     with fourfold.open(root, mode="r") as store:
         assert len(store.spaces()) == FEWER

@@ -1,4 +1,4 @@
-"""Claims about the job `verify`: damage is found and named, and nothing else is called damage."""
+"""The job `verify` finds and names all damage, and nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
-    """Sound stores, one for each history, with and without something collected from it."""
+    """Intact stores, one for each history, with and without gc."""
     folder = tmp_path_factory.mktemp("sound")
     return [
         lived_in(folder / f"{history}-{collected}", history, collected=collected)
@@ -35,14 +35,14 @@ def sound(tmp_path_factory):
 
 @pytest.fixture
 def home(tmp_path):
-    """A store that keeps the record of the runs."""
+    """A store that records the runs."""
     root = tmp_path / "home"
     fourfold.open(root).close()
     return root
 
 
 def copies(sound, folder, count):
-    """Copies of the stores, in turn; the files of their spaces."""
+    """Copy the stores in turn; return the files of their spaces."""
     files = []
     for number in range(count):
         path = sound[number % len(sound)]
@@ -55,16 +55,16 @@ def copies(sound, folder, count):
 
 def verified(spark, home, folder, into):
     done = jobs.run("verify", home, {"roots": f"{folder}/*", "into": into}, spark=spark)
-    found = {}
+    result = {}
     for line in into.read_text().splitlines():
         each = json.loads(line)
-        found.setdefault(each["file"], []).append(each)
-    return done, found
+        result.setdefault(each["file"], []).append(each)
+    return done, result
 
 
 def named(findings, done):
-    """Whether the findings lead to the row that was damaged, or, where that cannot be read any
-    more, to the pages of the file. A row of the log is also named by its commit.
+    """Return True if the problems lead to the damaged row or its commit, or, if it cannot be read
+    any more, to the pages of the file.
     """
     tables = {each["table"] for each in findings}
     if {"pages", "file"} & tables:
@@ -82,11 +82,11 @@ def every_damage_is_found(spark, home, sound, tmp_path, count, seed):
     files = copies(sound, folder, count + len(sound))
     draw = random.Random(seed)
     wrong = {str(path): damage(path, draw) for path in files[len(sound) :]}
-    done, found = verified(spark, home, folder, tmp_path / "report.ndjson")
+    done, result = verified(spark, home, folder, tmp_path / "report.ndjson")
     for path, what in wrong.items():
-        assert path in found, f"went unnoticed: {what}"
-        assert named(found[path], what), (what, found[path])
-    assert set(found) == set(wrong), "a sound file was called damaged"
+        assert path in result, f"went unnoticed: {what}"
+        assert named(result[path], what), (what, result[path])
+    assert set(result) == set(wrong), "a sound file was called damaged"
     assert done.report["files"] == len(files)
     assert done.report["sound"] == len(sound)
     kinds = {what.what.split()[0] for what in wrong.values()}
@@ -110,7 +110,7 @@ def test_verify_needs_no_writer_lock(spark, tmp_path):
         space.set("a", {"n": 1})
         done = jobs.run("verify", root, spark=spark)
         assert (done.report["files"], done.report["faults"]) == (1, 0)
-        # Whoever took the lock meanwhile would have locked the writer out.
+        # A lock taken meanwhile would have blocked the writer.
         space.set("a", {"n": 2})
     assert jobs.run("verify", root, spark=spark).report["faults"] == 0
 
@@ -119,14 +119,14 @@ def test_verify_reports_foreign_and_missing_files(spark, home, sound, tmp_path):
     files = copies(sound, tmp_path / "many", 3)
     files[0].write_bytes(b"not a database" * 100)
     files[1].write_bytes(b"")
-    done, found = verified(spark, home, tmp_path / "many", tmp_path / "report.ndjson")
-    assert set(found) == {str(files[0]), str(files[1])}
+    done, actual = verified(spark, home, tmp_path / "many", tmp_path / "report.ndjson")
+    assert set(actual) == {str(files[0]), str(files[1])}
     assert done.report["sound"] == 1
     assert done.lines
 
 
 def test_verify_in_parts_equals_whole_file(sound, monkeypatch, tmp_path):
-    """Without Spark: what the parts of a file find together is what its check as a whole finds."""
+    """Without Spark: the parts of a file find the same problems as the whole."""
     monkeypatch.setattr(limits, "VERIFY_PART_BYTES", 50_000)
     draw = random.Random(3)
     files = copies(sound, tmp_path / "many", 2 * len(sound))
@@ -135,12 +135,12 @@ def test_verify_in_parts_equals_whole_file(sound, monkeypatch, tmp_path):
     for path in files:
         [file] = cut.find_files([path.parents[1]], model_tables("documents"))
         parts = verify.units(file)
-        found = {each.problem for unit in parts for each in verify_tasks.iter_problems(unit)}
+        actual = {each.problem for unit in parts for each in verify_tasks.iter_problems(unit)}
         whole = verify_tasks.Unit(file.path, file.space, file.bytes)
         expected = {each.problem for each in verify_tasks.iter_problems(whole)}
-        assert found == expected
+        assert actual == expected
         if path in files[: len(sound)]:
-            assert not found
+            assert not actual
             assert len(parts) > 15
             assert {unit.part is not None for unit in parts} == {True, False}
 

@@ -102,11 +102,11 @@ def test_sql_equals_query_over_complete_views(root, spark):
     assert not spark.catalog.tableExists("revisions")
     views(spark, root, prefix="")
     try:
-        for query, found in zip(queries, narrow, strict=True):
+        for query, actual in zip(queries, narrow, strict=True):
             whole = spark.sql(query)
-            assert found.schema == whole.schema, query
+            assert actual.schema == whole.schema, query
             if "limit" not in query:
-                assert rows(found) == rows(whole), query
+                assert rows(actual) == rows(whole), query
     finally:
         for name in TABLES:
             spark.catalog.dropTempView(name)
