@@ -177,7 +177,7 @@ def test_bootstrap_job_equals_bootstrap_command(spark, copy, tmp_path):
 def test_bootstrap_with_contents_skips_stream_with_damaged_object(spark, copy, tmp_path):
     with FolderStore(copy / "objects") as objects:
         manifest_key = manifest.manifest_key("kept/0")
-        key = next(manifest.decode(objects.get(manifest_key).data, info).kept()).key
+        key = next(manifest.decode(objects.get(manifest_key).data, manifest_key).kept()).key
         data = objects.get(key).data
         objects.put(key, data[:-20] + bytes(20))
     target = tmp_path / "target"
@@ -188,7 +188,7 @@ def test_bootstrap_with_contents_skips_stream_with_damaged_object(spark, copy, t
         spark=spark,
         skip_bad=True,
     )
-    assert key in next(each["problem"] for each in done.skipped if each["source"] == info)
+    assert key in next(each["problem"] for each in done.skipped if each["source"] == manifest_key)
     assert "kept/0" not in seen(target)
     assert done.report["streams"] > 10
 
