@@ -1,4 +1,4 @@
-"""Short forms of the calls of a checkpointer, for tests of any of them."""
+"""Short forms of checkpointer calls for tests."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def checkpoint(name, **values):
 
 
 def put(saver, name, thread="t", parent=None, metadata=None, **values):
-    found = checkpoint(name, **values)
-    told = {"source": "loop", "step": 1, **(metadata or {})}
-    return saver.put(config(thread, parent), found, told, found["channel_versions"])
+    result = checkpoint(name, **values)
+    response = {"source": "loop", "step": 1, **(metadata or {})}
+    return saver.put(config(thread, parent), result, response, result["channel_versions"])
 
 
 def values(saver, thread="t", name=None):
-    found = saver.get_tuple(config(thread, name))
-    return None if found is None else found.checkpoint["channel_values"]
+    result = saver.get_tuple(config(thread, name))
+    return None if result is None else result.checkpoint["channel_values"]

@@ -1,4 +1,4 @@
-"""A process that runs turns of a graph until it is killed, and says which of them are done."""
+"""A process that runs turns of a graph until it is killed, and reports completed ones."""
 
 from __future__ import annotations
 

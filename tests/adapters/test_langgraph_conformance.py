@@ -1,4 +1,4 @@
-"""The checkpointer passes the suite that LangGraph publishes for checkpointers, all of it."""
+"""The checkpointer passes LangGraph's conformance suite completely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real graphs on the checkpointer: they remember, resume, go back, fork, and are killed."""
+"""Real graphs on the checkpointer: memory, resume, history, forks and kills."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def contents(graph, config=CONFIG):
 
 
 def shape(history):
-    """A history without what differs from run to run."""
+    """Return a history without what differs between runs."""
     return [
         (
             [(message.type, message.content) for message in state.values.get("messages", [])],
@@ -89,15 +89,15 @@ def test_restart_finds_the_stored_state(tmp_path):
 
 
 def test_conversation_is_stored_as_its_messages(store):
-    """Sixty turns of a kilobyte each; whole states would be megabytes."""
+    """Sixty turns of a kilobyte each; complete states would be megabytes."""
     graph = conversation(FourfoldSaver(store.sessions))
     for number in range(60):
         turn(graph, number)
     events = store.sessions.events_since("langgraph/one/0")
     stored = {ref.id: ref.size for event in events for ref in refs(event.data)}
     body = sum(len(str(event.data)) for event in events)
-    said = sum(len(each) for each in contents(graph))
-    assert body + sum(stored.values()) < 8 * said
+    message = sum(len(content) for content in contents(graph))
+    assert body + sum(stored.values()) < 8 * message
     # Of each list of messages, an event holds one more.
     lists = [e.data["step"].get("channels", {}).get("messages") for e in events if "step" in e.data]
     grown = [node for node in lists if node is not None and "list" in node]
@@ -106,7 +106,7 @@ def test_conversation_is_stored_as_its_messages(store):
 
 
 def refs(data):
-    return [each for each in data.get("values", {}).values() if not isinstance(each, (str, bytes))]
+    return [item for item in data.get("values", {}).values() if not isinstance(item, (str, bytes))]
 
 
 def test_message_changed_in_place_is_stored_as_changed(sessions):
@@ -130,12 +130,12 @@ def test_changing_a_read_value_changes_nothing_stored(sessions):
     graph = conversation(saver)
     turn(graph, 0)
     for _ in range(2):
-        found = saver.get_tuple(CONFIG).checkpoint["channel_values"]["messages"]
-        assert found[0].content.startswith("question 0")
-        assert found[0].additional_kwargs == {}
-        found[0].content = "overwritten"
-        found[0].additional_kwargs["a"] = 1
-        found.clear()
+        result = saver.get_tuple(CONFIG).checkpoint["channel_values"]["messages"]
+        assert result[0].content.startswith("question 0")
+        assert result[0].additional_kwargs == {}
+        result[0].content = "overwritten"
+        result[0].additional_kwargs["a"] = 1
+        result.clear()
 
 
 def test_removed_and_replaced_messages_stay_in_the_past(sessions):
@@ -203,7 +203,7 @@ def test_delta_channels_are_read_as_written(sessions):
     delta = pytest.importorskip("langgraph.channels.delta", reason="this LangGraph has no deltas")
 
     def joined(value, writes):
-        return [*(value or []), *(each for write in writes for each in write)]
+        return [*(value or []), *(item for write in writes for item in write)]
 
     channel = delta.DeltaChannel(joined, snapshot_frequency=4)
     Delta = TypedDict("Delta", {"log": Annotated[list, channel]})  # noqa: UP013 - a local name
@@ -237,8 +237,8 @@ def test_threads_and_coroutines_share_a_checkpointer(store):
     asyncio.run(crowd())
     fresh = conversation(FourfoldSaver(store.sessions))
     for number in range(6):
-        said = contents(fresh, {"configurable": {"thread_id": f"thread-{number}"}})
-        assert said[::2] == [f"thread-{number} {at}" for at in range(3)]
+        message = contents(fresh, {"configurable": {"thread_id": f"thread-{number}"}})
+        assert message[::2] == [f"thread-{number} {at}" for at in range(3)]
     assert store.sessions.verify() == []
 
 
@@ -267,5 +267,5 @@ def test_killed_graph_loses_no_completed_turn(tmp_path, seed):
                 assert states[0].values["count"] >= done
                 assert len(states) >= 4
             for state in states:
-                asked = [n["question"] for n in state.values.get("notes", []) if "question" in n]
-                assert asked == list(range(1, len(asked) + 1))
+                sent = [n["question"] for n in state.values.get("notes", []) if "question" in n]
+                assert sent == list(range(1, len(sent) + 1))

@@ -1,8 +1,8 @@
-"""Random programs give the same answers from this checkpointer and from LangGraph's own.
+"""Random programs have equal results on this checkpointer and on LangGraph's own.
 
-The programs write a value, another one, and the first one again; they go on with a checkpointer
-that remembers nothing, as a new process does, or whose memory holds one thread only; and other
-programs append to the sessions of the threads in between.
+The programs write a value, another one, and the first one again; they continue with an empty cache,
+as a new process does, or with a cache of one thread; and other programs append to the sessions of
+the threads in between.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Programs(RuleBasedStateMachine):
 
     @rule()
     def evict(self):
-        """Make the checkpointer forget every thread, as many other threads would."""
+        """Evict every thread from the cache, as many other threads would."""
         for number in range(limits.ADAPTER_THREADS_MAX):
             self.saver._keep(f"other-{number}", "", None)
 
@@ -175,17 +175,17 @@ class Programs(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @rule(data=st.data())
     def delete_thread(self, data):
-        thread = data.draw(st.sampled_from(sorted({each[0] for each in self.known})))
+        thread = data.draw(st.sampled_from(sorted({item[0] for item in self.known})))
         for saver in (self.memory, self.saver):
             saver.delete_thread(thread)
-        self.known = {each for each in self.known if each[0] != thread}
+        self.known = {item for item in self.known if item[0] != thread}
 
     @rule(run=st.integers(0, 2))
     def delete_run(self, run):
         self.saver.delete_for_runs([f"r{run}"])
-        for found in list(self.memory.list(None)):
-            named = found.config["configurable"]
-            if found.metadata["run_id"] == f"r{run}":
+        for result in list(self.memory.list(None)):
+            named = result.config["configurable"]
+            if result.metadata["run_id"] == f"r{run}":
                 place = (named["thread_id"], named["checkpoint_ns"], named["checkpoint_id"])
                 del self.memory.storage[place[0]][place[1]][place[2]]
                 self.memory.writes.pop(place, None)
@@ -198,13 +198,13 @@ class Programs(RuleBasedStateMachine):
 
     @rule(limit=st.none() | st.integers(0, 4), run=st.none() | st.integers(0, 2))
     def list_all(self, limit, run):
-        wanted = None if run is None else {"run_id": f"r{run}"}
+        expected = None if run is None else {"run_id": f"r{run}"}
         limit = None if self.rewritten else limit
-        self.same(lambda saver: saver.list(None, limit=limit, filter=wanted))
+        self.same(lambda saver: saver.list(None, limit=limit, filter=expected))
 
     @rule(thread=THREADS, before=NAMES, limit=st.none() | st.integers(0, 2))
     def list_thread(self, thread, before, limit):
-        if thread in {each[0] for each in self.known}:
+        if thread in {item[0] for item in self.known}:
             end = config(thread, before)
             self.same(lambda saver: saver.list(config(thread), before=end, limit=limit))
 
@@ -218,8 +218,8 @@ class Programs(RuleBasedStateMachine):
     def teardown(self):
         for thread, ns, name in self.known:
             for saver in (self.saver, FourfoldSaver(self.sessions)):
-                for found in (config(thread, name, ns), config(thread, None, ns)):
-                    mine, theirs = saver.get_tuple(found), self.memory.get_tuple(found)
+                for result in (config(thread, name, ns), config(thread, None, ns)):
+                    mine, theirs = saver.get_tuple(result), self.memory.get_tuple(result)
                     assert told(mine) == told(theirs)
         self.same(lambda saver: saver.list(None))
         assert self.sessions.verify() == []

@@ -1,4 +1,4 @@
-"""The checkpointer by itself: names, bad input, deletion, and what may never be stored."""
+"""The checkpointer alone: names, bad input, deletion, and refused pickles."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_thread_may_have_any_name(saver, sessions, name):
     put(saver, "c1", name, x="kept")
     assert values(saver, name) == {"x": "kept"}
     assert values(saver, "another") is None
-    assert [each.config["configurable"]["thread_id"] for each in saver.list(None)] == [str(name)]
+    assert [item.config["configurable"]["thread_id"] for item in saver.list(None)] == [str(name)]
     saver.delete_thread(name)
     assert values(saver, name) is None
 
@@ -106,7 +106,7 @@ def test_bad_arguments_are_refused_and_write_nothing(saver, sessions):
 
 
 class Unlucky:
-    """Has no form but a pickle."""
+    """A value that can only be pickled."""
 
 
 def test_pickles_are_neither_written_nor_read(sessions):
@@ -128,11 +128,11 @@ def test_checkpoint_put_again_is_replaced(saver, sessions):
     put(saver, "c2", parent="c1", x=2, messages=["a", "b", "c"])
     for _ in range(2):
         put(saver, "c1", x=7, messages=["other"])
-    for found in (saver, FourfoldSaver(sessions)):
-        assert values(found, name="c1") == {"x": 7, "messages": ["other"]}
-        assert values(found, name="c2") == {"x": 2, "messages": ["a", "b", "c"]}
-        assert values(found) == {"x": 2, "messages": ["a", "b", "c"]}
-        assert [each.checkpoint["id"] for each in found.list(config())] == ["c2", "c1"]
+    for result in (saver, FourfoldSaver(sessions)):
+        assert values(result, name="c1") == {"x": 7, "messages": ["other"]}
+        assert values(result, name="c2") == {"x": 2, "messages": ["a", "b", "c"]}
+        assert values(result) == {"x": 2, "messages": ["a", "b", "c"]}
+        assert [item.checkpoint["id"] for item in result.list(config())] == ["c2", "c1"]
 
 
 def test_replaced_checkpoint_is_seen_by_another_checkpointer(sessions):
@@ -149,18 +149,18 @@ def test_replaced_checkpoint_is_seen_by_another_checkpointer(sessions):
 def test_checkpoints_put_out_of_order_are_listed_by_id(saver, sessions):
     for name in ("c5", "c2", "c8", "c1", "c6", "c9", "c3"):
         put(saver, name, x=name)
-    for found in (saver, FourfoldSaver(sessions)):
-        listed = [each.checkpoint["id"] for each in found.list(config())]
+    for result in (saver, FourfoldSaver(sessions)):
+        listed = [item.checkpoint["id"] for item in result.list(config())]
         assert listed == ["c9", "c8", "c6", "c5", "c3", "c2", "c1"]
-        assert values(found) == {"x": "c9"}
-        before = [each.checkpoint["id"] for each in found.list(config(), before=config("t", "c6"))]
+        assert values(result) == {"x": "c9"}
+        before = [item.checkpoint["id"] for item in result.list(config(), before=config("t", "c6"))]
         assert before == ["c5", "c3", "c2", "c1"]
 
 
 def test_thread_can_be_deleted_and_restarted_repeatedly(saver, sessions):
     for life in range(4):
         put(saver, f"c{life}", x=life)
-        assert [each.checkpoint["id"] for each in saver.list(config())] == [f"c{life}"]
+        assert [item.checkpoint["id"] for item in saver.list(config())] == [f"c{life}"]
         saver.delete_thread("t")
         assert values(saver) is None
         assert values(FourfoldSaver(sessions)) is None
@@ -187,9 +187,9 @@ def test_copied_thread_is_complete_and_independent(saver, sessions):
     put(saver, "c3", parent="c2", messages=["gone"])
     saver.delete_thread("t")
     sessions.gc(0)
-    found = FourfoldSaver(sessions).get_tuple(config("copy"))
-    assert found.checkpoint["channel_values"] == {"messages": ["a" * 900, "b"]}
-    assert found.pending_writes == [("task", "messages", ["c" * 900])]
+    result = FourfoldSaver(sessions).get_tuple(config("copy"))
+    assert result.checkpoint["channel_values"] == {"messages": ["a" * 900, "b"]}
+    assert result.pending_writes == [("task", "messages", ["c" * 900])]
     with pytest.raises(AlreadyExists):
         saver.copy_thread("copy", "copy")
 
@@ -216,8 +216,8 @@ def test_writes_are_replaced_or_retained_as_langgraph_requires(saver, sessions):
     saver.put_writes(where, [("a", "ignored")], "task-2", "path-1")
     saver.put_writes(where, [("__error__", "first")], "task-1", "path-2")
     saver.put_writes(where, [("__error__", "second")], "task-1", "path-2")
-    for found in (saver, FourfoldSaver(sessions)):
-        assert found.get_tuple(where).pending_writes == [
+    for result in (saver, FourfoldSaver(sessions)):
+        assert result.get_tuple(where).pending_writes == [
             ("task-2", "a", 1),
             ("task-2", "b", 2),
             ("task-1", "__error__", "second"),
@@ -233,8 +233,8 @@ def test_writes_are_seen_by_another_checkpointer(sessions):
         writer.put_writes(where, [("a", number)], f"task-{number}")
         writer.put_writes(where, [("a", number)], f"task-{number}")
         for saver in (one, other, FourfoldSaver(sessions)):
-            found = saver.get_tuple(where).pending_writes
-            assert [value for _, _, value in found] == [*range(number + 1)]
+            result = saver.get_tuple(where).pending_writes
+            assert [value for _, _, value in result] == [*range(number + 1)]
 
 
 def test_writes_may_precede_their_checkpoint(saver, sessions):
@@ -261,24 +261,24 @@ states = st.dictionaries(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(states, st.integers(0, 100)), min_size=1, max_size=8))
 def test_any_state_is_read_as_it_was_put(script):
-    """Each checkpoint stands on a random earlier one; half-way the process forgets everything."""
+    """Each checkpoint has a random earlier one as parent; half-way the caches are dropped."""
     sessions = Sessions()
     saver = FourfoldSaver(sessions)
     stored = []
     for number, (state, choice) in enumerate(script):
         parent = stored[choice % len(stored)][0] if stored and choice else None
         name = f"c{number:03d}"
-        found = checkpoint(name, **state)
-        found["channel_versions"] = dict.fromkeys(state, number + 1)
-        saver.put(config("t", parent), found, {"step": number}, found["channel_versions"])
+        result = checkpoint(name, **state)
+        result["channel_versions"] = dict.fromkeys(state, number + 1)
+        saver.put(config("t", parent), result, {"step": number}, result["channel_versions"])
         stored.append((name, state))
         if number == len(script) // 2:
             saver = FourfoldSaver(sessions)
     for fresh in (saver, FourfoldSaver(sessions)):
         for name, state in stored:
-            found = values(fresh, name=name)
-            assert found == state
-            assert repr(found) == repr({channel: state[channel] for channel in found})
+            result = values(fresh, name=name)
+            assert result == state
+            assert repr(result) == repr({channel: state[channel] for channel in result})
     assert sessions.verify() == []
     sessions.close()
 
@@ -293,7 +293,7 @@ def test_equal_fingerprints_mean_equal_values_of_equal_types(one, other):
         assert prints.covers([other]) == (packed([one]) == packed([other]))
 
 
-# What a node may do to a message that it was given; pydantic does not look at these.
+# Changes that a node may make to a message, unnoticed by pydantic.
 changes = st.sampled_from(
     [
         ("content", "a"),
@@ -313,7 +313,7 @@ changes = st.sampled_from(
 
 
 class Answer(AIMessage):
-    """The same fields under another name."""
+    """A model with equal fields and another name."""
 
 
 def _changed(kind, change):
@@ -329,19 +329,19 @@ models = st.builds(_changed, st.sampled_from([AIMessage, HumanMessage, Answer]),
 @given(st.lists(models | plain, min_size=1, max_size=4), st.integers(0, 3), changes, plain)
 def test_fingerprint_matches_messages_that_pack_to_equal_bytes(known, at, change, other):
     prints = Fingerprint()
-    for each in copy.deepcopy(known):
-        assert prints.add(each)
+    for entry in copy.deepcopy(known):
+        assert prints.add(entry)
     for length in range(len(known) + 1):
         assert prints.covers(known[:length])
     assert not prints.covers([*known, "more"])
-    found = known[at % len(known)]
+    result = known[at % len(known)]
     replaced = [other]
-    if isinstance(found, AIMessage | HumanMessage):
-        held = found.__dict__
-        replaced += [_like(found, {**held, change[0]: change[1]}), _like(Answer("a"), held)]
-    for each in replaced:
-        asked = [each if item is found else item for item in known]
-        assert prints.covers(asked) == (packed(asked) == packed(known))
+    if isinstance(result, AIMessage | HumanMessage):
+        held = result.__dict__
+        replaced += [_like(result, {**held, change[0]: change[1]}), _like(Answer("a"), held)]
+    for entry in replaced:
+        sent = [entry if item is result else item for item in known]
+        assert prints.covers(sent) == (packed(sent) == packed(known))
 
 
 def _like(message, held):

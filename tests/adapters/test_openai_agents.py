@@ -1,4 +1,4 @@
-"""The session of the OpenAI Agents SDK: the protocol of the SDK, and what a log adds to it."""
+"""The session of the OpenAI Agents SDK: the SDK's protocol, and what a log adds to it."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def test_get_items_returns_items_in_order_up_to_a_limit(sessions):
     run(session.add_items([item(number, 900) for number in range(300)]))
     run(session.add_items([]))
     run(session.add_items([{"type": "function_call", "id": "fc_1", "arguments": "{}"}]))
-    found = run(session.get_items())
-    assert found[:300] == [item(number, 900) for number in range(300)]
-    assert found[300]["id"] == "fc_1"
-    assert run(session.get_items(3)) == found[-3:]
+    result = run(session.get_items())
+    assert result[:300] == [item(number, 900) for number in range(300)]
+    assert result[300]["id"] == "fc_1"
+    assert run(session.get_items(3)) == result[-3:]
     assert run(session.get_items(0)) == []
     run(session.add_items([item(1, 9_000)]))
     assert run(session.get_items(1)) == [item(1, 9_000)]
@@ -55,7 +55,7 @@ FOREIGN = (
 
 
 def append_foreign_event(sessions, choice):
-    """What other programs append to the sessions of conversations: events, a head, an edge."""
+    """Append what other programs append to sessions of conversations: events, a head, an edge."""
     for info in sessions.list_sessions():
         if choice < len(FOREIGN):
             sessions.append_event(info.id, FOREIGN[choice])
@@ -71,8 +71,8 @@ def test_foreign_event_leaves_the_conversation(sessions, choice):
     session = AgentsSession("s", sessions)
     run(session.add_items([item(1), item(2)]))
     append_foreign_event(sessions, choice)
-    for found in (session, AgentsSession("s", sessions)):
-        assert run(found.get_items()) == [item(1), item(2)]
+    for result in (session, AgentsSession("s", sessions)):
+        assert run(result.get_items()) == [item(1), item(2)]
     run(AgentsSession("s", sessions).add_items([item(3)]))
     append_foreign_event(sessions, choice)
     assert run(session.pop_item()) == item(3)
@@ -153,13 +153,13 @@ def test_concurrent_callers_lose_nothing_and_pop_nothing_twice(store):
         one, other = (AgentsSession("s", store.sessions) for _ in range(2))
         adds = [(one if n % 2 else other).add_items([item(n), item(n)]) for n in range(20)]
         await asyncio.gather(*adds)
-        found = await one.get_items()
-        pairs = sorted(each["content"] for each in found)
+        result = await one.get_items()
+        pairs = sorted(entry["content"] for entry in result)
         assert pairs == sorted(item(n)["content"] for n in range(20) for _ in range(2))
-        assert all(found[at] == found[at + 1] for at in range(0, 40, 2))
+        assert all(result[at] == result[at + 1] for at in range(0, 40, 2))
         popped = await asyncio.gather(*(one.pop_item() for _ in range(10)))
-        assert sorted(map(str, popped)) == sorted(map(str, found[30:]))
-        assert await other.get_items() == found[:30]
+        assert sorted(map(str, popped)) == sorted(map(str, result[30:]))
+        assert await other.get_items() == result[:30]
 
     run(crowd())
     assert store.sessions.verify() == []
@@ -173,8 +173,8 @@ def test_restart_finds_the_items_and_popped_ones_in_the_past(tmp_path):
     with fourfold.open(tmp_path / "store") as store:
         session = AgentsSession("s", store.sessions)
         assert run(session.get_items()) == [item(1)]
-        kept = store.sessions.current_view("openai-agents/s/0").messages
-        assert [message["item"] for message in kept] == [item(1), item(2)]
+        stored = store.sessions.current_view("openai-agents/s/0").messages
+        assert [message["item"] for message in stored] == [item(1), item(2)]
         run(session.clear_session())
         store.sessions.gc(0)
         assert all("message" not in e.data for e in store.sessions.all_events_since(0))
@@ -204,9 +204,7 @@ def test_bad_items_are_refused_and_write_nothing(sessions):
 
 
 def test_sdk_runner_keeps_its_conversation_over_a_restart(tmp_path):
-    """The SDK itself, with its own scripted model: a tool is called, and the next process goes on
-    with all that was said.
-    """
+    """The SDK with its scripted model: a tool is called, and the next process continues."""
     agents = pytest.importorskip("agents", reason="openai-agents is not installed")
     scripted = pytest.importorskip("agents.testing", reason="this SDK has no scripted model")
 
@@ -224,13 +222,13 @@ def test_sdk_runner_keeps_its_conversation_over_a_restart(tmp_path):
             assert store.sessions.verify() == []
             return done.final_output, run(session.get_items()), model.last_call.input
 
-    said = scripted.assistant_message
+    message = scripted.assistant_message
     call = scripted.function_call("weather", {"city": "Ghent"}, call_id="c1")
-    answer, items, _ = asked("Weather in Ghent?", [call], [said("It rains.")])
+    answer, items, _ = asked("Weather in Ghent?", [call], [message("It rains.")])
     assert answer == "It rains."
-    kinds = [each.get("type", each.get("role")) for each in items]
+    kinds = [entry.get("type", entry.get("role")) for entry in items]
     assert kinds == ["user", "function_call", "function_call_output", "message"]
-    answer, later, heard = asked("And tomorrow?", [said("No idea.")])
+    answer, later, heard = asked("And tomorrow?", [message("No idea.")])
     assert (answer, later[:4]) == ("No idea.", items)
-    assert [each.get("output") for each in heard][2] == "rain in Ghent"
+    assert [entry.get("output") for entry in heard][2] == "rain in Ghent"
     assert len(later) == 6

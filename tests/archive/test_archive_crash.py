@@ -109,7 +109,7 @@ def lives(tmp_path, seed, count):
     random = Random(seed)
     reached = {}
     for number in range(count):
-        died = crash.run(CHILD, str(tmp_path), kill=crash.random_moment(random, longest_s=0.5))
+        died = crash.run(CHILD, str(tmp_path), kill=crash.random_kill_time(random, longest_s=0.5))
         assert died.killed, died
         last = number == count - 1
         reached = check(

@@ -1,4 +1,4 @@
-"""What the tests of the client share: a real server in a process of its own."""
+"""Fixtures of the client tests: a real server in its own process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def name():
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    """A folder, and the address of a server on another."""
+    """Return a folder, and the address of a server on another one."""
     folder = tmp_path_factory.mktemp("places")
     served = Served(folder / "served")
     yield [str(folder / "store"), f"http://127.0.0.1:{served.port}"]
@@ -48,7 +48,7 @@ def places(tmp_path_factory):
 
 @pytest.fixture
 def both(places, monkeypatch, capfd):
-    """Run a command on both; what they print, which must be the same."""
+    """Run a command on both places and return its output, which must be equal."""
 
     def call(name, *arguments, stdin=b"", code=0):
         printed = []
@@ -56,11 +56,11 @@ def both(places, monkeypatch, capfd):
             monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
             assert main.run(["stream", name, place, *arguments]) == code
             out, err = capfd.readouterr()
-            told = re.sub(r'_ms": \d+', '_ms": 0', out) or err
-            # What a client was about to do is said by the client alone.
-            told = re.sub(r"append to '[^']*': ", "", told)
-            told = re.sub(r"(?m)^hint: .*\n|: [a-z]+ '[^']*'", "", told)
-            printed.append(told.replace(place, ""))
+            output = re.sub(r'_ms": \d+', '_ms": 0', out) or err
+            # Only the client's messages name the operation.
+            output = re.sub(r"append to '[^']*': ", "", output)
+            output = re.sub(r"(?m)^hint: .*\n|: [a-z]+ '[^']*'", "", output)
+            printed.append(output.replace(place, ""))
         assert printed[0] == printed[1]
         return printed[0]
 

@@ -1,4 +1,4 @@
-"""A network that fails: passes bytes between a client and a server, and cuts connections."""
+"""A failing network: passes bytes between a client and a server, and closes connections."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import threading
 
 
 class CuttingProxy:
-    """Each connection may bring so many bytes from the server, of a random number up to `most`;
-    then it is cut. With `most` None nothing is cut.
+    """A proxy that closes a connection after a random number of bytes, up to `most`.
+
+    With `most` None it closes none.
     """
 
     def __init__(self, port, most, seed=0):
@@ -32,17 +33,17 @@ class CuttingProxy:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._accepting.join()
-        for each in self._open:
-            _end(each)
+        for item in self._open:
+            _end(item)
         for thread in self._threads:
             thread.join()
-        for each in self._open:
-            each.close()
+        for item in self._open:
+            item.close()
 
     def cut(self):
-        """Cut all connections that there are."""
-        for each in list(self._open):
-            _end(each)
+        """Close all connections."""
+        for item in list(self._open):
+            _end(item)
 
     def _accept(self):
         while True:

@@ -78,7 +78,7 @@ def test_read_needs_the_memory_of_a_part_only(client, name):
         stream.append_json([message] * 100)
     tracemalloc.start()
     try:
-        assert sum(len(each) for each in stream.messages()) == 4_000 * 10_002
+        assert sum(len(item) for item in stream.messages()) == 4_000 * 10_002
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -146,18 +146,18 @@ def test_every_error_has_its_kind(client, name):
 def test_offset_removed_by_retention_is_gone(served, client, name):
     stream = client.create(name, retention_bytes=3)
     stream.append_json([1, 2, 3, 4, 5, 6])
-    while (kept := next(client.list(name)).first_offset).endswith("0"):
+    while (stored := next(client.list(name)).first_offset).endswith("0"):
         threading.Event().wait(0.05)
     with pytest.raises(OffsetGone) as gone:
-        stream.read(kept[:-1] + "2")
-    assert gone.value.details["first_offset"] == kept
-    assert stream.read(kept).items() == [4, 5, 6]
+        stream.read(stored[:-1] + "2")
+    assert gone.value.details["first_offset"] == stored
+    assert stream.read(stored).items() == [4, 5, 6]
     assert stream.read().items() == list(stream.items()) == [4, 5, 6]
-    assert stream.read().first_offset == stream.head().first_offset == kept
+    assert stream.read().first_offset == stream.head().first_offset == stored
     for live in ("sse", "long-poll"):
         with stream.follow(live=live) as parts:
             part = next(parts)
-        assert (part.items(), part.first_offset) == ([4, 5, 6], kept)
+        assert (part.items(), part.first_offset) == ([4, 5, 6], stored)
 
 
 def test_ttl_and_expiry_are_sent_and_returned(client, name):
@@ -188,8 +188,8 @@ def test_list_covers_all_pages(client, name, monkeypatch):
     monkeypatch.setattr(fourfold.limits, "LIST_STREAMS_MAX", 2)
     for n in range(5):
         client.create(f"{name}/{n}")
-    assert [each.name for each in client.list(f"{name}/")] == [f"{name}/{n}" for n in range(5)]
-    assert [each.name for each in client.list(f"{name}/", after=f"{name}/3")] == [f"{name}/4"]
+    assert [item.name for item in client.list(f"{name}/")] == [f"{name}/{n}" for n in range(5)]
+    assert [item.name for item in client.list(f"{name}/", after=f"{name}/3")] == [f"{name}/4"]
 
 
 @pytest.mark.parametrize("live", [None, "sse", "long-poll"])
@@ -197,23 +197,23 @@ def test_list_covers_all_pages(client, name, monkeypatch):
 def test_follower_receives_existing_and_new_parts(client, name, live, kind):
     stream = client.create(name, kind)
     sent = [b'"\xc3\xa9 %d"' % n for n in range(30)]
-    for each in sent[:10]:
-        stream.append(each)
+    for item in sent[:10]:
+        stream.append(item)
 
     def write():
-        for each in sent[10:]:
-            stream.append(each)
+        for item in sent[10:]:
+            stream.append(item)
         stream.close()
 
     writer = threading.Thread(target=write)
-    found = []
+    result = []
     with stream.follow(live=live) as parts:
         for part in parts:
-            found += part.messages()
+            result += part.messages()
             if writer.ident is None:
                 writer.start()
     writer.join()
-    assert b"".join(found) == b"".join(sent)
+    assert b"".join(result) == b"".join(sent)
     assert parts.offset == stream.head().next_offset
 
 
@@ -221,8 +221,8 @@ def test_follower_receives_existing_and_new_parts(client, name, live, kind):
 def test_follower_can_be_stopped_from_another_thread(client, name, live):
     stream = client.create(name)
     following = stream.follow("now", live=live)
-    found = []
-    thread = threading.Thread(target=lambda: found.extend(following))
+    result = []
+    thread = threading.Thread(target=lambda: result.extend(following))
     thread.start()
     stream.append_json([1])
     while following.offset == "now":
@@ -252,10 +252,10 @@ def test_async_client_behaves_like_the_sync_client(served, name):
             assert first.up_to_date
             fork = await stream.fork(f"{name}-fork")
             await fork.append("3")
-            assert [each async for each in fork.items()] == [1, {"a": 2.5}, 3]
-            assert b"".join([each async for each in fork.read_bytes()]) == b'[1,{"a":2.5},3]'
-            assert "".join([each async for each in fork.read_text()]) == '[1,{"a":2.5},3]'
-            assert [each.name async for each in client.list(name)] == [name, f"{name}-fork"]
+            assert [item async for item in fork.items()] == [1, {"a": 2.5}, 3]
+            assert b"".join([item async for item in fork.read_bytes()]) == b'[1,{"a":2.5},3]'
+            assert "".join([item async for item in fork.read_text()]) == '[1,{"a":2.5},3]'
+            assert [item.name async for item in client.list(name)] == [name, f"{name}-fork"]
             async with stream.follow() as parts:
                 seen = []
                 async for part in parts:
@@ -323,7 +323,7 @@ def test_missing_server_is_unreachable():
 def test_unknown_certificate_is_refused(served, tmp_path):
     with pytest.raises(InvalidInput):
         StreamClient("https://127.0.0.1", verify=tmp_path / "none.pem")
-    # The server speaks no TLS: whoever insists on it gets no answer.
+    # The server has no TLS, so a TLS client gets no response.
     with (
         StreamClient(f"https://127.0.0.1:{served.port}", retry_for=0) as client,
         pytest.raises(ServerUnreachable),

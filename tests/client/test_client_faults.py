@@ -1,4 +1,4 @@
-"""Networks that fail and servers that are killed: nothing is missing, nothing comes twice."""
+"""Failing networks and killed servers: nothing is missing, nothing is repeated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fourfold.errors import OutcomeUnknown
 
 @pytest.fixture
 def cut(served):
-    """A client whose connections are cut every now and then."""
+    """Return a client whose connections are closed now and then."""
     with (
         CuttingProxy(served.port, 60_000, seed=3) as proxy,
         StreamClient(f"http://127.0.0.1:{proxy.port}", retry_for=None) as client,
@@ -46,15 +46,15 @@ def test_interrupted_read_continues_at_its_offset(client, cut, name):
         text = "".join(cut.open(name).read_text())
         binary = b"".join(cut.open(name).read_bytes()).decode()
         cut.proxy.most = 900_000
-        found = list(cut.open(f"{name}-j").items())
+        result = list(cut.open(f"{name}-j").items())
     finally:
         stop.set()
         writer.join()
-    wanted = "".join(f"line {n} é\n" for n in range(3000))
+    expected = "".join(f"line {n} é\n" for n in range(3000))
     for read in (text, binary):
-        assert read[: len(wanted)] == wanted
-        assert read[len(wanted) :] == "more\n" * read.count("more")
-    assert [item["n"] for item in found if "n" in item] == list(range(3000))
+        assert read[: len(expected)] == expected
+        assert read[len(expected) :] == "more\n" * read.count("more")
+    assert [item["n"] for item in result if "n" in item] == list(range(3000))
     assert cut.proxy.cuts > 2
 
 
@@ -65,8 +65,8 @@ def test_interrupted_large_response_continues_within_itself(client, cut, name, m
     for start in range(0, 1000, 100):
         stream.append_json([f"{n} " + "x" * 100 for n in range(start, start + 100)])
     cut.proxy.most = 200_000
-    found = [int(item.split()[0]) for item in cut.open(name).items()]
-    assert found == list(range(1000))
+    result = [int(item.split()[0]) for item in cut.open(name).items()]
+    assert result == list(range(1000))
     assert cut.proxy.cuts > 0
 
 
@@ -87,9 +87,9 @@ def test_interrupted_follower_misses_and_repeats_nothing(client, cut, name, live
     writer = threading.Thread(target=write)
     writer.start()
     with cut.open(name).follow(live=live) as parts:
-        found = [item for part in parts for item in part.items()]
+        result = [item for part in parts for item in part.items()]
     writer.join()
-    assert found == written
+    assert result == written
     assert cut.proxy.cuts > 3
 
 
@@ -115,14 +115,15 @@ def test_append_without_a_producer_is_not_repeated(client, cut, name):
             cutting.append_json([n])
         except OutcomeUnknown:
             unknown += 1
-    found = list(stream.items())
+    result = list(stream.items())
     assert unknown > 0
-    assert found == sorted(set(found))
+    assert result == sorted(set(result))
 
 
 def killed_while_in_use(root, times, count):
-    """Producers and followers of a server that is killed again and again; what was acknowledged,
-    what each follower saw, what is there.
+    """Run producers and followers on a server that is killed repeatedly.
+
+    Returns what was acknowledged, what each follower received, and what is stored.
     """
     served = Served(root)
     url = f"http://127.0.0.1:{served.port}"
@@ -159,17 +160,17 @@ def killed_while_in_use(root, times, count):
         stream.close()
         for thread in followers:
             thread.join()
-        found = list(stream.items())
+        result = list(stream.items())
     served.kill()
-    return acknowledged, seen, found
+    return acknowledged, seen, result
 
 
 def check_killed(root, times, count):
-    acknowledged, seen, found = killed_while_in_use(root, times, count)
-    assert seen == {"sse": found, "long-poll": found}
+    acknowledged, seen, result = killed_while_in_use(root, times, count)
+    assert seen == {"sse": result, "long-poll": result}
     for who in ("p0", "p1"):
-        assert [n for each, n in found if each == who] == list(range(count))
-        assert sorted(n for each, n in acknowledged if each == who) == list(range(count))
+        assert [n for item, n in result if item == who] == list(range(count))
+        assert sorted(n for item, n in acknowledged if item == who) == list(range(count))
     with fourfold.open(root) as store:
         assert store.streams.verify() == []
 
@@ -221,12 +222,12 @@ def test_read_continues_after_its_server_was_killed(tmp_path):
             stream = client.create("log")
             for start in range(0, 60_000, 1_000):
                 stream.append_json(list(range(start, start + 1_000)))
-            found = []
+            result = []
             for message in stream.messages():
-                found.append(json.loads(message))
-                if len(found) == 5_000:
+                result.append(json.loads(message))
+                if len(result) == 5_000:
                     served.kill()
                     served.start()
-            assert found == list(range(60_000))
+            assert result == list(range(60_000))
     finally:
         served.kill()

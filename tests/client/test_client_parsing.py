@@ -1,4 +1,4 @@
-"""Pieces of bytes become messages, events and errors, however they are cut."""
+"""Bytes are parsed into messages, events and errors, however they are split."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def test_messages_are_the_elements_however_an_array_is_split(values, cuts, ascii
     texts = [json.dumps(value, ensure_ascii=ascii_only).encode() for value in values]
     body = b" [ " + b" , ".join(texts) + b" ] "
     splitter = MessageSplitter()
-    found = [message for piece in pieces(body, cuts) for message in splitter.feed(piece)]
+    result = [message for piece in pieces(body, cuts) for message in splitter.feed(piece)]
     splitter.end()
-    assert found == texts
-    assert found == [text.strip() for text in responses.split_messages(body)]
+    assert result == texts
+    assert result == [text.strip() for text in responses.split_messages(body)]
 
 
 @pytest.mark.parametrize("body", [b"{}", b"1", b"x[1]", b"[1]2", b"[1", b'["', b""])
@@ -77,8 +77,8 @@ def test_events_are_equal_however_they_are_split(events, cuts, end):
     # A return at the end of all could be the first half of a line's end; the next line tells.
     text += f": bye{end}"
     parser = EventParser()
-    found = [event for piece in pieces(text.encode(), cuts) for event in parser.feed(piece)]
-    assert found == [Event(name, "\n".join(lines).encode()) for name, lines in events]
+    result = [event for piece in pieces(text.encode(), cuts) for event in parser.feed(piece)]
+    assert result == [Event(name, "\n".join(lines).encode()) for name, lines in events]
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,15 @@ def test_error_of_any_server_maps_to_the_error_tree(call, status, headers, kind)
 
 
 def test_kind_sent_by_a_server_is_used():
-    told = {"kind": "stream_seq_behind", "message": "no", "hint": "go on", "details": {"a": 1}}
-    error = responses.parse_error(APPEND, Response(409, {}, json.dumps({"error": told}).encode()))
+    problem = {
+        "kind": "stream_seq_behind",
+        "message": "no",
+        "hint": "go on",
+        "details": {"a": 1},
+    }
+    error = responses.parse_error(
+        APPEND, Response(409, {}, json.dumps({"error": problem}).encode())
+    )
     assert type(error) is errors.StreamSeqBehind
     assert (error.hint, error.details) == ("go on", {"a": 1})
     for odd in ({"kind": "of tomorrow"}, {"kind": 7, "details": 3}, [], "text"):

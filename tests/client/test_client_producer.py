@@ -1,4 +1,4 @@
-"""Producers: batches, bounds, fencing, taking over; and never a message twice."""
+"""Producers: batches, limits, fencing and takeover, and no message twice."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_producer_with_auto_claim_takes_over_again(client, name):
     ):
         first.append_json("a").result()
         second.append_json("b").result()
-        # Several batches are refused at once, and come in order under the new epoch.
+        # Several batches are refused at once, and are sent in order in the new epoch.
         for n in range(20):
             first.append_json(n)
         first.flush()

@@ -1,6 +1,6 @@
-"""The published clients of the protocol, of PyPI and of npm, against a real server.
+"""The published clients of the protocol, from PyPI and npm, against a real server.
 
-They are installed into a folder of their own, so these tests run where the network is.
+They are installed into a separate folder, so these tests need a network.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ console.log("done")
 
 
 def install(command, cwd):
-    """Install a package, or skip the test where that cannot be: without a network, mostly."""
+    """Install a package, or skip the test if that is not possible, usually without a network."""
     done = subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, check=False, timeout=250
     )

@@ -1,4 +1,4 @@
-"""Routing keys over HTTP: appended with a header, read by a query, by both clients."""
+"""Routing keys over HTTP: sent with a header, read by a query, with both clients."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_messages_are_read_by_key_and_by_field(client, served, name):
     stream = client.create(name, "application/json")
     for number in range(6):
         stream.append_json([{"n": number, "who": ["Ada", "Bob"][number % 2]}], key=f"k{number % 3}")
-    assert [json.loads(each)["n"] for each in stream.messages(key="k1")] == [1, 4]
-    found = served.ask("GET", f"/v1/stream/{name}?field=who&value=%22Bob%22")
-    assert [each["n"] for each in json.loads(found.text)] == [1, 3, 5]
-    assert found.headers["stream-up-to-date"] == "true"
-    assert found.headers["cache-control"] == "no-store"
-    shown = served.ask("GET", f"/v1/stream/{name}?key=k1&format=records&limit=1")
-    assert [json.loads(each["text"])["n"] for each in json.loads(shown.text)] == [1]
-    assert "stream-up-to-date" not in shown.headers
+    assert [json.loads(item)["n"] for item in stream.messages(key="k1")] == [1, 4]
+    result = served.ask("GET", f"/v1/stream/{name}?field=who&value=%22Bob%22")
+    assert [item["n"] for item in json.loads(result.text)] == [1, 3, 5]
+    assert result.headers["stream-up-to-date"] == "true"
+    assert result.headers["cache-control"] == "no-store"
+    displayed = served.ask("GET", f"/v1/stream/{name}?key=k1&format=records&limit=1")
+    assert [json.loads(item["text"])["n"] for item in json.loads(displayed.text)] == [1]
+    assert "stream-up-to-date" not in displayed.headers
 
 
 @pytest.mark.parametrize("live", ["long-poll", "sse"])

@@ -1,4 +1,4 @@
-"""Schemas, profiles and waiting for changes, by the client: for threads and for coroutines."""
+"""Schemas, profiles and waiting for changes with both clients."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def change(key, value, operation="upsert", **more):
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory):
-    """A server that lets nobody wait for long."""
+    """Return a server with a short limit for waiting requests."""
     server = Served(tmp_path_factory.mktemp("impatient") / "store", long_poll="0.1")
     yield server
     server.kill()
@@ -100,7 +100,7 @@ def test_omitted_settings_stay_and_none_removes(client, name):
     assert (optional.routing_key, optional.search) == (RoutingKey("/by"), ("by",))
     assert optional.current_version == 1
     stream.append_json([{"id": 1, "by": "ann"}, {"id": 2, "by": "bob"}, {"id": 3}])
-    assert [json.loads(each)["id"] for each in stream.messages(key="bob")] == [2]
+    assert [json.loads(message)["id"] for message in stream.messages(key="bob")] == [2]
     gone = client.set_schema(name, routing_key=None, search=None)
     assert (gone.routing_key, gone.search, gone.current_version) == (None, None, 1)
 
@@ -126,9 +126,9 @@ def test_errors_are_those_of_the_tree(client, name):
 def test_profile_is_set_with_its_defaults(client, name):
     client.create(name)
     assert client.profile(name) == StreamProfile("generic", touch=False, redact=(), routing_key=())
-    told = client.set_profile(name, "evlog", redact=["iban"])
-    assert told == StreamProfile("evlog", False, ("iban",), ("requestId", "traceId"))
-    assert client.profile(name) == told
+    response = client.set_profile(name, "evlog", redact=["iban"])
+    assert response == StreamProfile("evlog", False, ("iban",), ("requestId", "traceId"))
+    assert client.profile(name) == response
     assert client.set_profile(name, "evlog", routing_key=["user"]).redact == ()
     assert client.set_profile(name, "state-protocol", touch=True).touch
     assert not client.set_profile(name, "state-protocol").touch
@@ -150,21 +150,21 @@ def test_wait_returns_touched_keys_and_continues_from_its_cursor(client, name):
         Rows(template.id, {"list": "b"}),
         Entity("todo"),
     ]
-    told = client.touch_wait(name, keys, cursor=facts.cursor, timeout=30)
-    assert (told.touched, told.stale, told.keys) == (True, False, (1, 3, 5))
-    again = client.touch_wait(name, keys, cursor=told.cursor, timeout=0)
+    response = client.touch_wait(name, keys, cursor=facts.cursor, timeout=30)
+    assert (response.touched, response.stale, response.keys) == (True, False, (1, 3, 5))
+    again = client.touch_wait(name, keys, cursor=response.cursor, timeout=0)
     assert (again.touched, again.keys) == (False, ())
     stream.append_json([change("7", {"list": "b"}, old_value={"list": "a"})])
-    assert client.touch_wait(name, keys, cursor=told.cursor).keys == (1, 3, 4, 5)
+    assert client.touch_wait(name, keys, cursor=response.cursor).keys == (1, 3, 4, 5)
 
 
 def test_cursor_of_another_stream_is_stale(client, name):
     todos(client, name)
     todos(client, f"{name}-2")
     other = client.touch(f"{name}-2").cursor
-    told = client.touch_wait(name, [Entity("todo")], cursor=other)
-    assert (told.touched, told.stale) == (True, True)
-    assert told.cursor == client.touch(name).cursor
+    response = client.touch_wait(name, [Entity("todo")], cursor=other)
+    assert (response.touched, response.stale) == (True, True)
+    assert response.cursor == client.touch(name).cursor
 
 
 def test_wait_continues_beyond_the_limit_of_the_server(quick, name):
@@ -172,9 +172,9 @@ def test_wait_continues_beyond_the_limit_of_the_server(quick, name):
     cursor = quick.touch(name).cursor
     later = threading.Timer(0.5, stream.append_json, [[change("7", 1)]])
     later.start()
-    told = quick.touch_wait(name, [Row("todo", "7")], cursor=cursor)
+    response = quick.touch_wait(name, [Row("todo", "7")], cursor=cursor)
     later.join()
-    assert (told.touched, told.keys) == (True, (0,))
+    assert (response.touched, response.keys) == (True, (0,))
 
 
 def test_wait_without_a_cursor_misses_nothing_between_requests(quick, name):
@@ -189,27 +189,27 @@ def test_wait_without_a_cursor_misses_nothing_between_requests(quick, name):
         return answer
 
     quick.send = send
-    told = quick.touch_wait(name, [Row("todo", "7")], timeout=3)
-    assert (told.touched, told.keys) == (True, (0,))
+    response = quick.touch_wait(name, [Row("todo", "7")], timeout=3)
+    assert (response.touched, response.keys) == (True, (0,))
 
 
 def test_wait_continues_after_a_broken_connection(served, client, name):
     stream = todos(client, name)
-    told, keys = [], [Row("todo", "7")]
+    response, keys = [], [Row("todo", "7")]
     with (
         CuttingProxy(served.port, None) as proxy,
         StreamClient(f"http://127.0.0.1:{proxy.port}") as shaken,
     ):
         cursor = shaken.touch(name).cursor
         waiting = threading.Thread(
-            target=lambda: told.append(shaken.touch_wait(name, keys, cursor=cursor))
+            target=lambda: response.append(shaken.touch_wait(name, keys, cursor=cursor))
         )
         waiting.start()
         time.sleep(0.2)
         proxy.cut()
         stream.append_json([change("7", 1)])
         waiting.join(60)
-    assert told[0].keys == (0,)
+    assert response[0].keys == (0,)
 
 
 def test_async_client_has_the_same_rule_calls(impatient, name):
@@ -221,8 +221,8 @@ def test_async_client_has_the_same_rule_calls(impatient, name):
             other = await client.create(f"{name}-todos")
             profile = await client.set_profile(other.name, "state-protocol", touch=True)
             assert await client.profile(other.name) == profile
-            wanted = [Template("todo", {"n": "integer"}, inactivity_ttl_ms=60_000)]
-            (template,) = await client.touch_templates(other.name, wanted)
+            expected = [Template("todo", {"n": "integer"}, inactivity_ttl_ms=60_000)]
+            (template,) = await client.touch_templates(other.name, expected)
             facts = await client.touch(other.name)
             assert facts.templates[0].inactivity_ttl_ms == 60_000
             keys = [Row("todo", "1"), Rows(template.id, {"n": 5})]
@@ -242,23 +242,23 @@ ADDRESS = Address("http://127.0.0.1:1")
 
 
 def answered(touched, cursor, keys=()):
-    told = {"touched": touched, "stale": False, "cursor": cursor, "keys": list(keys)}
-    return Response(200, {}, json.dumps(told).encode())
+    response = {"touched": touched, "stale": False, "cursor": cursor, "keys": list(keys)}
+    return Response(200, {}, json.dumps(response).encode())
 
 
 def test_wait_without_a_cursor_fetches_one_first():
     now = [100.0]
     waiting = TouchWaiter(ADDRESS, "s", [Entity("e")], None, 50.5, clock=lambda: now[0])
-    asked = json.loads(waiting.call().body)
-    assert asked == {"cursor": None, "keys": [{"entity": "e"}], "timeout_ms": 0}
+    sent = json.loads(waiting.call().body)
+    assert sent == {"cursor": None, "keys": [{"entity": "e"}], "timeout_ms": 0}
     assert waiting.receive(answered(False, "i:1")) is None
-    asked = json.loads(waiting.call().body)
+    sent = json.loads(waiting.call().body)
     # No longer than the client would wait for the answer.
-    assert (asked["cursor"], asked["timeout_ms"]) == ("i:1", 45_000)
+    assert (sent["cursor"], sent["timeout_ms"]) == ("i:1", 45_000)
     now[0] += 45
     assert waiting.receive(answered(False, "i:2")) is None
-    asked = json.loads(waiting.call().body)
-    assert (asked["cursor"], asked["timeout_ms"]) == ("i:2", 5_500)
+    sent = json.loads(waiting.call().body)
+    assert (sent["cursor"], sent["timeout_ms"]) == ("i:2", 5_500)
     now[0] += 5.5
     assert waiting.receive(answered(False, "i:3")) == (False, False, "i:3", ())
 
@@ -304,8 +304,8 @@ def test_unexpected_responses_of_other_servers_are_reported(read, body):
 
 
 def test_unknown_fields_of_a_newer_server_are_ignored():
-    told = {"kind": "new", "touch": {"enabled": True, "more": 1}, "more": []}
-    assert rules.parse_profile(Response(200, {}, json.dumps(told).encode())).kind == "new"
+    response = {"kind": "new", "touch": {"enabled": True, "more": 1}, "more": []}
+    assert rules.parse_profile(Response(200, {}, json.dumps(response).encode())).kind == "new"
 
 
 def test_client_imports_no_database():
@@ -320,6 +320,6 @@ def test_client_imports_no_database():
 
 
 def test_keys_and_results_are_those_of_the_library():
-    """Whoever waits at a folder today and at a server tomorrow changes nothing else."""
+    """Code that waits on a folder works with a server without other changes."""
     for name in ("Entity", "Row", "Rows", "Template", "Touched"):
         assert getattr(clients, name) is getattr(touch, name)

@@ -44,7 +44,7 @@ def name():
 
 @pytest.fixture
 def run(places, monkeypatch, capfd):
-    """Run a command on both places; what they print, which must be the same."""
+    """Run a command on both places and return its output, which must be equal."""
 
     def call(command, *arguments, stdin=b"", code=0):
         printed = []
@@ -52,11 +52,11 @@ def run(places, monkeypatch, capfd):
             monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
             assert main.run(["stream", *command.split(), place, *arguments]) == code
             out, err = capfd.readouterr()
-            told = re.sub(r'_ms": \d+', '_ms": 0', out) or err
-            # What a client was about to do is said by the client alone.
-            told = re.sub(r"(?<=\]: )[a-z ]+ (of|to) '[^']*': |(?m:^hint: .*\n)", "", told)
+            output = re.sub(r'_ms": \d+', '_ms": 0', out) or err
+            # Only the client's messages name the operation.
+            output = re.sub(r"(?<=\]: )[a-z ]+ (of|to) '[^']*': |(?m:^hint: .*\n)", "", output)
             # A stream of another store is another stream.
-            printed.append(CURSOR.sub(r"CURSOR\1", told).replace(place, ""))
+            printed.append(CURSOR.sub(r"CURSOR\1", output).replace(place, ""))
         assert printed[0] == printed[1]
         return printed[0]
 
@@ -88,13 +88,13 @@ def test_schema_command_sets_version_by_version(run, name, file):
     run("append", name, '{"id": 1}')
     assert "violates version 1" in run("append", name, '{"id": "x"}', code=2)
     lens, renamed = file(RENAME), json.dumps(RENAMED).encode()
-    told = json.loads(run("schema set", name, "-", "--lens", lens, "--json", stdin=renamed))
-    assert told["changed"]
-    assert told["registry"]["boundaries"] == [
+    output = json.loads(run("schema set", name, "-", "--lens", lens, "--json", stdin=renamed))
+    assert output["changed"]
+    assert output["registry"]["boundaries"] == [
         {"offset": f"{OFFSET}0", "version": 1},
         {"offset": f"{OFFSET}1", "version": 2},
     ]
-    assert json.loads(run("schema show", name, "--json"))["registry"] == told["registry"]
+    assert json.loads(run("schema show", name, "--json"))["registry"] == output["registry"]
     assert run("read", name) == '{"no":1}\n'
 
 
@@ -104,7 +104,7 @@ def test_schema_command_shows_versions(run, name, file):
     run("schema set", name, file(RENAMED), "--lens", file(RENAME))
     run("schema key", name, "/no", "--required")
     run("schema fields", name, "no", "by")
-    table, shown = run("schema show", name).split("{", 1)
+    table, displayed = run("schema show", name).split("{", 1)
     assert table.splitlines() == [
         "VERSION  APPLIES FROM",
         f"1        {OFFSET}0",
@@ -113,11 +113,11 @@ def test_schema_command_shows_versions(run, name, file):
         "messages are found by no, by",
     ]
     # It can be read by people and by programs, and moves no cursor.
-    assert json.loads("{" + shown) == RENAMED
-    assert "Stück\\u009b" in shown
+    assert json.loads("{" + displayed) == RENAMED
+    assert "Stück\\u009b" in displayed
     assert json.loads(run("schema show", name, "--version", "1")) == ORDER
-    told = json.loads(run("schema show", name, "--version", "2", "--json"))
-    assert told == {
+    output = json.loads(run("schema show", name, "--version", "2", "--json"))
+    assert output == {
         "name": name,
         "version": 2,
         "offset": f"{OFFSET}0",
@@ -132,31 +132,31 @@ def test_declarations_are_set_and_removed(run, name):
     run("schema key", name, "/by")
     run("append", name, '[{"by": "ann", "n": 1}, {"by": "bob", "n": 2}]')
     assert run("read", name, "--routing-key", "bob") == '{"by": "bob", "n": 2}\n'
-    told = run("schema key", name, "--none")
-    assert told == f"{name}: no routing key is read from the messages\n"
-    told = json.loads(run("schema fields", name, "by", "--json"))
-    assert (told["changed"], told["registry"]["search"]) == (True, {"fields": ["by"]})
+    output = run("schema key", name, "--none")
+    assert output == f"{name}: no routing key is read from the messages\n"
+    output = json.loads(run("schema fields", name, "by", "--json"))
+    assert (output["changed"], output["registry"]["search"]) == (True, {"fields": ["by"]})
     assert run("schema fields", name, "--none") == f"{name}: messages are found by no fields\n"
-    told = json.loads(run("schema fields", name, "--none", "--json"))
-    assert (told["changed"], told["registry"]["search"]) == (False, None)
+    output = json.loads(run("schema fields", name, "--none", "--json"))
+    assert (output["changed"], output["registry"]["search"]) == (False, None)
 
 
 def test_profile_is_set_and_shown(run, name):
     run("create", name)
     assert run("profile show", name) == f"{name} has the profile generic\n"
-    told = run("profile set", name, "evlog", "--redact", "iban", "--redact", "bic")
-    assert told.splitlines() == [
+    output = run("profile set", name, "evlog", "--redact", "iban", "--redact", "bic")
+    assert output.splitlines() == [
         f"{name} has the profile evlog",
         "redacted in addition to the defaults: iban, bic",
         "events are found by requestId, traceId",
     ]
-    told = json.loads(run("profile set", name, "evlog", "--routing-key", "user", "--json"))
-    assert told["profile"] == {"kind": "evlog", "redact": [], "routingKey": ["user"]}
-    told = run("profile set", name, "state-protocol", "--touch")
-    assert told == f"{name} has the profile state-protocol\nits changes can be waited for\n"
-    assert run("profile show", name) == told
-    told = json.loads(run("profile set", name, "state-protocol", "--no-touch", "--json"))
-    assert told == {
+    output = json.loads(run("profile set", name, "evlog", "--routing-key", "user", "--json"))
+    assert output["profile"] == {"kind": "evlog", "redact": [], "routingKey": ["user"]}
+    output = run("profile set", name, "state-protocol", "--touch")
+    assert output == f"{name} has the profile state-protocol\nits changes can be waited for\n"
+    assert run("profile show", name) == output
+    output = json.loads(run("profile set", name, "state-protocol", "--no-touch", "--json"))
+    assert output == {
         "name": name,
         "profile": {"kind": "state-protocol", "touch": {"enabled": False}},
     }
@@ -173,19 +173,19 @@ def test_wait_command_names_what_changed(run, name, places, capfd):
         "TEMPLATE                          ENTITY  FIELDS                  STATE   FROM",
         f"{template}  todo    list:string, n:integer  active  {OFFSET}0",
     ]
-    asked = (
+    sent = (
         *("--row", "todo", "7", "--row", "todo", "8", "--entity", "other", "--entity", "todo"),
         *("--rows", template, '{"list": "a", "n": 1}', "--rows", template, '{"list": "é", "n": 2}'),
     )
     for seconds in ("0", "0.1"):
-        over = run("touch wait", name, *asked, "--timeout", seconds)
+        over = run("touch wait", name, *sent, "--timeout", seconds)
         assert over == "nothing changed\ncursor: CURSOR:0\n"
     for place in places:
         main.run(["stream", "touch", "show", place, name, "--json"])
         cursor = json.loads(capfd.readouterr().out)["cursor"]
         main.run(["stream", "append", place, name, change("7", {"list": "é", "n": 2})])
         capfd.readouterr()
-        waiting = ["stream", "touch", "wait", place, name, *asked, "--cursor", cursor]
+        waiting = ["stream", "touch", "wait", place, name, *sent, "--cursor", cursor]
         assert main.run(waiting) == 0
         assert capfd.readouterr().out.splitlines() == [
             "changed: todo",
@@ -225,7 +225,7 @@ def test_wait_without_a_timeout_lasts_until_a_change(name, places, capfd):
 
 
 class Scripted:
-    """A client that sends nothing, and has its answers and errors ready."""
+    """A client that sends nothing and has prepared responses and errors."""
 
     def __init__(self, *outcomes):
         self.settings = SimpleNamespace(address=Address("http://127.0.0.1:1"))
@@ -235,8 +235,8 @@ class Scripted:
         outcome = self._outcomes.pop(0)
         if isinstance(outcome, FourfoldError):
             raise outcome
-        told = {"touched": outcome, "stale": False, "cursor": "i:1", "keys": [0] * outcome}
-        return Response(200, {}, json.dumps(told).encode())
+        output = {"touched": outcome, "stale": False, "cursor": "i:1", "keys": [0] * outcome}
+        return Response(200, {}, json.dumps(output).encode())
 
 
 def test_wait_retries_only_a_server_that_has_responded():
@@ -277,18 +277,18 @@ def test_wait_retries_only_a_server_that_has_responded():
 )
 def test_errors_are_equal_and_name_the_problem(run, command, arguments, code, message):
     run("create", "here")
-    told = run(command, *arguments, code=code)
-    assert told.startswith("error[")
-    assert message in told
+    output = run(command, *arguments, code=code)
+    assert output.startswith("error[")
+    assert message in output
     assert run("schema show", "here") == "here has no schema\n"
 
 
 def test_field_may_contain_a_colon_when_its_encoding_is_given(run, name):
     run("create", name)
     run("profile set", name, "state-protocol", "--touch")
-    told = json.loads(run("touch template", name, "e", "a:b:boolean", "--ttl", "90", "--json"))
-    template = told["template"]
+    output = json.loads(run("touch template", name, "e", "a:b:boolean", "--ttl", "90", "--json"))
+    template = output["template"]
     assert template["fields"] == {"a:b": "boolean"}
     assert template["active_from_offset"] == f"{OFFSET}0"
-    shown = json.loads(run("touch show", name, "--json"))["templates"]
-    assert shown == [template]
+    displayed = json.loads(run("touch show", name, "--json"))["templates"]
+    assert displayed == [template]

@@ -25,12 +25,12 @@ def test_every_command_prints_the_same_for_folder_and_server(both, tmp_path):
     file = tmp_path / "more.ndjson"
     file.write_bytes(b"".join(b"%d\n" % n for n in range(250)))
     for count in (250, 0):
-        told = both("append", "orders", "--from", str(file), "--producer", "p", "--json")
-        assert json.loads(told)["records"] == count
+        output = both("append", "orders", "--from", str(file), "--producer", "p", "--json")
+        assert json.loads(output)["records"] == count
     assert both("read", "orders", "--limit", "4") == '{"n": 1.50}\n[2]\n{"a":1}\n"é"\n'
-    told = json.loads(both("read", "orders", "--limit", "3", "--offset", f"{OFFSET}1", "--json"))
-    assert [row["offset"] for row in told["records"]] == [f"{OFFSET}{n}" for n in (1, 2, 3)]
-    assert (told["next_offset"], told["up_to_date"]) == (f"{OFFSET}4", False)
+    output = json.loads(both("read", "orders", "--limit", "3", "--offset", f"{OFFSET}1", "--json"))
+    assert [row["offset"] for row in output["records"]] == [f"{OFFSET}{n}" for n in (1, 2, 3)]
+    assert (output["next_offset"], output["up_to_date"]) == (f"{OFFSET}4", False)
     assert both("tail", "orders", "--lines", "2") == "248\n249\n"
     both("fork", "orders", "what-if", "--at", f"{OFFSET}2")
     both("fork", "orders", "same", "--json")
@@ -59,8 +59,8 @@ def test_bytes_are_printed_record_by_record(both):
 
 def test_set_changes_settings_for_folder_and_server(both):
     both("create", "kept", "--ttl", "1000")
-    told = json.loads(both("set", "kept", "--ttl", "none", "--keep-bytes", "5", "--json"))
-    assert (told["ttl_seconds"], told["retention_bytes"]) == (None, 5)
+    output = json.loads(both("set", "kept", "--ttl", "none", "--keep-bytes", "5", "--json"))
+    assert (output["ttl_seconds"], output["retention_bytes"]) == (None, 5)
     assert "keep-bytes" in both("set", "kept", "--keep-bytes", "none")
 
 
@@ -72,9 +72,9 @@ def test_recreated_stream_shows_offsets_of_its_incarnation(both):
     both("create", "again")
     at = "0000000000000002_000000000000000"
     assert both("append", "again", "[1, 2, 3]") == f"3 records; again is at {at}3\n"
-    told = json.loads(both("read", "again", "--offset", f"{at}1", "--json"))
-    assert [row["offset"] for row in told["records"]] == [f"{at}1", f"{at}2"]
-    assert told["next_offset"] == f"{at}3"
+    output = json.loads(both("read", "again", "--offset", f"{at}1", "--json"))
+    assert [row["offset"] for row in output["records"]] == [f"{at}1", f"{at}2"]
+    assert output["next_offset"] == f"{at}3"
     assert json.loads(both("list", "--prefix", "again", "--json"))["streams"][0]["next_offset"] == (
         f"{at}3"
     )
@@ -108,8 +108,8 @@ def test_state_of_a_stream_is_folded_the_same_way(both):
 def test_errors_are_equal_for_folder_and_server(both, arguments, code):
     both("create", "here")
     name, *rest = arguments
-    told = both(name, *rest, code=code)
-    assert told.startswith("error[")
+    output = both(name, *rest, code=code)
+    assert output.startswith("error[")
 
 
 def test_follow_prints_records_until_the_end(places, capfd):
@@ -163,6 +163,6 @@ def test_records_are_appended_and_read_by_routing_key(both):
     assert both("read", "keyed", "--routing-key", "red") == "first\nthird\nfourth\n"
     assert both("read", "keyed", "--routing-key", "red", "--limit", "2") == "first\nthird\n"
     assert both("read", "keyed", "--routing-key", "green") == ""
-    told = json.loads(both("read", "keyed", "--routing-key", "red", "--limit", "1", "--json"))
-    assert [each["record"] for each in told["records"]] == ["first"]
-    assert told["up_to_date"] is False
+    output = json.loads(both("read", "keyed", "--routing-key", "red", "--limit", "1", "--json"))
+    assert [item["record"] for item in output["records"]] == ["first"]
+    assert output["up_to_date"] is False

@@ -1,6 +1,4 @@
-"""`fourfold stream append --from`, `read` and `tail`: every line once, and all that was asked for,
-whatever the sizes; in a folder and on a server.
-"""
+"""`fourfold stream append --from`, `read` and `tail`: each line once, on folder and server."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from fourfold.models.streams import Producer, Streams
 
 @pytest.fixture
 def file(tmp_path):
-    """Writes lines into a file; its path."""
+    """Return a function that writes lines into a file and returns its path."""
 
     def write(lines):
         path = tmp_path / "lines"
@@ -35,18 +33,18 @@ def test_grown_file_is_appended_from_its_new_lines(both, file, name, kind):
     grown = file(["1", "", "2", "3", "4"])
     assert both(*command, grown).startswith("1 record (3 lines sent before); ")
     assert both(*command, grown).startswith("0 records (4 lines sent before); ")
-    told = json.loads(both(*command, grown, "--json"))
-    assert (told["records"], told["sent_before"], told["duplicate"]) == (0, 4, True)
+    output = json.loads(both(*command, grown, "--json"))
+    assert (output["records"], output["sent_before"], output["duplicate"]) == (0, 4, True)
     assert both("read", name) == "1\n2\n3\n4\n"
 
 
 def test_sent_lines_are_recognized_whatever_the_batches(both, file, name, monkeypatch):
     both("create", name)
-    wanted = [str(n) for n in range(23)]
+    expected = [str(n) for n in range(23)]
     for together, upto in ((2, 5), (1_000, 14), (4, 23)):
         monkeypatch.setattr(limits, "APPEND_LINES", together)
-        both("append", name, "--producer", "p", "--from", file(wanted[:upto]))
-        assert both("read", name).split() == wanted[:upto]
+        both("append", name, "--producer", "p", "--from", file(expected[:upto]))
+        assert both("read", name).split() == expected[:upto]
 
 
 def test_interrupted_run_is_repeated_completely(both, file, name, monkeypatch):
@@ -55,13 +53,13 @@ def test_interrupted_run_is_repeated_completely(both, file, name, monkeypatch):
     lines = ["", *(str(n) for n in range(60))]
     lines[37] = "{"
     command = ["append", name, "--producer", "p", "--from"]
-    told = both(*command, file(lines), code=2)
-    assert "line 38: body is not JSON" in told
-    assert "36 records were appended before" in told
+    output = both(*command, file(lines), code=2)
+    assert "line 38: body is not JSON" in output
+    assert "36 records were appended before" in output
     lines[37] = "[36, 36.5]"
     assert both(*command, file(lines)).startswith("25 records (36 lines sent before); ")
-    wanted = [*range(37), 36.5, *range(37, 60)]
-    assert [json.loads(each) for each in both("read", name).split()] == wanted
+    expected = [*range(37), 36.5, *range(37, 60)]
+    assert [json.loads(item) for item in both("read", name).split()] == expected
 
 
 def test_producer_body_has_the_given_number(both, name):
@@ -92,7 +90,7 @@ def test_large_lines_are_batched_to_fit_a_transaction(both, file, name):
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain"])
 def test_bad_line_is_named_and_earlier_ones_are_appended(places, file, name, kind, capfd):
-    """Of text every line is a record, so here a line is bad that is more than fits at once."""
+    """Every line of text is a record, so the bad line here is one that is too long."""
     bad = "x" * (limits.GROUP_BYTES_MAX + 1) if kind == "text/plain" else "{"
     path = file([*(str(n) for n in range(150)), bad, "150"])
     for place in places:
@@ -111,7 +109,7 @@ def test_bad_line_is_named_and_earlier_ones_are_appended(places, file, name, kin
 
 @pytest.fixture
 def requests(monkeypatch):
-    """Every append that is asked for from here on, but those of coroutines."""
+    """Record every append from here on, except those of coroutines."""
     seen = []
     for owner in (Streams, RemoteStreams):
 
@@ -127,10 +125,10 @@ def requests(monkeypatch):
 def test_last_lines_close_the_stream(both, file, name, kind, requests, monkeypatch):
     monkeypatch.setattr(limits, "APPEND_LINES", 2)
     both("create", name, "--type", kind)
-    told = both("append", name, "--from", file(["1", "2", "3"]), "--close", "--json")
-    assert json.loads(told)["closed"]
-    assert [bool(each.records) for each in requests if each.close] == [True, True]
-    assert not [each for each in requests if not each.records]
+    output = both("append", name, "--from", file(["1", "2", "3"]), "--close", "--json")
+    assert json.loads(output)["closed"]
+    assert [bool(request.records) for request in requests if request.close] == [True, True]
+    assert not [request for request in requests if not request.records]
     assert both("read", name) == "1\n2\n3\n"
 
 
@@ -149,20 +147,20 @@ def test_stream_is_closed_when_no_line_is_left(both, file, name):
         stream = f"{name}-{len(rest)}"
         both("create", stream)
         for close in ((), ("--close",)):
-            told = json.loads(both("append", stream, *rest, *close, "--json"))
-            assert told["closed"] is bool(close)
+            output = json.loads(both("append", stream, *rest, *close, "--json"))
+            assert output["closed"] is bool(close)
 
 
 def test_large_records_are_read_to_the_end(both, file, name):
-    """A read gives 4 MiB at a time."""
+    """A read returns at most 4 MiB."""
     both("create", name, "--type", "text/plain")
     lines = [f"{n}{'x' * 1_100_000}" for n in range(5)]
     both("append", name, "--from", file(lines))
     assert both("read", name).split() == lines
     assert json.loads(both("tail", name, "--lines", "4", "--json"))["records"] == lines[1:]
-    told = json.loads(both("read", name, "--limit", "4", "--json"))
-    assert [each["record"] for each in told["records"]] == lines[:4]
-    assert (told["up_to_date"], int(told["next_offset"][17:])) == (False, 4)
+    output = json.loads(both("read", name, "--limit", "4", "--json"))
+    assert [item["record"] for item in output["records"]] == lines[:4]
+    assert (output["up_to_date"], int(output["next_offset"][17:])) == (False, 4)
     assert both("tail", name, "--lines", "0") == ""
 
 
@@ -170,16 +168,16 @@ def test_more_records_than_one_read_returns_are_read(both, file, name):
     both("create", name)
     both("append", name, "--from", file(range(12_500)))
     assert both("read", name, "--limit", "12000").split() == [str(n) for n in range(12_000)]
-    shown = both("tail", name, "--lines", "11000").split()
-    assert shown == [str(n) for n in range(1_500, 12_500)]
+    displayed = both("tail", name, "--lines", "11000").split()
+    assert displayed == [str(n) for n in range(1_500, 12_500)]
 
 
 def test_empty_document_is_printed_like_any_other(both, name):
     both("create", name)
     end = f"{0:016d}_{0:016d}"
     for command, more in (("tail", {}), ("read", {"up_to_date": True, "closed": False})):
-        wanted = {"name": name, "records": [], "next_offset": end, **more}
-        assert both(command, name, "--json") == json.dumps(wanted, indent=2) + "\n"
+        expected = {"name": name, "records": [], "next_offset": end, **more}
+        assert both(command, name, "--json") == json.dumps(expected, indent=2) + "\n"
     both("append", name, '[{"a": "é"}, 2]')
-    told = both("read", name, "--json")
-    assert told == json.dumps(json.loads(told), indent=2) + "\n"
+    output = both("read", name, "--json")
+    assert output == json.dumps(json.loads(output), indent=2) + "\n"

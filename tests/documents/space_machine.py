@@ -41,7 +41,7 @@ from fourfold.errors import (
     StaleRead,
 )
 from fourfold.models.documents import patch
-from fourfold.testing.document_model import ABSENT, Refusal, patched, text
+from fourfold.testing.document_model import ABSENT, Refusal, apply_patches, text
 from fourfold.testing.merge_model import MergingModel
 
 DID = "did:key:z6MkMachine"
@@ -359,7 +359,7 @@ class SpaceMachine(UpkeepRules, LawRules):
             elif operation["op"] == "set":
                 assert text(operation["value"]) == other
             else:
-                assert text(patched(json.loads(one), operation["patches"])) == other
+                assert text(apply_patches(json.loads(one), operation["patches"])) == other
 
     @rule(pick=PICK, age=st.integers(0, 30))
     def read_at(self, pick, age):

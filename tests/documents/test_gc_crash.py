@@ -17,7 +17,7 @@ from gc_life import check, lived, remembered
 import fourfold
 from fourfold.errors import HistoryTruncated
 from fourfold.models.documents.gc.policy import GcPolicy
-from fourfold.testing.crash import random_moment, run
+from fourfold.testing.crash import random_kill_time, run
 
 DID = "did:key:z6MkMachine"
 SCRIPT = Path(__file__).with_name("gc_child.py")
@@ -163,7 +163,7 @@ def lives(root, history, seed, kills):
     told = Told()
     for life in range(kills):
         crash = run(
-            SCRIPT, "live", str(root), history, f"{seed}.{life}", kill=random_moment(random)
+            SCRIPT, "live", str(root), history, f"{seed}.{life}", kill=random_kill_time(random)
         )
         assert crash.killed, crash
         told.hear(crash.lines)

@@ -12,7 +12,7 @@ import pytest
 from space_child import DID
 
 import fourfold
-from fourfold.testing.crash import Moment, random_moment, run
+from fourfold.testing.crash import Moment, random_kill_time, run
 
 SCRIPT = Path(__file__).with_name("space_child.py")
 POINTS = ("kernel.statement.after", "kernel.commit.before", "kernel.commit.after")
@@ -101,7 +101,7 @@ def lives(root, history, seed, kills):
     told = Told()
     for life in range(kills):
         crash = run(
-            SCRIPT, "write", str(root), history, f"{seed}.{life}", kill=random_moment(random)
+            SCRIPT, "write", str(root), history, f"{seed}.{life}", kill=random_kill_time(random)
         )
         assert crash.killed, crash
         told.hear(crash.lines)

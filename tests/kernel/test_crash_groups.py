@@ -11,7 +11,7 @@ import pytest
 from kernel_child import SCRIPT, Acknowledged, Job, check_backups, check_database
 
 from fourfold.kernel import holder
-from fourfold.testing.crash import Moment, random_moment, run
+from fourfold.testing.crash import Moment, random_kill_time, run
 
 MODES = ("thread", "threads", "coroutines", "mixture", "reopening")
 KILLS_IN_A_CHAIN = 12
@@ -48,7 +48,7 @@ def chain(folder, seed, kills):
     acknowledged = Acknowledged()
     modes = [MODES[(seed + i) % len(MODES)] for i in range(kills)]
     return sum(
-        kill_once(some_job(folder, mode, random), random, acknowledged, random_moment(random))
+        kill_once(some_job(folder, mode, random), random, acknowledged, random_kill_time(random))
         for mode in modes
     )
 

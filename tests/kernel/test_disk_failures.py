@@ -56,7 +56,7 @@ def test_full_disk_loses_nothing_and_recovers_with_space(path, disk, body, after
             fail_to_write(db, DiskFull, body)
         assert ledger.bodies(db) == ["before"]
         assert db.health().ready
-        disk.mend()
+        disk.repair()
         assert db.transact(ledger.put("after")) == 2
         assert db.integrity_check() == []
     with ledger.open_ledger(path) as db:
@@ -102,7 +102,7 @@ def test_full_disk_inside_a_block_cannot_be_ignored(path, disk):
                 with pytest.raises(DiskFull):
                     # Larger than the page cache, so that it reaches the log before the commit.
                     ledger.put(b"x" * 4_000_000)(txn)
-                disk.mend()
+                disk.repair()
                 ledger.put("stray")(txn)
 
         with pytest.raises(FourfoldError):
@@ -192,7 +192,7 @@ def test_checkpoint_that_fails_loses_nothing_and_can_be_repeated(path, disk, ope
             db.checkpoint("TRUNCATE")
         assert ledger.bodies(db) == list(range(20))
         db.transact(ledger.put("meanwhile"))
-        disk.mend()
+        disk.repair()
         assert not db.checkpoint("TRUNCATE").busy
         assert db.integrity_check() == []
         ledger.assert_dense(db, 21)
@@ -204,7 +204,7 @@ def test_close_on_failing_disk_leaves_log_for_next_open(path, disk):
     disk.fail("write", "ledger.db", how="full")
     disk.fail("sync", "ledger.db")
     db.close()
-    disk.mend()
+    disk.repair()
     with ledger.open_ledger(path) as again:
         assert ledger.bodies(again) == ["x"]
 
@@ -215,7 +215,7 @@ def test_failing_disk_during_creation_leaves_no_database(path, disk, how, after)
     disk.fail("write", how=how, after=after)
     with pytest.raises(StorageError):
         ledger.open_ledger(path, vfs=disk.name)
-    disk.mend()
+    disk.repair()
     assert [each.name for each in path.parent.iterdir() if each.suffix != ".lock"] == []
     with ledger.open_ledger(path, vfs=disk.name) as db:
         db.transact(ledger.put("x"))
@@ -384,7 +384,7 @@ def test_failed_background_checkpoint_is_postponed(path, disk, caplog):
         for n in range(30):
             db.transact(ledger.put(n))
         ledger.wait_until(lambda: "checkpoint put off" in caplog.text)
-        disk.mend()
+        disk.repair()
         for n in range(30, 200):
             db.transact(ledger.put(n))
         ledger.wait_until(lambda: db.metrics().counters["checkpoints"] > 0)

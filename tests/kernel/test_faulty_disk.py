@@ -22,7 +22,7 @@ def connection(disk, tmp_path):
     connection.pragma("synchronous", "FULL")
     connection.execute("CREATE TABLE t (a)")
     yield connection
-    disk.mend()
+    disk.repair()
     connection.close()
 
 
@@ -56,7 +56,7 @@ def test_armed_operation_fails_until_it_is_repaired(disk, connection, operation,
     for _ in range(2):
         with pytest.raises(error):
             insert(connection)
-    disk.mend()
+    disk.repair()
     insert(connection)
     assert rows(connection) == 1
 

@@ -133,6 +133,6 @@ def test_full_disk_frees_preallocated_space_for_commits(path):
             disk.fail("write", "-wal", how="full")
             with pytest.raises(DiskFull):
                 db.transact(ledger.put("lost"))
-            disk.mend()
+            disk.repair()
         with ledger.open_ledger(path) as db:
             assert len(ledger.bodies(db)) == known + 51

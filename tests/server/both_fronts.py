@@ -1,4 +1,4 @@
-"""A server in a thread of this process, on either front, and raw requests to it."""
+"""A server in a thread of this process, with either HTTP protocol, and raw requests to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXT = "text/plain"
 
 
 class Front:
-    """The streams of a store behind the fast front, or behind the plain one."""
+    """A server of a store, with or without the fast append path."""
 
     def __init__(
         self, root, *, fast, access=False, timeouts=None, settings=None, hosts=None, **options
@@ -66,7 +66,7 @@ class Front:
         return Connection(self.port)
 
     def ask(self, *parts, answers=1):
-        """Send parts one after the other on a connection of their own; the answers."""
+        """Send parts one after the other on a new connection and return the responses."""
         with self.connect() as connection:
             for part in parts:
                 connection.send(part)
@@ -74,7 +74,7 @@ class Front:
 
 
 class Connection:
-    """A socket, and the answers that come out of it."""
+    """A socket and the responses received on it."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
@@ -99,17 +99,17 @@ class Connection:
         while mark not in self.kept:
             if not self._more():
                 return None
-        found, _, self.kept = self.kept.partition(mark)
-        return found
+        result, _, self.kept = self.kept.partition(mark)
+        return result
 
     def _exactly(self, count):
         while len(self.kept) < count:
             assert self._more(), "the answer was cut"
-        found, self.kept = self.kept[:count], self.kept[count:]
-        return found
+        result, self.kept = self.kept[:count], self.kept[count:]
+        return result
 
     def answer(self, *, head=False):
-        """(status, headers, body); None when the connection has ended."""
+        """Return (status, headers, body), or None after the end of the connection."""
         try:
             start = self._until(b"\r\n\r\n")
         except ConnectionResetError:
@@ -119,15 +119,15 @@ class Connection:
             return None
         first, *lines = start.decode("latin-1").split("\r\n")
         headers = [tuple(line.split(": ", 1)) for line in lines]
-        told, status = dict(headers), int(first.split()[1])
+        response, status = dict(headers), int(first.split()[1])
         body = b""
-        if told.get("transfer-encoding") == "chunked" and not head:
+        if response.get("transfer-encoding") == "chunked" and not head:
             while size := int(self._until(b"\r\n"), 16):
                 body += self._exactly(size)
                 self._exactly(2)
             self._exactly(2)
         elif status not in {204, 304} and not head:
-            body = self._exactly(int(told.get("content-length", 0)))
+            body = self._exactly(int(response.get("content-length", 0)))
         return status, headers, body
 
     def is_ended(self):
@@ -138,7 +138,7 @@ class Connection:
 
 
 def request(method, name, body=b"", *, chunks=None, **headers):
-    """A request as it goes over the wire; `chunks` cuts the body into chunks of that size."""
+    """Return the bytes of a request; `chunks` splits the body into chunks of that size."""
     lines = [f"{method} /v1/stream/{name} HTTP/1.1", "Host: x"]
     lines += [f"{key.replace('_', '-')}: {value}" for key, value in headers.items()]
     if chunks:
@@ -157,16 +157,16 @@ def append(name, body=b'{"n": 1}', kind=JSON, **headers):
 
 
 def stored(front, name):
-    """The records of a stream, as the log has them."""
+    """Return the records of a stream from the log."""
     return [record.payload for record in front.streams.open(name).read().records]
 
 
 def comparable(answer):
-    """An answer without what differs from server to server: the time, and random marks."""
+    """Return a response without what differs between servers: the time, and random ids."""
     if answer is None:
         return None
     status, headers, body = answer
-    kept = [
+    retained = [
         (name, re.sub(r'^"[0-9a-f]{12}:', '"', value)) for name, value in headers if name != "date"
     ]
-    return status, kept, re.sub(rb"key [0-9a-f]{8}:", b"key:", body)
+    return status, retained, re.sub(rb"key [0-9a-f]{8}:", b"key:", body)

@@ -1,6 +1,4 @@
-"""A server in a thread of this process, of which each test has a part to itself; and requests to it
-as JSON.
-"""
+"""A shared server in a thread of this process, with one prefix per test, and JSON requests."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ TOUCHABLE = {"kind": "state-protocol", "touch": {"enabled": True}}
 
 
 class Area:
-    """The part of a server that one test has to itself: names in it begin alike."""
+    """The part of a server that belongs to one test: its names have a common prefix."""
 
     def __init__(self, server, prefix):
         self.server = server
@@ -28,34 +26,34 @@ class Area:
         return self.streams.create(self.prefix + name, kind, **given)
 
     def stored(self, name):
-        """The bytes that came, whatever readers get."""
+        """Return the stored bytes, whatever readers receive."""
         sid = self.streams.info(self.prefix + name).sid
         with self.streams.database.read() as snapshot:
             return [bytes(row[1]) for row in snapshot.all(SQL.records, (sid, 0, 1_000))]
 
 
 def call(front, method, path, document=None, **headers):
-    """(status, headers, JSON) of one request; a body of bytes is sent as it is."""
+    """Send one request and return (status, headers, JSON); a body of bytes is sent unchanged."""
     body = document if isinstance(document, bytes) else b""
     if document is not None and not isinstance(document, bytes):
         body = json.dumps(document).encode()
     if "stream_forked_from" in headers:
         headers["stream_forked_from"] = front.prefix + headers["stream_forked_from"]
     sent = request(method, front.prefix + path, body, content_type=JSON, **headers)
-    ((status, told, text),) = front.server.ask(sent)
-    named = dict(told)
+    ((status, response, text),) = front.server.ask(sent)
+    named = dict(response)
     is_json = named.get("content-type") == JSON and text
     return status, named, json.loads(text) if is_json else text
 
 
 def done(front, method, path, document=None, **headers):
-    status, _, told = call(front, method, path, document, **headers)
-    assert status in {200, 201, 204}, told
-    return told
+    status, _, response = call(front, method, path, document, **headers)
+    assert status in {200, 201, 204}, response
+    return response
 
 
 class Events:
-    """What comes by server-sent events."""
+    """Received server-sent events."""
 
     def __init__(self, front, name, query=""):
         self.connection = front.connect()

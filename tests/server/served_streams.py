@@ -1,4 +1,4 @@
-"""A real server in a process of its own, for tests that speak HTTP with it."""
+"""A real server in its own process, for tests over HTTP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def free_port():
 
 
 class Served:
-    """`fourfold serve` on a folder; it can be killed and started again."""
+    """`fourfold serve` on a folder; it can be killed and restarted."""
 
     def __init__(self, root, long_poll="2", options=(), environment=None):
         self.root = root
@@ -58,14 +58,14 @@ class Served:
         self.process.stdout.close()
 
     def stop_and(self, work):
-        """Stop, let `work` change the store, and start again."""
+        """Stop, let `work` change the store, and restart."""
         self.stop()
         with fourfold.open(self.root) as store:
             work(store)
         self.start()
 
     def stop(self):
-        """Ask it to stop; its exit code."""
+        """Ask the server to stop and return its exit code."""
         self.process.terminate()
         code = self.process.wait(60)
         self.process.stdout.close()
@@ -75,7 +75,7 @@ class Served:
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def ask(self, method, path, body=None, headers=None):
-        """One request on a connection of its own."""
+        """Send one request on a new connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, body, headers or {})

@@ -1,4 +1,4 @@
-"""Keys: without one nothing is asked, with one everything is, and each allows what it says."""
+"""API keys: open without keys, closed with one, and each key allows only its scopes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXT = "text/plain"
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
-    """A server that asks for keys; the keys by what they allow."""
+    """Return a server that requires keys, with keys by name."""
     root = tmp_path_factory.mktemp("guarded") / "store"
     fourfold.open(root).close()
     access = Access(root)
@@ -42,12 +42,12 @@ def bearer(key):
 
 
 def status(guarded, key, method, name, body=None, **headers):
-    told = {} if key is None else {"authorization": bearer(guarded.keys.get(key, key))}
-    return guarded.stream(method, name, body, **told, **headers).status
+    credentials = {} if key is None else {"authorization": bearer(guarded.keys.get(key, key))}
+    return guarded.stream(method, name, body, **credentials, **headers).status
 
 
 @pytest.mark.parametrize(
-    ("key", "method", "name", "wanted"),
+    ("key", "method", "name", "expected"),
     [
         (None, "GET", "open", 401),
         (None, "GET", "missing", 401),
@@ -63,10 +63,10 @@ def status(guarded, key, method, name, body=None, **headers):
         ("all", "GET", "missing", 404),
     ],
 )
-def test_key_allows_only_its_scopes(guarded, key, method, name, wanted):
-    given = {"content_type": TEXT} if method in {"PUT", "POST"} else {}
+def test_key_allows_only_its_scopes(guarded, key, method, name, expected):
+    options = {"content_type": TEXT} if method in {"PUT", "POST"} else {}
     body = b"x" if method == "POST" else None
-    assert status(guarded, key, method, name, body, **given) == wanted
+    assert status(guarded, key, method, name, body, **options) == expected
 
 
 def test_fork_requires_reading_its_source(guarded):
@@ -97,7 +97,7 @@ TEMPLATES = b'{"templates": [{"entity": "todo", "fields": {"list": "string"}}]}'
     ],
 )
 def test_reserved_path_requires_a_scope_for_its_stream(guarded, method, suffix, body, scope):
-    """The key is one for the stream itself, and of what is done to it, whatever the method is."""
+    """The key must be for the stream itself and have the scope of the operation."""
     kind = {"content_type": "application/json"}
     for name in ("rules/a", "rules/ab"):
         assert status(guarded, "all", "PUT", name, **kind) in {200, 201}
@@ -116,7 +116,7 @@ def test_reserved_path_requires_a_scope_for_its_stream(guarded, method, suffix, 
     assert ask("rules/a", (scope,), "rules/a") == 200
     assert ask("rules/ab", (scope,), "rules/a") == 200
     assert ask("rules/a", (scope,), "rules/ab") == 403
-    # What is asked for is not a part of the name.
+    # The reserved suffix is not part of the name.
     assert ask("rules/a", (scope,), "rules/a/") == 403
     assert ask("rules/a", (scope,), f"rules/a/{suffix}") == 403
     assert ask("missing", others) == 403
@@ -125,11 +125,11 @@ def test_reserved_path_requires_a_scope_for_its_stream(guarded, method, suffix, 
 
 
 def test_stream_named_like_a_reserved_path_needs_its_own_key(guarded):
-    """Where a method does not ask the question, it means the stream of that name."""
+    """A method without a reserved route addresses the stream of that name."""
     key, guarded.keys["tried"] = guarded.access.add(("read", "admin"), prefix="rules/n/_schema")
     try:
-        for method, wanted in (("HEAD", 404), ("DELETE", 404), ("GET", 403), ("POST", 403)):
-            assert status(guarded, "tried", method, "rules/n/_schema", SCHEMA) == wanted, method
+        for method, expected in (("HEAD", 404), ("DELETE", 404), ("GET", 403), ("POST", 403)):
+            assert status(guarded, "tried", method, "rules/n/_schema", SCHEMA) == expected, method
     finally:
         guarded.access.remove(key.id)
 
@@ -159,7 +159,7 @@ def test_metrics_need_only_their_own_scope(guarded):
             assert status_of(path, secret) == 403, path
         for method in ("PUT", "POST", "DELETE"):
             assert status(guarded, secret, method, "open", b"x", content_type=TEXT) == 403
-        # The numbers are those of all streams.
+        # The metrics cover all streams.
         assert status_of("/metrics", narrow_secret) == 403
     finally:
         guarded.access.remove(key.id)
@@ -171,7 +171,7 @@ def test_running_server_notices_added_and_removed_keys(guarded):
     guarded.keys["late"] = secret
     assert status(guarded, "late", "GET", "open") == 200
     guarded.access.remove(key.id)
-    # One that is gone may be good for a few milliseconds more.
+    # A removed key may stay valid for a few milliseconds.
     deadline = time.monotonic() + 30
     while status(guarded, "late", "GET", "open") != 401:
         assert time.monotonic() < deadline
@@ -190,19 +190,19 @@ def test_bad_keys_are_refused(tmp_path):
         with pytest.raises(InvalidInput):
             access.add(scopes)
     with pytest.raises(NotFound):
-        access.remove("nobody")
+        access.remove("unknown")
     for text in ("{", "[]", json.dumps({"keys": [{"id": 1}]})):
         (tmp_path / "access.json").write_text(text)
         with pytest.raises(FormatError):
             Access(tmp_path).keys()
 
 
-# A server that others reach
+# A server that is reachable from other machines
 
 
 @pytest.fixture
 def reachable(tmp_path):
-    """A server that listens on every address, with one key."""
+    """Return a server that listens on every address, with one key."""
     root = tmp_path / "store"
     fourfold.open(root).close()
     access = Access(root)
@@ -221,14 +221,14 @@ def test_reachable_server_stays_closed_after_its_last_key(reachable):
     while status(reachable, "all", "GET", "keep") != 401:
         assert time.monotonic() < deadline
     for method in ("GET", "HEAD", "PUT", "POST", "DELETE"):
-        given = {"content_type": TEXT} if method in {"PUT", "POST"} else {}
+        options = {"content_type": TEXT} if method in {"PUT", "POST"} else {}
         for key in (None, "all"):
-            assert status(reachable, key, method, "keep", b"y", **given) == 401, method
+            assert status(reachable, key, method, "keep", b"y", **options) == 401, method
     subscription = "/v1/stream/__ds/subscriptions/a"
     for path in ("/v1/streams", "/metrics", "/v1/streams/totals", subscription):
         assert reachable.ask("GET", path).status == 401, path
     assert reachable.ask("GET", "/health").status == 200
-    # Without its file it is no more open.
+    # It stays closed without its file.
     (reachable.root / "access.json").unlink()
     assert status(reachable, None, "DELETE", "keep") == 401
     reachable.keys["new"] = reachable.access.add(("read",))[1]
@@ -250,8 +250,8 @@ def test_access_that_always_requires_keys_refuses_all_requests(tmp_path):
     request = Request("POST", "/v1/stream/a", "", {"authorization": "Bearer "}, b"")
     access.check(request, "a")
     access.always_require()
-    for shown in ("", "Bearer ", "Bearer x", "Basic x"):
-        held = Request("POST", "/v1/stream/a", "", {"authorization": shown}, b"")
+    for displayed in ("", "Bearer ", "Bearer x", "Basic x"):
+        held = Request("POST", "/v1/stream/a", "", {"authorization": displayed}, b"")
         for refused in (
             lambda r=held: access.check(r, "a"),
             lambda r=held: access.identify(r),
@@ -259,10 +259,10 @@ def test_access_that_always_requires_keys_refuses_all_requests(tmp_path):
         ):
             with pytest.raises(Unauthorized):
                 refused()
-    # The key that nobody has is not one of the store's.
+    # The placeholder key is not stored.
     key, _ = access.add(("read",))
-    found = Access(tmp_path).keys()
-    assert [each.id for each in found] == [key.id]
+    result = Access(tmp_path).keys()
+    assert [item.id for item in result] == [key.id]
     assert access.remove(key.id) == 0
     assert Access(tmp_path).stored_keys() == ()
 

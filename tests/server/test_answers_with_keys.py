@@ -1,4 +1,4 @@
-"""Where keys are asked for, an answer is its reader's alone; a browser's question needs none."""
+"""Caching and preflight requests on a server with keys."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def guarded(tmp_path_factory):
 
 
 def read(front, query="", **headers):
-    """The status and the headers of a read, with a key where there is one."""
-    [(status, told, _)] = front.ask(request("GET", f"s{query}", **headers))
-    return status, dict(told)
+    """Return the status and the headers of a read."""
+    [(status, response, _)] = front.ask(request("GET", f"s{query}", **headers))
+    return status, dict(response)
 
 
 def test_only_public_responses_are_publicly_cacheable(guarded):
@@ -31,10 +31,10 @@ def test_only_public_responses_are_publicly_cacheable(guarded):
     own = {"authorization": f"Bearer {secret}"}
     try:
         for query in reads:
-            status, told = read(guarded, query, **own)
-            assert (status, told["cache-control"]) == (200, PRIVATE)
-        status, told = read(guarded, if_none_match=told["etag"], **own)
-        assert (status, told["cache-control"]) == (304, PRIVATE)
+            status, response = read(guarded, query, **own)
+            assert (status, response["cache-control"]) == (200, PRIVATE)
+        status, response = read(guarded, if_none_match=response["etag"], **own)
+        assert (status, response["cache-control"]) == (304, PRIVATE)
     finally:
         guarded.access.remove(key.id)
 
@@ -44,9 +44,9 @@ def test_preflight_request_needs_no_key(guarded):
     names = ("s", "__ds/subscriptions/a", "__ds/subscriptions/a/claim", "__ds/jwks.json")
     try:
         for name in names:
-            [(status, told, _)] = guarded.ask(request("OPTIONS", name))
+            [(status, response, _)] = guarded.ask(request("OPTIONS", name))
             assert status == 204, name
-            assert "PUT" in dict(told)["access-control-allow-methods"]
+            assert "PUT" in dict(response)["access-control-allow-methods"]
         [(status, _, _)] = guarded.ask(request("GET", "__ds/subscriptions/a"))
         assert status == 401
     finally:

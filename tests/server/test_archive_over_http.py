@@ -1,4 +1,4 @@
-"""A server that publishes: readers see no difference, and the objects alone bring it back."""
+"""A publishing server: readers see no difference, and the objects alone restore it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = {"FOURFOLD_ARCHIVE_SEAL_ROWS": "20", "FOURFOLD_ARCHIVE_CACHE_BYTES": "40
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts servers on folders of this test; all publish to the same objects."""
+    """Start servers on folders of this test; all publish to the same objects."""
     started = []
 
     def serve(name, *options):
@@ -40,15 +40,15 @@ def told(tmp_path, name):
 
 
 def read_all(server, name, offset="-1"):
-    """Everything behind an offset, as one list."""
-    found = []
+    """Return everything after an offset as one list."""
+    result = []
     while True:
         answer = server.ask("GET", f"/v1/stream/{name}?offset={offset}")
         assert answer.status == 200
-        found += json.loads(answer.text)
+        result += json.loads(answer.text)
         offset = answer.headers["stream-next-offset"]
         if answer.headers.get("stream-up-to-date"):
-            return found
+            return result
 
 
 def details(server, name):
@@ -83,7 +83,7 @@ def test_details_show_the_indexes(start):
     assert index["indexed_offset"].endswith("40")
     assert index["runs"] >= 1
     answer = again.ask("GET", "/v1/stream/orders?key=key-3")
-    assert [each["n"] for each in json.loads(answer.text)] == list(range(3, 40, 4))
+    assert [load["n"] for load in json.loads(answer.text)] == list(range(3, 40, 4))
 
 
 def wait_until_published(server, name, count):
@@ -108,9 +108,9 @@ def test_publishing_server_looks_the_same_to_readers(start, tmp_path):
     assert json.loads(polled.text)[0] == {"n": 37}
     by_record = server.ask("GET", "/v1/stream/orders?offset=-1&limit=3")
     assert json.loads(by_record.text)[:3] == expected[:3]
-    found = details(server, "orders")
-    assert found["segments"] == found["published_segments"] == 5
-    assert {each["artifact"] for each in found["requests"]} >= {"segment", "manifest"}
+    result = details(server, "orders")
+    assert result["segments"] == result["published_segments"] == 5
+    assert {item["artifact"] for item in result["requests"]} >= {"segment", "manifest"}
     assert json.loads(server.ask("GET", "/health").text)["unpublished"] == []
     server.kill()
     shutil.rmtree(tmp_path / "store" / "streams" / ".segments")

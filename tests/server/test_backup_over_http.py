@@ -1,4 +1,4 @@
-"""A server that publishes: all databases of its store, too, and what it cannot is told."""
+"""A publishing server publishes all databases of its store, and reports failures."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_server_publishes_every_database_of_its_store(start, filled, tmp_path):
     waited(lambda: health(server)["databases"]["last_point"] is not None)
     server.kill()
     report, document = rebuilt(tmp_path)
-    assert {each["name"] for each in report["databases"]} == {
+    assert {item["name"] for item in report["databases"]} == {
         f"spaces/{DID}",
         "graphs",
         "sessions",
@@ -89,9 +89,9 @@ def test_server_publishes_writes_of_other_processes(start, filled, tmp_path):
         # The server may be publishing it just now.
         waited(lambda: _written(store))
         waited(lambda: f"spaces/{DID}" in health(server)["databases"]["unpublished"])
-        told = health(server)
-        assert told["ok"]
-        assert told["databases"]["unpublished"] == {f"spaces/{DID}": "writer_locked"}
+        response = health(server)
+        assert response["ok"]
+        assert response["databases"]["unpublished"] == {f"spaces/{DID}": "writer_locked"}
         assert metrics(server)["fourfold_published_databases_failing"] == 1
     assert server.stop() == 0
     assert rebuilt(tmp_path)[1] == {"n": 2}
@@ -121,20 +121,20 @@ def test_stopping_server_reports_what_is_unpublished(start, filled, tmp_path):
     with fourfold.open(filled) as store:
         write(store, 2)
         server.process.terminate()
-        said = server.process.communicate(timeout=60)[0].decode()
-    assert f"spaces/{DID} is not published" in said
-    assert "writer_locked" in said
-    assert "graphs is not published" not in said
+        message = server.process.communicate(timeout=60)[0].decode()
+    assert f"spaces/{DID} is not published" in message
+    assert "writer_locked" in message
+    assert "graphs is not published" not in message
 
 
 def test_metrics_report_publication_progress(start, filled):
     server = start()
     waited(lambda: metrics(server)["fourfold_published_publications_total"] == 3)
-    found = metrics(server)
-    assert found["fourfold_published_databases"] == 3
-    assert found["fourfold_published_databases_failing"] == 0
-    assert found["fourfold_published_bytes_total"] > 1000
-    assert found["fourfold_published_last_round_seconds"] > 1e9
+    result = metrics(server)
+    assert result["fourfold_published_databases"] == 3
+    assert result["fourfold_published_databases_failing"] == 0
+    assert result["fourfold_published_bytes_total"] > 1000
+    assert result["fourfold_published_last_round_seconds"] > 1e9
 
 
 def test_server_that_publishes_no_databases_opens_none(start, filled):

@@ -1,4 +1,4 @@
-"""Readers that catch up: pages in pieces, exact to the byte, and no further ahead than is taken."""
+"""Catch-up reads: pages in pieces, exact to the byte, without reading far ahead."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def small_pages(monkeypatch):
 
 
 def pages(front, name):
-    """The answers from the beginning to the end of a stream."""
-    offset, found = "-1", []
+    """Return the responses from the beginning to the end of a stream."""
+    offset, result = "-1", []
     with front.connect() as connection:
         while True:
             connection.send(request("GET", f"{name}?offset={offset}"))
             status, headers, body = connection.answer()
             assert status == 200
-            told = dict(headers)
-            found.append((told, body))
-            offset = told["stream-next-offset"]
-            if "stream-up-to-date" in told:
-                return found
+            response = dict(headers)
+            result.append((response, body))
+            offset = response["stream-next-offset"]
+            if "stream-up-to-date" in response:
+                return result
 
 
 @pytest.mark.usefixtures("small_pages")
@@ -50,11 +50,11 @@ def test_json_is_read_completely_over_several_pages(front):
     front.streams.create("json", JSON)
     sent = [json.dumps({"n": n, "t": "x" * (n * 7919 % 900)}).encode() for n in range(2_000)]
     front.streams.append("json", Append(sent, JSON))
-    found = pages(front, "json")
-    assert len(found) > 3
-    assert {told.get("transfer-encoding") for told, _ in found[:-1]} == {"chunked"}
-    assert b",".join(body[1:-1] for _, body in found) == b",".join(sent)
-    for _, body in found:
+    result = pages(front, "json")
+    assert len(result) > 3
+    assert {response.get("transfer-encoding") for response, _ in result[:-1]} == {"chunked"}
+    assert b",".join(body[1:-1] for _, body in result) == b",".join(sent)
+    for _, body in result:
         json.loads(body)
 
 
@@ -72,8 +72,8 @@ def test_known_page_is_not_sent_again(front):
     front.streams.create("known", BINARY)
     front.streams.append("known", Append([b"x" * 100_000] * 5, BINARY))
     mark = pages(front, "known")[0][0]["etag"]
-    asked = request("GET", "known?offset=-1", if_none_match=mark)
-    assert [answer[0] for answer in front.ask(asked)] == [304]
+    sent = request("GET", "known?offset=-1", if_none_match=mark)
+    assert [answer[0] for answer in front.ask(sent)] == [304]
 
 
 @pytest.mark.usefixtures("small_pages")
@@ -95,7 +95,7 @@ def test_nothing_is_read_ahead_of_a_slow_client(front, monkeypatch):
         while seen != len(read):
             seen = len(read)
             time.sleep(0.3)
-        # What the buffers of both sockets hold, and a piece or two.
+        # The contents of both socket buffers, and a piece or two.
         assert seen < 450
         assert len(connection.answer()[2]) == 20 * 30 * 30_000
     assert len(read) == 600
@@ -109,10 +109,10 @@ def test_response_is_aborted_when_its_records_are_deleted(front, monkeypatch):
     pieces = front.streams.read_joined
 
     def then_deleted(info, start, end):
-        found = pieces(info, start, end)
+        result = pieces(info, start, end)
         if start == 0:
             front.streams.delete("gone")
-        return found
+        return result
 
     monkeypatch.setattr(front.streams, "piece", then_deleted)
     with front.connect() as connection:

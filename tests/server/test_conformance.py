@@ -1,6 +1,6 @@
 """The published conformance suite of the Durable Streams protocol, against a real server.
 
-It comes from npm, so it runs where node and npm are.
+It comes from npm, so it needs node and npm.
 """
 
 from __future__ import annotations

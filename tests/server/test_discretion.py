@@ -1,4 +1,4 @@
-"""No answer tells where files lie on the server's disk, whatever went wrong."""
+"""Error responses never reveal file paths of the server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fourfold.server.streams import Protocol, error_response
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "response"),
     [
         ("/srv/s/streams/wal.sqlite: the database is closed", "the database is closed"),
         ("/srv/my shop/streams/wal.sqlite: disk I/O error", "disk I/O error"),
@@ -29,13 +29,13 @@ from fourfold.server.streams import Protocol, error_response
         ("it failed: OSError(/srv/s/x) again", "it failed: OSError(a file of the server again"),
     ],
 )
-def test_path_of_a_file_is_redacted(message, told):
-    found = redact_paths(
+def test_path_of_a_file_is_redacted(message, response):
+    result = redact_paths(
         StorageError(message, hint="Look: `fuser /srv/s/locks/1`.", details={"n": 1})
     )
-    assert found.message == told
-    assert found.hint == "Look: `fuser a file of the server`."
-    assert (type(found), found.details) == (StorageError, {"n": 1})
+    assert result.message == response
+    assert result.hint == "Look: `fuser a file of the server`."
+    assert (type(result), result.details) == (StorageError, {"n": 1})
 
 
 @pytest.mark.parametrize(

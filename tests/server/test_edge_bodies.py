@@ -1,6 +1,4 @@
-"""Bodies of requests: the key comes first, all bodies together have a budget, what is refused is
-neither stored nor kept in memory.
-"""
+"""Request bodies: keys are checked first, memory is limited, refused bodies are discarded."""
 
 from __future__ import annotations
 
@@ -58,14 +56,14 @@ BODY = b'"' + b"x" * 998 + b'"'
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 @pytest.mark.parametrize(("key", "status"), [(None, 401), ("wrong", 401), ("reader", 403)])
 def test_key_is_checked_before_the_body_is_read(front, method, framing, key, status):
-    given = {"content_type": JSON}
+    options = {"content_type": JSON}
     if key is not None:
-        given["authorization"] = bearer(front, key) if key in front.keys else "Bearer ff_wrong"
-    sent = request(method, "s", BODY, chunks=100 if framing == "chunked" else None, **given)
+        options["authorization"] = bearer(front, key) if key in front.keys else "Bearer ff_wrong"
+    sent = request(method, "s", BODY, chunks=100 if framing == "chunked" else None, **options)
     with front.connect() as connection:
         connection.send(head_of(sent))
         assert connection.answer()[0] == status
-        # The body is read all the same, up to a bound, so that what follows it is a request.
+        # The body is still read, up to a limit, so that the next request can follow.
         connection.send(sent[len(head_of(sent)) :])
         connection.send(append("s", b"1", authorization=bearer(front, "all")))
         assert connection.answer()[0] == 204
@@ -102,8 +100,8 @@ def test_refused_body_is_not_read_forever(front, monkeypatch):
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_bodies_in_flight_have_a_budget(front, method):
     front.protocol.budget = BodyBudget(4_000)
-    given = {"content_type": JSON, "authorization": bearer(front, "all")}
-    first, second = (request(method, name, BODY, **given) for name in ("s", "s"))
+    options = {"content_type": JSON, "authorization": bearer(front, "all")}
+    first, second = (request(method, name, BODY, **options) for name in ("s", "s"))
     with front.connect() as one, front.connect() as two:
         one.send(first[:-300])
         until(lambda: front.protocol.budget.held >= 700)
@@ -114,7 +112,7 @@ def test_bodies_in_flight_have_a_budget(front, method):
         # The share of one key is full; another key has its own.
         with front.connect() as three:
             three.send(
-                request(method, "s", BODY, **{**given, "authorization": bearer(front, "other")})
+                request(method, "s", BODY, **{**options, "authorization": bearer(front, "other")})
             )
             assert three.answer()[0] in {200, 204}
         one.send(first[-300:])

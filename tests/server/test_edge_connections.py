@@ -1,4 +1,4 @@
-"""Connections: how many there may be, and how long a client may take nothing."""
+"""Connections: their number, and timeouts of clients that do not read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fast(request):
 
 @pytest.fixture
 def served(fast, tmp_path):
-    """Starts servers; they are stopped when the test is over."""
+    """Start servers, which are stopped after the test."""
     fronts = []
 
     def start(**options):
@@ -46,16 +46,16 @@ def connections(front):
     return len(front.server.server_state.connections)
 
 
-# How many
+# Number of connections
 
 
 def test_connections_over_the_limit_are_refused(served):
     front = served(settings=settings.Server(connections_max=3))
     front.streams.create("s", JSON)
-    kept = [front.connect() for _ in range(3)]
-    for each in kept:
-        each.send(append("s", b"1"))
-        assert each.answer()[0] == 204
+    retained = [front.connect() for _ in range(3)]
+    for item in retained:
+        item.send(append("s", b"1"))
+        assert item.answer()[0] == 204
     with front.connect() as fourth:
         status, headers, body = fourth.answer()
         assert (status, dict(headers)["retry-after"], dict(headers)["connection"]) == (
@@ -65,13 +65,13 @@ def test_connections_over_the_limit_are_refused(served):
         )
         assert b'"busy"' in body
         assert fourth.is_ended()
-    kept.pop().socket.close()
+    retained.pop().socket.close()
     until(lambda: connections(front) == 2)
     with front.connect() as later:
         later.send(append("s", b"1"))
         assert later.answer()[0] == 204
-    for each in kept:
-        each.socket.close()
+    for item in retained:
+        item.socket.close()
     assert stored(front, "s") == [b"1"] * 4
 
 
@@ -92,7 +92,7 @@ def test_addresses_have_their_own_limit():
     gate = Connections(10, 2, frozenset({"203.0.113.9"}))
     assert [gate.enter("198.51.100.1") for _ in range(3)] == [True, True, False]
     assert gate.enter("198.51.100.2")
-    # Proxies on this machine, or that are trusted, carry the connections of many clients.
+    # Proxies on this machine, or trusted ones, carry the connections of many clients.
     assert all(gate.enter(address) for address in ["127.0.0.1"] * 3 + ["203.0.113.9"] * 3)
     assert gate.count == 9
     gate.leave("198.51.100.1")
@@ -127,7 +127,7 @@ def test_reset_connection_is_not_retained_by_its_timer(served):
     assert connection.timeout_keep_alive_task is None
 
 
-# Clients that take nothing
+# Clients that do not read
 
 
 def quick(**options):
@@ -135,7 +135,7 @@ def quick(**options):
 
 
 def deaf(front, sent):
-    """A client with a small window that sends something, and reads nothing."""
+    """Return a client with a small window that sends, and reads nothing."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     sock.connect(("127.0.0.1", front.port))
@@ -192,11 +192,11 @@ def test_idle_reader_is_not_disconnected(served):
         reader.send(request("GET", "s?offset=now&live=sse"))
         time.sleep(1.2)
         front.streams.open("s").append(b'"late"')
-        found = b""
-        while b"late" not in found:
+        result = b""
+        while b"late" not in result:
             part = reader.socket.recv(65536)
-            assert part, found
-            found += part
+            assert part, result
+            result += part
 
 
 # Clients that send too slowly

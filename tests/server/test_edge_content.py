@@ -1,4 +1,4 @@
-"""What a browser does with records that a stream holds: nothing."""
+"""Browsers do not run the content of a stream."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def front(request, tmp_path_factory):
 
 
 def policies(front, kind):
-    """The policy of each way to read a stream of a type."""
+    """Return the content policy of each kind of read of a stream."""
     name = f"s{abs(hash(kind))}"
     front.streams.create(name, kind)
     front.streams.open(name).append(b'"<script>"', key=b"k")
-    found = {}
+    result = {}
     for query in ("", "?offset=-1", "?offset=-1&live=long-poll", "?offset=-1&key=k"):
         status, headers, _ = front.ask(request("GET", f"{name}{query}"))[0]
         assert status == 200
-        found[query] = dict(headers).get("content-security-policy")
-    return found
+        result[query] = dict(headers).get("content-security-policy")
+    return result
 
 
 @pytest.mark.parametrize("kind", ACTIVE)

@@ -1,4 +1,4 @@
-"""Who reaches a server: keys that stay required, and the names under which it answers."""
+"""Access to a server: required keys, and accepted host names."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_open_server_refuses_other_names(front, host):
         ("GET", "/metrics"),
         ("GET", "/v1/stream/__ds/subscriptions/a"),
     ):
-        # Twice: what is known of a head from before changes nothing.
+        # Twice: a remembered head changes nothing.
         for _ in range(2):
             status, _, body = ask(front, method=method, path=path, lines=(f"Host: {host}",))
             assert status == 421, (method, path)
@@ -88,8 +88,8 @@ def test_named_hosts_are_the_only_ones_with_keys_too(fast, tmp_path):
     try:
         secret = front.access.add(("read", "write"))[1]
         key = f"Authorization: Bearer {secret}"
-        wanted = {"a.example": 204, "a.example:9": 204, "B.EXAMPLE": 204, "c.example": 421}
-        for host, status in {**wanted, "localhost": 204}.items():
+        expected = {"a.example": 204, "a.example:9": 204, "B.EXAMPLE": 204, "c.example": 421}
+        for host, status in {**expected, "localhost": 204}.items():
             assert ask(front, lines=(f"Host: {host}", key))[0] == status, host
     finally:
         front.stop()
@@ -128,7 +128,7 @@ def test_removing_the_last_key_keeps_the_server_closed(front):
         assert ask(front, method=method)[0] == 401
         lines = ("Host: localhost", f"Authorization: Bearer {secret}")
         assert ask(front, method=method, lines=lines)[0] == 401
-    # Nor does it open when the file of the keys is lost while it runs.
+    # It stays closed when the key file is lost while it runs.
     (front.store.root / "access.json").unlink()
     assert ask(front)[0] == 401
     assert stored(front, "s") == []
@@ -140,14 +140,14 @@ def test_key_is_required_once_one_was_created(tmp_path):
     key, _ = access.add(("read",))
     access.remove(key.id)
     held = Access(tmp_path).keys()
-    assert [each.id for each in held] == [""]
+    assert [item.id for item in held] == [""]
     assert Access(tmp_path).stored_keys() == ()
     assert Access(tmp_path, require_key="never").keys() == ()
 
 
 def test_key_can_be_required_before_there_is_one(tmp_path):
     held = guarded(tmp_path, require_key="always").keys()
-    assert [each.id for each in held] == [""]
+    assert [item.id for item in held] == [""]
 
 
 def test_open_server_requires_an_option_and_a_loopback_address(tmp_path, capsys):

@@ -1,6 +1,4 @@
-"""The fast front gives the answers that plain ASGI gives, in the right order, and keeps its head
-when clients do not.
-"""
+"""The fast append path responds like plain ASGI, in order, also to misbehaving clients."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def fronts(tmp_path_factory):
-    """Both fronts, without keys and with."""
+    """Return both protocols, without and with keys."""
     made = {}
     for guarded in (False, True):
         for fast in (True, False):
@@ -58,7 +56,7 @@ def name(fast):
     return made
 
 
-# The same answers on both ways
+# Equal responses on both paths
 
 BODIES = st.sampled_from(
     [b'{"a": 1}', b"[1, 2,3]", b"[[]]", b"1", b"", b"[]", b"{", b'"\xff"', b"[1] 2", b"plain text"]
@@ -98,7 +96,7 @@ NAMES = st.sampled_from(["a", "a", "a", "b", "closed", "missing", "a%2Db", "a?x=
 
 @st.composite
 def asked(draw):
-    """One request: an append nearly always."""
+    """Draw one request: an append in most cases."""
     name = draw(NAMES)
     headers = {**draw(CONDITIONS), **draw(st.one_of(st.just({}), WHOLE_PRODUCER, PRODUCER))}
     kind = draw(KINDS)
@@ -118,23 +116,23 @@ def on_the_wire(front, prefix, one):
 
 
 def life(front, prefix, requests, *, pipelined, cut):
-    """The answers to requests on one connection, and what the streams hold then."""
+    """Return the responses to requests on one connection, and the contents of the streams."""
     for name, kind in (("a", JSON), ("b", TEXT), ("closed", JSON)):
         front.streams.create(f"{name[0]}{prefix}{name[1:]}", kind, closed=name == "closed")
-    wire = [on_the_wire(front, prefix, each) for each in requests]
-    found = []
+    wire = [on_the_wire(front, prefix, item) for item in requests]
+    result = []
     with front.connect() as connection:
         if pipelined:
             whole = b"".join(wire)
             for at in range(0, len(whole), cut):
                 connection.send(whole[at : at + cut])
-            found = [connection.answer() for _ in wire]
+            result = [connection.answer() for _ in wire]
         else:
-            for each in wire:
-                connection.send(each)
-                found.append(connection.answer())
-    held = [stored(front, f"{each}{prefix}") for each in "ab"]
-    return [comparable(each) for each in found], held
+            for item in wire:
+                connection.send(item)
+                result.append(connection.answer())
+    held = [stored(front, f"{item}{prefix}") for item in "ab"]
+    return [comparable(item) for item in result], held
 
 
 @settings(max_examples=60, deadline=None)
@@ -147,8 +145,8 @@ def life(front, prefix, requests, *, pipelined, cut):
 def test_both_protocols_give_the_same_responses(fronts, requests, guarded, pipelined, cut):
     prefix = f"{next(numbers)}"
     fast, plain = (
-        life(fronts[guarded, each], prefix, requests, pipelined=pipelined, cut=cut)
-        for each in (True, False)
+        life(fronts[guarded, item], prefix, requests, pipelined=pipelined, cut=cut)
+        for item in (True, False)
     )
     assert fast == plain
 
@@ -171,13 +169,13 @@ def test_producers_and_closing_get_the_same_responses(fronts, requests):
     asked = [("POST", "a", body.encode(), None, headers, None) for body, headers in requests]
     prefix = f"{next(numbers)}"
     fast, plain = (
-        life(fronts[False, each], prefix, asked, pipelined=False, cut=1) for each in (True, False)
+        life(fronts[False, item], prefix, asked, pipelined=False, cut=1) for item in (True, False)
     )
     assert fast == plain
 
 
 def test_fast_append_path_is_used(fronts, name, monkeypatch):
-    """An append does not reach uvicorn's way, or the comparison would compare it with itself."""
+    """An append does not use uvicorn's path, or the comparison would compare it with itself."""
     reached = []
     on_the_way = HttpToolsProtocol.on_headers_complete
 
@@ -198,15 +196,15 @@ def test_fast_append_path_is_used(fronts, name, monkeypatch):
 
 def test_pipelined_appends_are_answered_in_order(fast, name):
     sent = b"".join(append(name, b"%d" % n) for n in range(50))
-    found = fast.ask(sent, answers=50)
-    offsets = [dict(headers)["stream-next-offset"] for _, headers, _ in found]
+    result = fast.ask(sent, answers=50)
+    offsets = [dict(headers)["stream-next-offset"] for _, headers, _ in result]
     assert offsets == [format_offset(n) for n in range(1, 51)]
     assert stored(fast, name) == [b"%d" % n for n in range(50)]
 
 
 def test_appends_and_other_requests_are_answered_in_order(fast, name):
     wait = request("GET", f"{name}?offset=now&live=long-poll")
-    found = fast.ask(
+    result = fast.ask(
         append(name)
         + request("GET", name)
         + append(name)
@@ -217,16 +215,16 @@ def test_appends_and_other_requests_are_answered_in_order(fast, name):
         + b"\r\nConnection: close\r\n\r\n",
         answers=6,
     )
-    assert [answer[0] for answer in found] == [204, 200, 204, 204, 204, 404]
+    assert [answer[0] for answer in result] == [204, 200, 204, 204, 204, 404]
     assert len(stored(fast, name)) == 3
 
 
 def test_malformed_input_is_answered_after_earlier_appends(fast, name):
     with fast.connect() as connection:
         connection.send(append(name) + append(name) + b"NO SUCH THING\r\n\r\n")
-        found = [connection.answer() for _ in range(3)]
-        assert [answer[0] for answer in found] == [204, 204, 400]
-        assert dict(found[2][1])["connection"] == "close"
+        result = [connection.answer() for _ in range(3)]
+        assert [answer[0] for answer in result] == [204, 204, 400]
+        assert dict(result[2][1])["connection"] == "close"
         assert connection.is_ended()
     assert len(stored(fast, name)) == 2
 
@@ -263,9 +261,9 @@ def test_trailers_are_not_headers(fast, name):
     chunked = request("POST", name, b"1", chunks=1, content_type=JSON)
     trailed = chunked[:-2] + b"Producer-Id: p\r\nProducer-Epoch: x\r\nStream-Closed: true\r\n\r\n"
     created = trailed.replace(b"POST", b"PUT").replace(name.encode(), b"%s-2" % name.encode())
-    for sent, wanted in ((trailed, 204), (created, 201)):
+    for sent, expected in ((trailed, 204), (created, 201)):
         status, headers, _ = fast.ask(sent)[0]
-        assert (status, "stream-closed" in dict(headers)) == (wanted, False)
+        assert (status, "stream-closed" in dict(headers)) == (expected, False)
 
 
 def test_http_1_0_and_expect_continue_clients_are_served(fast, name):
@@ -296,7 +294,7 @@ def test_incomplete_body_stores_nothing(fronts, is_fast):
     while not stored(front, name):
         assert time.monotonic() < until
         time.sleep(0.01)
-    # What was half came first, so it would be there.
+    # The incomplete one came first, so it would be stored by now.
     assert stored(front, name) == [b"12345678"]
 
 
@@ -304,8 +302,8 @@ def test_client_that_half_closes_is_still_answered(fast, name):
     with fast.connect() as connection:
         connection.send(append(name) + append(name))
         connection.socket.shutdown(socket.SHUT_WR)
-        found = [connection.answer() for _ in range(2)]
-        assert [answer[0] for answer in found] == [204, 204]
+        result = [connection.answer() for _ in range(2)]
+        assert [answer[0] for answer in result] == [204, 204]
         assert connection.is_ended()
 
 
@@ -313,7 +311,7 @@ def test_client_that_reads_no_responses_is_not_read_from(fast, name):
     with fast.connect() as connection:
         connection.socket.settimeout(2)
         one = append(name)
-        # Answers are longer than what was asked, so they fill every buffer first.
+        # Responses are longer than requests, so they fill all buffers first.
         with pytest.raises(TimeoutError):
             connection.send(one * 400_000)
 
@@ -353,7 +351,7 @@ def test_stopping_server_answers_requests_in_flight(tmp_path):
             thread.join(20)
     front.thread.join(20)
     info = front.streams.info("s")
-    # Whoever was cut off while the server stopped may have been stored without an answer.
+    # A request interrupted by the stop may be stored without a response.
     assert len(answered) + 1 <= info.next_offset <= len(answered) + 1 + len(threads)
     front.store.close()
 
@@ -395,7 +393,7 @@ def test_live_reader_is_not_a_slow_client(tmp_path, monkeypatch):
         front.stop()
 
 
-# Whether it is used
+# When it is used
 
 
 def test_incompatible_uvicorn_is_not_used(fast, monkeypatch):

@@ -1,4 +1,4 @@
-"""Reads by a field: a bounded search per request, outside of the event loop, that can go on."""
+"""Reads by field: a bounded, resumable search per request, outside of the event loop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def front(tmp_path, monkeypatch):
 
 @pytest.fixture
 def examined(monkeypatch):
-    """The messages that a search examined, and whether it ran on the event loop."""
+    """Record the messages that a search examined, and whether it ran on the event loop."""
     seen, key_of = [], fields.key_of
 
     def noting(payload, field):
@@ -53,8 +53,8 @@ def examined(monkeypatch):
 def get(front, query):
     with front.connect() as connection:
         connection.send(request("GET", f"s?{query}"))
-        status, told, body = connection.answer()
-        return status, dict(told), body
+        status, response, body = connection.answer()
+        return status, dict(response), body
 
 
 def next_offset(told):
@@ -62,22 +62,22 @@ def next_offset(told):
 
 
 def test_search_without_a_match_examines_a_bounded_number_of_records(front, examined):
-    status, told, body = get(front, "offset=-1&field=id&value=-1")
+    status, response, body = get(front, "offset=-1&field=id&value=-1")
     assert (status, json.loads(body)) == (200, [])
     assert len(examined) <= 12
-    assert next_offset(told) == len(examined)
-    assert "stream-up-to-date" not in told
+    assert next_offset(response) == len(examined)
+    assert "stream-up-to-date" not in response
 
 
 def test_search_continues_from_where_it_ended(front):
-    found, at = [], 0
+    result, at = [], 0
     for _ in range(ROWS):
-        _, told, body = get(front, f"offset={format_offset(at)}&field=id&value=47")
-        found += json.loads(body)
-        at = next_offset(told)
-        if "stream-up-to-date" in told:
+        _, response, body = get(front, f"offset={format_offset(at)}&field=id&value=47")
+        result += json.loads(body)
+        at = next_offset(response)
+        if "stream-up-to-date" in response:
             break
-    assert (found, at) == ([{"id": 47}], ROWS)
+    assert (result, at) == ([{"id": 47}], ROWS)
 
 
 def test_search_runs_outside_of_the_event_loop(front, examined):
@@ -86,14 +86,14 @@ def test_search_runs_outside_of_the_event_loop(front, examined):
 
 
 def test_long_poll_by_field_finds_a_record_beyond_one_search(front):
-    status, told, body = get(front, "offset=-1&field=id&value=59&live=long-poll")
+    status, response, body = get(front, "offset=-1&field=id&value=59&live=long-poll")
     assert (status, json.loads(body)) == (200, [{"id": 59}])
-    assert next_offset(told) == ROWS
+    assert next_offset(response) == ROWS
 
 
 def test_long_poll_by_field_without_a_match_reports_its_offset(front):
-    status, told, _ = get(front, "offset=-1&field=id&value=-1&live=long-poll")
-    assert (status, next_offset(told)) == (204, ROWS)
+    status, response, _ = get(front, "offset=-1&field=id&value=-1&live=long-poll")
+    assert (status, next_offset(response)) == (204, ROWS)
 
 
 def test_events_by_field_report_the_search_offset(front):
@@ -117,9 +117,9 @@ def test_search_in_large_records_is_bounded(front, examined, monkeypatch):
 
 def test_search_in_segments_examines_a_bounded_number_of_records(front, examined):
     front.store.archive.publish_all()
-    _, told, _ = get(front, "offset=-1&field=id&value=-1")
+    _, response, _ = get(front, "offset=-1&field=id&value=-1")
     assert len(examined) <= 12
-    assert next_offset(told) == len(examined)
+    assert next_offset(response) == len(examined)
 
 
 def test_many_single_records_are_encoded_outside_of_the_event_loop(front, monkeypatch):
@@ -131,20 +131,20 @@ def test_many_single_records_are_encoded_outside_of_the_event_loop(front, monkey
 
     monkeypatch.setattr(listing, "encode_records", noting)
     front.streams.append("s", Append([b'"\xc3\xa9"'] * 1000, JSON))
-    _, told, body = get(front, "offset=-1&format=records")
+    _, response, body = get(front, "offset=-1&format=records")
     rows = json.loads(body)
     assert [row["offset"] for row in rows] == [format_offset(n) for n in range(ROWS + 1000)]
     assert rows[-1]["text"] == '"é"'
-    assert next_offset(told) == ROWS + 1000
+    assert next_offset(response) == ROWS + 1000
     assert seen == [False]
 
 
 def test_search_by_field_in_the_library_continues_too(front):
-    stream, at, found = front.streams.open("s"), "-1", []
+    stream, at, result = front.streams.open("s"), "-1", []
     while True:
         chunk = stream.read(at, where=("id", 47))
-        found += [record.payload for record in chunk.records]
+        result += [record.payload for record in chunk.records]
         at = format_offset(chunk.next_offset)
         if chunk.up_to_date:
             break
-    assert found == [b'{"id":47}']
+    assert result == [b'{"id":47}']

@@ -34,7 +34,7 @@ async def health(protocol, key=None):
 
 @pytest.fixture
 def failing(store):
-    """A server that cannot publish a stream, whose sweep failed, and that asks for keys."""
+    """Return a server with keys that cannot publish a stream and whose sweep failed."""
     access = Access(store.root)
     streams = store.streams
     streams.unpublished = lambda: {SECRET_NAME: ObjectStoreError("the object store is down")}
@@ -107,7 +107,7 @@ def test_server_starts_and_appends_while_the_object_store_is_down(tmp_path):
 
 
 class Outage:
-    """An object store that does not answer until `ended`."""
+    """An object store that does not respond until `ended`."""
 
     def __init__(self, store: ObjectStore):
         self.ended = False

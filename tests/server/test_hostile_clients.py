@@ -1,4 +1,4 @@
-"""Clients that mean no good, or are gone: bounded memory, right statuses, nothing lost."""
+"""Malicious and vanished clients: bounded memory, correct statuses, nothing lost."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ import fourfold
 JSON = "application/json"
 READERS = 10_000
 READER_BYTES = 48 * 1024
-"""What a waiting reader may cost the server; it is about 20 KiB."""
+"""Maximum memory of a waiting reader; it is about 20 KiB."""
 
 
 @pytest.fixture
 def alone(tmp_path):
-    """A server of one test."""
+    """Return a server for one test."""
     served = Served(tmp_path / "store")
     yield served
     if served.process.returncode is None:
@@ -33,7 +33,7 @@ def alone(tmp_path):
 
 @pytest.fixture
 def patient(tmp_path):
-    """A server whose readers wait for very long, if nobody tells them to go."""
+    """Return a server whose readers wait for a long time."""
     served = Served(tmp_path / "store", long_poll="600")
     yield served
     if served.process.returncode is None:
@@ -48,15 +48,15 @@ def name(served):
 
 
 def raw(served, data, *, seconds=10):
-    """What a server says to these bytes, until it has nothing more to say."""
+    """Send bytes and return everything that the server sends back."""
     with socket.create_connection(("127.0.0.1", served.port), seconds) as sock:
         sock.sendall(data)
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_WR)
-        found = b""
+        result = b""
         while part := sock.recv(65536):
-            found += part
-        return found
+            result += part
+        return result
 
 
 def memory(served, field="VmRSS"):
@@ -76,7 +76,7 @@ def until(found, seconds=60):
         time.sleep(0.05)
 
 
-# What is sent
+# Requests
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_ambiguous_request_is_refused(served, name, head):
     inner = (
         f"POST /v1/stream/{name} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\n2".encode()
     )
-    found = raw(served, text + head + b"\r\n1" + inner)
-    assert found.startswith((b"HTTP/1.1 400", b"HTTP/1.1 413")) or found == b""
-    assert found.count(b"HTTP/1.1") <= 1
+    result = raw(served, text + head + b"\r\n1" + inner)
+    assert result.startswith((b"HTTP/1.1 400", b"HTTP/1.1 413")) or result == b""
+    assert result.count(b"HTTP/1.1") <= 1
     assert served.stream("GET", name).text == b"[]"
 
 
@@ -125,7 +125,7 @@ def test_request_cannot_inject_response_headers(served, path):
     for method in ("PUT", "POST", "GET", "HEAD", "DELETE"):
         answer = served.ask(method, path, b"1", {"content-type": JSON})
         assert answer.status < 500, (method, path)
-        assert "x-evil" not in {each.lower() for each, _ in answer.getheaders()}
+        assert "x-evil" not in {item.lower() for item, _ in answer.getheaders()}
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_request_cannot_inject_response_headers(served, path):
 def test_extreme_headers_are_handled(served, name, header):
     for method in ("PUT", "POST", "GET", "HEAD"):
         for at in (name, uuid.uuid4().hex):
-            told = {"content-type": JSON, **header}
-            answer = served.ask(method, f"/v1/stream/{at}", b"1", told)
+            sent_headers = {"content-type": JSON, **header}
+            answer = served.ask(method, f"/v1/stream/{at}", b"1", sent_headers)
             assert answer.status < 500, (method, header)
     assert served.ask("GET", "/health").status == 200
 
@@ -183,18 +183,18 @@ def test_too_large_head_is_refused_in_bounded_memory(tmp_path, options):
         line = b"x: " + b"y" * 500 + b"\r\n"
         for start, more in ((b"GET /health HTTP/1.1\r\n", line), (b"GET /", b"y" * 500)):
             # Without an end: a server that took it would wait for more, and have taken all of it.
-            found, taken = sent_until_refused(served, start, more * 1_000, 128 << 20)
-            assert found.startswith(b"HTTP/1.1 431")
+            result, taken = sent_until_refused(served, start, more * 1_000, 128 << 20)
+            assert result.startswith(b"HTTP/1.1 431")
             assert taken < 64 << 20
         assert served.ask("GET", "/health").status == 200
-        # What it had at its worst, not what is left behind a connection that is gone.
+        # The peak, not what remains after a connection has closed.
         assert memory(served, "VmHWM") - before < 16 << 20
     finally:
         served.kill()
 
 
 def sent_until_refused(served, start, more, most):
-    """What a server answers to something that goes on and on, and how much of it was sent."""
+    """Send endless input and return the response, and the number of bytes sent."""
     with socket.create_connection(("127.0.0.1", served.port), 60) as sock:
         sent = 0
         sock.sendall(start)
@@ -221,7 +221,7 @@ def test_too_large_bodies_are_refused_in_bounded_memory(alone):
 
 
 def follow(served, name, offset="now"):
-    """A reader of server-sent events that has heard where it is."""
+    """Return a reader of server-sent events that has received its position."""
     sock = socket.create_connection(("127.0.0.1", served.port), 60)
     sock.sendall(
         f"GET /v1/stream/{name}?offset={offset}&live=sse HTTP/1.1\r\n".encode()
@@ -231,12 +231,12 @@ def follow(served, name, offset="now"):
 
 
 def hear(sock, wanted):
-    found = b""
-    while wanted not in found:
+    result = b""
+    while wanted not in result:
         part = sock.recv(65536)
-        assert part, found
-        found += part
-    return found
+        assert part, result
+        result += part
+    return result
 
 
 def test_disconnected_readers_are_dropped(alone):
@@ -281,7 +281,7 @@ def test_stopping_server_disconnects_its_readers(patient):
     assert alone.stop() in {0, -15}
     thread.join()
     assert polled == [204]
-    # Its last piece says that the body is at its end: the reader knows that nothing was cut off.
+    # The last chunk marks the end of the body, so the reader knows that it is complete.
     assert hear(events, b"0\r\n\r\n")
     events.close()
 
@@ -311,10 +311,10 @@ def test_ten_thousand_readers_wait_in_bounded_memory_and_miss_nothing(tmp_path, 
             if number % 200 == 199:
                 for reader in readers[-200:]:
                     hear(reader, b"event: control")
-        each = (memory(served) - before) / READERS
-        print(f"{each / 1024:.1f} KiB for each of {READERS} readers")
-        assert each < READER_BYTES
-        # Others are served meanwhile, and do not wake those who wait for something else.
+        item = (memory(served) - before) / READERS
+        print(f"{item / 1024:.1f} KiB for each of {READERS} readers")
+        assert item < READER_BYTES
+        # Other requests are served meanwhile, and do not wake unrelated readers.
         for n in range(50):
             assert served.stream("POST", "other", b"[%d]" % n, content_type=JSON).status == 204
         assert served.stream("POST", "crowd", b'["hello"]', content_type=JSON).status == 204
@@ -332,7 +332,7 @@ def test_ten_thousand_readers_wait_in_bounded_memory_and_miss_nothing(tmp_path, 
 
 
 def all_hear(readers, wanted):
-    """How many readers have not heard something after a while."""
+    """Return the number of readers that have not received a record after a while."""
     left = dict.fromkeys(readers, b"")
     selector = selectors.DefaultSelector()
     for reader in readers:
@@ -343,12 +343,12 @@ def all_hear(readers, wanted):
         for key, _ in selector.select(1):
             reader = key.fileobj
             part = reader.recv(65536)
-            found = left.get(reader, b"") + part
-            if wanted in found or not part:
+            result = left.get(reader, b"") + part
+            if wanted in result or not part:
                 selector.unregister(reader)
-                if wanted in found:
+                if wanted in result:
                     left.pop(reader, None)
             else:
-                left[reader] = found
+                left[reader] = result
     selector.close()
     return len(left)

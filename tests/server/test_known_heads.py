@@ -1,6 +1,4 @@
-"""What the fast front remembers of a client's last request is never taken for what the next one
-says.
-"""
+"""A remembered request head is never mistaken for that of the next request."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def fronts(tmp_path_factory):
-    """The fast front and plain ASGI; keys are asked for as soon as there are any."""
+    """Return the fast append path and plain ASGI; keys are required once one exists."""
     made = {
         fast: Front(tmp_path_factory.mktemp("heads") / "store", fast=fast, access=True)
         for fast in (True, False)
@@ -34,18 +32,18 @@ def fronts(tmp_path_factory):
 
 
 def answers(front, prefix, wire):
-    """What each request is answered on one connection, as far as it lasts, and what is stored."""
+    """Return the responses to requests on one connection, and what is stored."""
     for name in ("a", "b"):
         front.streams.create(f"{prefix}{name}", JSON)
-    found = []
+    result = []
     with front.connect() as connection:
-        for each in wire:
-            connection.send(each)
-            found.append(comparable(connection.answer()))
-            if dict(found[-1][1]).get("connection") == "close":
+        for item in wire:
+            connection.send(item)
+            result.append(comparable(connection.answer()))
+            if dict(result[-1][1]).get("connection") == "close":
                 assert connection.is_ended()
                 break
-    return found, [stored(front, f"{prefix}{name}") for name in ("a", "b")]
+    return result, [stored(front, f"{prefix}{name}") for name in ("a", "b")]
 
 
 PRODUCED = {"producer_id": "p", "producer_epoch": "0", "producer_seq": "0"}
@@ -73,7 +71,7 @@ BODIES = st.sampled_from([b"1", b"[1, 2]", b' {"a": 1}\r\n', b'"\xc3\xa9"', b'"\
 
 @st.composite
 def spoken(draw):
-    """A request: mostly an append, mostly with the head of the others."""
+    """Draw a request: usually an append, usually with the head of the others."""
     method = draw(st.sampled_from(["POST"] * 12 + ["PUT", "GET"]))
     name, headers = draw(st.sampled_from("aaab")), draw(HEADS)
     chunks = draw(st.sampled_from([None, None, None, 2]))
@@ -87,15 +85,15 @@ def test_each_request_is_answered_by_its_own_head(fronts, requests):
     prefix = f"h{next(numbers)}"
     wire = []
     for method, name, body, chunks, headers, version in requests:
-        kept = chunks if method == "POST" and version == "1.1" else None
-        sent = request(method, f"{prefix}{name}", body, chunks=kept, **headers)
+        retained = chunks if method == "POST" and version == "1.1" else None
+        sent = request(method, f"{prefix}{name}", body, chunks=retained, **headers)
         wire.append(sent.replace(b"HTTP/1.1", b"HTTP/" + version.encode(), 1))
-    fast, plain = (answers(fronts[each], prefix, wire) for each in (True, False))
+    fast, plain = (answers(fronts[item], prefix, wire) for item in (True, False))
     assert fast == plain
 
 
 @pytest.mark.parametrize(
-    ("headers", "wanted"),
+    ("headers", "expected"),
     [
         ({"stream_seq": "a"}, [204, 204, 409]),
         ({"stream_closed": "true"}, [204, 204, 409]),
@@ -106,12 +104,12 @@ def test_each_request_is_answered_by_its_own_head(fronts, requests):
         ({"producer_seq": "0"}, [204, 400, 400]),
     ],
 )
-def test_changed_header_is_noticed_after_a_known_head(fronts, headers, wanted):
+def test_changed_header_is_noticed_after_a_known_head(fronts, headers, expected):
     prefix = f"seen{next(numbers)}"
     wire = [append(f"{prefix}a"), *[append(f"{prefix}a", b"2", **headers)] * 2]
-    fast, plain = (answers(fronts[each], prefix, wire) for each in (True, False))
+    fast, plain = (answers(fronts[item], prefix, wire) for item in (True, False))
     assert fast == plain
-    assert [answer[0] for answer in fast[0]] == wanted
+    assert [answer[0] for answer in fast[0]] == expected
 
 
 def test_request_passed_to_uvicorn_has_all_headers(fronts, monkeypatch):
@@ -136,7 +134,7 @@ def test_known_head_in_http_1_0_is_an_http_1_0_request(fronts):
         prefix = f"old{number}"
         one = append(f"{prefix}a", **headers)
         wire = [one, one, one.replace(b"HTTP/1.1", b"HTTP/1.0", 1)]
-        fast, plain = (answers(fronts[each], prefix, wire) for each in (True, False))
+        fast, plain = (answers(fronts[item], prefix, wire) for item in (True, False))
         assert fast == plain
         assert dict(fast[0][2][1]).get("connection") == "close"
 
@@ -152,9 +150,9 @@ def test_first_key_applies_to_known_clients(tmp_path):
             _, secret = front.access.add(("write",))
             connection.send(append("a"))
             assert connection.answer()[0] == 401
-            for wanted in (secret, "wrong", secret):
-                connection.send(append("a", authorization=f"Bearer {wanted}"))
-                assert connection.answer()[0] == (204 if wanted == secret else 401)
+            for expected in (secret, "wrong", secret):
+                connection.send(append("a", authorization=f"Bearer {expected}"))
+                assert connection.answer()[0] == (204 if expected == secret else 401)
         assert len(stored(front, "a")) == 5
     finally:
         front.stop()
@@ -194,7 +192,7 @@ def test_invalid_json_is_refused(body):
 
 
 class Clock:
-    """A clock that goes on by as much with every look at it."""
+    """A clock that advances by a constant with every reading."""
 
     def __init__(self, step):
         self.now, self.step = 0.0, step
@@ -205,8 +203,10 @@ class Clock:
 
 
 def watched(busy_poll, clock, *, answers, comes):
-    """How often the clock was looked at while so many answers were given; after each of them the
-    next request comes in the first turn of the loop, or not before everybody sleeps.
+    """Return how often the clock was read during a number of responses.
+
+    After each response the next request arrives in the first iteration of the loop, or only after
+    the loop sleeps.
     """
 
     async def main():
@@ -231,7 +231,7 @@ def test_busy_poll_runs_only_while_requests_arrive():
     assert 3 * 5 <= watched(busy_poll, clock, answers=100, comes=False) <= 6 * 7
     # From then on it is tried once in a while.
     assert watched(busy_poll, clock, answers=640, comes=False) <= 10 * 7
-    # They come again, and are found again.
+    # They are sent again, and are found again.
     watched(busy_poll, clock, answers=64, comes=True)
     assert watched(busy_poll, clock, answers=100, comes=True) == 100
 

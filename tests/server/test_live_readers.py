@@ -1,6 +1,4 @@
-"""Live readers: every record once and in order, whoever writes; and mostly without a look at the
-log.
-"""
+"""Live readers receive every record once and in order, mostly without reading the log."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ def front(tmp_path):
 
 
 class EventStream:
-    """The numbers that come by server-sent events."""
+    """Numbers received by server-sent events."""
 
     def __init__(self, front, name, at=0):
         self.connection = front.connect()
@@ -44,25 +42,25 @@ class EventStream:
 
 
 def polled(front, name, count):
-    """The numbers that come by one long-poll after the other."""
-    found, at = [], 0
+    """Return numbers received by consecutive long-polls."""
+    result, at = [], 0
     with front.connect() as connection:
-        while len(found) < count:
-            asked = f"{name}?offset={format_offset(at)}&live=long-poll"
-            connection.send(request("GET", asked))
-            status, told, body = connection.answer()
+        while len(result) < count:
+            sent = f"{name}?offset={format_offset(at)}&live=long-poll"
+            connection.send(request("GET", sent))
+            status, response, body = connection.answer()
             assert status in {200, 204}
-            found += json.loads(body or b"[]")
-            at = int(dict(told)["stream-next-offset"].partition("_")[2])
-            assert at == len(found)
-    return found
+            result += json.loads(body or b"[]")
+            at = int(dict(response)["stream-next-offset"].partition("_")[2])
+            assert at == len(result)
+    return result
 
 
 def test_every_record_arrives_once_and_in_order(front):
     front.streams.create("all", JSON)
     events = EventStream(front, "all")
-    found = []
-    poller = threading.Thread(target=lambda: found.extend(polled(front, "all", 400)))
+    result = []
+    poller = threading.Thread(target=lambda: result.extend(polled(front, "all", 400)))
 
     def by_thread(first):
         for number in range(first, first + 100):
@@ -79,14 +77,14 @@ def test_every_record_arrives_once_and_in_order(front):
         threading.Thread(target=work, args=(100 * number,))
         for number, work in enumerate((by_thread, by_http, by_thread, by_http))
     ]
-    for each in writers:
-        each.start()
-    for each in (*writers, poller):
-        each.join(60)
-    records = [int(each.payload) for each in front.streams.open("all").read().records]
+    for item in writers:
+        item.start()
+    for item in (*writers, poller):
+        item.join(60)
+    records = [int(item.payload) for item in front.streams.open("all").read().records]
     events.until(b'"streamNextOffset": "%s"' % format_offset(400).encode())
     assert sorted(records) == list(range(400))
-    assert found == records
+    assert result == records
     assert events.numbers() == records
     events.connection.socket.close()
 
@@ -94,7 +92,7 @@ def test_every_record_arrives_once_and_in_order(front):
 def test_waiting_reader_is_woken_without_reading_the_log(front, monkeypatch):
     front.streams.create("tip", JSON)
     events = EventStream(front, "tip")
-    # The second look, behind which it waits.
+    # The second read, after which it waits.
     front.ask(request("HEAD", "tip"))
     reads = []
     on_the_way = Streams._read

@@ -1,6 +1,6 @@
-"""While a server runs, what it has loaded is not looked through for garbage; what comes later is.
+"""While a server runs, loaded objects are excluded from garbage collection; later ones are not.
 
-It runs in a process of its own: what is kept out of the search there is everything.
+It runs in its own process, since the exclusion covers everything.
 """
 
 from __future__ import annotations

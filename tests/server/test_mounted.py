@@ -1,6 +1,4 @@
-"""Mounted in another application, under a path of its own and behind https: every address that the
-server gives leads back to it.
-"""
+"""A server mounted in another application under a path and https: all its URLs are valid."""
 
 from __future__ import annotations
 
@@ -20,18 +18,22 @@ SUBSCRIPTION = "/v1/stream/__ds/subscriptions/s"
 
 
 class Mount:
-    """An application that hands on what comes under a path. `whole` is whether it leaves the path
-    as the client sent it, as the specification of ASGI says; older ones take their part away.
+    """An application that forwards what arrives under a path.
+
+    With `whole` it keeps the path as the client sent it, as ASGI requires; older ones remove their
+    part.
     """
 
     def __init__(self, app, root, *, scheme="https", whole=True):
         self._app, self._root, self._scheme, self._whole = app, root, scheme, whole
 
     def ask(self, method, raw, body=b"", **headers):
-        """(status, headers, body) of one request."""
-        told = {"host": "ex.org"} | {key.replace("_", "-"): it for key, it in headers.items()}
+        """Send one request and return (status, headers, body)."""
+        request_headers = {"host": "ex.org"} | {
+            key.replace("_", "-"): it for key, it in headers.items()
+        }
         path = unquote(raw)
-        assert path.startswith(f"{self._root}/"), "that is somebody else's"
+        assert path.startswith(f"{self._root}/"), "the path is outside of the mount"
         scope = {
             "type": "http",
             "method": method,
@@ -40,7 +42,7 @@ class Mount:
             "raw_path": raw.encode(),
             "root_path": self._root,
             "query_string": b"",
-            "headers": [(name.encode(), value.encode()) for name, value in told.items()],
+            "headers": [(name.encode(), value.encode()) for name, value in request_headers.items()],
         }
         sent = []
 
@@ -51,8 +53,8 @@ class Mount:
             sent.append(message)
 
         asyncio.run(self._app(scope, receive, send))
-        found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return sent[0]["status"], found, b"".join(each.get("body", b"") for each in sent)
+        result = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return sent[0]["status"], result, b"".join(item.get("body", b"") for item in sent)
 
 
 @pytest.fixture
@@ -72,9 +74,11 @@ def app(streams):
 )
 def test_stream_is_at_its_location(app, root, whole):
     mounted = Mount(app, root, whole=whole)
-    status, told, _ = mounted.ask("PUT", f"{root}/v1/stream/a%20b", b"x", content_type="text/plain")
+    status, response, _ = mounted.ask(
+        "PUT", f"{root}/v1/stream/a%20b", b"x", content_type="text/plain"
+    )
     assert status == 201
-    where = urlsplit(told["location"])
+    where = urlsplit(response["location"])
     assert (where.scheme, where.netloc) == ("https", "ex.org")
     assert mounted.ask("GET", where.path)[::2] == (200, b"x")
 
@@ -95,9 +99,9 @@ def test_webhooks_call_back_under_the_mount(app, streams):
     jwks = json.loads(body)["webhook"]["signing"]["jwks_url"]
     assert jwks == "https://ex.org/mnt/v1/stream/__ds/jwks.json"
     assert mounted.ask("GET", urlsplit(jwks).path)[0] == 200
-    found = streams.subscriptions.get("s")
-    told = address(found.address, found.id, "callback")
-    assert told == f"https://ex.org/mnt{SUBSCRIPTION}/callback"
+    result = streams.subscriptions.get("s")
+    response = address(result.address, result.id, "callback")
+    assert response == f"https://ex.org/mnt{SUBSCRIPTION}/callback"
 
 
 def test_openapi_names_the_mount(app):
@@ -116,8 +120,8 @@ def test_path_that_only_starts_like_the_mount_is_unchanged(app):
 
 def test_address_without_a_host_is_a_path(app):
     mounted = Mount(app, "/mnt")
-    _, told, _ = mounted.ask("PUT", "/mnt/v1/stream/b", host="", content_type="text/plain")
-    assert told["location"] == "/mnt/v1/stream/b"
+    _, response, _ = mounted.ask("PUT", "/mnt/v1/stream/b", host="", content_type="text/plain")
+    assert response["location"] == "/mnt/v1/stream/b"
 
 
 def test_server_without_raw_path_is_supported(app):
@@ -126,5 +130,5 @@ def test_server_without_raw_path_is_supported(app):
         await app(scope, receive, send)
 
     mounted = Mount(bare, "")
-    _, told, _ = mounted.ask("PUT", "/v1/stream/c", content_type="text/plain")
-    assert told["location"] == "http://ex.org/v1/stream/c"
+    _, response, _ = mounted.ask("PUT", "/v1/stream/c", content_type="text/plain")
+    assert response["location"] == "http://ex.org/v1/stream/c"

@@ -1,4 +1,4 @@
-"""The head of an answer leaves with its body, and never waits for one that is not there."""
+"""The head of a response is sent with its body, and never waits for a missing one."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def test_closing_connection_sends_the_held_head_first():
 
 
 def test_read_and_event_stream_are_complete(tmp_path):
-    """What the first call of the system brings is more than a head."""
+    """The first system call receives more than a head."""
     front = Front(tmp_path / "store", fast=True)
     try:
         front.streams.create("s", JSON, body=b"[1, 2]")
-        for asked, has in (("s", b"[1,2]"), ("s?offset=-1&live=sse", b"event: control")):
+        for sent, has in (("s", b"[1,2]"), ("s?offset=-1&live=sse", b"event: control")):
             with front.connect() as connection:
-                connection.send(request("GET", asked))
+                connection.send(request("GET", sent))
                 data = connection.socket.recv(1 << 16)
                 assert has in data.partition(b"\r\n\r\n")[2]
     finally:

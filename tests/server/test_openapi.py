@@ -1,4 +1,4 @@
-"""The description of the server is true: what it says can be asked, and the answers are so."""
+"""The OpenAPI document is correct: its requests work, and responses match it."""
 
 from __future__ import annotations
 
@@ -68,21 +68,21 @@ def test_unsupported_method_lists_allowed_methods(served, path):
 
 @pytest.fixture(scope="module")
 def fuzzed(served):
-    """A server that has what is asked for now and then."""
-    told = {"content-type": "application/json"}
-    served.ask("PUT", "/v1/stream/known", b"[1,2,3]", told)
+    """Return a server with some of the resources that are requested."""
+    sent_headers = {"content-type": "application/json"}
+    served.ask("PUT", "/v1/stream/known", b"[1,2,3]", sent_headers)
     body = {"type": "pull-wake", "pattern": "**", "wake_stream": "wakes"}
     path = "/v1/stream/__ds/subscriptions/known"
-    assert served.ask("PUT", path, json.dumps(body).encode(), told).status == 201
+    assert served.ask("PUT", path, json.dumps(body).encode(), sent_headers).status == 201
     touched = json.dumps({"kind": "state-protocol", "touch": {"enabled": True}}).encode()
     for name in ("ruled", "touched"):
-        served.ask("PUT", f"/v1/stream/{name}", None, told)
-    assert served.ask("POST", "/v1/stream/touched/_profile", touched, told).status == 200
+        served.ask("PUT", f"/v1/stream/{name}", None, sent_headers)
+    assert served.ask("POST", "/v1/stream/touched/_profile", touched, sent_headers).status == 200
     return served
 
 
 def known_name(path):
-    """A stream that is there for what is asked; what changes one is not asked of the others."""
+    """Return an existing stream for a request; requests that change one have their own."""
     if "/_touch" in path:
         return "touched"
     return "ruled" if path.endswith(("/_schema", "/_profile")) else "known"
@@ -107,7 +107,7 @@ def fuzz(served, operation, examples):
             # A reader that waits would wait here too; it is asked for elsewhere.
             case.query["live"] = "no"
         if operation.path.endswith("/wait") and isinstance(case.body, dict):
-            # So would one who waits for a change.
+            # So would a wait for a change.
             case.body["timeout_ms"] = 0
         if known and operation.method != "delete":
             for name in case.path_parameters or ():
@@ -130,11 +130,11 @@ def test_any_request_gets_a_described_response_for_long(fuzzed, operation):
 
 
 def test_life_of_a_stream_is_as_described(served):
-    """The answers that chance does not come to."""
+    """Responses that random requests do not reach."""
     base = f"http://127.0.0.1:{served.port}"
     name = uuid.uuid4().hex
-    told = {"Content-Type": "application/json"}
-    producer = {**told, "Producer-Id": "p", "Producer-Epoch": "0"}
+    document = {"Content-Type": "application/json"}
+    producer = {**document, "Producer-Id": "p", "Producer-Epoch": "0"}
     seen = set()
 
     def ask(method, path="/v1/stream/{name}", body=None, query=None, **headers):
@@ -142,7 +142,7 @@ def test_life_of_a_stream_is_as_described(served):
         named = {key.replace("_", "-"): value for key, value in headers.items()}
         case = operation.Case(
             path_parameters={"name": name} if "{name}" in path else {},
-            headers={**told, **named} if method != "head" else named,
+            headers={**document, **named} if method != "head" else named,
             query=query or {},
             **({} if body is None else {"body": body, "media_type": "application/json"}),
         )
@@ -178,7 +178,7 @@ def test_life_of_a_stream_is_as_described(served):
 
 
 def test_rules_of_a_stream_are_as_described(served):
-    """The answers that chance does not come to: two versions, a template, a touch."""
+    """Responses that random requests do not reach: two versions, a template, a touch."""
     base = f"http://127.0.0.1:{served.port}"
     name = uuid.uuid4().hex
 
@@ -188,8 +188,8 @@ def test_rules_of_a_stream_are_as_described(served):
         case = operation.Case(path_parameters={"name": name}, **given)
         return case.call_and_validate(base_url=base, checks=CHECKS, timeout=30)
 
-    told = {"content-type": "application/json"}
-    assert served.ask("PUT", f"/v1/stream/{name}", None, told).status == 201
+    sent_headers = {"content-type": "application/json"}
+    assert served.ask("PUT", f"/v1/stream/{name}", None, sent_headers).status == 201
     full = {
         "schema": {"type": "object"},
         "routingKey": {"jsonPointer": "/key"},
@@ -203,13 +203,13 @@ def test_rules_of_a_stream_are_as_described(served):
     for profile in ({"kind": "evlog"}, {"kind": "state-protocol", "touch": {"enabled": True}}):
         assert ask("POST", "/_profile", profile).status_code == 200
         assert ask("GET", "/_profile").json()["kind"] == profile["kind"]
-    wanted = {"templates": [{"entity": "todo", "fields": {"list": "string"}}]}
-    (template,) = ask("POST", "/_touch/templates", wanted).json()["templates"]
+    expected = {"templates": [{"entity": "todo", "fields": {"list": "string"}}]}
+    (template,) = ask("POST", "/_touch/templates", expected).json()["templates"]
     where = ask("GET", "/_touch").json()
     assert where["templates"] == [template]
     change = {"type": "todo", "key": "7", "value": {}, "headers": {"operation": "insert"}}
-    served.ask("POST", f"/v1/stream/{name}", json.dumps(change).encode(), told)
+    served.ask("POST", f"/v1/stream/{name}", json.dumps(change).encode(), sent_headers)
     keys = [{"entity": "todo"}, {"template": template["id"], "values": {"list": None}}]
-    found = ask("POST", "/_touch/wait", {"cursor": where["cursor"], "keys": keys, "timeout_ms": 0})
-    assert found.json()["keys"] == [0, 1]
+    result = ask("POST", "/_touch/wait", {"cursor": where["cursor"], "keys": keys, "timeout_ms": 0})
+    assert result.json()["keys"] == [0, 1]
     assert ask("GET", "/_details").json()["schema_version"] == 2

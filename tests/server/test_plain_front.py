@@ -1,6 +1,4 @@
-"""What both fronts do before anybody is asked for a key: heads are bounded, refusals look like all
-other answers, and none takes the place of another.
-"""
+"""Both HTTP protocols before authentication: head limits, and refusals in order."""
 
 from __future__ import annotations
 
@@ -37,13 +35,13 @@ def name(front):
     return made
 
 
-def is_dressed(answer):
-    """Whether an answer has the headers of every answer."""
+def has_default_headers(answer):
+    """Return True if a response has the default headers."""
     return DEFAULT_HEADERS.items() <= dict(answer[1]).items()
 
 
 def last_answer(front, *parts, before=()):
-    """The answer to parts that may not all be taken, behind those of these statuses."""
+    """Return the last response to parts that may not all be read, after those with `statuses`."""
     with front.connect() as connection:
         try:
             for part in parts:
@@ -51,16 +49,16 @@ def last_answer(front, *parts, before=()):
         except OSError:
             pass  # It was refused before all was sent.
         assert [connection.answer()[0] for _ in before] == list(before)
-        found = connection.answer()
+        result = connection.answer()
         assert connection.is_ended()
-        return found
+        return result
 
 
 # Heads
 
 
 def head_of(size):
-    """A head of so many bytes, as it is counted."""
+    """Return a head of this many bytes, as the server counts them."""
     counted = len(b"/health") + len(b"host") + len(b"x") + 3 + len(b"y") + 3
     return HEALTH + b"y:" + b"z" * (size - counted) + b"\r\n\r\n"
 
@@ -75,9 +73,9 @@ def test_head_size_is_limited_however_it_arrives(front, piece):
         for part in in_pieces(head_of(MAX), piece):
             connection.send(part)
         assert connection.answer()[0] == 200
-    found = last_answer(front, *in_pieces(head_of(MAX + 1), piece))
-    assert found[0] == 431
-    assert is_dressed(found)
+    result = last_answer(front, *in_pieces(head_of(MAX + 1), piece))
+    assert result[0] == 431
+    assert has_default_headers(result)
 
 
 CHUNKED = b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n"
@@ -101,10 +99,10 @@ ENDLESS = {
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_endless_input_is_not_read_forever(front, name, kind):
     start, more = ENDLESS[kind]
-    # So much is more than the first pieces that a server may take for something else.
-    found = last_answer(front, start.replace(b"NAME", name.encode()), *[more] * 400)
-    assert found[0] == 431
-    assert is_dressed(found)
+    # More than the first chunks, which may belong to something else.
+    result = last_answer(front, start.replace(b"NAME", name.encode()), *[more] * 400)
+    assert result[0] == 431
+    assert has_default_headers(result)
     assert stored(front, name) == []
 
 
@@ -115,19 +113,19 @@ def test_large_bodies_and_pipelines_are_not_large_heads(front, name):
     with front.connect() as connection:
         for sent in (append(name, large), chunked, b"".join(many[:400])):
             connection.send(sent)
-        found = [connection.answer()[0] for _ in range(402)]
-        for each in many[400:]:
-            connection.send(each)
-            found.append(connection.answer()[0])
-    assert set(found) == {204}
+        result = [connection.answer()[0] for _ in range(402)]
+        for item in many[400:]:
+            connection.send(item)
+            result.append(connection.answer()[0])
+    assert set(result) == {204}
     assert front.streams.info(name).next_offset == 502
 
 
 def test_too_large_head_is_answered_after_earlier_requests(front, name):
-    found = last_answer(
+    result = last_answer(
         front, append(name) + request("GET", name) + head_of(MAX + 1), before=(204, 200)
     )
-    assert found[0] == 431
+    assert result[0] == 431
     assert stored(front, name) == [b'{"n": 1}']
 
 
@@ -139,16 +137,16 @@ def test_trailers_are_ignored(front, name):
     assert not front.streams.info(name).closed
 
 
-# What is no HTTP
+# Malformed input
 
 GARBAGE = b"NO SUCH THING\r\n\r\n"
 
 
 def test_malformed_input_gets_400_with_default_headers(front):
-    found = last_answer(front, GARBAGE)
-    assert (found[0], found[2]) == (400, b"Invalid HTTP request received.")
-    assert is_dressed(found)
-    assert dict(found[1])["connection"] == "close"
+    result = last_answer(front, GARBAGE)
+    assert (result[0], result[2]) == (400, b"Invalid HTTP request received.")
+    assert has_default_headers(result)
+    assert dict(result[1])["connection"] == "close"
 
 
 @pytest.mark.parametrize(
@@ -170,11 +168,11 @@ def test_malformed_input_does_not_replace_another_response(front, name, before, 
         "H": request("HEAD", name),
         "L": request("GET", f"{name}?offset=now&live=long-poll"),
     }
-    sent = b"".join(kinds[each] for each in before) + GARBAGE
+    sent = b"".join(kinds[item] for item in before) + GARBAGE
     with front.connect() as connection:
         connection.send(sent)
-        found = [connection.answer(head=before == "H")[0] for _ in before]
-        assert found == list(statuses)
+        result = [connection.answer(head=before == "H")[0] for _ in before]
+        assert result == list(statuses)
         assert connection.answer()[0] == 400
         assert connection.is_ended()
 
@@ -185,10 +183,10 @@ def test_malformed_body_is_answered_for_its_own_request(front, name, method, beh
     target = name if method == "POST" else f"{name}-new"
     broken = request(method, target, b"12", chunks=2, content_type=JSON)[:-5] + b"no\r\n"
     first = request("GET", name) if behind else b""
-    found = last_answer(front, first + broken, before=(200,) if behind else ())
-    assert found[0] == 400
+    result = last_answer(front, first + broken, before=(200,) if behind else ())
+    assert result[0] == 400
     assert stored(front, name) == []
-    assert [each.name for each in front.streams.list(prefix=f"{name}-")] == []
+    assert [item.name for item in front.streams.list(prefix=f"{name}-")] == []
 
 
 def test_body_that_breaks_later_ends_its_request(front, name):
@@ -199,10 +197,10 @@ def test_body_that_breaks_later_ends_its_request(front, name):
         connection.send(b"no\r\n")
         assert connection.answer()[0] == 400
         assert connection.is_ended()
-    assert [each.name for each in front.streams.list(prefix=f"{name}-")] == []
+    assert [item.name for item in front.streams.list(prefix=f"{name}-")] == []
 
 
-# What breaks
+# Internal errors
 
 
 def test_internal_error_has_the_default_headers(front, name, monkeypatch):
@@ -213,9 +211,9 @@ def test_internal_error_has_the_default_headers(front, name, monkeypatch):
     monkeypatch.setattr(Protocol, "make_plain_append", broken)
     monkeypatch.setattr(front.streams, "details", broken)
     for sent in (append(name), request("GET", f"{name}/_details")):
-        found = last_answer(front, sent)
-        assert (found[0], found[2]) == (500, b"Internal Server Error")
-        assert is_dressed(found)
+        result = last_answer(front, sent)
+        assert (result[0], result[2]) == (500, b"Internal Server Error")
+        assert has_default_headers(result)
 
 
 def test_both_protocols_refuse_alike(tmp_path, monkeypatch):
@@ -224,26 +222,26 @@ def test_both_protocols_refuse_alike(tmp_path, monkeypatch):
 
     monkeypatch.setattr(limits, "HTTP_BODY_MAX", 1_000)
     monkeypatch.setattr(StreamsApp.__init__, "__kwdefaults__", {"body_max": 1_000})
-    told = []
+    results = []
     for fast in (True, False):
         front = Front(tmp_path / f"{fast}", fast=fast)
         front.streams.create("s", JSON)
         try:
             large = append("s", b'"%s"' % (b"x" * 2_000))
-            found = [last_answer(front, sent) for sent in (GARBAGE, head_of(MAX + 1), large)]
+            result = [last_answer(front, sent) for sent in (GARBAGE, head_of(MAX + 1), large)]
             with monkeypatch.context() as patched:
                 patched.setattr(Protocol, "parse_append", broken)
                 patched.setattr(Protocol, "make_plain_append", broken)
-                found.append(last_answer(front, append("s")))
+                result.append(last_answer(front, append("s")))
         finally:
             front.stop()
-        assert all(is_dressed(each) for each in found)
-        told.append([comparable(each) for each in found])
-    assert [each[0] for each in told[0]] == [400, 431, 413, 500]
-    assert told[0] == told[1]
+        assert all(has_default_headers(item) for item in result)
+        results.append([comparable(item) for item in result])
+    assert [item[0] for item in results[0]] == [400, 431, 413, 500]
+    assert results[0] == results[1]
 
 
-# Whether it is used
+# When it is used
 
 
 def test_every_protocol_limits_the_head(front, monkeypatch):

@@ -1,6 +1,6 @@
-"""The server after a real nginx or Caddy, which keep connections open and forward upgrades.
+"""The server behind a real nginx or Caddy, which reuse connections and forward upgrades.
 
-They run where `nginx` and `caddy` are installed.
+These tests need `nginx` and `caddy`.
 """
 
 from __future__ import annotations
@@ -151,11 +151,11 @@ def test_events_pass_a_proxy_without_delay(proxied):
     client.request("GET", "/v1/stream/live?offset=now&live=sse")
     response = client.getresponse()
     assert response.status == 200
-    found = response.read1(65536)
-    assert b"event: control" in found
+    result = response.read1(65536)
+    assert b"event: control" in result
     assert proxied.served.stream("POST", "live", b'"now"', content_type=JSON).status == 204
-    while b'"now"' not in found:
+    while b'"now"' not in result:
         part = response.read1(65536)
-        assert part, found
-        found += part
+        assert part, result
+        result += part
     client.close()

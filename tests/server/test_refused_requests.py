@@ -1,4 +1,4 @@
-"""Requests that are refused instead of answered wrongly, on both fronts."""
+"""Requests that are refused instead of answered wrongly, with both protocols."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fourfold import limits
 
 @pytest.fixture(scope="module", params=[True, False], ids=["fast", "plain"])
 def front(request, tmp_path_factory):
-    found = Front(tmp_path_factory.mktemp("front") / "store", fast=request.param)
-    found.streams.create("s", JSON).append(b'[{"a": 1}, {"a": 2}]')
-    yield found
-    found.stop()
+    result = Front(tmp_path_factory.mktemp("front") / "store", fast=request.param)
+    result.streams.create("s", JSON).append(b'[{"a": 1}, {"a": 2}]')
+    yield result
+    result.stop()
 
 
 def ask(front, *given, **headers):
     (answer,) = front.ask(request(*given, **headers))
-    status, told, body = answer
-    return status, dict(told), body
+    status, response, body = answer
+    return status, dict(response), body
 
 
 def kind(body):
@@ -78,8 +78,8 @@ def test_stored_expiry_after_the_year_9999_can_be_read(front):
     front.streams.database.transact(lambda txn: txn.execute(set_end))
     with front.connect() as connection:
         connection.send(request("HEAD", "late"))
-        status, told, _ = connection.answer(head=True)
-    assert (status, dict(told)["stream-expires-at"]) == (200, "9999-12-31T23:59:59.999000Z")
+        status, response, _ = connection.answer(head=True)
+    assert (status, dict(response)["stream-expires-at"]) == (200, "9999-12-31T23:59:59.999000Z")
 
 
 def test_deeply_nested_value_is_refused(front):
@@ -98,7 +98,7 @@ def test_filter_parameter_is_refused_by_name(front, query):
 
 
 def test_unknown_parameters_are_ignored_by_a_read(front):
-    """The protocol wants that; a list of streams has no such rule."""
+    """The protocol requires that; a list of streams has no such rule."""
     assert ask(front, "GET", "s?offset=-1&foo=bar")[0] == 200
 
 

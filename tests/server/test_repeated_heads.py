@@ -1,6 +1,4 @@
-"""A head that came before, byte by byte the same, is not parsed again; nothing else is changed by
-that, however the bytes arrive.
-"""
+"""A head that equals an earlier one is not parsed again; nothing else changes."""
 
 from __future__ import annotations
 
@@ -31,16 +29,16 @@ def fronts(tmp_path_factory):
 
 @pytest.fixture
 def parsed(monkeypatch):
-    """What the parser was given."""
-    found = []
+    """Record what the parser received."""
+    result = []
     on_the_way = HttpProtocol.data_received
 
     def noted(self, data):
-        found.append(bytes(data))
+        result.append(bytes(data))
         on_the_way(self, data)
 
     monkeypatch.setattr(HttpProtocol, "data_received", noted)
-    return found
+    return result
 
 
 @pytest.fixture
@@ -52,11 +50,11 @@ def heads(fronts):
 
 def one_by_one(front, *sent):
     with front.connect() as connection:
-        found = []
-        for each in sent:
-            connection.send(each)
-            found.append(connection.answer()[0])
-        return found
+        result = []
+        for item in sent:
+            connection.send(item)
+            result.append(connection.answer()[0])
+        return result
 
 
 def test_head_is_parsed_once_for_all_connections_and_streams(fronts, heads, parsed):
@@ -76,7 +74,7 @@ def test_body_of_another_length_does_not_match_a_known_head(fronts, heads, parse
     front.streams.create("lengths", JSON)
     known = append("lengths", b"1")
     longer = append("lengths", b"[1,\r\n\r\n2]")
-    # A second request, or a part of one, behind the first.
+    # A second request, or a part of one, after the first.
     both = known + longer
     with front.connect() as connection:
         for sent in (known, known, longer, longer, both):
@@ -125,7 +123,7 @@ def test_number_of_heads_is_bounded(fronts, heads, monkeypatch):
 
 
 def test_known_head_waits_for_a_uvicorn_request_in_flight(fronts, heads):
-    """Answers leave in the order of the requests: the long-poll ends first, without anything."""
+    """Responses are in the order of requests: the empty long-poll ends first."""
     front = fronts[True]
     front.streams.create("order", JSON)
     assert one_by_one(front, append("order"), append("order")) == [204, 204]
@@ -168,7 +166,7 @@ def test_responses_equal_those_of_asgi_however_bytes_arrive(fronts, asked, cuts)
     )
     ends = sorted({min(cut, len(wire)) for cut in cuts} | {len(wire)})
     pieces = [wire[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-    found = []
+    result = []
     for fast in (True, False):
         front = fronts[fast]
         for name in "ab":
@@ -178,5 +176,5 @@ def test_responses_equal_those_of_asgi_however_bytes_arrive(fronts, asked, cuts)
                 connection.send(piece)
                 time.sleep(0.001)
             answers = [comparable(connection.answer()) for _ in asked]
-        found.append((answers, [stored(front, f"{prefix}{name}") for name in "ab"]))
-    assert found[0] == found[1]
+        result.append((answers, [stored(front, f"{prefix}{name}") for name in "ab"]))
+    assert result[0] == result[1]

@@ -1,4 +1,4 @@
-"""Schemas and profiles over HTTP: what is asked, what is refused, and what readers get."""
+"""Schemas and profiles over HTTP: requests, errors, and what readers receive."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def front(server):
 
 
 def two_versions(front, name):
-    """A stream with two messages of version 1 and one of version 2."""
+    """Create a stream with two messages of version 1 and one of version 2."""
     done(front, "PUT", name)
     done(
         front, "POST", f"{name}/_schema", {"schema": NAMED, "routingKey": {"jsonPointer": "/team"}}
@@ -80,10 +80,10 @@ def test_registry_changes_by_compatible_versions(front):
     assert first["boundaries"] == [{"offset": format_offset(0), "version": 1}]
     done(front, "POST", "s", [{"name": "a"}, {"name": "b"}])
 
-    status, _, told = call(front, "POST", "s/_schema", {"schema": TITLED})
-    assert (status, "lens" in told["error"]["message"]) == (400, True)
-    status, _, told = call(front, "POST", "s/_schema", {"schema": TITLED, "lens": {"ops": []}})
-    assert (status, told["error"]["details"]["disproved"]) == (400, True)
+    status, _, response = call(front, "POST", "s/_schema", {"schema": TITLED})
+    assert (status, "lens" in response["error"]["message"]) == (400, True)
+    status, _, response = call(front, "POST", "s/_schema", {"schema": TITLED, "lens": {"ops": []}})
+    assert (status, response["error"]["details"]["disproved"]) == (400, True)
 
     change = {"schema": TITLED, "lens": TO_TITLED, "routingKey": {"jsonPointer": "/team"}}
     second = done(front, "POST", "s/_schema", change)
@@ -99,16 +99,16 @@ def test_appends_are_validated_against_the_current_version(front):
     assert done(front, "GET", "s/_details")["schema_version"] is None
     done(front, "POST", "s/_schema", {"schema": NAMED})
     # One that fits and one that does not: none of them is written.
-    status, _, told = call(front, "POST", "s", [{"name": "a"}, {"name": 1}])
-    assert (status, told["error"]["details"]) == (400, {"message": 2})
-    assert "version 1" in told["error"]["message"]
+    status, _, response = call(front, "POST", "s", [{"name": "a"}, {"name": 1}])
+    assert (status, response["error"]["details"]) == (400, {"message": 2})
+    assert "version 1" in response["error"]["message"]
     assert front.stored("s") == []
     done(front, "POST", "s", {"name": "a"})
     assert front.stored("s") == [b'{"name": "a"}']
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"{", "not JSON"),
         (b"", "not JSON"),
@@ -125,11 +125,11 @@ def test_appends_are_validated_against_the_current_version(front):
         (b'{"schema": {"not": ' * 3_000 + b"true" + b"}}" * 3_000, ""),
     ],
 )
-def test_invalid_registry_change_is_refused(front, body, said):
+def test_invalid_registry_change_is_refused(front, body, message):
     done(front, "PUT", "s")
-    status, _, told = call(front, "POST", "s/_schema", body)
-    assert (status, told["error"]["kind"]) == (400, "invalid_input")
-    assert said in told["error"]["message"]
+    status, _, response = call(front, "POST", "s/_schema", body)
+    assert (status, response["error"]["kind"]) == (400, "invalid_input")
+    assert message in response["error"]["message"]
     assert done(front, "GET", "s/_schema")["currentVersion"] == 0
 
 
@@ -138,8 +138,8 @@ def test_schema_is_refused_where_it_is_impossible(front):
     assert call(front, "GET", "none/_schema")[0] == 404
     assert call(front, "POST", "none/_schema", change)[0] == 404
     done(front, "PUT", "full", [1])
-    status, _, told = call(front, "POST", "full/_schema", change)
-    assert (status, told["error"]["kind"]) == (409, "refused")
+    status, _, response = call(front, "POST", "full/_schema", change)
+    assert (status, response["error"]["kind"]) == (409, "refused")
     front.create("text", "text/plain")
     assert call(front, "POST", "text/_schema", change)[0] == 400
     done(front, "PUT", "fork", stream_forked_from="full")
@@ -153,28 +153,30 @@ def test_large_body_is_refused_before_decoding(front):
     done(front, "PUT", "s")
     body = b" " * (limits.HTTP_RULES_BODY_MAX + 1)
     for path in ("_schema", "_profile", "_touch/wait", "_touch/templates"):
-        status, _, told = call(front, "POST", f"s/{path}", body)
-        assert (status, told["error"]["kind"]) == (413, "too_large"), path
+        status, _, response = call(front, "POST", f"s/{path}", body)
+        assert (status, response["error"]["kind"]) == (413, "too_large"), path
 
 
 def test_schema_without_its_extra_is_not_supported(front, monkeypatch):
     done(front, "PUT", "s")
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
-    status, _, told = call(front, "POST", "s/_schema", {"schema": {"title": "of no other test"}})
-    assert (status, told["error"]["kind"]) == (501, "missing_dependency")
+    status, _, response = call(
+        front, "POST", "s/_schema", {"schema": {"title": "of no other test"}}
+    )
+    assert (status, response["error"]["kind"]) == (501, "missing_dependency")
 
 
 def test_validation_error_names_the_location(front):
-    """A place in a message looks like the path of a file, and is none."""
+    """A location in a message looks like a file path, but is not redacted."""
     within = {"type": "object", "properties": {"at": NAMED}}
     done(front, "PUT", "s")
     done(front, "POST", "s/_schema", {"schema": within})
-    _, _, told = call(front, "POST", "s", {"at": {"name": 1}})
-    assert "/at/name" in told["error"]["message"]
+    _, _, response = call(front, "POST", "s", {"at": {"name": 1}})
+    assert "/at/name" in response["error"]["message"]
     stricter = {"type": "object", "properties": {"at": {**NAMED, "required": ["name", "team"]}}}
     change = {"schema": stricter, "lens": {"ops": []}}
-    _, _, told = call(front, "POST", "s/_schema", change)
-    assert "/at/team" in told["error"]["message"]
+    _, _, response = call(front, "POST", "s/_schema", change)
+    assert "/at/team" in response["error"]["message"]
 
 
 # Reading in the current version
@@ -187,15 +189,15 @@ def test_every_kind_of_read_returns_the_current_version(front):
     assert done(front, "GET", f"s?offset={format_offset(1)}") == PROMOTED[1:]
     assert done(front, "GET", "s?offset=-1&live=long-poll") == PROMOTED
     records = done(front, "GET", "s?format=records&limit=2")
-    assert [json.loads(each["text"]) for each in records] == PROMOTED[:2]
+    assert [json.loads(record["text"]) for record in records] == PROMOTED[:2]
     assert done(front, "GET", "s?key=x") == [PROMOTED[0], PROMOTED[2]]
     assert done(front, "GET", "s?key=y&offset=-1&live=long-poll") == [PROMOTED[1]]
-    with Events(front, "s") as found:
-        found.until(b"upToDate")
-        assert found.messages() == PROMOTED
-    with Events(front, "s", "&key=x") as found:
-        found.until(b"upToDate")
-        assert found.messages() == [PROMOTED[0], PROMOTED[2]]
+    with Events(front, "s") as result:
+        result.until(b"upToDate")
+        assert result.messages() == PROMOTED
+    with Events(front, "s", "&key=x") as result:
+        result.until(b"upToDate")
+        assert result.messages() == [PROMOTED[0], PROMOTED[2]]
 
 
 def test_fork_continues_in_the_version_at_its_offset(front):
@@ -218,27 +220,27 @@ def test_page_cached_in_one_version_is_not_used_for_another(front):
     first = call(front, "GET", "s")[1]["etag"]
     assert call(front, "GET", "s", if_none_match=first)[0] == 304
     done(front, "POST", "s/_schema", {"schema": TITLED, "lens": TO_TITLED})
-    status, told, page = call(front, "GET", "s", if_none_match=first)
+    status, response, page = call(front, "GET", "s", if_none_match=first)
     assert (status, page) == (200, [{"title": "a"}])
-    assert told["etag"] != first
-    assert call(front, "GET", "s", if_none_match=told["etag"])[0] == 304
-    # What is no schema changes nothing that is read.
+    assert response["etag"] != first
+    assert call(front, "GET", "s", if_none_match=response["etag"])[0] == 304
+    # Other changes do not affect reads.
     done(front, "POST", "s/_schema", {"search": {"fields": ["title"]}})
-    assert call(front, "GET", "s", if_none_match=told["etag"])[0] == 304
+    assert call(front, "GET", "s", if_none_match=response["etag"])[0] == 304
 
 
 def test_waiting_reader_gets_messages_in_the_new_version(front):
     done(front, "PUT", "s")
     done(front, "POST", "s/_schema", {"schema": NAMED})
     done(front, "POST", "s", {"name": "a"})
-    with Events(front, "s") as found:
-        found.until(format_offset(1).encode())
+    with Events(front, "s") as result:
+        result.until(format_offset(1).encode())
         done(front, "POST", "s", {"name": "b"})
-        found.until(format_offset(2).encode())
+        result.until(format_offset(2).encode())
         done(front, "POST", "s/_schema", {"schema": TITLED, "lens": TO_TITLED})
         done(front, "POST", "s", {"title": "c"})
-        found.until(format_offset(3).encode())
-        assert found.messages() == [{"name": "a"}, {"name": "b"}, {"title": "c"}]
+        result.until(format_offset(3).encode())
+        assert result.messages() == [{"name": "a"}, {"name": "b"}, {"title": "c"}]
 
 
 # Profiles
@@ -247,12 +249,12 @@ def test_waiting_reader_gets_messages_in_the_new_version(front):
 def test_profile_is_shown_with_its_defaults(front):
     done(front, "PUT", "s")
     assert done(front, "GET", "s/_profile") == {"kind": "generic"}
-    found = done(front, "POST", "s/_profile", {"kind": "state-protocol"})
-    assert found == {"kind": "state-protocol", "touch": {"enabled": False}}
-    assert done(front, "GET", "s/_profile") == found
+    result = done(front, "POST", "s/_profile", {"kind": "state-protocol"})
+    assert result == {"kind": "state-protocol", "touch": {"enabled": False}}
+    assert done(front, "GET", "s/_profile") == result
     assert done(front, "GET", "s/_details")["profile"] == "state-protocol"
-    status, _, told = call(front, "POST", "s", {"type": "user"})
-    assert (status, "state-protocol" in told["error"]["message"]) == (400, True)
+    status, _, response = call(front, "POST", "s", {"type": "user"})
+    assert (status, "state-protocol" in response["error"]["message"]) == (400, True)
 
 
 @pytest.mark.parametrize(
@@ -276,17 +278,17 @@ def test_invalid_profile_changes_nothing(front, body):
 
 def test_event_log_must_begin_empty(front):
     done(front, "PUT", "s", [{"password": SECRET}])
-    status, _, told = call(front, "POST", "s/_profile", {"kind": "evlog"})
-    assert (status, told["error"]["kind"]) == (409, "refused")
+    status, _, response = call(front, "POST", "s/_profile", {"kind": "evlog"})
+    assert (status, response["error"]["kind"]) == (409, "refused")
     assert call(front, "POST", "none/_profile", {"kind": "evlog"})[0] == 404
     assert call(front, "GET", "none/_profile")[0] == 404
 
 
 def test_readers_of_an_event_log_see_no_secret(front):
-    """Also not who waits at its end, and is told of what came without a look at the log."""
+    """This includes readers that wait at the end and receive records without reading the log."""
     done(front, "PUT", "s")
-    with Events(front, "s") as found:
-        found.until(b"upToDate")
+    with Events(front, "s") as result:
+        result.until(b"upToDate")
         done(front, "POST", "s/_profile", {"kind": "evlog", "redact": ["iban"]})
         polled = []
 
@@ -301,12 +303,12 @@ def test_readers_of_an_event_log_see_no_secret(front):
         reader.start()
         for number in range(3):
             done(front, "POST", "s", {"n": number, "deep": [{"Pass-Word": SECRET}], "iban": SECRET})
-            found.until(format_offset(number + 1).encode())
+            result.until(format_offset(number + 1).encode())
         reader.join(30)
-        seen = found.messages()
-    assert [each["n"] for each in seen] == [0, 1, 2]
+        seen = result.messages()
+    assert [item["n"] for item in seen] == [0, 1, 2]
     assert len(polled) == 3
-    assert [each for each in seen if SECRET in json.dumps(each)] == []
+    assert [item for item in seen if SECRET in json.dumps(item)] == []
     assert seen[0]["iban"] == seen[0]["deep"][0]["Pass-Word"] == "[REDACTED]"
     assert SECRET not in json.dumps([page for _, _, page in polled])
     assert SECRET.encode() not in b"".join(front.stored("s"))

@@ -1,4 +1,4 @@
-"""PATCH of a stream, and who may send it."""
+"""PATCH of a stream, and the required scope."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from both_fronts import Front, request
 
 @pytest.fixture(params=[True, False], ids=["fast", "plain"])
 def front(request, tmp_path):
-    found = Front(tmp_path / "store", fast=request.param, access=True)
-    found.streams.create("s", "text/plain", ttl=1000)
-    yield found
-    found.stop()
+    result = Front(tmp_path / "store", fast=request.param, access=True)
+    result.streams.create("s", "text/plain", ttl=1000)
+    yield result
+    result.stop()
 
 
 def patch(front, **headers):
     (answer,) = front.ask(request("PATCH", "s", **headers))
-    status, told, body = answer
-    return status, dict(told), body
+    status, response, body = answer
+    return status, dict(response), body
 
 
 def test_patch_changes_and_removes_settings(front):
-    status, told, _ = patch(front, stream_ttl="60", stream_retention_bytes="5")
-    assert (status, told["stream-ttl"], told["stream-retention-bytes"]) == (200, "60", "5")
-    status, told, _ = patch(
+    status, response, _ = patch(front, stream_ttl="60", stream_retention_bytes="5")
+    assert (status, response["stream-ttl"], response["stream-retention-bytes"]) == (200, "60", "5")
+    status, response, _ = patch(
         front, stream_ttl="none", stream_expires_at="2999-01-01T00:00:00Z", stream_closed="true"
     )
-    assert (status, told["stream-expires-at"]) == (200, "2999-01-01T00:00:00Z")
-    assert "stream-closed" not in told
-    assert told["stream-retention-bytes"] == "5"
-    status, told, _ = patch(front, stream_expires_at="none", stream_retention_bytes="none")
+    assert (status, response["stream-expires-at"]) == (200, "2999-01-01T00:00:00Z")
+    assert "stream-closed" not in response
+    assert response["stream-retention-bytes"] == "5"
+    status, response, _ = patch(front, stream_expires_at="none", stream_retention_bytes="none")
     assert status == 200
-    assert not {"stream-ttl", "stream-expires-at", "stream-retention-bytes"} & told.keys()
+    assert not {"stream-ttl", "stream-expires-at", "stream-retention-bytes"} & response.keys()
     info = front.streams.info("s")
     assert (info.ttl_seconds, info.expires_at_ms, info.retention_bytes) == (None, None, None)
 

@@ -1,4 +1,4 @@
-"""Reads from the start over HTTP, once retention has trimmed a stream."""
+"""Reads from the start over HTTP, after retention has removed records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JSON = "application/json"
 
 @pytest.fixture(scope="module")
 def trimmed(served):
-    """A stream that begins at its fourth record, since retention trimmed those before it."""
+    """Create a stream that begins at its fourth record because of retention."""
     served.stream("PUT", "trimmed", content_type=JSON, stream_retention_bytes="3")
     served.stream("POST", "trimmed", b"[1,2,3,4,5,6]", content_type=JSON, stream_key="k")
     until = time.monotonic() + 30

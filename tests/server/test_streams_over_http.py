@@ -1,4 +1,4 @@
-"""What the conformance suite does not ask: exact bytes, bad input, limits, crashes, shutdown."""
+"""Beyond the conformance suite: exact bytes, bad input, limits, crashes, shutdown."""
 
 from __future__ import annotations
 
@@ -76,15 +76,15 @@ def test_too_large_body_is_refused(served, name):
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_append_over_the_transaction_limit_is_too_large(served, name, method):
-    """A body that the server reads whole, and still does not write."""
+    """The server reads this body completely, but cannot write it."""
     made = name if method == "POST" else f"{name}-2"
     body = b'"' + b"x" * ((17 << 20) - 2) + b'"'
     answer = served.stream(method, made, body, content_type=JSON)
     assert answer.status == 413
-    said = json.loads(answer.text)["error"]
-    assert said["kind"] == "too_large"
-    assert str(17 << 20) in said["message"]
-    assert str(limits.GROUP_BYTES_MAX) in said["message"]
+    message = json.loads(answer.text)["error"]
+    assert message["kind"] == "too_large"
+    assert str(17 << 20) in message["message"]
+    assert str(limits.GROUP_BYTES_MAX) in message["message"]
     assert str(served.root) not in answer.text.decode()
     assert served.stream("GET", name).text == b"[]"
     assert served.stream("GET", f"{name}-2").status == 404
@@ -107,10 +107,10 @@ def test_list_is_paged_in_the_order_of_names(served):
     for n in range(5):
         served.stream("PUT", f"{prefix}/{n}", content_type="text/plain")
     first = json.loads(served.ask("GET", f"/v1/streams?prefix={prefix}&limit=3").text)
-    assert [each["name"] for each in first["streams"]] == [f"{prefix}/{n}" for n in range(3)]
+    assert [item["name"] for item in first["streams"]] == [f"{prefix}/{n}" for n in range(3)]
     after = first["next_after"]
     rest = json.loads(served.ask("GET", f"/v1/streams?prefix={prefix}&after={after}").text)
-    assert [each["name"] for each in rest["streams"]] == [f"{prefix}/{n}" for n in (3, 4)]
+    assert [item["name"] for item in rest["streams"]] == [f"{prefix}/{n}" for n in (3, 4)]
     assert served.ask("GET", "/v1/streams?limit=0").status == 400
 
 
@@ -129,7 +129,7 @@ def test_path_that_is_not_utf_8_is_refused(served, method, path):
     answer = served.stream(method, path, content_type="text/plain")
     assert answer.status == 400
     assert answer.headers["x-content-type-options"] == "nosniff"
-    # What such names would become if they were decoded all the same was not made.
+    # The leniently decoded names were not created either.
     assert served.stream("GET", "%EF%BF%BD").status == 404
 
 
@@ -143,28 +143,28 @@ def test_fork_source_that_is_not_utf_8_is_refused(served):
     assert answer.status == 400
 
 
-@pytest.mark.parametrize("kept", ["{}", "W/{}", '"other", {}', '"a,b" ,W/"c",  W/{}', "*"])
-def test_reader_with_the_current_etag_gets_304(served, name, kept):
+@pytest.mark.parametrize("stored", ["{}", "W/{}", '"other", {}', '"a,b" ,W/"c",  W/{}', "*"])
+def test_reader_with_the_current_etag_gets_304(served, name, stored):
     etag = served.stream("GET", name).headers["etag"]
-    answer = served.stream("GET", name, if_none_match=kept.format(etag))
+    answer = served.stream("GET", name, if_none_match=stored.format(etag))
     assert (answer.status, answer.text) == (304, b"")
     assert answer.headers["etag"] == etag
 
 
-@pytest.mark.parametrize("kept", ["", '"other"', 'W/"other"', "{}x", '"*"', "W/*"])
-def test_reader_with_another_etag_gets_the_content(served, name, kept):
+@pytest.mark.parametrize("stored", ["", '"other"', 'W/"other"', "{}x", '"*"', "W/*"])
+def test_reader_with_another_etag_gets_the_content(served, name, stored):
     etag = served.stream("GET", name).headers["etag"].strip('"')
-    assert served.stream("GET", name, if_none_match=kept.format(etag)).status == 200
+    assert served.stream("GET", name, if_none_match=stored.format(etag)).status == 200
 
 
 def test_create_with_another_retention_conflicts(served):
     name = uuid.uuid4().hex
-    told = {"content_type": "text/plain", "stream_retention_bytes": "10"}
-    assert served.stream("PUT", name, **told).status == 201
-    assert served.stream("PUT", name, **told).status == 200
+    settings = {"content_type": "text/plain", "stream_retention_bytes": "10"}
+    assert served.stream("PUT", name, **settings).status == 201
+    assert served.stream("PUT", name, **settings).status == 200
     others = ({"stream_retention_bytes": "99"}, {"stream_retention_seconds": "1"})
     for other in others:
-        refused = served.stream("PUT", name, **told | other)
+        refused = served.stream("PUT", name, **settings | other)
         assert refused.status == 409
         assert b"another retention" in refused.text
     assert served.stream("PUT", name, content_type="text/plain").status == 409
@@ -191,7 +191,7 @@ def test_stopping_server_closes_its_store(tmp_path):
 
 
 def produce(served, name, producer, acknowledged, stop):
-    """Append numbered messages as a producer that repeats what was not answered."""
+    """Append numbered messages as a producer that repeats unacknowledged requests."""
     seq = 0
     while not stop.is_set():
         body = json.dumps([producer, seq]).encode()
@@ -231,16 +231,16 @@ def killed_again_and_again(tmp_path, times):
     served.kill()
     with fourfold.open(tmp_path / "store") as store:
         assert store.streams.verify() == []
-        found, offset = [], "-1"
+        result, offset = [], "-1"
         while True:
             chunk = store.streams.open("log").read(offset)
-            found += [tuple(json.loads(record.payload)) for record in chunk.records]
+            result += [tuple(json.loads(record.payload)) for record in chunk.records]
             if chunk.up_to_date:
                 break
             offset = f"0000000000000000_{chunk.next_offset:016d}"
-    assert set(acknowledged) <= set(found)
+    assert set(acknowledged) <= set(result)
     for n in range(4):
-        seqs = [seq for producer, seq in found if producer == f"p{n}"]
+        seqs = [seq for producer, seq in result if producer == f"p{n}"]
         # In order, without a gap and without a repetition.
         assert seqs == list(range(len(seqs)))
     return len(acknowledged)

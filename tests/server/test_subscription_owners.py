@@ -17,7 +17,7 @@ SUBSCRIPTIONS = "/v1/stream/__ds/subscriptions"
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
-    """A server with a key for everything, and full keys of two tenants."""
+    """Return a server with a key for everything, and full keys of two tenants."""
     root = tmp_path_factory.mktemp("owners") / "store"
     fourfold.open(root).close()
     access = Access(root)
@@ -47,8 +47,8 @@ def send(guarded, key, method, path, body=None):
 
 
 def subscribe(guarded, key, name, **body):
-    given = {"type": "webhook", "webhook": {"url": "https://example.com/hook"}, **body}
-    return send(guarded, key, "PUT", f"{SUBSCRIPTIONS}/{name}", given).status
+    options = {"type": "webhook", "webhook": {"url": "https://example.com/hook"}, **body}
+    return send(guarded, key, "PUT", f"{SUBSCRIPTIONS}/{name}", options).status
 
 
 @pytest.mark.parametrize("name", ["empty", "ack", "callback", "release"])

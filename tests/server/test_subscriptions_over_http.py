@@ -1,4 +1,4 @@
-"""Subscriptions over HTTP: signed webhooks that come again, leases that outlive the server."""
+"""Subscriptions over HTTP: signed webhooks with retries, and leases over restarts."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ CONTROL = "/v1/stream/__ds"
 
 
 def ask(served, method, path, body=None, key=None):
-    told = {"content-type": JSON} if body is not None else {}
+    sent_headers = {"content-type": JSON} if body is not None else {}
     if key is not None:
-        told["authorization"] = f"Bearer {key}"
+        sent_headers["authorization"] = f"Bearer {key}"
     raw = None if body is None else json.dumps(body).encode()
-    answer = served.ask(method, f"{CONTROL}{path}", raw, told)
+    answer = served.ask(method, f"{CONTROL}{path}", raw, sent_headers)
     answer.said = json.loads(answer.text) if answer.text else None
     return answer
 
 
 @pytest.fixture
 def area(served):
-    """A part of the names that only one test uses."""
+    """Return a prefix of names that only one test uses."""
     return uuid.uuid4().hex
 
 
 @pytest.fixture
 def alone(tmp_path):
-    """A server of one test, which it may kill."""
+    """Return a server of one test, which may kill it."""
     served = Served(tmp_path / "store")
     yield served
     if served.process.returncode is None:
@@ -62,9 +62,9 @@ def subscribe(served, area, **more):
 
 
 def append(served, area, name="a"):
-    path, told = f"/v1/stream/{area}/{name}", {"content-type": JSON}
-    served.ask("PUT", path, None, told)
-    answer = served.ask("POST", path, b"1", told)
+    path, sent_headers = f"/v1/stream/{area}/{name}", {"content-type": JSON}
+    served.ask("PUT", path, None, sent_headers)
+    answer = served.ask("POST", path, b"1", sent_headers)
     assert answer.status == 204
     return answer.headers["stream-next-offset"]
 
@@ -105,11 +105,11 @@ def test_failed_webhook_is_retried_and_reported(served, area):
     subscribe(served, area, type="webhook", webhook={"url": failing.url}, lease_ttl_ms=60_000)
     tail = append(served, area)
     first, second = failing.wait(2)
-    # The same wake again, so that whoever got it twice can tell.
+    # The same wake again, so that its receiver recognizes the duplicate.
     assert first[0]["wake_id"] == second[0]["wake_id"]
-    found = f"/subscriptions/{area}"
-    until(lambda: ask(served, "GET", found).said["streams"][0]["acked_offset"] == tail)
-    assert ask(served, "GET", found).said["status"] == "active"
+    result = f"/subscriptions/{area}"
+    until(lambda: ask(served, "GET", result).said["streams"][0]["acked_offset"] == tail)
+    assert ask(served, "GET", result).said["status"] == "active"
     failing.close()
 
 
@@ -119,7 +119,7 @@ def test_redirect_is_not_followed(served, area, receiver):
     append(served, area)
     astray.wait()
     until(lambda: ask(served, "GET", f"/subscriptions/{area}").said["status"] == "failed")
-    assert receiver.told == []
+    assert receiver.calls == []
     ask(served, "DELETE", f"/subscriptions/{area}")
     astray.close()
 
@@ -131,10 +131,10 @@ def test_unacknowledged_webhook_is_repeated_after_a_crash(alone, receiver):
     first = receiver.wait()[0][0]
     served.kill()
     served.start()
-    # The same wake again, if the answer was not written down; behind its lease, a new one.
+    # The same wake again if the response was not stored; after its lease, a new one.
     assert receiver.wait(2)[1][0]["generation"] >= first["generation"]
-    until(lambda: receiver.told[-1][0]["generation"] > first["generation"])
-    again = receiver.told[-1][0]
+    until(lambda: receiver.calls[-1][0]["generation"] > first["generation"])
+    again = receiver.calls[-1][0]
     body = {
         "wake_id": again["wake_id"],
         "generation": again["generation"],
@@ -161,7 +161,7 @@ def test_number_of_webhooks_in_flight_is_limited(tmp_path, monkeypatch):
         slow.gate.set()
         slow.wait(12)
         assert slow.most_inside == 3
-        assert {told[0]["subscription_id"] for told in slow.told} == {str(n) for n in range(12)}
+        assert {call[0]["subscription_id"] for call in slow.calls} == {str(n) for n in range(12)}
     finally:
         slow.gate.set()
         slow.close()
@@ -261,20 +261,25 @@ def test_reserved_path_is_not_a_stream(served, path):
 def test_details_count_what_belongs_to_a_stream(served, area):
     subscribe(served, area, type="pull-wake", wake_stream=f"{area}-w")
     append(served, area)
-    told = {"content-type": JSON, "producer-id": "p", "producer-epoch": "0", "producer-seq": "0"}
-    served.ask("POST", f"/v1/stream/{area}/a", b'[1,"two"]', told)
+    body_fields = {
+        "content-type": JSON,
+        "producer-id": "p",
+        "producer-epoch": "0",
+        "producer-seq": "0",
+    }
+    served.ask("POST", f"/v1/stream/{area}/a", b'[1,"two"]', body_fields)
     served.ask(
         "PUT", f"/v1/stream/{area}-fork", None, {"stream-forked-from": f"/v1/stream/{area}/a"}
     )
-    # The stream is linked when somebody looks.
+    # The stream is linked on the next read.
     until(lambda: ask(served, "GET", f"/subscriptions/{area}").said["streams"])
-    found = json.loads(served.ask("GET", f"/v1/stream/{area}/a/_details").text)
-    assert found["rows"] == found["wal_rows"] == found["pending_rows"] == 3
-    assert found["size_bytes"] == found["wal_bytes"] == len(b'11"two"')
-    assert (found["producers"], found["forks"], found["subscriptions"]) == (1, 1, 1)
+    result = json.loads(served.ask("GET", f"/v1/stream/{area}/a/_details").text)
+    assert result["rows"] == result["wal_rows"] == result["pending_rows"] == 3
+    assert result["size_bytes"] == result["wal_bytes"] == len(b'11"two"')
+    assert (result["producers"], result["forks"], result["subscriptions"]) == (1, 1, 1)
     fork = json.loads(served.ask("GET", f"/v1/stream/{area}-fork/_details").text)
     assert fork["forked_from"] == f"{area}/a"
-    assert fork["fork_offset"] == found["next_offset"]
+    assert fork["fork_offset"] == result["next_offset"]
     assert served.ask("GET", f"/v1/stream/{area}/none/_details").status == 404
     refused = served.ask("PUT", f"/v1/stream/{area}/_details", b"x", {"content-type": JSON})
     assert refused.status == 400
@@ -300,7 +305,7 @@ def guarded(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("key", "body", "wanted"),
+    ("key", "body", "expected"),
     [
         (None, {"pattern": "own/*"}, 401),
         ("reader", {"pattern": "own/*"}, 403),
@@ -314,11 +319,11 @@ def guarded(tmp_path_factory):
         ("all", {"pattern": "**"}, 201),
     ],
 )
-def test_subscriber_must_be_allowed_to_read_followed_streams(guarded, key, body, wanted):
+def test_subscriber_must_be_allowed_to_read_followed_streams(guarded, key, body, expected):
     name = uuid.uuid4().hex
-    told = {"type": "pull-wake", "wake_stream": "own/wakes", **body}
-    answer = ask(guarded, "PUT", f"/subscriptions/{name}", told, guarded.keys.get(key))
-    assert answer.status == wanted, answer.text
+    body_fields = {"type": "pull-wake", "wake_stream": "own/wakes", **body}
+    answer = ask(guarded, "PUT", f"/subscriptions/{name}", body_fields, guarded.keys.get(key))
+    assert answer.status == expected, answer.text
 
 
 def test_subscription_is_hidden_from_keys_that_may_not_read(guarded):
@@ -326,16 +331,16 @@ def test_subscription_is_hidden_from_keys_that_may_not_read(guarded):
     body = {"type": "pull-wake", "wake_stream": "w", "streams": ["secret"]}
     assert ask(guarded, "PUT", "/subscriptions/hidden", body, keys["all"]).status == 201
     for name in ("hidden", "missing"):
-        for method, path, said in (
+        for method, path, message in (
             ("GET", "", None),
             ("DELETE", "", None),
             ("POST", "/claim", {"worker": "w"}),
             ("POST", "/streams", {"streams": ["own/a"]}),
             ("DELETE", "/streams/secret", None),
         ):
-            found = ask(guarded, method, f"/subscriptions/{name}{path}", said, keys["own"])
-            assert found.status == 403, (method, path)
-            assert ask(guarded, method, f"/subscriptions/{name}{path}", said).status == 401
+            result = ask(guarded, method, f"/subscriptions/{name}{path}", message, keys["own"])
+            assert result.status == 403, (method, path)
+            assert ask(guarded, method, f"/subscriptions/{name}{path}", message).status == 401
     assert ask(guarded, "GET", "/subscriptions/hidden", None, keys["reader"]).status == 200
     assert ask(guarded, "GET", "/jwks.json").status == 200
 
@@ -359,8 +364,8 @@ def test_server_with_keys_calls_no_local_webhook(guarded):
 
 def test_details_need_a_key_for_the_stream(guarded):
     def status(key, path):
-        told = {"authorization": f"Bearer {guarded.keys[key]}"}
-        return guarded.ask("GET", f"/v1/stream/{path}/_details", None, told).status
+        credentials = {"authorization": f"Bearer {guarded.keys[key]}"}
+        return guarded.ask("GET", f"/v1/stream/{path}/_details", None, credentials).status
 
     assert (status("own", "own"), status("own", "own/a"), status("all", "own")) == (403, 404, 404)
 
@@ -374,7 +379,7 @@ def test_signing_keys_are_created_once_and_private(tmp_path):
     assert first.kid == second.kid
     assert second.generation("s", first.token("s", 7)) == 7
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [each.name for each in tmp_path.iterdir()] == ["keys.json"]
+    assert [item.name for item in tmp_path.iterdir()] == ["keys.json"]
     with pytest.raises(Unauthorized):
         second.generation("other", first.token("s", 7))
 

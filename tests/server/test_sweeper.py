@@ -1,4 +1,4 @@
-"""The sweeper goes on whatever happens, and `/health` tells what did."""
+"""The sweeper continues after failures, and `/health` reports them."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def test_failed_sweep_is_reported_and_retried(front, monkeypatch, error):
     monkeypatch.setattr(front.streams, "sweep", sweep)
     with Sweeper(front.streams, every_s=0.005):
         until(lambda: len(sweeps) > 2)
-        status, told = health(front)
-        assert (status, told["ok"]) == (503, False)
-        assert str(error) in told["error"]["message"]
+        status, response = health(front)
+        assert (status, response["ok"]) == (503, False)
+        assert str(error) in response["error"]["message"]
         failing = False
         until(lambda: front.streams.sweep_failure is None)
         assert health(front)[0] == 200

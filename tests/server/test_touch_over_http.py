@@ -1,4 +1,4 @@
-"""Waiting for changes over HTTP, and the names that streams do not have because of it."""
+"""Waiting for changes over HTTP, and the names reserved for it."""
 
 from __future__ import annotations
 
@@ -74,35 +74,35 @@ def test_wait_returns_which_keys_were_touched(front):
 
 def test_rows_are_waited_for_by_a_template(front):
     begin = touchable(front)
-    wanted = [{"entity": "todo", "fields": {"list": "string"}, "inactivity_ttl_ms": 120_000}]
-    (made,) = done(front, "POST", "s/_touch/templates", {"templates": wanted})["templates"]
+    expected = [{"entity": "todo", "fields": {"list": "string"}, "inactivity_ttl_ms": 120_000}]
+    (made,) = done(front, "POST", "s/_touch/templates", {"templates": expected})["templates"]
     assert (made["entity"], made["fields"], made["state"]) == ("todo", {"list": "string"}, "active")
     assert (made["active_from_offset"], made["inactivity_ttl_ms"]) == (format_offset(0), 120_000)
-    assert [each["id"] for each in done(front, "GET", "s/_touch")["templates"]] == [made["id"]]
+    assert [item["id"] for item in done(front, "GET", "s/_touch")["templates"]] == [made["id"]]
     done(front, "POST", "s", change("7", {"list": "a"}))
-    rows = [{"template": made["id"], "values": {"list": each}} for each in ("b", "a", None)]
+    rows = [{"template": made["id"], "values": {"list": item}} for item in ("b", "a", None)]
     assert wait(front, begin, *rows)["keys"] == [1]
 
 
 def test_waiting_request_is_answered_after_a_change(front):
     begin = touchable(front)
-    found = []
+    result = []
     body = {"cursor": begin, "keys": [{"entity": "todo"}]}
 
     def waits():
         # Without a time it is the server's: a wait that ends in it goes on from its cursor.
-        told = {"touched": False}
-        while not told["touched"]:
-            told = done(front, "POST", "s/_touch/wait", body)
-            body["cursor"] = told["cursor"]
-        found.append(told)
+        change = {"touched": False}
+        while not change["touched"]:
+            change = done(front, "POST", "s/_touch/wait", body)
+            body["cursor"] = change["cursor"]
+        result.append(change)
 
     waiter = threading.Thread(target=waits)
     waiter.start()
     done(front, "POST", "s", change("1", {}, "user"))
     done(front, "POST", "s", change("1", {}))
     waiter.join(30)
-    assert found[0]["keys"] == [0]
+    assert result[0]["keys"] == [0]
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_waiting_request_is_answered_after_a_change(front):
 def test_invalid_wait_is_refused(front, path, body):
     touchable(front)
     sent = body.encode() if isinstance(body, str) else body
-    status, _, told = call(front, "POST", f"s/_touch/{path}", sent)
-    assert (status, told["error"]["kind"]) == (400, "invalid_input")
+    status, _, response = call(front, "POST", f"s/_touch/{path}", sent)
+    assert (status, response["error"]["kind"]) == (400, "invalid_input")
     assert done(front, "GET", "s/_touch")["templates"] == []
 
 
@@ -155,12 +155,12 @@ def test_wait_requires_a_stream_with_touch_enabled(front):
         front.create("s")
     touchable(front)
     unknown = {"keys": [{"template": "none", "values": {}}]}
-    status, _, told = call(front, "POST", "s/_touch/wait", unknown)
-    assert (status, "none" in told["error"]["message"]) == (404, True)
+    status, _, response = call(front, "POST", "s/_touch/wait", unknown)
+    assert (status, "none" in response["error"]["message"]) == (404, True)
 
 
-class Nobody(Executor):
-    """Threads that are not there."""
+class NoThreads(Executor):
+    """A thread pool without threads."""
 
     def submit(self, *given, **named):
         raise AssertionError(f"somebody asked for a thread: {given}, {named}")
@@ -181,7 +181,7 @@ async def until_waiting(streams, name, count):
 
 def test_waits_hold_no_threads_and_end_when_the_server_stops(tmp_path):
     async def scene(streams):
-        asyncio.get_running_loop()._default_executor = Nobody()
+        asyncio.get_running_loop()._default_executor = NoThreads()
         # For ever, as far as a test is concerned.
         protocol = Protocol(streams, ReadTimeouts(long_poll_s=3_600))
         waits = [
@@ -190,16 +190,16 @@ def test_waits_hold_no_threads_and_end_when_the_server_stops(tmp_path):
         ]
         await until_waiting(streams, "s", 100)
         streams.open("s").append(json.dumps(change("42", {})).encode())
-        told = json.loads((await waits[42]).body)
-        assert (told["touched"], told["keys"]) == (True, [0])
-        assert sum(each.done() for each in waits) == 1
+        response = json.loads((await waits[42]).body)
+        assert (response["touched"], response["keys"]) == (True, [0])
+        assert sum(item.done() for item in waits) == 1
         protocol.stop()
         async with asyncio.timeout(60):
             answers = await asyncio.gather(*waits)
-        assert {each.status for each in answers} == {200}
-        left = [json.loads(each.body) for each in answers]
-        assert sum(each["touched"] for each in left) == 1
-        assert {each["cursor"] for each in left} == {told["cursor"]}
+        assert {item.status for item in answers} == {200}
+        left = [json.loads(item.body) for item in answers]
+        assert sum(item["touched"] for item in left) == 1
+        assert {item["cursor"] for item in left} == {response["cursor"]}
         assert streams.touches.meta("s").waiting == 0
 
     with fourfold.open(tmp_path / "store") as store:
@@ -209,10 +209,10 @@ def test_waits_hold_no_threads_and_end_when_the_server_stops(tmp_path):
 
 
 def test_wait_is_limited_by_the_server(front):
-    """Timing of the fixture: 0.3 s. An hour would not be over in the time of a test."""
+    """The fixture's limit is 0.3 s; the requested hour would exceed the test's timeout."""
     cursor = touchable(front)
-    told = wait(front, cursor, {"entity": "todo"}, timeout_ms=3_600_000)
-    assert (told["touched"], told["cursor"]) == (False, cursor)
+    response = wait(front, cursor, {"entity": "todo"}, timeout_ms=3_600_000)
+    assert (response["touched"], response["cursor"]) == (False, cursor)
 
 
 # Names
@@ -224,17 +224,17 @@ SUFFIXES = ("_schema", "_profile", "_touch", "_touch/wait", "_touch/templates")
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_stream_with_a_reserved_name_is_not_created(front, suffix):
     for name in (f"s/{suffix}", f"s%2F{suffix}"):
-        status, _, told = call(front, "PUT", name)
-        assert (status, told["error"]["kind"]) == (400, "invalid_input")
-        assert f"'/{suffix}'" in told["error"]["hint"]
+        status, _, response = call(front, "PUT", name)
+        assert (status, response["error"]["kind"]) == (400, "invalid_input")
+        assert f"'/{suffix}'" in response["error"]["hint"]
     # Not made here, but there: methods that mean nothing else mean it.
     name = f"s/{suffix}"
     front.create(name, body=b"[1]")
     front.create("s")
     with front.connect() as connection:
         connection.send(request("HEAD", front.prefix + name))
-        status, told, _ = connection.answer(head=True)
-    assert (status, dict(told)["stream-next-offset"]) == (200, format_offset(1))
+        status, response, _ = connection.answer(head=True)
+    assert (status, dict(response)["stream-next-offset"]) == (200, format_offset(1))
     if suffix.startswith("_touch"):
         assert call(front, "POST", "s/_touch/wait", {"keys": [{"entity": "a"}]})[0] == 404
     assert front.stored(name) == [b"1"]

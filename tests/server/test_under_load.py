@@ -1,6 +1,4 @@
-"""A server that has too much to do, or whose disk fails, says so and when to come again; and all
-that it took is there.
-"""
+"""An overloaded server, or one whose disk fails, responds with Retry-After and loses nothing."""
 
 from __future__ import annotations
 
@@ -49,28 +47,28 @@ def waiting(front):
 
 def test_pending_appends_are_limited_and_refusals_have_retry_after(front):
     with contextlib.ExitStack() as stack:
-        asked = []
-        # While somebody else writes, nobody's append is committed.
+        sent = []
+        # While another writer holds the database, no append is committed.
         with front.streams.database.write():
             for n in range(WAITING + 5):
                 connection = stack.enter_context(front.connect())
                 before = waiting(front)
                 connection.send(append("s", b"%d" % n))
-                # One comes after the other, or they would ride the same commit and wait as one.
+                # Sent one after the other, or they would share a commit and wait as one.
                 until(lambda c=connection, b=before: is_answered(c) or waiting(front) > b)
-                asked.append(connection)
-            turned_away = [each.answer() for each in asked[WAITING:]]
+                sent.append(connection)
+            turned_away = [item.answer() for item in sent[WAITING:]]
             made = front.ask(request("PUT", "t", content_type=JSON))[0]
-        taken = [each.answer() for each in asked[:WAITING]]
-        assert [each[0] for each in taken] == [204] * WAITING
+        taken = [item.answer() for item in sent[:WAITING]]
+        assert [item[0] for item in taken] == [204] * WAITING
         for status, headers, body in (*turned_away, made):
             assert status == 429
             assert int(dict(headers)["retry-after"]) >= 1
             assert b'"kind": "overloaded"' in body
         assert stored(front) == [b"%d" % n for n in range(WAITING)]
         # A connection that was turned away goes on, and what it asks again is done.
-        asked[-1].send(append("s", b'"again"'))
-        assert asked[-1].answer()[0] == 204
+        sent[-1].send(append("s", b'"again"'))
+        assert sent[-1].answer()[0] == 204
     assert stored(front)[WAITING:] == [b'"again"']
     assert front.ask(request("GET", "t"))[0][0] == 404
 

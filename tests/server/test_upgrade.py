@@ -1,4 +1,4 @@
-"""Requests that ask for another protocol are answered in this one, with all of their body."""
+"""Upgrade requests are answered in HTTP/1.1, with all of their body."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def name(front):
 
 
 def upgraded(data, headers):
-    """A request with these headers after its own."""
+    """Return a request with these headers after its own."""
     head, _, body = data.partition(b"\r\n\r\n")
     lines = "".join(f"\r\n{name}: {value}" for name, value in headers.items())
     return head + lines.encode() + b"\r\n\r\n" + body
 
 
 def exchange(front, *pieces, answers):
-    """Send pieces that the server reads one by one; the statuses of the answers."""
+    """Send pieces that the server reads one by one; return the statuses of the responses."""
     with front.connect() as connection:
         for piece in pieces:
             connection.send(piece)
@@ -89,7 +89,7 @@ def test_upgrade_request_body_is_never_another_request(front, kind, together):
     sent = upgraded(append(made, INNER, "text/plain"), KINDS[kind])
     at = len(sent) - len(INNER)
     pieces = [sent] if together else [sent[:at], sent[at:]]
-    # What follows shows that nothing is left over: its answer is the second one.
+    # The next request proves that nothing is left over: it gets the second response.
     follower = request("HEAD", "no-such-stream")
     with front.connect() as connection:
         for piece in (*pieces, follower):
@@ -115,8 +115,8 @@ def test_upgrade_exchange_reads_the_same_at_every_split(front, name, chunks):
             for piece in (whole[:at], whole[at:]):
                 connection.send(piece)
                 time.sleep(0.001)
-            found = [connection.answer()[0] for _ in range(3)]
-            assert found == [204, 200, 204], at
+            result = [connection.answer()[0] for _ in range(3)]
+            assert result == [204, 200, 204], at
             expected += [b'{"n":%d}' % (100 + at), b'"last"']
     assert stored(front, name) == expected
 
@@ -199,7 +199,7 @@ def test_websocket_handshake_is_answered_as_a_request(tmp_path, options):
             assert time.monotonic() < deadline, "connections were kept"
             time.sleep(0.05)
         served.process.terminate()
-        # A handshake leaves no line in the log, however many come.
+        # Handshakes are not logged.
         assert served.process.stdout.read().count(b"\n") == 1
     finally:
         served.kill()

@@ -1,4 +1,4 @@
-"""Webhooks that do not answer delay those of their owner, not those of others."""
+"""Webhooks that do not respond delay only those of their owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLOTS = 8
 
 
 class Hooks:
-    """Webhooks of a test: those with `dead` in their address never answer."""
+    """Webhooks of a test: those with `dead` in their URL never respond."""
 
     def __init__(self):
         self.dead = self.dead_max = 0
@@ -41,9 +41,9 @@ class Hooks:
 
 @pytest.fixture
 def hooks(monkeypatch):
-    found = Hooks()
-    monkeypatch.setattr(webhooks, "post", found.post)
-    return found
+    result = Hooks()
+    monkeypatch.setattr(webhooks, "post", result.post)
+    return result
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Calling webhooks: what is checked is what is called, and nobody holds the server up."""
+"""Calling webhooks: only checked addresses are called, and none blocks the server."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_http_is_allowed_for_this_machine_only():
 
 
 async def posted(answer, *, targets="local", timeout_s=10.0, host="127.0.0.1", ended=True):
-    """What comes of a webhook whose receiver sends these pieces; and what it was sent."""
+    """Call a webhook whose receiver sends these pieces; return the result and what was received."""
     sent, over = bytearray(), asyncio.Event()
 
     async def receive(reader, writer):
@@ -96,11 +96,11 @@ async def posted(answer, *, targets="local", timeout_s=10.0, host="127.0.0.1", e
         port = server.sockets[0].getsockname()[1]
         url = f"http://{host}:{port}/hook?a=b"
         try:
-            found = await webhooks.post(url, b"{}", {"x-y": "z"}, targets, timeout_s)
+            result = await webhooks.post(url, b"{}", {"x-y": "z"}, targets, timeout_s)
         finally:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(over.wait(), 5)
-        return found, bytes(sent)
+        return result, bytes(sent)
 
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -115,8 +115,8 @@ OK = b"HTTP/1.1 200 OK\r\n"
     ],
 )
 def test_response_is_read_with_any_framing(answer):
-    found, sent = asyncio.run(posted(answer))
-    assert found == (200, b'{"done":true}')
+    result, sent = asyncio.run(posted(answer))
+    assert result == (200, b'{"done":true}')
     assert sent.startswith(b"POST /hook?a=b HTTP/1.1\r\nhost: 127.0.0.1:")
     assert b"\r\nx-y: z\r\n" in sent
 
@@ -141,29 +141,29 @@ def test_slow_response_does_not_block_the_server():
 
 def test_endless_response_is_read_up_to_a_limit():
     endless = [OK + b"\r\n", *([b"x" * 65536] * 4)]
-    found, _ = asyncio.run(posted(endless, ended=False))
-    assert found.status == 200
-    assert len(found.body) <= 65536
+    result, _ = asyncio.run(posted(endless, ended=False))
+    assert result.status == 200
+    assert len(result.body) <= 65536
 
 
 def test_name_is_resolved_once_and_the_checked_address_is_called(monkeypatch):
-    """A name that leads to a public address when it is checked and inside when it is called."""
-    asked = []
+    """The name resolves to a public address when checked and to an internal one when called."""
+    query = []
     real = socket.getaddrinfo
 
     def lookup(host, port, *more, **named):
         if host == "rebind.example":
-            asked.append(host)
-            inside = "127.0.0.1" if len(asked) == 1 else "10.0.0.1"
+            query.append(host)
+            inside = "127.0.0.1" if len(query) == 1 else "10.0.0.1"
             return real(inside, port, *more, **named)
         return real(host, port, *more, **named)
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
     monkeypatch.setattr(webhooks, "check_url", lambda url, _targets: webhooks.urlsplit(url))
     answer = [OK + b"content-length: 0\r\n\r\n"]
-    found, sent = asyncio.run(posted(answer, host="rebind.example"))
-    assert found.status == 200
-    assert asked == ["rebind.example"]
+    result, sent = asyncio.run(posted(answer, host="rebind.example"))
+    assert result.status == 200
+    assert query == ["rebind.example"]
     assert b"\r\nhost: rebind.example:" in sent.replace(b"HTTP/1.1\r\nhost", b"\r\nhost")
 
 
@@ -173,8 +173,8 @@ def test_name_of_an_internal_address_is_not_called(monkeypatch, inside):
         socket,
         "getaddrinfo",
         lambda _host, port, *_more, **_named: [
-            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port))
-            for each in ("93.184.216.34", inside)
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (item, port))
+            for item in ("93.184.216.34", inside)
         ],
     )
     with pytest.raises(WebhookRefused):
@@ -182,7 +182,7 @@ def test_name_of_an_internal_address_is_not_called(monkeypatch, inside):
 
 
 def test_server_with_a_wrong_certificate_is_not_called():
-    """TLS is checked against the name: a receiver without a certificate hears nothing."""
+    """TLS is verified against the name: a receiver without a certificate gets no request."""
     with pytest.raises(WebhookFailed):
         asyncio.run(_to_plain_server())
 

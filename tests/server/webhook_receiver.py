@@ -1,4 +1,4 @@
-"""A receiver of webhooks on this machine, which answers as it is told to."""
+"""A receiver of webhooks on this machine with scripted responses."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Receiver:
-    """Keeps what it was told. `answers` are statuses and bodies to give in turn; the last stays."""
+    """Record webhook calls. `answers` are statuses and bodies to send in turn; the last repeats."""
 
     def __init__(self, *answers):
         self.answers = list(answers) or [(200, {})]
-        self.told = []
-        self.came = threading.Condition()
+        self.calls = []
+        self.received = threading.Condition()
         self.gate = threading.Event()
-        """Answers are held back until it is set; it is, unless a test clears it."""
+        """Responses wait until it is set, which it is unless a test clears it."""
         self.gate.set()
         self.inside = self.most_inside = 0
         receiver = self
@@ -23,18 +23,18 @@ class Receiver:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 raw = self.rfile.read(int(self.headers["content-length"]))
-                with receiver.came:
-                    status, said, *more = receiver.answers[0]
+                with receiver.received:
+                    status, document, *more = receiver.answers[0]
                     if len(receiver.answers) > 1:
                         del receiver.answers[0]
-                    receiver.told.append((json.loads(raw), raw, dict(self.headers)))
+                    receiver.calls.append((json.loads(raw), raw, dict(self.headers)))
                     receiver.inside += 1
                     receiver.most_inside = max(receiver.most_inside, receiver.inside)
-                    receiver.came.notify_all()
+                    receiver.received.notify_all()
                 receiver.gate.wait(30)
-                with receiver.came:
+                with receiver.received:
                     receiver.inside -= 1
-                body = json.dumps(said).encode()
+                body = json.dumps(document).encode()
                 self.send_response(status)
                 for name, value in more:
                     self.send_header(name, value)
@@ -52,10 +52,10 @@ class Receiver:
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/hook"
 
     def wait(self, count=1):
-        """What was told, once it is so much."""
-        with self.came:
-            assert self.came.wait_for(lambda: len(self.told) >= count, 30), self.told
-            return list(self.told)
+        """Wait for `count` calls and return all calls."""
+        with self.received:
+            assert self.received.wait_for(lambda: len(self.calls) >= count, 30), self.calls
+            return list(self.calls)
 
     def close(self):
         self.server.shutdown()

@@ -14,7 +14,7 @@ import pytest
 
 import fourfold
 from fourfold.errors import WriterLocked
-from fourfold.testing.crash import Moment, random_moment, run
+from fourfold.testing.crash import Moment, random_kill_time, run
 
 SCRIPT = Path(__file__).with_name("session_child.py")
 POINTS = (
@@ -74,7 +74,7 @@ def test_a_kill_at_a_chosen_point_loses_nothing_acknowledged(tmp_path, point):
 def lives(root, seed, kills):
     random, told = Random(seed), []
     for life in range(kills):
-        crash = run(SCRIPT, "write", str(root), f"{seed}-{life}", kill=random_moment(random))
+        crash = run(SCRIPT, "write", str(root), f"{seed}-{life}", kill=random_kill_time(random))
         assert crash.killed, crash
         told += [json.loads(line) for line in crash.lines]
         check(root, told)

@@ -21,7 +21,7 @@ from fourfold.models.streams import (
     StreamOptions,
     Streams,
 )
-from fourfold.testing.crash import random_moment, run
+from fourfold.testing.crash import random_kill_time, run
 
 SCRIPT = Path(__file__).with_name("deleting_child.py")
 ROWS = 50
@@ -266,6 +266,6 @@ def test_killed_delete_leaves_nothing_readable(tmp_path, point):
 def test_delete_survives_kill_at_random_time(tmp_path, seed):
     random = Random(seed)
     for _ in range(8):
-        crash = run(SCRIPT, str(tmp_path / "store"), kill=random_moment(random))
+        crash = run(SCRIPT, str(tmp_path / "store"), kill=random_kill_time(random))
         assert crash.killed, crash
         check(tmp_path / "store", crash.lines)

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 import fourfold
-from fourfold.testing.crash import random_moment, run
+from fourfold.testing.crash import random_kill_time, run
 
 SCRIPT = Path(__file__).with_name("rules_child.py")
 POINTS = (
@@ -54,7 +54,7 @@ def test_kill_at_failpoint_loses_nothing_acknowledged(tmp_path, point):
 def lives(root, seed, kills):
     random, acknowledged = Random(seed), []
     for _ in range(kills):
-        crash = run(SCRIPT, str(root), kill=random_moment(random))
+        crash = run(SCRIPT, str(root), kill=random_kill_time(random))
         assert crash.killed, crash
         acknowledged += [json.loads(line) for line in crash.lines]
         check(root, acknowledged)

@@ -1,7 +1,7 @@
-"""The contract of every blob store, as a pytest class.
+"""Contract of every blob store, as a pytest class.
 
 Subclass it, override the fixture `store` with a new, empty store, and `damage` with a way to change
-the stored bytes behind the store's back:
+the stored bytes directly:
 
     class TestMyBlobs(BlobStoreContract):
         @pytest.fixture
@@ -35,25 +35,25 @@ from fourfold.blobs import BlobStore, Usage
 from fourfold.content import EMPTY_ID, content_id
 from fourfold.errors import ContentError, CorruptData, InvalidInput, NotFound
 
-ABSENT = content_id(b"nobody stores this")
+ABSENT = content_id(b"never stored")
 MALFORMED = ("", "sha256:", "sha256:" + "A" * 64, "a" * 64, "../etc", "sha256:" + "a" * 63, None)
 SIZES = (0, 1, 1000, limits.BLOB_CHUNK_BYTES, limits.BLOB_CHUNK_BYTES + 1)
 
 
 class BlobStoreContract:
-    """What every BlobStore must do; the tests are the promises of `fourfold.blobs.protocol`."""
+    """Requirements of every BlobStore; the tests are the promises of `fourfold.blobs.protocol`."""
 
     @pytest.fixture
     def store(self) -> BlobStore:
         raise NotImplementedError("override the fixture `store`")
 
     def damage(self, store: BlobStore, blob_id: str, data: bytes) -> None:
-        """Replace the stored bytes of a blob, behind the store's back."""
+        """Replace the stored bytes of a blob without using the store."""
         raise NotImplementedError
 
     @pytest.mark.parametrize("size", SIZES)
     def test_blob_id_is_the_hash_of_its_content(self, store: BlobStore, size: int) -> None:
-        data = filled(size)
+        data = make_data(size)
         blob_id = store.put(data)
         assert blob_id == content_id(data)
         assert store.get(blob_id) == data
@@ -62,7 +62,7 @@ class BlobStoreContract:
 
     @pytest.mark.parametrize("size", SIZES)
     def test_put_stream_stores_the_same_blob_as_put(self, store: BlobStore, size: int) -> None:
-        data = filled(size)
+        data = make_data(size)
         step = 1 + size // 3
         pieces = [b"", *(data[at : at + step] for at in range(0, size, step)), b""]
         expected = content_id(data)
@@ -133,7 +133,7 @@ class BlobStoreContract:
 
     def test_failing_stream_stores_nothing(self, store: BlobStore) -> None:
         def broken() -> Iterator[bytes]:
-            yield filled(limits.BLOB_CHUNK_BYTES + 10)
+            yield make_data(limits.BLOB_CHUNK_BYTES + 10)
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
@@ -157,12 +157,12 @@ class BlobStoreContract:
     def test_blob_over_the_limit_is_refused(self, store: BlobStore) -> None:
         store.max_bytes = 1000
         with pytest.raises(InvalidInput, match="more than 1000 bytes"):
-            store.put(filled(1001))
+            store.put(make_data(1001))
         with pytest.raises(InvalidInput, match="more than 1000 bytes"):
-            store.put_stream(filled(100) for _ in range(11))
+            store.put_stream(make_data(100) for _ in range(11))
         assert store.usage() == Usage(0, 0)
-        assert store.get(store.put(filled(1000))) == filled(1000)
-        assert store.put_stream([filled(1000)]) == content_id(filled(1000))
+        assert store.get(store.put(make_data(1000))) == make_data(1000)
+        assert store.put_stream([make_data(1000)]) == content_id(make_data(1000))
 
     def test_endless_stream_is_refused(self, store: BlobStore) -> None:
         store.max_bytes = 100_000
@@ -170,7 +170,7 @@ class BlobStoreContract:
             store.put_stream(iter(lambda: b"x" * 1000, None))
 
     def test_range_ends_at_the_end_of_the_blob(self, store: BlobStore) -> None:
-        data = filled(1000)
+        data = make_data(1000)
         blob_id = store.put(data)
         for start, length in [
             *((0, 0), (0, 1), (0, 1000), (0, 2000), (999, 1), (999, 5)),
@@ -183,7 +183,7 @@ class BlobStoreContract:
                 store.get_range(blob_id, start, length)
 
     def test_chunks_yield_the_bytes_in_order(self, store: BlobStore) -> None:
-        data = filled(1000)
+        data = make_data(1000)
         blob_id = store.put(data)
         for step in (1, 7, 100, 999, 1000, 1001):
             pieces = list(store.chunks(blob_id, step))
@@ -194,11 +194,11 @@ class BlobStoreContract:
                 store.chunks(blob_id, step)
 
     def test_abandoned_reads_do_no_harm(self, store: BlobStore) -> None:
-        blob_id = store.put(filled(1000))
+        blob_id = store.put(make_data(1000))
         for _ in range(20):
             next(iter(store.chunks(blob_id, 10)))
             next(iter(store.ids()))
-        assert store.get(blob_id) == filled(1000)
+        assert store.get(blob_id) == make_data(1000)
 
     def test_ids_are_sorted_and_complete(self, store: BlobStore) -> None:
         expected = sorted(store.put(b"blob %d" % number) for number in range(30))
@@ -222,7 +222,7 @@ class BlobStoreContract:
         assert store.get(blob_id) == b"here"
 
     def test_damaged_bytes_are_never_returned(self, store: BlobStore) -> None:
-        data = filled(1000)
+        data = make_data(1000)
         blob_id = store.put(data)
         for wrong in (b"x" + data[1:], data[:-1], data + b"x"):
             self.damage(store, blob_id, wrong)
@@ -234,7 +234,7 @@ class BlobStoreContract:
             assert sum(map(len, received)) < len(wrong)
 
     def test_put_repairs_a_torn_blob(self, store: BlobStore) -> None:
-        data = filled(1000)
+        data = make_data(1000)
         blob_id = store.put(data)
         for torn in (b"", data[:500]):
             self.damage(store, blob_id, torn)
@@ -291,14 +291,14 @@ class BlobStoreContract:
 
 
 class NothingYet:
-    """A source that does not block: None says that there is nothing now, not that this is all."""
+    """A non-blocking source: None means that no data is available now, not the end."""
 
     def read(self, _size: int) -> bytes | None:
         return None
 
 
 class BlobMachine(RuleBasedStateMachine):
-    """A blob store beside the simplest one there is: a dict from id to bytes."""
+    """A blob store compared with a dict from id to bytes."""
 
     known = Bundle("known")
 
@@ -347,12 +347,12 @@ class BlobMachine(RuleBasedStateMachine):
         assert self.store.sweep(0) == 0
 
     @invariant()
-    def holds_what_the_dict_holds(self) -> None:
+    def matches_the_dict(self) -> None:
         assert list(self.store.ids()) == sorted(self.model)
         total = sum(map(len, self.model.values()))
         assert self.store.usage() == Usage(len(self.model), total)
 
 
-def filled(size: int) -> bytes:
-    """Bytes of this size in which no two stretches are alike."""
+def make_data(size: int) -> bytes:
+    """Return bytes of this size without repeated sections."""
     return b"".join(b"%08x" % at for at in range(size // 8 + 1))[:size]

@@ -1,18 +1,18 @@
-"""Crash tests with real processes: a child works, says what was acknowledged, and is killed.
+"""Crash tests with real processes: a child works, reports acknowledgements, and is killed.
 
 The child calls `ready` when it starts to work, and `acknowledge` with one line per operation, after
-the call that promised it has returned. Both write straight to the pipe, so a line that the parent
-reads was true before the child died, and no line is lost with a buffer. The parent ends the child
-with SIGKILL, which no process can catch: at a `Moment` of its own choice, or through a fault point
-that the child arms for itself from the environment.
+the call that promised it has returned. Both write directly to the pipe, so a line that the parent
+reads was true before the child died, and no line is lost in a buffer. The parent ends the child
+with SIGKILL, which no process can catch: at a `Moment` of its choice, or through a fault point that
+the child arms from the environment.
 
     crash = run(script, "arguments", fault="kernel.commit.before=kill@7")
-    crash = run(script, "arguments", kill=random_moment(random))
+    crash = run(script, "arguments", kill=random_kill_time(random))
     assert crash.killed, crash
     crash.lines                          what the child acknowledged
 
-The script is whatever is tested, and works without a pause until it is killed; one that ends by
-itself shows in `Crash.returncode`. What must hold after the crash is for the test to check.
+The script is the code under test, and works without a pause until it is killed; `Crash.returncode`
+shows one that ends by itself. The test checks what must hold after the crash.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PIPE_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When the parent kills: after so many acknowledgements, then so many seconds later.
+    """When the parent kills the child: after a number of acknowledgements, plus seconds.
 
     The seconds count from the last of those acknowledgements, from `ready` if there are none, or
     from the start of the process if `ready` is not awaited either: that may hit it while it opens.
@@ -50,7 +50,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """How a child ended and what it had acknowledged by then."""
+    """How a child ended and what it had acknowledged before."""
 
     lines: tuple[str, ...]
     ready: bool
@@ -59,22 +59,24 @@ class Crash:
 
     @property
     def killed(self) -> bool:
+        """True if the child was ended by SIGKILL."""
         return self.returncode == -signal.SIGKILL
 
 
 def ready() -> None:
-    """In the child: everything is open and the work begins now."""
+    """Report, in the child, that everything is open and the work begins."""
     acknowledge(READY)
 
 
 def acknowledge(*lines: str) -> None:
-    """In the child: these operations have returned. The lines leave in one write."""
+    """Report, in the child, that operations have returned; the lines are one write."""
     os.write(1, "".join(f"{line}\n" for line in lines).encode())
 
 
-def random_moment(random: Random, *, longest_s: float = 0.15) -> Moment:
-    """Some moment while the child works: half of them right after an acknowledgement, when the next
-    commit is on its way; the others anywhere in time.
+def random_kill_time(random: Random, *, longest_s: float = 0.15) -> Moment:
+    """Return a random time while the child works.
+
+    Half of them are right after an acknowledgement, when the next commit is in flight.
     """
     if random.random() < 0.5:
         return Moment(acknowledgements=random.randint(1, 200))
@@ -86,9 +88,9 @@ def run(
     *arguments: str,
     fault: str = "",
     kill: Moment | None = None,
-    give_up_s: float = 120.0,
+    timeout_s: float = 120.0,
 ) -> Crash:
-    """Run `script` until it is killed, or ends by itself; TimeoutError when neither happens."""
+    """Run `script` until it is killed or ends by itself; raise TimeoutError otherwise."""
     command = [sys.executable, str(script), *arguments]
     with (
         tempfile.TemporaryFile() as errors,
@@ -103,29 +105,29 @@ def run(
     ):
         try:
             assert process.stdout is not None
-            text = _listen(process, process.stdout, kill, time.monotonic() + give_up_s)
+            text = _read_until_exit(process, process.stdout, kill, time.monotonic() + timeout_s)
         finally:
             process.kill()
             process.wait()
         errors.seek(0)
-        said = errors.read().decode(errors="replace")
-    # A last line without its end was never written whole; it acknowledges nothing.
+        error_text = errors.read().decode(errors="replace")
+    # A last line without its end was not written completely; it acknowledges nothing.
     lines = text.decode().split("\n")[:-1]
     return Crash(
         lines=tuple(line for line in lines if line != READY),
         ready=READY in lines,
         returncode=process.returncode,
-        errors=said,
+        errors=error_text,
     )
 
 
 def _environment(fault: str) -> dict[str, str]:
-    """The child runs the same Fourfold as the parent, with only the faults that are asked for."""
-    here = str(Path(__file__).resolve().parents[2])
+    """Return the child's environment: the parent's Fourfold, and only the given faults."""
+    source_folder = str(Path(__file__).resolve().parents[2])
     path = os.environ.get("PYTHONPATH", "")
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(part for part in (here, path) if part),
+        "PYTHONPATH": os.pathsep.join(part for part in (source_folder, path) if part),
         failpoints.ENVIRONMENT: fault,
     }
     if not fault:
@@ -133,31 +135,33 @@ def _environment(fault: str) -> dict[str, str]:
     return environment
 
 
-def _listen(
-    process: subprocess.Popen[bytes], pipe: IO[bytes], kill: Moment | None, give_up: float
+def _read_until_exit(
+    process: subprocess.Popen[bytes], pipe: IO[bytes], kill: Moment | None, deadline: float
 ) -> bytes:
-    """Everything the child says until its end of the pipe is closed, killing it when it is time."""
-    heard = bytearray()
-    wanted = _lines_before(kill)
-    due = float("inf") if kill is None or wanted else time.monotonic() + kill.seconds
-    counted = 0
+    """Return everything the child writes until it closes the pipe; kill it when it is time."""
+    output = bytearray()
+    lines_before_kill = _lines_before(kill)
+    due = float("inf") if kill is None or lines_before_kill else time.monotonic() + kill.seconds
+    line_count = 0
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         while True:
             now = time.monotonic()
-            if now >= give_up:
-                raise TimeoutError(f"{process.args!r} neither ended nor was killed: {heard[-200:]}")
+            if now >= deadline:
+                raise TimeoutError(
+                    f"{process.args!r} neither ended nor was killed: {output[-200:]}"
+                )
             if now >= due:
                 process.kill()
                 due = float("inf")
-            if not selector.select(min(due, give_up) - now):
+            if not selector.select(min(due, deadline) - now):
                 continue
-            piece = os.read(pipe.fileno(), _PIPE_BYTES)
-            if not piece:
-                return bytes(heard)
-            heard += piece
-            before, counted = counted, counted + piece.count(b"\n")
-            if kill is not None and before < wanted <= counted:
+            chunk = os.read(pipe.fileno(), _PIPE_BYTES)
+            if not chunk:
+                return bytes(output)
+            output += chunk
+            previous_count, line_count = line_count, line_count + chunk.count(b"\n")
+            if kill is not None and previous_count < lines_before_kill <= line_count:
                 due = time.monotonic() + kill.seconds
 
 

@@ -1,9 +1,8 @@
-"""A dumb space: every branch keeps a full copy of every entity for every seq, and nothing is
-clever.
+"""A naive space: every branch stores a full copy of every entity for every seq.
 
 It shares no code with the real one. Patches are applied to deep copies, forks copy everything that
-they inherit, a read is a look into a dictionary. What a space answers is compared with what this
-one answers; `text` makes that comparison strict (1, 1.0 and true are three values).
+they inherit, a read is a dictionary lookup. Results of a space are compared with those of this
+model; `text` makes that comparison strict (1, 1.0 and true are three values).
 """
 
 from __future__ import annotations
@@ -20,13 +19,11 @@ ABSENT: Any = object()
 
 
 class Refusal(Exception):
-    """The model would not do that."""
+    """The model requires that a call is refused."""
 
 
 class State(NamedTuple):
-    """An entity at some seq: its document as text (None if it is deleted), the last operation and
-    its seq.
-    """
+    """An entity at a seq: its document as text (None if deleted), last operation and its seq."""
 
     text: str | None
     op: str
@@ -34,6 +31,7 @@ class State(NamedTuple):
 
     @property
     def document(self) -> Document | None:
+        """The document, or None if the entity is deleted."""
         return None if self.text is None else json.loads(self.text)
 
 
@@ -59,20 +57,20 @@ class Line:
     head_seq: int
     active: bool = True
     states: dict[int, dict[str, State]] = field(default_factory=dict)
-    """For every seq of the space: every entity that is visible here."""
+    """For every seq of the space: every entity that is visible on this branch."""
     written: list[Written] = field(default_factory=list)
 
 
 @dataclass
 class DocumentModel:
-    """The reference: what a space with this history of calls must say."""
+    """The reference result of a space with this history of calls."""
 
     seq: int = 0
     lines: dict[str, Line] = field(default_factory=dict)
     requests: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
-    """What each named request asked for, and the seq that it became."""
+    """Content and seq of each request with a session."""
     horizon: int = 0
-    """A space may refuse what lies below; the model forgets nothing."""
+    """A space may refuse reads below it; the model retains everything."""
     pins: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -98,20 +96,22 @@ class DocumentModel:
         return seq
 
     def create_branch(self, name: str, parent: str, at: int | None) -> int:
+        """Fork a branch."""
         origin = self.lines[parent]
         fork = self.seq if at is None else at
         if name in self.lines or not origin.created_seq <= fork <= self.seq:
             raise Refusal(f"{name} cannot fork {parent} at {fork}")
-        shown = origin.states[fork]
+        visible = origin.states[fork]
         self._advance()
         seq = self.seq
-        states = {each: copy.deepcopy(origin.states[min(each, fork)]) for each in range(seq)}
-        states[seq] = copy.deepcopy(shown)
-        written = [each for each in origin.written if each.seq <= fork]
+        states = {past: copy.deepcopy(origin.states[min(past, fork)]) for past in range(seq)}
+        states[seq] = copy.deepcopy(visible)
+        written = [entry for entry in origin.written if entry.seq <= fork]
         self.lines[name] = Line(name, parent, fork, seq, seq, states=states, written=written)
         return seq
 
     def delete_branch(self, name: str) -> int:
+        """Delete a branch."""
         if not name or not self.lines[name].active:
             raise Refusal(f"{name} cannot be deleted")
         self._advance()
@@ -119,65 +119,75 @@ class DocumentModel:
         return self.seq
 
     def collect(self, keep: int, pins: set[int]) -> None:
-        """Let go of all but the newest `keep` seqs and the pinned ones."""
+        """Truncate history to the newest `keep` seqs and the pinned ones."""
         self.horizon = max(self.horizon, self.seq - keep + 1)
         self.pins = set(pins)
 
     def readable(self, branch: str, at: int) -> bool:
-        """Whether a branch must still be readable at a seq: above the horizon, where it was forked,
-        and where it is pinned. Bases of merges may be, too.
+        """Return True if a branch must be readable at a seq.
+
+        That is above the horizon, at forks and at pins. Bases of merges may be readable too.
         """
         forks = {line.fork_seq for line in self.lines.values() if line.parent == branch}
         pinned = at in self.pins and self.lines[branch].created_seq <= at
         return at >= self.horizon or at == 0 or at in forks or pinned
 
     def states(self, branch: str, at: int) -> dict[str, State]:
+        """Return all entities of a branch at a seq."""
         return self.lines[branch].states[at]
 
     def state(self, branch: str, entity: str, at: int | None = None) -> State | None:
+        """Return an entity of a branch, or None."""
         return self.lines[branch].states[self.seq if at is None else at].get(entity)
 
     def ids(self, branch: str, at: int) -> list[str]:
-        shown = self.states(branch, at)
-        return sorted(entity for entity, state in shown.items() if state.op != "delete")
+        """Return the ids of the entities that are not deleted."""
+        visible = self.states(branch, at)
+        return sorted(entity for entity, state in visible.items() if state.op != "delete")
 
     def history(self, branch: str, entity: str, at: int) -> list[Written]:
-        return [each for each in self.lines[branch].written if each.id == entity and each.seq <= at]
+        """Return the operations on an entity up to a seq."""
+        return [
+            entry for entry in self.lines[branch].written if entry.id == entity and entry.seq <= at
+        ]
 
     def value(
         self, branch: str, entity: str, path: Sequence[str], at: int, *, shape: bool = False
     ) -> str:
-        """What a reader of this path sees, as text: all of it, or only its shape (the keys of an
-        object, the length of an array). What is not there looks like nothing else.
+        """Return the value at a path as text, or only its shape.
+
+        The shape is the keys of an object or the length of an array. An absent value differs from
+        all others.
         """
         state = self.state(branch, entity, at)
-        found = find(ABSENT if state is None else state.document, path)
-        if found is ABSENT:
+        value = find(ABSENT if state is None else state.document, path)
+        if value is ABSENT:
             return "nothing"
-        if shape and isinstance(found, dict):
-            return f"object {sorted(found)}"
-        if shape and isinstance(found, list):
-            return f"array {len(found)}"
-        return text(found)
+        if shape and isinstance(value, dict):
+            return f"object {sorted(value)}"
+        if shape and isinstance(value, list):
+            return f"array {len(value)}"
+        return text(value)
 
     def depth(self, branch: str) -> int:
+        """Return the number of branches from the root to a branch."""
         parent = self.lines[branch].parent
         return 1 if parent is None else 1 + self.depth(parent)
 
     def _advance(self) -> None:
-        """A new seq, at which every branch still shows what it showed."""
+        """Begin a new seq, at which every branch is unchanged."""
         for line in self.lines.values():
             line.states[self.seq + 1] = line.states[self.seq]
         self.seq += 1
 
 
 def text(value: Any) -> str:
-    """A value as text that tells every two values apart."""
+    """Return a value as text that distinguishes every two values."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def find(document: Any, path: Sequence[str]) -> Any:
-    """What is at a path; ABSENT if there is nothing."""
+    """Return the value at a path, or ABSENT."""
     for segment in path:
         document = _child(document, segment)
     return document
@@ -190,11 +200,11 @@ def _after(before: State | None, operation: dict[str, Any], seq: int) -> State:
     if op == "set":
         return State(text(operation["value"]), op, seq)
     document = before.document if before is not None else None
-    return State(text(patched(document or {}, operation["patches"])), op, seq)
+    return State(text(apply_patches(document or {}, operation["patches"])), op, seq)
 
 
-def patched(document: Document, patches: Sequence[dict[str, Any]]) -> Document:
-    """The patches applied to a deep copy, one after the other, as simply as can be."""
+def apply_patches(document: Document, patches: Sequence[dict[str, Any]]) -> Document:
+    """Apply patches to a deep copy, one after the other."""
     root = copy.deepcopy(document)
     for patch in copy.deepcopy(list(patches)):
         path = segments(patch["path"])
@@ -205,26 +215,27 @@ def patched(document: Document, patches: Sequence[dict[str, Any]]) -> Document:
             origin = segments(patch["from"])
             if not origin or (len(path) > len(origin) and path[: len(origin)] == origin):
                 raise Refusal("a value cannot move into itself")
-            value = _removed(root, origin)
-            _added(root, path, value)
+            value = _remove(root, origin)
+            _add(root, path, value)
         elif op == "remove":
-            _removed(root, path)
+            _remove(root, path)
         elif op == "add":
-            _added(root, path, patch["value"])
+            _add(root, path, patch["value"])
         elif op == "replace":
-            _replaced(root, path, patch["value"])
+            _replace(root, path, patch["value"])
         else:
-            _changed(root, path, patch)
+            _change(root, path, patch)
     if not isinstance(root, dict):
         raise Refusal("a document is an object")
     return root
 
 
 def segments(pointer: str) -> Path:
+    """Parse a JSON pointer."""
     if not pointer:
         return []
     if not pointer.startswith("/"):
-        raise Refusal(f"{pointer} is no pointer")
+        raise Refusal(f"invalid pointer {pointer}")
     return [part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/")]
 
 
@@ -243,16 +254,16 @@ def _child(holder: Any, segment: str) -> Any:
 
 
 def _holder(root: Any, path: Path, *, create: bool = False) -> Any:
-    """The container of the last segment; with `create`, missing keys on the way are made."""
+    """Return the container of the last segment; with `create`, create missing containers."""
     if not path:
         raise Refusal("the root has no container")
     node = root
-    for at, segment in enumerate(path[:-1]):
+    for index, segment in enumerate(path[:-1]):
         child = _child(node, segment)
         if child is ABSENT:
-            following = path[at + 1]
+            following = path[index + 1]
             array = following == "-" or _index(following) is not None
-            last = at + 2 == len(path)
+            last = index + 2 == len(path)
             if not create or not isinstance(node, dict) or (array and not last):
                 raise Refusal(f"nothing is at {segment}")
             child = node[segment] = [] if array else {}
@@ -262,85 +273,85 @@ def _holder(root: Any, path: Path, *, create: bool = False) -> Any:
     return node
 
 
-def _removed(root: Any, path: Path) -> Any:
+def _remove(root: Any, path: Path) -> Any:
     holder = _holder(root, path)
     if _child(holder, path[-1]) is ABSENT:
         raise Refusal(f"nothing is at {path[-1]}")
     return holder.pop(path[-1] if isinstance(holder, dict) else _index(path[-1]))
 
 
-def _replaced(root: Any, path: Path, value: Any) -> None:
+def _replace(root: Any, path: Path, value: Any) -> None:
     holder = _holder(root, path)
     if isinstance(holder, dict):
         holder[path[-1]] = value
         return
     index = _index(path[-1])
     if index is None or index >= len(holder):
-        raise Refusal(f"{path[-1]} is no element")
+        raise Refusal(f"{path[-1]} is not an element")
     holder[index] = value
 
 
-def _added(root: Any, path: Path, value: Any) -> None:
+def _add(root: Any, path: Path, value: Any) -> None:
     holder = _holder(root, path, create=True)
     if isinstance(holder, dict):
         holder[path[-1]] = value
         return
     index = len(holder) if path[-1] == "-" else _index(path[-1])
     if index is None or index > len(holder):
-        raise Refusal(f"{path[-1]} is no place for an element")
+        raise Refusal(f"{path[-1]} is not an insertable position")
     holder.insert(index, value)
 
 
-def _changed(root: Any, path: Path, patch: dict[str, Any]) -> None:
-    """Splice, append, add-unique, remove-by-value, increment: they need what is there."""
+def _change(root: Any, path: Path, patch: dict[str, Any]) -> None:
+    """Apply a patch that needs the current value: splice, append, increment and others."""
     op = patch["op"]
-    found: Any = root
+    target: Any = root
     if op == "remove-by-value":
         for segment in path:
-            found = _child(found, segment)
-        if isinstance(found, list):
-            found[:] = [each for each in found if not same(each, patch["value"])]
+            target = _child(target, segment)
+        if isinstance(target, list):
+            target[:] = [item for item in target if not same(item, patch["value"])]
     elif op == "splice":
-        found = _child(_holder(root, path), path[-1])
-        if not isinstance(found, list) or patch["index"] > len(found):
+        target = _child(_holder(root, path), path[-1])
+        if not isinstance(target, list) or patch["index"] > len(target):
             raise Refusal("no such place in an array")
-        found[patch["index"] : patch["index"] + patch["remove"]] = patch["add"]
+        target[patch["index"] : patch["index"] + patch["remove"]] = patch["add"]
     elif op == "increment":
-        holder, key, found = _made(root, path, 0)
-        if isinstance(found, bool) or not isinstance(found, int | float):
+        holder, key, target = _get_or_create(root, path, 0)
+        if isinstance(target, bool) or not isinstance(target, int | float):
             raise Refusal("not a number")
-        holder[key] = found + patch["by"]
+        holder[key] = target + patch["by"]
     else:
-        _, _, found = _made(root, path, [])
-        if not isinstance(found, list):
+        _, _, target = _get_or_create(root, path, [])
+        if not isinstance(target, list):
             raise Refusal("not an array")
-        _joined(found, patch["values"], unique=op == "add-unique")
+        _extend(target, patch["values"], unique=op == "add-unique")
 
 
-def _joined(array: list[Any], values: list[Any], *, unique: bool) -> None:
+def _extend(array: list[Any], values: list[Any], *, unique: bool) -> None:
     for value in values:
-        if not unique or not any(same(each, value) for each in array):
+        if not unique or not any(same(item, value) for item in array):
             array.append(value)
 
 
-def _made(root: Any, path: Path, new: Any) -> tuple[Any, Any, Any]:
-    """The container, the key in it and what is there; `new` is put there if nothing is."""
+def _get_or_create(root: Any, path: Path, new: Any) -> tuple[Any, Any, Any]:
+    """Return the container, the key and the value there; `new` is added if there is none."""
     holder = _holder(root, path, create=True)
     key: Any = path[-1] if isinstance(holder, dict) else _index(path[-1])
-    found = _child(holder, path[-1])
-    if found is not ABSENT:
-        return holder, key, found
+    value = _child(holder, path[-1])
+    if value is not ABSENT:
+        return holder, key, value
     if isinstance(holder, dict):
         holder[key] = new
     elif key == len(holder):
         holder.append(new)
     else:
-        raise Refusal(f"{path[-1]} is no place for an element")
+        raise Refusal(f"{path[-1]} is not an insertable position")
     return holder, key, new
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal as JSON: 1 is 1.0, and neither is true."""
+    """Return True if two values are equal as JSON: 1 is 1.0, and neither is true."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):

@@ -1,14 +1,14 @@
-"""A disk that fails on command: a layer between SQLite and the file system of the machine.
+"""A disk that fails on command: a layer between SQLite and the file system.
 
     with FaultyDisk() as disk:
         db = Database.open(path, vfs=disk.name)
         disk.fail("sync", "-wal")                 every fsync of a write-ahead log fails from now on
         disk.fail("write", "-wal", how="full", after=3)        the fourth write finds no space left
-        disk.mend()
+        disk.repair()
 
-Operations are `write`, `sync` and `truncate`; files are chosen by how their names end. What the
-layer does not fail it hands on, so the bytes on disk are those that SQLite wrote. It counts every
-operation, which lets a test say that an fsync took place.
+Operations are `write`, `sync` and `truncate`; files are selected by the suffix of their names. The
+layer passes on what it does not fail, so the bytes on disk are those that SQLite wrote. It counts
+every operation, so that a test can assert that an fsync took place.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _numbers = count(1)
 
 
 @dataclass(slots=True)
-class _Trouble:
+class _Fault:
     operation: str
     suffix: str
     how: str
@@ -44,13 +44,13 @@ class _Trouble:
 
 
 class FaultyDisk:
-    """Registered with SQLite under `name` until it is closed."""
+    """A SQLite VFS, registered under `name` until it is closed."""
 
     def __init__(self) -> None:
         self.name = f"fourfold-faulty-{next(_numbers)}"
         self.calls: Counter[tuple[str, str]] = Counter()
-        """How often each operation reached each file, by (operation, file name)."""
-        self._troubles: list[_Trouble] = []
+        """Number of calls by (operation, file name)."""
+        self._faults: list[_Fault] = []
         self._lock = threading.Lock()
         self._layer = _Layer(self)
 
@@ -63,29 +63,33 @@ class FaultyDisk:
         after: int = 0,
         times: int | None = None,
     ) -> None:
-        """Let `operation` on files whose names end in `suffix` fail: first `after` more succeed,
-        then the next `times` (or all) do not.
+        """Make `operation` fail on files whose names end in `suffix`.
+
+        The next `after` operations succeed, then the next `times` (default: all) fail.
         """
         if operation not in get_args(Operation) or how not in get_args(How):
-            raise InvalidInput(f"a disk cannot fail {operation!r} with {how!r}")
+            raise InvalidInput(
+                f"fault: unknown operation or failure, got {operation!r} and {how!r}"
+            )
         with self._lock:
-            self._troubles.append(_Trouble(operation, suffix, how, after, times))
+            self._faults.append(_Fault(operation, suffix, how, after, times))
 
-    def mend(self) -> None:
-        """Back to a disk that works."""
+    def repair(self) -> None:
+        """Remove all faults."""
         with self._lock:
-            self._troubles.clear()
+            self._faults.clear()
 
     def count(self, operation: Operation, suffix: str = "") -> int:
-        """How many times `operation` was asked of files whose names end in `suffix`."""
+        """Count the calls of `operation` on files whose names end in `suffix`."""
         with self._lock:
             return sum(
                 times
-                for (asked, name), times in self.calls.items()
-                if asked == operation and name.endswith(suffix)
+                for (called, name), times in self.calls.items()
+                if called == operation and name.endswith(suffix)
             )
 
     def close(self) -> None:
+        """Unregister the VFS."""
         self._layer.unregister()
 
     def __enter__(self) -> Self:
@@ -94,21 +98,21 @@ class FaultyDisk:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def meet(self, operation: str, name: str) -> None:
-        """Called by a file before it does `operation`; raises what SQLite is to see."""
+    def check_fault(self, operation: str, name: str) -> None:
+        """Raise the error that SQLite is to see, if `operation` on a file fails."""
         with self._lock:
             self.calls[operation, name] += 1
-            for trouble in self._troubles:
-                if trouble.operation != operation or not name.endswith(trouble.suffix):
+            for fault in self._faults:
+                if fault.operation != operation or not name.endswith(fault.suffix):
                     continue
-                if trouble.after:
-                    trouble.after -= 1
+                if fault.after:
+                    fault.after -= 1
                     continue
-                if trouble.times is not None:
-                    if not trouble.times:
+                if fault.times is not None:
+                    if not fault.times:
                         continue
-                    trouble.times -= 1
-                raise _error(operation, trouble.how, name)
+                    fault.times -= 1
+                raise _error(operation, fault.how, name)
 
 
 class _Layer(apsw.VFS):
@@ -131,15 +135,15 @@ class _File(apsw.VFSFile):
         super().__init__("", name, flags)
 
     def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802
-        self._disk.meet("write", self._name)
+        self._disk.check_fault("write", self._name)
         super().xWrite(data, offset)
 
     def xSync(self, flags: int) -> None:  # noqa: N802
-        self._disk.meet("sync", self._name)
+        self._disk.check_fault("sync", self._name)
         super().xSync(flags)
 
     def xTruncate(self, newsize: int) -> None:  # noqa: N802
-        self._disk.meet("truncate", self._name)
+        self._disk.check_fault("truncate", self._name)
         super().xTruncate(newsize)
 
 

@@ -1,12 +1,12 @@
-"""Deterministic faults in front of any store, for tests of whatever must survive a broken one.
+"""Deterministic faults in front of any object store, for tests of code that must survive them.
 
-A plan decides for each call, from its number alone, whether it goes wrong and how:
+A plan decides for each call, by its number alone, whether and how it fails:
 
 - FAIL: an error before the effect; nothing happened.
-- TIME_OUT: the effect, then an error; the caller cannot know that the write is there.
+- TIME_OUT: the effect, then an error; the caller cannot know that the write succeeded.
 - TEAR: a write leaves only a prefix of its bytes under the key, as a broken store would, then an
-  error. A local folder does not tear objects: there, a temp file is left behind and the key is
-  untouched. Other calls than put and upload have nothing to tear, and fail.
+  error. A local folder does not tear objects: there, a temp file remains and the key is
+  unchanged. Calls other than put and upload have nothing to tear, and fail.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 
 class Fault(enum.Enum):
+    """A kind of injected failure."""
+
     FAIL = "fail"
     TIME_OUT = "time_out"
     TEAR = "tear"
@@ -40,7 +42,7 @@ class Fault(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: its number among all calls and among those of its op, each from 1."""
+    """A call: its number among all calls and among those of its operation, each from 1."""
 
     number: int
     op: str
@@ -50,7 +52,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """A fault that was injected, and the call that it hit."""
+    """An injected fault, and the call that it affected."""
 
     call: Call
     fault: Fault
@@ -60,9 +62,9 @@ Plan: TypeAlias = "Callable[[Call], Fault | None]"
 
 
 def every(n: int, fault: Fault, *, op: str | None = None) -> Plan:
-    """Every n-th call goes wrong; with `op`, every n-th call of that name."""
+    """Return a plan in which every n-th call fails; with `op`, every n-th call of that name."""
     if n < 1:
-        raise InvalidInput(f"n is {n}, not a positive number of calls")
+        raise InvalidInput(f"n: must be 1 or more, got {n}")
 
     def choose(call: Call) -> Fault | None:
         if op is None:
@@ -73,7 +75,7 @@ def every(n: int, fault: Fault, *, op: str | None = None) -> Plan:
 
 
 def at(faults: Mapping[int, Fault], *, op: str | None = None) -> Plan:
-    """Exactly these calls go wrong, by number; with `op`, by number among calls of that name."""
+    """Return a plan in which exactly these calls fail; with `op`, numbered by its calls."""
 
     def choose(call: Call) -> Fault | None:
         if op is None:
@@ -84,10 +86,10 @@ def at(faults: Mapping[int, Fault], *, op: str | None = None) -> Plan:
 
 
 def seeded(seed: int, *, rate: float, faults: Iterable[Fault] = tuple(Fault)) -> Plan:
-    """Calls go wrong at this rate, the same ones for the same seed, whatever their op or thread."""
+    """Return a plan in which calls fail at a rate, the same ones for the same seed."""
     choices = tuple(faults)
     if not choices or not 0 <= rate <= 1:
-        raise InvalidInput(f"rate is {rate}, not 0 to 1, or there are no faults to choose from")
+        raise InvalidInput(f"rate: must be 0 to 1, with at least one fault, got {rate}")
 
     def choose(call: Call) -> Fault | None:
         digest = hashlib.blake2b(f"{seed}:{call.number}".encode(), digest_size=16).digest()
@@ -99,7 +101,7 @@ def seeded(seed: int, *, rate: float, faults: Iterable[Fault] = tuple(Fault)) ->
 
 
 def first_of(*plans: Plan) -> Plan:
-    """The fault of the first plan that has one for the call."""
+    """Return a plan with the fault of the first plan that has one for the call."""
 
     def choose(call: Call) -> Fault | None:
         return next((fault for plan in plans if (fault := plan(call)) is not None), None)
@@ -108,7 +110,7 @@ def first_of(*plans: Plan) -> Plan:
 
 
 class FaultyStore(Handle):
-    """An ObjectStore that does what another one does, except where its plan says otherwise."""
+    """An ObjectStore that forwards to another one, except where its plan has a fault."""
 
     def __init__(self, inner: ObjectStore, plan: Plan) -> None:
         super().__init__(f"faults before {inner!r}")
@@ -120,7 +122,7 @@ class FaultyStore(Handle):
 
     @property
     def injected(self) -> tuple[Injection, ...]:
-        """What went wrong so far, in the order of the calls."""
+        """The faults injected so far, in the order of the calls."""
         with self._lock:
             return tuple(self._injected)
 
@@ -143,11 +145,12 @@ class FaultyStore(Handle):
     def put(
         self, key: str, data: Data, *, if_absent: bool = False, if_version: str | None = None
     ) -> ObjectInfo:
+        """Put an object; may fail by the plan."""
         injection = self._decide("put", key, can_tear=True)
         if injection is not None and injection.fault is Fault.TEAR:
             flat = check_data(data)
             part = flat[: len(flat) // 2]
-            if not self._left_temp_file(key, part):
+            if not self._leave_temp_file(key, part):
                 self._inner.put(key, part, if_absent=if_absent, if_version=if_version)
             raise _error(injection)
         return _after(
@@ -156,16 +159,17 @@ class FaultyStore(Handle):
         )
 
     def upload(self, key: str, chunks: Iterable[Data], *, if_absent: bool = False) -> ObjectInfo:
+        """Upload an object; may fail by the plan."""
         injection = self._decide("upload", key, can_tear=True)
         if injection is not None and injection.fault is Fault.TEAR:
             first = next(checked_chunks(chunks), memoryview(b""))
             part = first[: len(first) // 2]
-            if not self._left_temp_file(key, part):
+            if not self._leave_temp_file(key, part):
                 self._inner.upload(key, (part,), if_absent=if_absent)
             raise _error(injection)
         return _after(lambda: self._inner.upload(key, chunks, if_absent=if_absent), injection)
 
-    def _left_temp_file(self, key: str, part: bytes | memoryview) -> bool:
+    def _leave_temp_file(self, key: str, part: bytes | memoryview) -> bool:
         if not isinstance(self._inner, FolderStore):
             return False
         check_key(key)
@@ -175,30 +179,38 @@ class FaultyStore(Handle):
         return True
 
     def get(self, key: str) -> Object:
+        """Get an object; may fail by the plan."""
         return self._run("get", key, lambda: self._inner.get(key))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Get a range of an object; may fail by the plan."""
         return self._run("get_range", key, lambda: self._inner.get_range(key, start, length))
 
     def head(self, key: str) -> ObjectInfo | None:
+        """Get the info of an object; may fail by the plan."""
         return self._run("head", key, lambda: self._inner.head(key))
 
     def delete(self, key: str) -> bool:
+        """Delete an object; may fail by the plan."""
         return self._run("delete", key, lambda: self._inner.delete(key))
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        asked = list(keys)
-        self._run("delete_many", ",".join(asked), lambda: self._inner.delete_many(asked))
+        """Delete objects; may fail by the plan."""
+        key_list = list(keys)
+        self._run("delete_many", ",".join(key_list), lambda: self._inner.delete_many(key_list))
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        """List objects; may fail by the plan."""
         injection = self._decide("list", prefix)
         return _steps(self._inner.list(prefix, start_after=start_after), injection)
 
     def read(self, key: str, chunk_bytes: int) -> Iterator[bytes]:
+        """Read an object in chunks; may fail by the plan."""
         injection = self._decide("read", key)
         return _steps(self._inner.read(key, chunk_bytes), injection)
 
     def close(self) -> None:
+        """Close this store and the inner one."""
         super().close()
         self._inner.close()
 
@@ -211,10 +223,10 @@ def _after(effect: Callable[[], T], injection: Injection | None) -> T:
     raise _error(injection)
 
 
-def _steps(found: Iterator[T], injection: Injection | None) -> Iterator[T]:
-    """A listing or a read fails before its first step, or times out after its last."""
+def _steps(items: Iterator[T], injection: Injection | None) -> Iterator[T]:
+    """Yield the items; fail before the first, or time out after the last."""
     if injection is None or injection.fault is Fault.TIME_OUT:
-        yield from found
+        yield from items
     if injection is not None:
         raise _error(injection)
 
@@ -223,5 +235,5 @@ def _error(injection: Injection) -> ObjectStoreError:
     call = injection.call
     return ObjectStoreError(
         f"injected fault {injection.fault.value!r} in call {call.number}, {call.op} {call.key!r}",
-        hint="A fault of the test plan, not of the store.",
+        hint="This is a fault of the test plan, not of the store.",
     )

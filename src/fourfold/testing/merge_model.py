@@ -1,17 +1,17 @@
-"""Merges, computed the slow way on a graph of commits with full copies.
+"""Merges, computed naively on a graph of commits with full copies.
 
-Every commit has its parents, what it did and all documents after it. The past of a commit is a set
-of commits, so the bases of two are what the sets have in common, without what is in the past of
-another such commit. Nothing is shared with the real merge but the rules:
+Every commit has its parents, its operations and all documents after it. The past of a commit is a
+set of commits, so the bases of two are the intersection of their pasts, without commits in the past
+of another such commit. Nothing is shared with the real merge but the rules:
 
-- a field that one side left as it was at the base is taken from the other;
-- where both changed a field, what they did to it since the base decides, if all of that commutes
-  and leads from the base to what the sides have: the operations of the source are then applied to
-  the target;
-- if it does not, and both added something, there is a conflict;
-- otherwise what both made the same of is taken, and what they did not is a conflict;
+- a field that one side did not change since the base is taken from the other;
+- if both changed a field, their operations since the base decide, if all of them commute and lead
+  from the base to the values of the sides: the operations of the source are then applied to the
+  target;
+- if they do not, and both added something, there is a conflict;
+- otherwise equal results are taken, and different ones are a conflict;
 - several bases are merged with each other first, and where they contradict each other the two
-  sides must be the same.
+  sides must be equal.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from fourfold.testing.document_model import (
     DocumentModel,
     Path,
     Refusal,
+    apply_patches,
     find,
-    patched,
     same,
     segments,
     text,
@@ -53,7 +53,7 @@ class Node:
 
 @dataclass
 class Outcome:
-    """What a merge makes of the target, and the paths of its conflicts."""
+    """Documents of the target after a merge, and the paths of its conflicts."""
 
     documents: dict[str, Any] = field(default_factory=dict)
     conflicts: dict[str, list[str]] = field(default_factory=dict)
@@ -75,29 +75,34 @@ class CommitGraph:
         documents: dict[str, Document],
         merged: int | None = None,
     ) -> None:
+        """Add a commit to a branch; `merged` is the head that a merge took in."""
         parents = (self.lines[branch][-1], *(() if merged is None else (merged,)))
         # The caller may change what it passed in.
-        done = copy.deepcopy(list(operations)) if merged is None else None
-        self.nodes[seq] = Node(seq, parents, done, documents)
+        operations_copy = copy.deepcopy(list(operations)) if merged is None else None
+        self.nodes[seq] = Node(seq, parents, operations_copy, documents)
         self.lines[branch].append(seq)
 
     def fork(self, name: str, parent: str, at: int) -> None:
+        """Fork a branch at a seq."""
         self.lines[name] = [seq for seq in self.lines[parent] if seq <= at]
 
     def head(self, branch: str) -> int:
+        """Return the last commit of a branch."""
         return self.lines[branch][-1]
 
     def past(self, seq: int) -> frozenset[int]:
-        """The commit and all before it."""
+        """Return a commit and all before it."""
         if seq not in self._pasts:
             parents = (self.past(parent) for parent in self.nodes[seq].parents)
             self._pasts[seq] = frozenset({seq}).union(*parents)
         return self._pasts[seq]
 
     def all_past(self, seqs: Iterable[int]) -> frozenset[int]:
+        """Return the union of the pasts of commits."""
         return frozenset().union(*map(self.past, seqs))
 
     def bases(self, ones: Sequence[int], others: Sequence[int]) -> list[int]:
+        """Return the merge bases of two sides, newest first."""
         shared = self.all_past(ones) & self.all_past(others)
         return sorted(
             (
@@ -109,6 +114,7 @@ class CommitGraph:
         )
 
     def merge(self, source: str, target: str, *, field_level: bool = True) -> Outcome:
+        """Merge a branch into another and return the outcome."""
         ours, theirs = [self.head(target)], [self.head(source)]
         bases = self.bases(ours, theirs)
         outcome = Outcome()
@@ -123,7 +129,7 @@ class CommitGraph:
         return outcome
 
     def virtual(self, seqs: Sequence[int], entity: str, field_level: bool) -> Any:
-        """The document that several commits, merged with each other, have."""
+        """Return the document that several commits have when merged with each other."""
         if len(seqs) == 1:
             return self.nodes[seqs[0]].documents.get(entity, ABSENT)
         ours, theirs = list(seqs[:-1]), list(seqs[-1:])
@@ -136,15 +142,15 @@ class CommitGraph:
         )
 
     def done(self, entity: str, side: Sequence[int], bases: Sequence[int]) -> Patches | None:
-        """The patches of an entity since the bases, merges left out; None if it was replaced."""
-        found: Patches = []
+        """Return the patches of an entity since the bases, or None if it was replaced."""
+        patches: Patches = []
         for seq in sorted(self.all_past(side) - self.all_past(bases)):
             for operation in self.nodes[seq].operations or ():
                 if operation["id"] == entity:
                     if operation["op"] != "patch":
                         return None
-                    found += operation["patches"]
-        return found
+                    patches += operation["patches"]
+        return patches
 
 
 class Merge:
@@ -168,6 +174,7 @@ class Merge:
         self._unresolved = unresolved
 
     def value(self, path: tuple[str, ...], base: Any, ours: Any, theirs: Any) -> Any:
+        """Merge the values of a path."""
         known = base is not UNKNOWN
         if known and alike(base, theirs):
             return ours
@@ -176,13 +183,13 @@ class Merge:
         objects = isinstance(ours, dict) and isinstance(theirs, dict)
         if self._field_level and objects and (isinstance(base, dict) or base in (ABSENT, UNKNOWN)):
             return self._fields(path, base, ours, theirs)
-        combined = self._combined(list(path), base, ours, theirs)
+        combined = self._combine(list(path), base, ours, theirs)
         if combined is UNDECIDED and alike(ours, theirs):
             return ours
         if combined is not UNDECIDED and combined is not CONTESTED:
             return combined
         if self._unresolved is None:
-            self.conflicts.append("".join(f"/{each}" for each in path))
+            self.conflicts.append("".join(f"/{segment}" for segment in path))
         return self._unresolved
 
     def _fields(self, path: tuple[str, ...], base: Any, ours: Any, theirs: Any) -> Any:
@@ -194,20 +201,20 @@ class Merge:
                 merged[key] = value
         return merged
 
-    def _combined(self, path: Path, base: Any, ours: Any, theirs: Any) -> Any:
+    def _combine(self, path: Path, base: Any, ours: Any, theirs: Any) -> Any:
         if not self._field_level or not path or None in self._logs:
             return UNDECIDED
-        mine, others = (at_place(log or [], path) for log in self._logs)
+        mine, others = (patches_at(log or [], path) for log in self._logs)
         if mine is None or others is None:
             return UNDECIDED
         if (
             (mine or others)
             and base is not UNKNOWN
             and commute(mine, others)
-            and self._leads(path, base, mine, ours)
-            and self._leads(path, base, others, theirs)
+            and self._explains(path, base, mine, ours)
+            and self._explains(path, base, others, theirs)
         ):
-            merged = applied(path, ours, others)
+            merged = apply_at(path, ours, others)
             if merged is not UNDECIDED:
                 return merged
         countable = isinstance(ours, int | float | list) and not isinstance(ours, bool)
@@ -216,18 +223,19 @@ class Merge:
         ]
         return CONTESTED if countable and all(adding) else UNDECIDED
 
-    def _leads(self, path: Path, base: Any, patches: Patches, state: Any) -> bool:
+    def _explains(self, path: Path, base: Any, patches: Patches, state: Any) -> bool:
         if not patches and not self._several:
             return alike(base, state)
-        made = applied(path, base, patches)
-        if isinstance(made, list) and isinstance(state, list):
-            return sorted(map(text, made)) == sorted(map(text, state))
-        if isinstance(made, float) and isinstance(state, float):
-            return math.isclose(made, state, rel_tol=1e-9, abs_tol=1e-9)
-        return alike(made, state)
+        result = apply_at(path, base, patches)
+        if isinstance(result, list) and isinstance(state, list):
+            return sorted(map(text, result)) == sorted(map(text, state))
+        if isinstance(result, float) and isinstance(state, float):
+            return math.isclose(result, state, rel_tol=1e-9, abs_tol=1e-9)
+        return alike(result, state)
 
 
 def alike(one: Any, other: Any) -> bool:
+    """Return True if two values are the same, including the markers."""
     marks = (ABSENT, UNKNOWN, UNDECIDED, None)
     if any(one is mark or other is mark for mark in marks):
         return one is other
@@ -235,14 +243,14 @@ def alike(one: Any, other: Any) -> bool:
 
 
 def _plain(value: Any) -> bool:
-    """Whether the model of a virtual base has no unknown part."""
+    """Return True if a value has no unknown part."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return value is not UNKNOWN and all(map(_plain, parts))
 
 
-def at_place(patches: Patches, path: Path) -> Patches | None:
-    """What was done at or below a place; None if something there does not commute."""
-    found: Patches = []
+def patches_at(patches: Patches, path: Path) -> Patches | None:
+    """Return the patches at or below a path; None if one there does not commute."""
+    result: Patches = []
     for patch in patches:
         where = segments(patch["path"])
         if patch["op"] == "add" and len(where) > 1 and where[-1] == "-":
@@ -251,10 +259,10 @@ def at_place(patches: Patches, path: Path) -> Patches | None:
             where = where[:-1]
         adds = patch["op"] in ("increment", "append", "add-unique", "remove-by-value")
         if adds and where[: len(path)] == path:
-            found.append(patch)
-        elif any(_meet(each, path) for each in _touched(patch)):
+            result.append(patch)
+        elif any(_meet(place, path) for place in _touched(patch)):
             return None
-    return found
+    return result
 
 
 def _touched(patch: dict[str, Any]) -> list[Path]:
@@ -276,6 +284,7 @@ def _meet(one: Path, other: Path) -> bool:
 
 
 def commute(mine: Patches, others: Patches) -> bool:
+    """Return True if the patches of two sides commute."""
     everything = [*mine, *others]
     for one in everything:
         for other in everything:
@@ -290,19 +299,20 @@ def commute(mine: Patches, others: Patches) -> bool:
 
 
 def _clash(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether one adds once, or removes, what the other adds to the same array."""
+    """Return True if one patch adds once, or removes, what the other adds to the same array."""
     if one["path"] != other["path"] or other["op"] not in ("append", "add-unique"):
         return False
     if one["op"] == "remove-by-value":
-        wanted = [one["value"]]
+        values = [one["value"]]
     elif one["op"] == "add-unique" and other["op"] == "append":
-        wanted = one["values"]
+        values = one["values"]
     else:
         return False
-    return any(same(value, added) for value in wanted for added in other["values"])
+    return any(same(value, added) for value in values for added in other["values"])
 
 
-def applied(path: Path, value: Any, patches: Patches) -> Any:
+def apply_at(path: Path, value: Any, patches: Patches) -> Any:
+    """Apply patches to a value at a path; UNDECIDED if that is refused."""
     document: Document = {}
     holder = document
     for segment in path[:-1]:
@@ -312,21 +322,21 @@ def applied(path: Path, value: Any, patches: Patches) -> Any:
             return UNDECIDED
         holder[path[-1]] = value
     try:
-        return find(patched(document, patches), path)
+        return find(apply_patches(document, patches), path)
     except Refusal:
         return UNDECIDED
 
 
 @dataclass
 class MergingModel(DocumentModel):
-    """A dumb space that also knows what merges must do."""
+    """A naive space with merges."""
 
     graph: CommitGraph = field(default_factory=CommitGraph)
 
     def transact(
         self, branch: str, operations: Sequence[dict[str, Any]], merged: str | None = None
     ) -> int:
-        """Apply all operations; with `merged` they are what a merge of that branch wrote."""
+        """Apply all operations; `merged` is the branch whose merge they are."""
         seq = super().transact(branch, operations)
         documents = {
             entity: state.document
@@ -338,6 +348,7 @@ class MergingModel(DocumentModel):
         return seq
 
     def create_branch(self, name: str, parent: str, at: int | None) -> int:
+        """Fork a branch."""
         seq = super().create_branch(name, parent, at)
         fork = self.lines[name].fork_seq
         assert fork is not None

@@ -1,6 +1,6 @@
-"""Change everything that can be changed in what a call handed out.
+"""Mutate everything that can be mutated in a returned value.
 
-A store must not notice: what a reader received is the reader's own.
+A store must not notice: readers own what they receive.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _mutate_container(value: Any) -> None:
         mutate(list(value.values()))
         value["mutated by a reader"] = True
     elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        for held in value:
-            mutate(held)
+        for item in value:
+            mutate(item)
         if isinstance(value, list):
             value.append("mutated by a reader")

@@ -1,14 +1,12 @@
-"""The contract of an object store, as tests that every backend inherits.
+"""Contract of an object store, as tests that every backend inherits.
 
     class TestMyStore(ObjectStoreContract):
         @pytest.fixture
         def make_store(self, tmp_path):
             return lambda: MyStore(tmp_path / uuid.uuid4().hex)
 
-`make_store` gives a function that opens a new, empty store at every call. Class attributes say
+`make_store` returns a function that opens a new, empty store at every call. Class attributes state
 where a backend may promise less.
-
-What object stores are tried with: odd and bad keys, and random histories against a dict.
 """
 
 from __future__ import annotations
@@ -94,8 +92,7 @@ BAD_KEYS = (
     "/".join(["k" * 250] * 5),
 )
 
-# Few keys, chosen to be neighbours in key order or on a file system, so that histories meet
-# themselves.
+# Few keys, adjacent in key order or on a file system, so that operations of a history collide.
 KEYS = st.sampled_from(
     [
         "a",
@@ -118,10 +115,10 @@ PREFIXES = st.sampled_from(
 DATA = st.binary(max_size=20)
 
 
-def machine_against(
+def make_machine(
     make_store: Callable[[], ObjectStore], *, versions_never_repeat: bool
 ) -> type[RuleBasedStateMachine]:
-    """The state machine of one backend, where `make_store` opens a new, empty store."""
+    """Return the state machine of one backend; `make_store` opens a new, empty store."""
 
     class Bound(ObjectStoreMachine):
         pass
@@ -132,7 +129,7 @@ def machine_against(
 
 
 class ObjectStoreMachine(RuleBasedStateMachine):
-    """Random calls on a new store and on a dict; `machine_against` binds it to a backend."""
+    """Random calls on a new store and on a dict; `make_machine` binds it to a backend."""
 
     make_store: ClassVar[Callable[[], ObjectStore]]
     versions_never_repeat: ClassVar[bool]
@@ -143,7 +140,7 @@ class ObjectStoreMachine(RuleBasedStateMachine):
         self.model: dict[str, tuple[bytes, str]] = {}
         self.used: dict[str, list[str]] = {}
 
-    def wrote(self, key: str, data: bytes, info: ObjectInfo) -> None:
+    def record_write(self, key: str, data: bytes, info: ObjectInfo) -> None:
         assert (info.key, info.size) == (key, len(data))
         if self.versions_never_repeat:
             assert info.version not in self.used.get(key, [])
@@ -152,7 +149,7 @@ class ObjectStoreMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, data=DATA)
     def put(self, key: str, data: bytes) -> None:
-        self.wrote(key, data, self.store.put(key, data))
+        self.record_write(key, data, self.store.put(key, data))
 
     @rule(key=KEYS, data=DATA, streamed=st.booleans())
     def put_if_absent(self, key: str, data: bytes, *, streamed: bool) -> None:
@@ -165,7 +162,7 @@ class ObjectStoreMachine(RuleBasedStateMachine):
             assert key in self.model
         else:
             assert key not in self.model
-            self.wrote(key, data, info)
+            self.record_write(key, data, info)
 
     @rule(key=KEYS, data=DATA, choice=st.integers(min_value=0))
     def put_if_version(self, key: str, data: bytes, choice: int) -> None:
@@ -179,11 +176,11 @@ class ObjectStoreMachine(RuleBasedStateMachine):
         else:
             assert current is not None
             assert current[1] == version
-            self.wrote(key, data, info)
+            self.record_write(key, data, info)
 
     @rule(key=KEYS, data=DATA)
     def upload(self, key: str, data: bytes) -> None:
-        self.wrote(key, data, self.store.upload(key, [data]))
+        self.record_write(key, data, self.store.upload(key, [data]))
 
     @rule(key=KEYS)
     def delete(self, key: str) -> None:
@@ -196,7 +193,7 @@ class ObjectStoreMachine(RuleBasedStateMachine):
             self.model.pop(key, None)
 
     @rule(key=KEYS, start=st.integers(0, 25), length=st.integers(0, 25))
-    def look(self, key: str, start: int, length: int) -> None:
+    def read_object(self, key: str, start: int, length: int) -> None:
         info = self.store.head(key)
         if key not in self.model:
             assert info is None
@@ -208,9 +205,9 @@ class ObjectStoreMachine(RuleBasedStateMachine):
                 raise AssertionError(f"{key!r} was deleted or never written")
             return
         data, version = self.model[key]
-        found = self.store.get(key)
+        result = self.store.get(key)
         assert info is not None
-        assert (found.data, found.info.version, info.version) == (data, version, version)
+        assert (result.data, result.info.version, info.version) == (data, version, version)
         assert self.store.get_range(key, start, length) == data[start : start + length]
         assert b"".join(self.store.read(key, max(1, length))) == data
 
@@ -221,13 +218,13 @@ class ObjectStoreMachine(RuleBasedStateMachine):
             for key in sorted(self.model, key=str.encode)
             if key.startswith(prefix) and (after is None or key > after)
         ]
-        found = self.store.list(prefix, start_after=after)
-        assert [(info.key, info.size, info.version) for info in found] == expected
+        result = self.store.list(prefix, start_after=after)
+        assert [(info.key, info.size, info.version) for info in result] == expected
 
     @invariant()
     def same_keys(self) -> None:
-        found = [info.key for info in self.store.list()]
-        assert found == sorted(self.model, key=str.encode)
+        result = [info.key for info in self.store.list()]
+        assert result == sorted(self.model, key=str.encode)
 
     def teardown(self) -> None:
         self.store.close()
@@ -238,16 +235,16 @@ THREADS = 8
 
 
 class ObjectStoreContract:
-    """What every backend must do."""
+    """Requirements of every backend."""
 
     versions_never_repeat: ClassVar[bool] = True
-    """Whether a version changes with every write, also when the bytes are the same again."""
+    """True if a version changes with every write, even of equal bytes."""
     uploads_in_bounded_memory: ClassVar[bool] = True
-    """Whether an upload may be larger than memory."""
+    """True if an upload may be larger than memory."""
     keys_to_list: ClassVar[int] = 2_100
-    """How many keys the paging test writes; more than two pages."""
+    """Number of keys that the paging test writes; more than two pages."""
     histories: ClassVar[int] = 25
-    """How many random histories are compared with the model."""
+    """Number of random histories that are compared with the model."""
 
     @pytest.fixture
     def make_store(self) -> Callable[[], ObjectStore]:
@@ -262,10 +259,10 @@ class ObjectStoreContract:
         before = datetime.now(UTC) - timedelta(seconds=2)
         info = store.put("a/b.bin", b"hello")
         assert (info.key, info.size) == ("a/b.bin", 5)
-        found = store.get("a/b.bin")
-        assert found.data == b"hello"
-        assert type(found.data) is bytes
-        for seen in (found.info, store.head("a/b.bin"), *store.list()):
+        result = store.get("a/b.bin")
+        assert result.data == b"hello"
+        assert type(result.data) is bytes
+        for seen in (result.info, store.head("a/b.bin"), *store.list()):
             assert seen is not None
             assert (seen.key, seen.size, seen.version) == ("a/b.bin", 5, info.version)
             assert before <= seen.modified <= datetime.now(UTC) + timedelta(seconds=2)
@@ -276,7 +273,7 @@ class ObjectStoreContract:
         assert store.head("empty") is not None
         assert store.get_range("empty", 0, 10) == b""
         assert list(store.read("empty", 10)) == []
-        assert [(found.key, found.size) for found in store.list()] == [("empty", 0)]
+        assert [(result.key, result.size) for result in store.list()] == [("empty", 0)]
         assert store.put("empty", b"x", if_version=info.version).size == 1
 
     def test_absent_object_differs_from_an_empty_one(self, store: ObjectStore) -> None:
@@ -429,15 +426,15 @@ class ObjectStoreContract:
             store.put(key, key.encode(), if_absent=True)
         assert [info.key for info in store.list()] == sorted(keys, key=str.encode)
         for key in keys:
-            found = store.get(key)
-            assert (found.data, found.info.key) == (key.encode(), key)
+            result = store.get(key)
+            assert (result.data, result.info.key) == (key.encode(), key)
             assert [info.key for info in store.list(key)][0] == key  # noqa: RUF015
             assert key not in {info.key for info in store.list(start_after=key)}
         store.delete_many(keys)
         assert list(store.list()) == []
 
     def accepts(self, key: str) -> bool:
-        """Whether the key fits; a backend whose own prefix counts may say no to the longest."""
+        """Return True if a key fits; a backend with a prefix of its own may refuse the longest."""
         return len(key) <= limits.OBJECT_KEY_BYTES_MAX
 
     @pytest.mark.parametrize("key", BAD_KEYS, ids=ascii)
@@ -488,7 +485,7 @@ class ObjectStoreContract:
         assert [info.key for info in store.list("n/010")] == [
             key for key in keys if key.startswith("n/010")
         ]
-        # A listing goes on when what it has passed, or is about to reach, disappears.
+        # A listing continues when keys before or after its position are deleted.
         listing = store.list("n/")
         passed = [next(listing).key for _ in range(10)]
         store.delete_many([*passed, keys[-1]])
@@ -617,9 +614,9 @@ class ObjectStoreContract:
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(write)
             while not stop.is_set() and not writing.done():
-                found = store.get("k")
-                assert len(found.data) == found.info.size
-                assert found.info.size in sizes
+                result = store.get("k")
+                assert len(result.data) == result.info.size
+                assert result.info.size in sizes
             writing.result()
 
     def test_closed_store_refuses_every_call(self, store: ObjectStore) -> None:
@@ -643,7 +640,7 @@ class ObjectStoreContract:
                 call()
 
     def test_any_history_matches_a_dict(self, make_store: Callable[[], ObjectStore]) -> None:
-        machine = machine_against(make_store, versions_never_repeat=self.versions_never_repeat)
+        machine = make_machine(make_store, versions_never_repeat=self.versions_never_repeat)
         run_state_machine_as_test(
             machine,
             settings=settings(max_examples=self.histories, stateful_step_count=25, deadline=None),

@@ -1,10 +1,10 @@
-"""A disk that forgets: what a power cut leaves of a database, simulated under SQLite.
+"""Simulate under SQLite what a power cut leaves of a database.
 
-A kill never loses what a process has written, because the operating system keeps it; a power cut
-loses whatever was not synced. `simulated_disk` registers a VFS that passes everything on to the
-real file system and remembers, for each file in one folder, what was durable and what was written
-since. A `Cut` is that memory at one instant; `Cut.leave` writes into another folder what a machine
-might find there when the power comes back, and a database is opened on it with the normal VFS.
+A kill never loses what a process has written, because the operating system holds it; a power cut
+loses everything that was not synced. `simulated_disk` registers a VFS that passes everything on to
+the real file system and records, for each file in one folder, what was durable and what was written
+since. A `Cut` is that record at one instant; `Cut.leave` writes into another folder what a machine
+might find after the cut, and a database is opened on it with the normal VFS.
 
     with simulated_disk(folder) as disk:
         db = Database.open(folder / "x.db", vfs=disk.vfs)
@@ -12,20 +12,20 @@ might find there when the power comes back, and a database is opened on it with 
         cut = disk.cut()
     cut.leave(elsewhere, Random(1), "sectors")
 
-What is simulated:
+Simulated:
 - a sync (SQLite's, or `os.fsync` of the file by Python code) makes all earlier writes and
   truncations of that file durable, and nothing else does;
-- writes that were not synced are lost, kept, kept up to some point that may lie inside a write, or
+- writes that were not synced are lost, kept, kept up to some point that may be inside a write, or
   kept and lost sector by sector (512 or 4096 bytes) in any order; the file may have grown to its
   new length with zeros in place of what was lost;
 - names: a file that was created or deleted is so only after its folder was synced (by `os.fsync`
   of the folder, or by SQLite, which syncs it with the first sync of a new log or journal); changes
   that were not synced survive as a prefix, as in a journalling file system;
-- the shared memory file is lost, or full of rubbish.
+- the shared memory file is lost, or contains random bytes.
 
-What is not: bytes outside a write that is in flight are never damaged (SQLite relies on that too),
-a sync that returned never lies, and files that SQLite does not open (backups, sidecars, locks) are
-not followed. No sync reaches the real disk, so the simulation is fast.
+Not simulated: bytes outside a write in flight are never damaged (SQLite relies on that too), a sync
+that returned is always true, and files that SQLite does not open (backups, sidecars, locks) are not
+tracked. No sync reaches the real disk, so the simulation is fast.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class _Write:
         content[self.offset : end] = self.data
 
     def sectors(self, size: int) -> Iterator[_Write]:
-        """The write as the pieces that a disk stores at once."""
-        at = self.offset
-        end = at + len(self.data)
-        while at < end:
-            until = min(end, (at // size + 1) * size)
-            yield _Write(at, self.data[at - self.offset : until - self.offset])
-            at = until
+        """Yield the write as pieces that a disk stores atomically."""
+        start = self.offset
+        end = start + len(self.data)
+        while start < end:
+            stop = min(end, (start // size + 1) * size)
+            yield _Write(start, self.data[start - self.offset : stop - self.offset])
+            start = stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class _Truncation:
 
 @dataclass(slots=True)
 class _File:
-    """One file's contents: what is safe, and what was done to it since."""
+    """Contents of one file: durable bytes, and changes since."""
 
     durable: bytearray
     pending: list[_Write | _Truncation] = field(default_factory=list)
@@ -103,8 +103,8 @@ class _File:
     def copy(self) -> _File:
         return _File(bytearray(self.durable), list(self.pending))
 
-    def left(self, random: Random, damage: Damage) -> bytes:
-        """The contents after the power came back."""
+    def read_after_cut(self, random: Random, damage: Damage) -> bytes:
+        """Return the contents after the power cut."""
         content = bytearray(self.durable)
         if damage == "lost":
             return bytes(content)
@@ -143,10 +143,10 @@ class Cut:
     pending_names: tuple[tuple[str, _File | None], ...]
 
     def leave(self, folder: Path, random: Random, damage: Damage) -> None:
-        """Write into `folder` what might be found after the power came back."""
+        """Write into `folder` what might be found after the power cut."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, file in self._names(random, damage).items():
-            (folder / name).write_bytes(file.left(random, damage))
+            (folder / name).write_bytes(file.read_after_cut(random, damage))
             if name.endswith("-wal") and random.random() < 0.5:
                 rubbish = folder / f"{name.removesuffix('-wal')}-shm"
                 rubbish.write_bytes(random.randbytes(_SHARED_MEMORY_BYTES))
@@ -164,23 +164,23 @@ class Cut:
 
 
 class Disk:
-    """What the simulated disk of one folder holds; made by `simulated_disk`."""
+    """State of the simulated disk of one folder; created by `simulated_disk`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.vfs = f"fourfold-power-cut-{next(_numbers)}"
         self.operations = 0
         self.observer: Callable[[int], None] | None = None
-        """Called with its number before each operation, while the disk stands still."""
+        """Called with the number of each operation before it, while the disk is locked."""
         self._lock = threading.RLock()
-        self._known = _names_in(folder)
-        """Names that were there, or synced, before SQLite opened them."""
+        self._existing_names = _names_in(folder)
+        """Names that existed, or were synced, before SQLite opened them."""
         self._names: dict[str, _File] = {}
         self._durable_names: dict[str, _File] = {}
         self._pending_names: list[tuple[str, _File | None]] = []
 
     def cut(self) -> Cut:
-        """The power fails now. The database may go on: it does not know that it was only a copy."""
+        """Return the state of a power cut now; the database may continue."""
         with self._lock:
             copies = {
                 id(file): file.copy()
@@ -207,26 +207,29 @@ class Disk:
                 self.observer(self.operations)
             yield
 
-    def opened(self, name: str, *, existed: bool) -> _File:
+    def open_file(self, name: str, *, existed: bool) -> _File:
+        """Return the tracked file of a name."""
         with self._lock:
             file = self._names.get(name)
             if file is None:
                 file = self._names[name] = _File(bytearray((self.folder / name).read_bytes()))
-                if existed and name in self._known:
+                if existed and name in self._existing_names:
                     self._durable_names[name] = file
                 else:
                     self._pending_names.append((name, file))
             return file
 
-    def deleted(self, name: str) -> None:
+    def delete_name(self, name: str) -> None:
+        """Record the deletion of a file."""
         with self._lock:
             self._names.pop(name, None)
-            self._known.discard(name)
+            self._existing_names.discard(name)
             self._pending_names.append((name, None))
 
     def sync_names(self) -> None:
+        """Make creations and deletions of files durable."""
         with self._lock:
-            self._known |= _names_in(self.folder)
+            self._existing_names |= _names_in(self.folder)
             for name, file in self._pending_names:
                 if file is None:
                     self._durable_names.pop(name, None)
@@ -234,11 +237,11 @@ class Disk:
                     self._durable_names[name] = file
             self._pending_names.clear()
 
-    def synced_elsewhere(self, descriptor: int) -> bool:
-        """Python code calls `os.fsync`; whether that was about a file or folder of this disk."""
-        found = os.fstat(descriptor)
-        if stat.S_ISDIR(found.st_mode):
-            if not os.path.samestat(found, self.folder.stat()):
+    def handle_fsync(self, descriptor: int) -> bool:
+        """Handle `os.fsync`; return True if it concerned a file or folder of this disk."""
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            if not os.path.samestat(status, self.folder.stat()):
                 return False
             with self.operation():
                 self.sync_names()
@@ -246,7 +249,7 @@ class Disk:
         with self._lock:
             for name, file in self._names.items():
                 path = self.folder / name
-                if path.exists() and os.path.samestat(found, path.stat()):
+                if path.exists() and os.path.samestat(status, path.stat()):
                     with self.operation():
                         file.sync()
                     return True
@@ -258,16 +261,18 @@ def _names_in(folder: Path) -> set[str]:
 
 
 class _TrackedFile(apsw.VFSFile):
-    """A file of SQLite's whose changes the disk remembers."""
+    """A file of SQLite whose changes the disk records."""
 
     def __init__(self, disk: Disk, filename: str | apsw.URIFilename, flags: list[int]) -> None:
         path = Path(filename if isinstance(filename, str) else filename.filename())
         existed = path.exists()
         super().__init__("", filename, flags)
         self._disk = disk
-        self._file = disk.opened(path.name, existed=existed)
-        wanted = flags[0]
-        self._syncs_folder = bool(wanted & apsw.SQLITE_OPEN_CREATE and wanted & _SYNCS_FOLDER)
+        self._file = disk.open_file(path.name, existed=existed)
+        open_flags = flags[0]
+        self._syncs_folder = bool(
+            open_flags & apsw.SQLITE_OPEN_CREATE and open_flags & _SYNCS_FOLDER
+        )
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
         with self._disk.operation():
@@ -302,28 +307,28 @@ class _TrackingVFS(apsw.VFS):
     def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
         with self._disk.operation():
             super().xDelete(filename, syncdir)
-            self._disk.deleted(Path(filename).name)
+            self._disk.delete_name(Path(filename).name)
             if syncdir:
                 self._disk.sync_names()
 
 
 @contextmanager
 def simulated_disk(folder: Path) -> Iterator[Disk]:
-    """A disk under `folder`; open databases with its `vfs`, and close them before the block ends.
+    """Simulate a disk under `folder`; open databases with its `vfs` within the block.
 
-    `os.fsync` is watched meanwhile, because the kernel also syncs the log by itself.
+    `os.fsync` is intercepted, because the kernel also syncs the log itself.
     """
     disk = Disk(folder)
     vfs = _TrackingVFS(disk)
-    real = os.fsync
+    real_fsync = os.fsync
 
-    def watched(descriptor: int) -> None:
-        if not disk.synced_elsewhere(descriptor):
-            real(descriptor)
+    def intercepted_fsync(descriptor: int) -> None:
+        if not disk.handle_fsync(descriptor):
+            real_fsync(descriptor)
 
-    os.fsync = watched  # type: ignore[assignment]
+    os.fsync = intercepted_fsync  # type: ignore[assignment]
     try:
         yield disk
     finally:
-        os.fsync = real
+        os.fsync = real_fsync
         vfs.unregister()

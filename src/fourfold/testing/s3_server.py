@@ -1,12 +1,12 @@
-"""A real S3-protocol server for tests: moto in a process of its own, on a free loopback port.
+"""An S3 server for tests: moto in its own process, on a free loopback port.
 
     with serve_s3() as server:
         store = server.store("a-prefix")
 
-The server keeps everything in memory and ends with the `with` block, or with the test process,
+The server stores everything in memory and ends with the `with` block, or with the test process,
 however that ends. moto handles requests in threads and checks conditions without a lock, so here
-one request is served at a time: the races that tests run are decided by our code and by the
-protocol, not by accidents of an emulator.
+requests are served one at a time: races in tests are decided by our code and by the protocol, not
+by the emulator.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH")
 
 @dataclass(frozen=True, slots=True)
 class S3Server:
-    """Where the server is; any credentials are good enough for it."""
+    """Address of the server, which accepts any credentials."""
 
     endpoint: str
     bucket: str
@@ -39,6 +39,7 @@ class S3Server:
     secret_access_key: str = "test"  # noqa: S105
 
     def settings(self, prefix: str = "", **changes: Any) -> S3Settings:
+        """Return the settings of a store under `prefix`."""
         values: dict[str, Any] = {
             "bucket": self.bucket,
             "prefix": prefix,
@@ -49,9 +50,11 @@ class S3Server:
         return S3Settings(**(values | changes))
 
     def store(self, prefix: str = "") -> S3Store:
+        """Open a store under `prefix`."""
         return S3Store(self.settings(prefix))
 
     def url(self, prefix: str = "") -> str:
+        """Return the URL of a store under `prefix`."""
         return f"s3://{self.bucket}/{prefix}?{urlencode({'endpoint': self.endpoint})}"
 
 
@@ -80,7 +83,7 @@ def serve_s3(
             port = process.stdout.readline().strip()
             if not port:
                 raise StorageError(
-                    "the S3 server for tests did not start",
+                    "S3 test server: did not start",
                     hint="Run `python -m fourfold.testing.s3_server` to see why.",
                 )
             _create_bucket(int(port), bucket)
@@ -90,7 +93,7 @@ def serve_s3(
             try:
                 process.wait(timeout=30)
             except subprocess.TimeoutExpired:
-                # A child of a test that outlived it may hold the other end of the pipe.
+                # A surviving child of a test may hold the other end of the pipe.
                 process.kill()
                 raise
 
@@ -103,11 +106,11 @@ def _create_bucket(port: int, bucket: str) -> None:
     finally:
         connection.close()
     if status != 200:
-        raise StorageError(f"the S3 server for tests answered {status} to a new bucket")
+        raise StorageError(f"S3 test server: cannot create a bucket, got status {status}")
 
 
 def main(arguments: list[str]) -> None:
-    """Serve until standard input ends; the port is the first line on standard output."""
+    """Serve until standard input ends; print the port as the first line."""
     try:
         from moto.moto_server.werkzeug_app import (  # noqa: PLC0415
             DomainDispatcherApplication,
@@ -116,8 +119,8 @@ def main(arguments: list[str]) -> None:
         from werkzeug.serving import make_server  # noqa: PLC0415
     except ImportError as exc:
         raise MissingDependency(
-            "the S3 server for tests needs the package moto",
-            hint="Install it: pip install 'fourfold[dev]'",
+            "the S3 test server requires moto, which is not installed",
+            hint="pip install 'fourfold[dev]'",
         ) from exc
     application = _one_at_a_time(
         DomainDispatcherApplication(create_backend_app),
@@ -134,12 +137,12 @@ def main(arguments: list[str]) -> None:
 def _one_at_a_time(
     application: Callable[..., Iterable[bytes]], *, dropped: tuple[str, ...]
 ) -> Callable[..., Iterable[bytes]]:
-    turn = threading.Lock()
+    lock = threading.Lock()
 
     def locked(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         for header in dropped:
             environ.pop(header, None)
-        with turn:
+        with lock:
             return application(environ, start_response)
 
     return locked

@@ -1,7 +1,7 @@
-"""The contract of every session store, as a pytest class.
+"""Contract of every session store, as a pytest class.
 
-Subclass it and override the fixture `sessions` with a new, empty store; a store that outlives its
-process also overrides `again`, which closes it and opens it anew:
+Subclass it and override the fixture `sessions` with a new, empty store; a persistent store also
+overrides `again`, which closes and reopens it:
 
     class TestMySessions(SessionContract):
         @pytest.fixture
@@ -36,8 +36,8 @@ WAIT_S = 20.0
 LARGE = "x" * (limits.SESSION_PAYLOAD_ROW_BYTES_MAX + 1)
 
 
-class Heard:
-    """A subscriber that remembers, and can be waited for."""
+class Recorder:
+    """A subscriber that records items, and can be waited for."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []
@@ -58,7 +58,7 @@ class Heard:
 
 
 class SessionContract(SessionLogContract):
-    """What every store of sessions must do."""
+    """Requirements of every session store."""
 
     # Compaction
 
@@ -75,10 +75,10 @@ class SessionContract(SessionLogContract):
         for _ in range(2):
             view = sessions.current_view("s")
             assert (view.compact_from_event_id, view.vars_ref) == (boundary, 7)
-            kept = list(view.kept_messages())
-            assert [each["content"] for each in kept] == ["summary", "three"]
-            assert kept == kept_messages(view.materialize())
-            assert [each["id"] for each in view.messages] == [1, 2, 3, 4]
+            stored = list(view.kept_messages())
+            assert [item["content"] for item in stored] == ["summary", "three"]
+            assert stored == kept_messages(view.materialize())
+            assert [item["id"] for item in view.messages] == [1, 2, 3, 4]
             sessions = self.again(sessions)
         assert (head.compact_from_event_id, head.vars_ref) == (boundary, 7)
 
@@ -88,11 +88,11 @@ class SessionContract(SessionLogContract):
         most, more = "x" * 510, "x" * 511
         assert (len(encode(most)), len(encode(more))) == (512, 513)
         sessions.create_session({"id": "s"})
-        for value, kept in ((most, True), (more, False)):
-            assert (sessions.maybe_intern(value) == value) is kept
+        for value, retained in ((most, True), (more, False)):
+            assert (sessions.maybe_intern(value) == value) is retained
             stored = sessions.append_event("s", message(Payload(value)))
             content = sessions.events_since("s", stored.id - 1)[0].data["message"]["content"]
-            assert (content == value) is kept
+            assert (content == value) is retained
             assert sessions.read_payload(content) == value
 
     @pytest.mark.parametrize("value", [None, 0, "hello", 2**80, [1, (2.0,)], {"~a": b"x"}, LARGE])
@@ -129,7 +129,7 @@ class SessionContract(SessionLogContract):
         inner = sessions.intern_payload(["inner", LARGE], "vars")
         outer = sessions.intern_payload({"inner": inner}, "vars")
         used = sessions.intern_payload("used")
-        orphans = [sessions.intern_payload(each) for each in ("orphan", "orphan " + LARGE)]
+        orphans = [sessions.intern_payload(item) for item in ("orphan", "orphan " + LARGE)]
         sessions.append_events("s", [message(used), message(Payload("y" * 600))])
         sessions.publish_head("s", {"vars_ref": outer})
         assert sessions.gc().payloads == 0
@@ -182,10 +182,10 @@ class SessionContract(SessionLogContract):
             *heads["child"],
             *heads["leaf"],
         }
-        assert [each.type for each in sessions.lineage("child")] == ["invocation", "derivation"]
+        assert [item.type for item in sessions.lineage("child")] == ["invocation", "derivation"]
         graph = sessions.lineage_graph("leaf")
         assert {head.id for head in graph.heads} == {
-            each for many in heads.values() for each in many
+            item for many in heads.values() for item in many
         }
         assert len(graph.edges) == 2
 
@@ -213,10 +213,10 @@ class SessionContract(SessionLogContract):
         event = sessions.append_lineage_edge("s", edge("s", "far", task="t", from_head=None))
         again = sessions.append_lineage_edge("s", edge("s", "far", task="t"))
         assert event == again
-        [found] = sessions.current_view("s").edges
-        assert isinstance(found, Edge)
-        assert found == fold(None, [event]).edges[0]
-        assert (found.extra, found.to_session) == ({"task": "t"}, "far")
+        [result] = sessions.current_view("s").edges
+        assert isinstance(result, Edge)
+        assert result == fold(None, [event]).edges[0]
+        assert (result.extra, result.to_session) == ({"task": "t"}, "far")
         bad: Any
         for bad in (
             {"type": "invocation"},
@@ -264,26 +264,26 @@ class SessionContract(SessionLogContract):
     ) -> None:
         sessions.create_session({"id": "s"})
         sessions.append_events("s", [turn()] * 300)
-        heard = Heard()
+        recorder = Recorder()
         stop = (
-            sessions.subscribe_all(heard, after=10)
+            sessions.subscribe_all(recorder, after=10)
             if whole
-            else sessions.subscribe("s", heard, after=10)
+            else sessions.subscribe("s", recorder, after=10)
         )
         for _ in range(50):
             sessions.append_event("s", message())
-        heard.wait(lambda items: len(items) >= 340)
-        assert heard.ids() == list(range(11, 351))
+        recorder.wait(lambda items: len(items) >= 340)
+        assert recorder.ids() == list(range(11, 351))
         assert stop.cursor == 350
         stop()
         sessions.append_event("s", message())
         assert not stop.active
-        assert heard.ids()[-1] == 350
+        assert recorder.ids()[-1] == 350
 
     def test_late_or_slow_subscriber_misses_nothing(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         gate = threading.Event()
-        slow, quick = Heard(), Heard()
+        slow, quick = Recorder(), Recorder()
 
         def held(item: Any) -> None:
             gate.wait(WAIT_S)
@@ -302,12 +302,12 @@ class SessionContract(SessionLogContract):
 
     def test_transient_items_arrive_in_order_and_are_not_stored(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
-        heard = Heard()
-        stop = sessions.subscribe("s", heard)
+        recorder = Recorder()
+        stop = sessions.subscribe("s", recorder)
         sessions.append_event("s", turn())
         sessions.notify_transient("s", {"type": "delta/token", "text": "a"})
         sessions.append_event("s", turn())
-        items = heard.wait(lambda items: len(items) == 3)
+        items = recorder.wait(lambda items: len(items) == 3)
         assert [type(item) for item in items] == [Event, Transient, Event]
         assert items[1].item == {"type": "delta/token", "text": "a"}
         stop()
@@ -333,15 +333,15 @@ class SessionContract(SessionLogContract):
     def test_subscriber_cannot_append_and_fails_alone(self, sessions: Sessions) -> None:
         for name in ("s", "t"):
             sessions.create_session({"id": name})
-        heard = Heard()
+        recorder = Recorder()
 
         def echo(_item: Any) -> None:
             sessions.append_event("t", turn())
             sessions.append_event("s", turn())
 
-        failing, other = sessions.subscribe("s", echo), sessions.subscribe("s", heard)
+        failing, other = sessions.subscribe("s", echo), sessions.subscribe("s", recorder)
         sessions.append_events("s", [turn()] * 3)
-        heard.wait(lambda items: len(items) == 3)
+        recorder.wait(lambda items: len(items) == 3)
         failing._thread.join(WAIT_S)  # noqa: SLF001
         assert isinstance(failing.error, Refused)
         assert not failing.active
@@ -352,12 +352,12 @@ class SessionContract(SessionLogContract):
         sessions.create_session({"id": "s"})
 
         async def follow() -> list[Any]:
-            found = []
+            result = []
             async for item in sessions.follow("s", after=0):
-                found.append(item)
-                if len(found) == 30:
+                result.append(item)
+                if len(result) == 30:
                     break
-            return found
+            return result
 
         async def both() -> list[Any]:
             following = asyncio.create_task(follow())
@@ -441,14 +441,14 @@ class SessionContract(SessionLogContract):
         ):
             with pytest.raises(ContentError):
                 call()
-        assert [each.id for each in sessions.list_sessions()] == ["s"]
+        assert [list_session.id for list_session in sessions.list_sessions()] == ["s"]
 
     def test_huge_numbers_are_stored_exactly(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         values = [2**53 + 1, -(2**200), 1.0, 1, True, 5e-324]
         sessions.append_event("s", message(values))
-        kept = self.again(sessions).current_view("s").messages[0]["content"]
-        assert [(type(each), each) for each in kept] == [(type(each), each) for each in values]
+        stored = self.again(sessions).current_view("s").messages[0]["content"]
+        assert [(type(item), item) for item in stored] == [(type(item), item) for item in values]
 
     @pytest.mark.parametrize(
         "sid", ["", " ", "a b", "x" * 201, "\ud800", "-", None, 1, b"s", "s\n"]

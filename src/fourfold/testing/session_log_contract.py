@@ -1,6 +1,6 @@
-"""The first half of the contract of a session store: sessions, appends, views and heads.
+"""First part of the contract of a session store: sessions, appends, views and heads.
 
-`session_contract` has the whole of it, and says how to use it.
+`session_contract` has the whole contract, and describes its use.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ FAR = "sha256:" + "a" * 64
 
 
 def turn(**fields: Any) -> dict[str, Any]:
+    """Return an event that starts a turn."""
     return {"type": "turn/started", "turn": {"status": "running", **fields}}
 
 
 def message(content: Any = "hello", **fields: Any) -> dict[str, Any]:
+    """Return an event that appends a message."""
     return {"type": "message/appended", "message": {"role": "user", "content": content, **fields}}
 
 
@@ -53,6 +55,7 @@ SCRIPT: list[dict[str, Any]] = [
 
 
 def edge(origin: str, target: str, **fields: Any) -> dict[str, Any]:
+    """Return a lineage edge."""
     return {
         "type": "invocation",
         "from_session": origin,
@@ -63,14 +66,14 @@ def edge(origin: str, target: str, **fields: Any) -> dict[str, Any]:
 
 
 class SessionLogContract:
-    """What every store of sessions must do with its log."""
+    """Requirements of every session store for its log."""
 
     @pytest.fixture
     def sessions(self) -> Sessions:
         raise NotImplementedError("override the fixture `sessions`")
 
     def again(self, sessions: Sessions) -> Sessions:
-        """The same sessions, opened anew; a store in memory has nothing to open."""
+        """Return the same sessions, reopened; a store in memory has nothing to reopen."""
         return sessions
 
     # Sessions
@@ -79,8 +82,8 @@ class SessionLogContract:
         for sid in ("a/1", "b/1", "a/2", "ab", "a/3"):
             sessions.create_session({"id": sid})
         sessions.delete_session("a/2")
-        found = [info.id for info in sessions.list_sessions(prefix="a/")]
-        assert found == ["a/1", "a/3"]
+        result = [info.id for info in sessions.list_sessions(prefix="a/")]
+        assert result == ["a/1", "a/3"]
         every = sessions.list_sessions(prefix="a/", deleted=True, after="a/1", limit=1)
         assert [info.id for info in every] == ["a/2"]
         assert [info.id for info in sessions.list_sessions(prefix="c")] == []
@@ -121,8 +124,8 @@ class SessionLogContract:
             sessions.create_session({"id": name})
         sessions.append_event("a", turn())
         listed = sessions.list_sessions()
-        assert [(each.id, each.events) for each in listed] == [("b", 0), ("a", 1), ("c", 0)]
-        assert [each.id for each in sessions.list_sessions(after="b", limit=1)] == ["a"]
+        assert [(item.id, item.events) for item in listed] == [("b", 0), ("a", 1), ("c", 0)]
+        assert [item.id for item in sessions.list_sessions(after="b", limit=1)] == ["a"]
 
     def test_unknown_session_raises_not_found(self, sessions: Sessions) -> None:
         calls: list[Callable[[], Any]] = [
@@ -161,11 +164,14 @@ class SessionLogContract:
             sessions.append_event("s", turn())
         with pytest.raises(AlreadyExists):
             sessions.create_session({"id": "s"})
-        assert [each.id for each in sessions.list_sessions()] == ["t"]
-        assert [each.id for each in sessions.list_sessions(deleted=True)] == ["t", "s"]
+        assert [list_session.id for list_session in sessions.list_sessions()] == ["t"]
+        assert [list_session.id for list_session in sessions.list_sessions(deleted=True)] == [
+            "t",
+            "s",
+        ]
         assert [event.session for event in sessions.all_events_since(0)] == ["t"]
         assert sessions.gc(0).events == 1
-        # The newest position went with the session, and does not come again.
+        # The newest position was deleted with the session, and is not reused.
         sessions = self.again(sessions)
         assert sessions.position() == 2
         assert sessions.append_event("t", turn()).position == 3
@@ -175,9 +181,9 @@ class SessionLogContract:
 
     def test_store_assigns_all_ids(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
-        given = [{**each} for each in SCRIPT]
-        given[1]["turn"] = {"id": 77, "status": "running"}
-        events = sessions.append_events("s", given)
+        options = [{**item} for item in SCRIPT]
+        options[1]["turn"] = {"id": 77, "status": "running"}
+        events = sessions.append_events("s", options)
         assert [event.id for event in events] == list(range(1, len(SCRIPT) + 1))
         assert [event.entity_id for event in events] == [None, 1, 1, 1, 1, 1, None, 1, None]
         assert events[1].data == {"turn": {"id": 1, "status": "running"}}
@@ -187,7 +193,7 @@ class SessionLogContract:
         assert (counters.message, counters.eval) == (1, 1)
 
     def test_append_returns_what_the_log_holds(self, sessions: Sessions) -> None:
-        """Whether all events are of one kind, or each is, and whatever they carry."""
+        """Append batches of one and of several types, with all kinds of content."""
         sessions.create_session({"id": "s"})
         held: list[Any] = ["a", {"b": [1, None, {"c": True}]}, "~", {"~d": 1}, 1.5, "\n\u2028é😀"]
         alike = [{"type": "message/appended", "message": {"role": "user", "x": x}} for x in held]
@@ -196,12 +202,16 @@ class SessionLogContract:
                 last = sessions.peek_next_id("s") - 1
                 named = None if key is None else f"{key}{last}"
                 stored = sessions.append_events("s", batch, key=named)
-                found = sessions.events_since("s", last)
-                assert (stored, found) == (found, stored)
-                assert (len(stored), stored[-1], stored[1:]) == (len(found), found[-1], found[1:])
-                assert [each.position for each in stored] == [each.position for each in found]
-                assert [each.as_dict() for each in stored] == [each.as_dict() for each in found]
-                assert len({each.digest for each in found}) == len(batch)
+                result = sessions.events_since("s", last)
+                assert (stored, result) == (result, stored)
+                assert (len(stored), stored[-1], stored[1:]) == (
+                    len(result),
+                    result[-1],
+                    result[1:],
+                )
+                assert [item.position for item in stored] == [item.position for item in result]
+                assert [item.as_dict() for item in stored] == [item.as_dict() for item in result]
+                assert len({item.digest for item in result}) == len(batch)
         single = sessions.append_event("s", alike[0])
         assert [single] == sessions.events_since("s", single.id - 1)
         assert sessions.current_view("s") == fold(None, sessions.events_since("s", 0))
@@ -249,19 +259,19 @@ class SessionLogContract:
     def test_lists_of_a_view_behave_like_lists(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         sessions.append_events("s", [message(number) for number in range(7)])
-        found = sessions.current_view("s").messages
-        plain = list(found)
-        assert len(found) == len(plain) == 7
-        assert (found[0], found[-1], found[2:5], found[::-2]) == (
+        result = sessions.current_view("s").messages
+        plain = list(result)
+        assert len(result) == len(plain) == 7
+        assert (result[0], result[-1], result[2:5], result[::-2]) == (
             plain[0],
             plain[-1],
             plain[2:5],
             plain[::-2],
         )
         with pytest.raises(IndexError):
-            found[7]
+            result[7]
         with pytest.raises(IndexError):
-            found[-8]
+            result[-8]
 
     def test_batch_is_appended_completely_or_not_at_all(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
@@ -272,9 +282,9 @@ class SessionLogContract:
             message(PayloadRef(FAR, "message", 600)),
             {"type": "session/compacted", "vars_ref": 1, "message": {}, "compact_from_event_id": 9},
         ]
-        for each in bad:
+        for item in bad:
             with pytest.raises(FourfoldError):
-                sessions.append_events("s", [message(), each, message()])
+                sessions.append_events("s", [message(), item, message()])
             assert sessions.current_view("s").counters.event == 1
             assert sessions.peek_next_id("s", "message") == 1
         assert [event.id for event in sessions.append_events("s", [message(), turn()])] == [2, 3]
@@ -320,9 +330,9 @@ class SessionLogContract:
     def test_store_shares_no_object_with_the_caller(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         held = {"list": [1]}
-        given = message(held)
-        event = sessions.append_event("s", given)
-        assert given == message(held)
+        options = message(held)
+        event = sessions.append_event("s", options)
+        assert options == message(held)
         inner: dict[str, Any] = {"type": "a/b", "inner": {"value": Payload("x" * 600)}}
         before = {**inner, "inner": {**inner["inner"]}}
         sessions.append_event("s", inner)
@@ -339,8 +349,8 @@ class SessionLogContract:
         mutate(sessions.append_event("s", {"type": "session/error", "error": {"why": ["x"]}}))
         mutate(sessions.append_event("s", {"type": "session/vars-snapshotted", "vars_ref": [[1]]}))
         mutate(sessions.append_event("s", message(Payload({"long": ["x" * 600]})), key="k"))
-        kept = fold(None, sessions.events_since("s"))
-        ref = kept.messages[-1]["content"]
+        retained = fold(None, sessions.events_since("s"))
+        ref = retained.messages[-1]["content"]
         head = sessions.publish_head("s", {"note": {"a": [1]}, "final_ref": {"b": [2]}})
         stored = encode(head.content())
         for _ in range(2):
@@ -349,7 +359,7 @@ class SessionLogContract:
                 sessions.head(head.id),
                 sessions.current_view("s"),
                 sessions.read_state("s"),
-                sessions.view_at("s", kept.counters.event),
+                sessions.view_at("s", retained.counters.event),
                 sessions.view_at("s", head.id),
                 sessions.events_since("s"),
                 sessions.events_of_key("s", "k"),
@@ -360,7 +370,7 @@ class SessionLogContract:
                 list(sessions.follow("s", after=0, timeout=0)),
             ):
                 mutate(handed)
-            assert sessions.view_at("s", kept.counters.event) == kept
+            assert sessions.view_at("s", retained.counters.event) == retained
             assert (sessions.current_view("s").session or {})["model"] == {"name": "any"}
             assert encode(sessions.head(head.id).content()) == stored
             assert sessions.read_payload(ref) == {"long": ["x" * 600]}
@@ -463,7 +473,7 @@ class SessionLogContract:
             await asyncio.gather(*(publish(number) for number in range(8)))
 
         asyncio.run(race())
-        [won] = [each for each in outcomes if not isinstance(each, str)]
+        [won] = [outcome for outcome in outcomes if not isinstance(outcome, str)]
         assert outcomes.count(getattr(won, "id", "")) == 7
         assert len(sessions.current_view("s").heads) == 1
 
@@ -481,11 +491,11 @@ class SessionLogContract:
             with pytest.raises((HeadMoved, InvalidInput, NotFound)):
                 sessions.publish_head("s", **{"events": events, **bad})
             assert sessions.events_since("s") == []
-        wanted = {"turn_id": 1, "final_ref": Payload("x" * 600, "final")}
-        head = sessions.publish_head("s", wanted, expected_basis=None, events=events, key="k")
+        expected = {"turn_id": 1, "final_ref": Payload("x" * 600, "final")}
+        head = sessions.publish_head("s", expected, expected_basis=None, events=events, key="k")
         assert (head.event_range, sessions.current_view("s").current_head) == ((1, 2), head.id)
         assert sessions.read_payload(head.final_ref) == "x" * 600
-        assert sessions.publish_head("s", wanted, events=events, key="k") == head
+        assert sessions.publish_head("s", expected, events=events, key="k") == head
         again = asyncio.run(sessions.publish_head_async("s", events=[message()]))
         assert (again.basis, again.event_range) == (head.id, (3, 4))
         sessions = self.again(sessions)
@@ -509,9 +519,15 @@ class SessionLogContract:
         for bad in (0, 1, 4, "2", True, 2.0):
             with pytest.raises(InvalidInput):
                 sessions.publish_head("s", to_event_id=bad)
-        for given in ({"id": FAR}, {"basis": None}, {"kind": "No"}, {"turn_id": "1"}, {"x": {1j}}):
+        for options in (
+            {"id": FAR},
+            {"basis": None},
+            {"kind": "No"},
+            {"turn_id": "1"},
+            {"x": {1j}},
+        ):
             with pytest.raises(InvalidInput):
-                sessions.publish_head("s", given)
+                sessions.publish_head("s", options)
         with pytest.raises(NotFound):
             sessions.publish_head("s", {"turn_id": 3})
         with pytest.raises(PayloadMissing):

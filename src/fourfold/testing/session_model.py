@@ -1,4 +1,4 @@
-"""A dumb model of a session store: lists of dicts, and a view computed anew from all of them.
+"""A naive model of a session store: lists of dicts, and a view recomputed from all of them.
 
 It shares no code with the store, and does everything in the most obvious way. State machines
 compare the two.
@@ -14,7 +14,7 @@ PUT = {"turn/put": "turn", "step/put": "step"}
 
 
 class Refusal(Exception):
-    """The model says that a call must be refused."""
+    """The model requires that a call is refused."""
 
 
 class SessionModel:
@@ -26,21 +26,24 @@ class SessionModel:
         self.deleted: set[str] = set()
 
     def create(self, sid: str) -> None:
+        """Create a session; idempotent."""
         if sid in self.deleted:
             raise Refusal
         self.logs.setdefault(sid, [])
 
     def delete(self, sid: str) -> None:
+        """Delete a session."""
         self._log(sid)
         self.deleted.add(sid)
 
     def append(
         self, sid: str, events: list[dict[str, Any]], *, last: int | None = None
     ) -> list[dict[str, Any]]:
+        """Append events, all or none."""
         log = self._log(sid)
         if last is not None and last != len(log):
             raise Refusal
-        # On a copy, so that a batch that fails half-way leaves nothing.
+        # On a copy, so that a batch that fails leaves nothing.
         longer = list(log)
         for event in events:
             longer.append(self._numbered(longer, event))
@@ -49,8 +52,8 @@ class SessionModel:
         self.order += [(sid, event["id"]) for event in new]
         return new
 
-    def publish(self, sid: str, to: int | None, expected: Any, given: dict[str, Any]) -> None:
-        """A head, of which the model knows what the store is told and the range."""
+    def publish(self, sid: str, to: int | None, expected: Any, fields: dict[str, Any]) -> None:
+        """Publish a head with its fields and its range."""
         log = self._log(sid)
         heads = self.view(sid)["heads"]
         if expected not in {"any", heads[-1]["name"] if heads else None}:
@@ -59,11 +62,11 @@ class SessionModel:
         last = len(log) if to is None else to
         if not first <= last <= len(log):
             raise Refusal
-        head = {"name": f"{sid}#{len(heads)}", "range": [first, last], **given}
+        head = {"name": f"{sid}#{len(heads)}", "range": [first, last], **fields}
         self.append(sid, [{"type": "head/published", "head": head}])
 
     def view(self, sid: str, at: int | None = None) -> dict[str, Any]:
-        """What the events up to one say, from the first of them on."""
+        """Compute the view of the events up to `at`."""
         log = self._log(sid)[:at]
         view: dict[str, Any] = {
             "session": None,
@@ -94,9 +97,9 @@ class SessionModel:
             view[f"{STARTED[kind]}s"].append(event[STARTED[kind]])
         elif kind in PUT:
             items = view[f"{PUT[kind]}s"]
-            for at, item in enumerate(items):
+            for index, item in enumerate(items):
                 if item["id"] == event[PUT[kind]]["id"]:
-                    items[at] = event[PUT[kind]]
+                    items[index] = event[PUT[kind]]
         elif kind == "message/appended":
             view["messages"].append(event["message"])
         elif kind == "eval/added":
@@ -116,7 +119,7 @@ class SessionModel:
             view["error"] = event.get("error", view["error"])
 
     def _numbered(self, log: list[dict[str, Any]], event: dict[str, Any]) -> dict[str, Any]:
-        """The event with its id and that of what it brings; Refusal if it names nothing."""
+        """Return the event with its id and its entity's; raise Refusal for an unknown entity."""
         new = {**copy.deepcopy(event), "id": len(log) + 1}
         for entity, starts, puts in (
             ("turn", ("turn/started",), ("turn/put",)),
@@ -124,7 +127,7 @@ class SessionModel:
             ("message", ("message/appended", "session/compacted"), ()),
             ("eval", ("eval/added",), ()),
         ):
-            count = sum(each["type"] in starts for each in log)
+            count = sum(entry["type"] in starts for entry in log)
             if new["type"] in starts:
                 new[entity]["id"] = count + 1
             elif new["type"] in puts and not 1 <= new[entity]["id"] <= count:

@@ -1,7 +1,7 @@
 """Hypothesis strategies for content, and `typed_form`, which compares values with their types.
 
-`content_values` draws every value that the canonical encoding takes: all types, odd keys, deep and
-shared shapes, and numbers that other encodings confuse.
+`content_values` draws every value that the canonical encoding accepts: all types, odd keys, deep
+and shared structures, and numbers that other encodings confuse.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TypedForm: TypeAlias = tuple[Any, ...]
 
 
 def content_keys() -> st.SearchStrategy[str]:
-    """Keys of a dict, often ones that look like a tag or like an escaped one."""
+    """Draw keys of a dict, often ones that look like a tag or an escaped tag."""
     return st.one_of(
         st.text(max_size=8),
         st.sampled_from(
@@ -30,7 +30,7 @@ def content_keys() -> st.SearchStrategy[str]:
 
 
 def json_values(*, max_leaves: int = 20) -> st.SearchStrategy[Any]:
-    """Values that plain JSON can hold: no tags are needed for them."""
+    """Draw values that plain JSON can hold without tags."""
     leaves = st.one_of(
         st.none(), st.booleans(), _integers(), _floats(), st.text(max_size=20), content_keys()
     )
@@ -44,7 +44,7 @@ def json_values(*, max_leaves: int = 20) -> st.SearchStrategy[Any]:
 
 
 def content_leaves() -> st.SearchStrategy[Any]:
-    """Values without parts."""
+    """Draw values without parts."""
     return st.one_of(
         st.none(),
         st.booleans(),
@@ -60,7 +60,7 @@ def content_leaves() -> st.SearchStrategy[Any]:
 
 
 def content_values(*, max_leaves: int = 20) -> st.SearchStrategy[Any]:
-    """Any value that the canonical encoding takes."""
+    """Draw any value that the canonical encoding accepts."""
     hashable = st.recursive(
         content_leaves(),
         lambda parts: st.one_of(
@@ -81,7 +81,7 @@ def content_values(*, max_leaves: int = 20) -> st.SearchStrategy[Any]:
 
 
 def confusable_values() -> st.SearchStrategy[Any]:
-    """Small values that Python, JSON or a careless encoding takes for each other."""
+    """Draw small values that Python, JSON or a careless encoding confuses."""
     leaves: st.SearchStrategy[Any] = st.sampled_from(
         [
             *(None, False, True, 0, 1, 0.0, -0.0, 1.0, "", "0", "1", "null", "~", "~set"),
@@ -101,18 +101,19 @@ def confusable_values() -> st.SearchStrategy[Any]:
 
 
 def aware_datetimes() -> st.SearchStrategy[datetime]:
-    """Datetimes with a fixed offset, at least a day away from the ends of the calendar."""
+    """Draw datetimes with a fixed offset, at least a day away from the limits of the calendar."""
     offsets = st.integers(-24 * 60 + 1, 24 * 60 - 1).map(
         lambda minutes: timezone(timedelta(minutes=minutes))
     )
     return st.datetimes(
-        min_value=datetime(1, 1, 3),  # noqa: DTZ001 - the zone is drawn apart
+        min_value=datetime(1, 1, 3),  # noqa: DTZ001 - the zone is drawn separately
         max_value=datetime(9999, 12, 29),  # noqa: DTZ001
         timezones=st.one_of(st.just(UTC), offsets),
     )
 
 
 def payload_refs() -> st.SearchStrategy[PayloadRef]:
+    """Draw references to payloads."""
     return st.builds(
         PayloadRef,
         st.binary(min_size=32, max_size=32).map(lambda digest: f"sha256:{digest.hex()}"),
@@ -122,7 +123,7 @@ def payload_refs() -> st.SearchStrategy[PayloadRef]:
 
 
 def typed_form(value: object) -> TypedForm:
-    """A form that is equal for two values only if they are the same, type by type.
+    """Return a form that is equal for two values only if they are the same, type by type.
 
     It makes the same three identifications as the canonical encoding (tuple and list, set and
     frozenset, one instant in two zones) and no others; it shares no code with it.
