@@ -149,7 +149,7 @@ class Programs(RuleBasedStateMachine):
     def evict(self):
         """Evict every thread from the cache, as many other threads would."""
         for number in range(limits.ADAPTER_THREADS_MAX):
-            self.saver._keep(f"other-{number}", "", None)
+            self.saver._cache_log(f"other-{number}", "", None)
 
     @precondition(lambda self: self.known)
     @rule(

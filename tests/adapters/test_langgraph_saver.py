@@ -16,7 +16,7 @@ from langgraph_calls import checkpoint, config, put, values
 
 import fourfold
 from fourfold.adapters.langgraph import FourfoldSaver
-from fourfold.adapters.langgraph.values import Fingerprint, packed
+from fourfold.adapters.langgraph.values import Fingerprint, pack_items
 from fourfold.adapters.session_ids import encode_name
 from fourfold.errors import AlreadyExists, FourfoldError, InvalidInput, Refused
 from fourfold.models.sessions import Sessions
@@ -285,12 +285,12 @@ def test_any_state_is_read_as_it_was_put(script):
 
 @given(plain, plain)
 def test_equal_fingerprints_mean_equal_values_of_equal_types(one, other):
-    if packed([one]) == packed([other]) and packed([one]) is not None:
+    if pack_items([one]) == pack_items([other]) and pack_items([one]) is not None:
         assert repr(one) == repr(other) or one == other
     prints = Fingerprint()
     if prints.add(one):
-        assert prints.covers([one])
-        assert prints.covers([other]) == (packed([one]) == packed([other]))
+        assert prints.starts_with([one])
+        assert prints.starts_with([other]) == (pack_items([one]) == pack_items([other]))
 
 
 # Changes that a node may make to a message, unnoticed by pydantic.
@@ -332,8 +332,8 @@ def test_fingerprint_matches_messages_that_pack_to_equal_bytes(known, at, change
     for entry in copy.deepcopy(known):
         assert prints.add(entry)
     for length in range(len(known) + 1):
-        assert prints.covers(known[:length])
-    assert not prints.covers([*known, "more"])
+        assert prints.starts_with(known[:length])
+    assert not prints.starts_with([*known, "more"])
     result = known[at % len(known)]
     replaced = [other]
     if isinstance(result, AIMessage | HumanMessage):
@@ -341,7 +341,7 @@ def test_fingerprint_matches_messages_that_pack_to_equal_bytes(known, at, change
         replaced += [_like(result, {**held, change[0]: change[1]}), _like(Answer("a"), held)]
     for entry in replaced:
         sent = [entry if item is result else item for item in known]
-        assert prints.covers(sent) == (packed(sent) == packed(known))
+        assert prints.starts_with(sent) == (pack_items(sent) == pack_items(known))
 
 
 def _like(message, held):
@@ -357,21 +357,21 @@ def test_message_changed_in_place_does_not_match_its_fingerprint():
         prints = Fingerprint()
         assert prints.add(stored)
         given = stored.model_copy()
-        assert prints.covers([given])
+        assert prints.starts_with([given])
         given.__dict__[change[0]] = change[1]
-        assert not prints.covers([given])
-    assert not prints.covers([AIMessage("a", id="1", more=1)])
+        assert not prints.starts_with([given])
+    assert not prints.starts_with([AIMessage("a", id="1", more=1)])
     for one, other in ((0.0, -0.0), (1, True), (1, 1.0)):
         prints = Fingerprint()
         assert prints.add(_changed(AIMessage, ("id", one)))
-        assert not prints.covers([_changed(AIMessage, ("id", other))])
+        assert not prints.starts_with([_changed(AIMessage, ("id", other))])
 
 
 def test_one_differs_from_true_in_a_fingerprint():
     for one, other in ((1, True), (1, 1.0), ({"a": 1}, {"a": True}), ("1", 1), ([], {})):
-        assert packed([one]) != packed([other])
-    assert packed([(1, 2)]) is None
-    assert packed([AIMessage("a", id="1")]) != packed([AIMessage("b", id="1")])
+        assert pack_items([one]) != pack_items([other])
+    assert pack_items([(1, 2)]) is None
+    assert pack_items([AIMessage("a", id="1")]) != pack_items([AIMessage("b", id="1")])
 
 
 def test_import_without_langgraph_names_the_extra(tmp_path):

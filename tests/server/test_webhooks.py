@@ -11,7 +11,7 @@ import pytest
 
 from fourfold.errors import WebhookRefused
 from fourfold.server import webhooks
-from fourfold.server.webhooks import WebhookFailed, check_url, refuse
+from fourfold.server.webhooks import WebhookFailed, check_address, check_url
 
 INSIDE = [
     "10.1.2.3",
@@ -42,22 +42,22 @@ LOOPBACK = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:
 @pytest.mark.parametrize("address", [*INSIDE, *LOOPBACK])
 def test_internal_address_is_refused(address):
     with pytest.raises(WebhookRefused):
-        refuse(ipaddress.ip_address(address), "public")
-    refuse(ipaddress.ip_address(address), "private")
+        check_address(ipaddress.ip_address(address), "public")
+    check_address(ipaddress.ip_address(address), "private")
 
 
 @pytest.mark.parametrize("address", INSIDE)
 def test_local_targets_add_only_this_machine(address):
-    refuse(ipaddress.ip_address("127.0.0.1"), "local")
+    check_address(ipaddress.ip_address("127.0.0.1"), "local")
     with pytest.raises(WebhookRefused):
-        refuse(ipaddress.ip_address(address), "local")
+        check_address(ipaddress.ip_address(address), "local")
 
 
 @pytest.mark.parametrize(
     "address", ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::808:808", "::ffff:8.8.8.8"]
 )
 def test_public_address_may_be_called(address):
-    refuse(ipaddress.ip_address(address), "public")
+    check_address(ipaddress.ip_address(address), "public")
 
 
 def test_http_is_allowed_for_this_machine_only():
