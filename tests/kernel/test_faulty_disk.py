@@ -89,7 +89,7 @@ def test_failure_can_be_delayed_and_temporary(disk, connection):
 
 @pytest.mark.parametrize(("operation", "how"), [("read", "io"), ("write", "slow")])
 def test_unsupported_fault_is_refused(disk, operation, how):
-    with pytest.raises(InvalidInput, match="a disk cannot fail"):
+    with pytest.raises(InvalidInput, match="unknown operation or failure"):
         disk.fail(operation, how=how)
 
 

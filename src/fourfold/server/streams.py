@@ -60,7 +60,7 @@ def details_document(details: Details) -> dict[str, Any]:
         "retention_seconds": info.retention_seconds,
         "retention_bytes": info.retention_bytes,
         "forked_from": details.forked_from,
-        "fork_offset": _show_offset(info, info.fork_offset),
+        "fork_offset": _format_offset(info, info.fork_offset),
         "forks": info.forks,
         "producers": details.producers,
         "subscriptions": details.subscriptions,
@@ -68,15 +68,15 @@ def details_document(details: Details) -> dict[str, Any]:
     }
 
 
-def _show_offset(info: StreamInfo, offset: int | None) -> str | None:
+def _format_offset(info: StreamInfo, offset: int | None) -> str | None:
     return None if offset is None else format_offset(offset, info.incarnation_number)
 
 
 def _archive_document(info: StreamInfo, status: ArchiveStatus) -> dict[str, Any]:
     """Return how far a stream is sealed and published, and at what cost."""
     return {
-        "sealed_offset": _show_offset(info, status.sealed_through + 1),
-        "published_offset": _show_offset(info, status.uploaded_through + 1),
+        "sealed_offset": _format_offset(info, status.sealed_through + 1),
+        "published_offset": _format_offset(info, status.uploaded_through + 1),
         "segments": status.segments,
         "published_segments": status.uploaded_segments,
         "generation": status.generation,
@@ -95,7 +95,7 @@ def _archive_document(info: StreamInfo, status: ArchiveStatus) -> dict[str, Any]
         "indexes": [
             {
                 "field": entry.name or None,
-                "indexed_offset": _show_offset(info, entry.indexed_offset),
+                "indexed_offset": _format_offset(info, entry.indexed_offset),
                 "indexed_segments": entry.indexed_segments,
                 "runs": entry.runs,
                 "bytes": entry.bytes,
