@@ -5,10 +5,15 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
 from fourfold import errors
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
+import generate
 
 CLASSES = [cls for cls in errors.tree() if cls.__module__ == "fourfold.errors"]
 
@@ -184,3 +189,13 @@ def test_the_dictionary_form_is_the_one_that_clients_parse():
         "retry_after": 0.1,
     }
     assert "retry_after" not in errors.Busy("x").as_dict()
+
+
+def test_the_page_of_errors_is_generated_from_the_classes():
+    page = generate.ERRORS.read_text(encoding="utf-8")
+    assert generate.with_errors(page) == page, "run: python docs/generate.py"
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.kind)
+def test_every_error_has_a_docstring_of_its_own(cls):
+    assert cls.__dict__.get("__doc__")
