@@ -167,14 +167,14 @@ def test_an_import_that_was_cut_off_says_so_and_goes_on_when_run_again(
 KILLED = """
 import os, signal, sys
 import fourfold
-from fourfold.models.documents import exchange
+from fourfold.models.documents import bundle
 
 def killed_half_way(_label, done, total):
     if done == total // 2:
         os.kill(os.getpid(), signal.SIGKILL)
 
 with fourfold.open(sys.argv[1]) as store, open(sys.argv[2], "rb") as lines:
-    exchange.replay(store.space(sys.argv[3], history=sys.argv[4]), lines, killed_half_way)
+    bundle.replay(store.space(sys.argv[3], history=sys.argv[4]), lines, killed_half_way)
 """
 
 

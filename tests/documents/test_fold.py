@@ -238,7 +238,7 @@ def test_the_states_on_the_way_are_those_of_the_shorter_logs(log):
 
 PURE = """
 import sys
-from fourfold.models.documents import difference, field_merge, fold, overlap, patch, pointer
+from fourfold.models.documents import diff, field_merge, fold, json_pointer, overlap, patch
 state = fold.fold(None, [(1, "patch", [{"op": "increment", "path": "/n", "by": 1}])])
 assert state.document == {"n": 1}
 print(*sorted(sys.modules))
@@ -249,7 +249,7 @@ def test_the_fold_needs_neither_the_kernel_nor_a_database():
     done = subprocess.run([sys.executable, "-c", PURE], capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
     assert not {"apsw", "sqlite3", "socket", "random", "tempfile"} & set(loaded)
-    pure = "difference field_merge fold overlap patch patch_program pointer records"
+    pure = "diff field_merge fold json_pointer overlap patch records"
     own = {name for name in loaded if name.split(".")[0] == "fourfold"}
     assert {name for name in own if not name.startswith("fourfold.limits.")} == {
         "fourfold",
