@@ -28,7 +28,7 @@ from bench.pipeline import stores
 from bench.place import BUILD
 from bench.processes import workers
 from bench.turns import Taken, in_turns
-from fourfold.pipeline import cut, session
+from fourfold.pipeline import session, store_files
 from fourfold.pipeline.tables import model_tables
 
 FILES = 10_000
@@ -64,7 +64,7 @@ def measure(rows: int, rounds: int) -> Part:
         spark = session("local[2]", quiet=True, spark__driver__memory="3g")
         log, state = (table(spark, folder / "many", name) for name in ("revisions", "state"))
         runs: dict[str, Callable[[], object]] = {
-            "find": lambda: cut.find_files([folder / "many"], model_tables("documents")),
+            "find": lambda: store_files.find_files([folder / "many"], model_tables("documents")),
             "plan of a tenth": lambda: table(spark, folder / "few", "revisions"),
             "plan": lambda: table(spark, folder / "many", "revisions"),
             "scan": log.count,

@@ -29,7 +29,7 @@ from bench.turns import in_turns
 from fourfold.models.documents import fold
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.pipeline import jobs, session
-from fourfold.pipeline.documents import fold as fold_module
+from fourfold.pipeline.documents import spark_fold
 
 GOAL_REVISIONS_PER_S = 400_000
 GOAL_RATIO = 1.2
@@ -59,7 +59,7 @@ def materialize(spark: Any, root: Path, into: Path) -> int:
 
 
 def shuffle(spark: Any, root: Path) -> None:
-    fold_module.state(spark, root=str(root)).write.format("noop").mode("overwrite").save()
+    spark_fold.state(spark, root=str(root)).write.format("noop").mode("overwrite").save()
 
 
 def prepare(rows: int) -> None:

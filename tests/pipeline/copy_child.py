@@ -13,7 +13,7 @@ import sys
 
 from dying_copies import DyingSource, copied, die, repeated, run
 
-from fourfold.pipeline.documents import sink
+from fourfold.pipeline.documents import ingest
 
 
 def copy(spark, *places):
@@ -36,7 +36,7 @@ class DyingBetweenSpaces(DyingSource):
 
     @staticmethod
     def die_half_way():
-        write = sink._write
+        write = ingest._write
         written = []
 
         def once(space, rows, batch, *, trial=False):
@@ -47,7 +47,7 @@ class DyingBetweenSpaces(DyingSource):
                 written.append(space.did)
             return done
 
-        sink._write = once
+        ingest._write = once
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 
 from fourfold.pipeline.documents import staging
-from fourfold.pipeline.documents.sink import ingest
+from fourfold.pipeline.documents.ingest import ingest
 from fourfold.pipeline.documents.staging import Batch
 
 A, B = "did:web:a.example", "did:web:b.example"

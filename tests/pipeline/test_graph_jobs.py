@@ -17,7 +17,7 @@ from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.graphs import Question
 from fourfold.models.graphs.records import KINDS
-from fourfold.pipeline import cut, jobs, verify_tasks
+from fourfold.pipeline import jobs, store_files, verify_tasks
 from fourfold.pipeline.graphs import verify
 from fourfold.pipeline.tables import model_tables
 from fourfold.store.kinds import problems_of
@@ -114,7 +114,7 @@ def test_verify_of_parts_equals_whole_file(sound, tmp_path, monkeypatch):
     connection.execute("UPDATE app_2_parent SET version = 7 WHERE id = 1")
     connection.execute("UPDATE envelopes SET app_id = 77 WHERE global_seq = 3")
     connection.close()
-    [file] = cut.find_files([tmp_path / "copy"], model_tables("graphs"))
+    [file] = store_files.find_files([tmp_path / "copy"], model_tables("graphs"))
     parts = verify.units(file)
     assert len(parts) > 3
     actual = {each.problem for unit in parts for each in verify_tasks.iter_problems(unit)}

@@ -24,9 +24,10 @@ from fourfold.errors import (
     StorageError,
     WriterLocked,
 )
-from fourfold.pipeline.documents import sink as ingesting
+from fourfold.pipeline.documents import ingest as ingesting
 from fourfold.pipeline.documents import staging
-from fourfold.pipeline.documents.sink import Batch, ingest
+from fourfold.pipeline.documents.ingest import ingest
+from fourfold.pipeline.documents.sink import Batch
 
 
 @pytest.fixture

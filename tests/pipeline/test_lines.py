@@ -7,7 +7,7 @@ import pytest
 
 import fourfold
 from fourfold.pipeline import cut
-from fourfold.pipeline.documents.fold import Link, lines
+from fourfold.pipeline.documents.lines import Link, lines
 from fourfold.pipeline.options import read_options
 
 DID = "did:web:s"

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 import fourfold
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.pipeline import cut, plan, scan
+from fourfold.pipeline import cut, plan, scan, store_files
 from fourfold.pipeline.conditions import Condition, Conditions, parse
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import Piece
@@ -197,7 +197,7 @@ def test_find_files_opens_no_file(many, tmp_path):
     ):
         (root / "spaces" / name).write_bytes(b"")
     (root / "spaces" / "did:web:folder.sqlite").mkdir()
-    actual = cut.find_files(cut.find_stores(str(root), None), tables)
+    actual = store_files.find_files(store_files.find_stores(str(root), None), tables)
     assert {file.space for file in actual} == {
         f"did:web:s{number}" for number in range(MANY) if not str(number).startswith("1")
     }

@@ -15,7 +15,7 @@ import fourfold
 from fourfold import limits
 from fourfold.errors import CorruptData, InvalidInput, NotFound
 from fourfold.models.sessions import Payload
-from fourfold.pipeline import cut, jobs, verify_tasks
+from fourfold.pipeline import jobs, store_files, verify_tasks
 from fourfold.pipeline.sessions import verify
 from fourfold.pipeline.tables import model_tables
 from fourfold.store.kinds import problems_of
@@ -209,7 +209,7 @@ def test_verify_of_parts_equals_whole_file(sound, tmp_path, monkeypatch):
     connection.execute("DELETE FROM payloads WHERE size < 1000")
     connection.execute("DELETE FROM sessions WHERE session_id = 'gone'")
     connection.close()
-    [file] = cut.find_files([tmp_path / "copy"], model_tables("sessions"))
+    [file] = store_files.find_files([tmp_path / "copy"], model_tables("sessions"))
     parts = verify.units(file)
     assert len(parts) > 3
     actual = {each.problem for unit in parts for each in verify_tasks.iter_problems(unit)}

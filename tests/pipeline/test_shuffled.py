@@ -11,7 +11,7 @@ import pytest
 import fourfold
 from fourfold.errors import HistoryTruncated
 from fourfold.models.documents.gc.policy import GcPolicy
-from fourfold.pipeline.documents import fold
+from fourfold.pipeline.documents import spark_fold
 
 pytestmark = pytest.mark.spark
 
@@ -36,8 +36,8 @@ def documents(frame):
 
 def test_same_space_in_two_stores_stays_separate(stores, spark):
     roots = str(stores / "*")
-    assert documents(fold.state(spark, roots=roots)) == [3, 5]
-    assert documents(fold.history(spark, roots=roots)) == sorted([*range(4), *range(6)])
+    assert documents(spark_fold.state(spark, roots=roots)) == [3, 5]
+    assert documents(spark_fold.history(spark, roots=roots)) == sorted([*range(4), *range(6)])
 
 
 def test_shuffled_fold_refuses_truncated_history(stores, spark):
@@ -50,5 +50,5 @@ def test_shuffled_fold_refuses_truncated_history(stores, spark):
         with pytest.raises(HistoryTruncated):
             space.read("e", at=horizon - 1)
     with pytest.raises(HistoryTruncated, match="history begins"):
-        fold.state(spark, root=str(root), at=horizon - 1)
-    assert documents(fold.state(spark, root=str(root))) == [5]
+        spark_fold.state(spark, root=str(root), at=horizon - 1)
+    assert documents(spark_fold.state(spark, root=str(root))) == [5]

@@ -14,7 +14,7 @@ from random_spaces import LIVES, Life, same_states, same_versions
 import fourfold
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import Cut
-from fourfold.pipeline.documents import fold
+from fourfold.pipeline.documents import spark_fold
 from fourfold.pipeline.options import read_options
 
 pytestmark = pytest.mark.spark
@@ -108,8 +108,8 @@ def compare(spark, read, root, count, rounds, seed=None):
             options = {"branch": "*", "cut": cut.token(), "partition_bytes": 64_000}
             same_for_every_query(read, root, "state", options, same_states, states)
             same_for_every_query(read, root, "history", options, same_versions, versions)
-            same_states(rows_of(fold.state(spark, root=root, **options)), states)
-            same_versions(rows_of(fold.history(spark, root=root, **options)), versions)
+            same_states(rows_of(spark_fold.state(spark, root=root, **options)), states)
+            same_versions(rows_of(spark_fold.history(spark, root=root, **options)), versions)
             later = later_part_of(cut)
             states, versions = expected(lives, later)
             options["cut"] = later.token()

@@ -16,8 +16,9 @@ from fourfold.pipeline import plan, sql, views
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import read_batches
 from fourfold.pipeline.spark import unwrap_error
+from fourfold.pipeline.streams.ingest import IngestReport, ingest
 from fourfold.pipeline.streams.published import published, published_state
-from fourfold.pipeline.streams.sink import IngestReport, Shape, ingest, stage
+from fourfold.pipeline.streams.sink import Shape, stage
 from fourfold.pipeline.streams.stream_source import stream_reader
 
 pytestmark = pytest.mark.spark

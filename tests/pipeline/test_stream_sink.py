@@ -15,8 +15,9 @@ import fourfold
 from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound, ProducerFenced, StreamClosed, WriterLocked
 from fourfold.pipeline.spark import unwrap_error
-from fourfold.pipeline.streams import sink as ingesting
-from fourfold.pipeline.streams.sink import IngestReport, Shape, ingest, stage
+from fourfold.pipeline.streams import ingest as ingesting
+from fourfold.pipeline.streams.ingest import IngestReport, ingest
+from fourfold.pipeline.streams.sink import Shape, stage
 
 pytestmark = pytest.mark.spark
 

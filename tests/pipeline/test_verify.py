@@ -14,7 +14,7 @@ from seeded_damage import damage, lived_in
 import fourfold
 from fourfold import limits
 from fourfold.models.documents import HISTORIES
-from fourfold.pipeline import cut, jobs, verify_tasks
+from fourfold.pipeline import jobs, store_files, verify_tasks
 from fourfold.pipeline.documents import verify
 from fourfold.pipeline.jobs.verify import Verify
 from fourfold.pipeline.tables import model_tables
@@ -133,7 +133,7 @@ def test_verify_in_parts_equals_whole_file(sound, monkeypatch, tmp_path):
     for path in files[len(sound) :]:
         damage(path, draw)
     for path in files:
-        [file] = cut.find_files([path.parents[1]], model_tables("documents"))
+        [file] = store_files.find_files([path.parents[1]], model_tables("documents"))
         parts = verify.units(file)
         actual = {each.problem for unit in parts for each in verify_tasks.iter_problems(unit)}
         whole = verify_tasks.Unit(file.path, file.space, file.bytes)

@@ -18,9 +18,6 @@ matches at all.
 from __future__ import annotations
 
 import base64
-import glob
-import os
-import stat
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +29,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from fourfold import limits, settings
+from fourfold import limits
 from fourfold.errors import (
     CorruptData,
     ForeignFile,
@@ -47,116 +44,14 @@ from fourfold.kernel.files import APPLICATION_ID, Plan, check_for_reading, is_em
 from fourfold.kernel.sequences import current
 from fourfold.kernel.transaction import SQL, ReadTransaction
 from fourfold.pipeline.options import Point, ReadOptions
+from fourfold.pipeline.store_files import (
+    StoreFile,
+    find_files,
+    find_stores,
+    is_closed,
+    is_immutable,
+)
 from fourfold.pipeline.tables import Kind, ModelTables
-
-
-@dataclass(frozen=True, slots=True)
-class StoreFile:
-    """A file that may be a database of the model; `bytes` includes its WAL."""
-
-    root: str
-    path: str
-    space: str
-    bytes: int
-
-
-def find_stores(root: str | None, roots: str | None) -> list[Path]:
-    """Return the folders of the stores that `root` or `roots` selects; pass exactly one."""
-    if (root is None) == (roots is None):
-        raise InvalidInput(
-            "pass either option 'root' (one store) or option 'roots' (a pattern)",
-            hint="For example .option('root', 'my-store') or .option('roots', '/data/*').",
-        )
-    if root is not None:
-        folder = Path(root).absolute()
-        if not _is_store(folder):
-            raise NotFound(
-                f"{folder}: not a Fourfold store (no {settings.FILE_NAME})",
-                hint="Check the path; `fourfold demo ROOT` creates a sample store.",
-            )
-        return [folder]
-    assert roots is not None
-    matched = sorted(glob.glob(roots, recursive=True))  # noqa: PTH207 - the pattern is absolute
-    folders = [Path(name).absolute() for name in matched if _is_store(Path(name))]
-    if not folders:
-        raise NotFound(
-            f"{roots}: no Fourfold store matches",
-            hint="Give a pattern of store folders, for example /data/tenants/*.",
-        )
-    return folders
-
-
-def find_files(
-    folders: Iterable[Path], tables: ModelTables, space: str | None = None
-) -> list[StoreFile]:
-    """Return the files of a model in these stores, ordered by path; `space` selects one."""
-    store_files = []
-    for folder in folders:
-        model_folder = folder / tables.folder
-        try:
-            entries = sorted(os.scandir(model_folder), key=lambda entry: _space(entry.name, tables))
-        except FileNotFoundError:
-            continue
-        for entry in entries:
-            name = _space(entry.name, tables)
-            if name == entry.name or name.startswith(".") or space not in {None, name}:
-                continue
-            size = _size(entry.path)
-            if size is not None:
-                store_files.append(StoreFile(str(folder), entry.path, name, size))
-    if space is not None and not store_files:
-        raise NotFound(
-            f"{', '.join(map(str, folders))}: unknown space {space!r}",
-            hint="Run `fourfold space list ROOT` to list the spaces.",
-        )
-    return store_files
-
-
-def _space(name: str, tables: ModelTables) -> str:
-    """Return the space of a file name. Sorting by it gives the order of spaces; sorting by the file
-    name would not, because of the suffix.
-    """
-    return name.removesuffix(tables.suffix)
-
-
-def is_immutable(path: str) -> bool:
-    """Return True if no process can write the file: read-only folder, no WAL.
-
-    Only such a file may be read without shared memory. If a process could write it, an immutable
-    connection would eventually read a torn state.
-    """
-    folder = os.path.dirname(path)  # noqa: PTH120 - it runs for every file in a worker
-    closed = not stat.S_IMODE(os.stat(folder).st_mode) & 0o222  # noqa: PTH116
-    frozen = closed or bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
-    return frozen and not os.path.exists(f"{path}-wal")  # noqa: PTH110
-
-
-def is_closed(path: str) -> bool:
-    """Return True if the file has no WAL content and can be written by this process."""
-    log = f"{path}-wal"
-    has_log = os.path.exists(log) and os.path.getsize(log) > 0  # noqa: PTH110, PTH202
-    return not has_log and os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK)  # noqa: PTH120
-
-
-def _is_store(folder: Path) -> bool:
-    return (folder / settings.FILE_NAME).is_file()
-
-
-def _size(path: str) -> int | None:
-    """Return the size of the file and its WAL, or None if it is missing or not a regular file."""
-    total = 0
-    for name in (path, f"{path}-wal"):
-        try:
-            facts = os.stat(name)  # noqa: PTH116 - it runs for every file
-        except FileNotFoundError:
-            if name == path:
-                return None
-            continue
-        if name == path and not stat.S_ISREG(facts.st_mode):
-            return None
-        total += facts.st_size
-    return total
-
 
 _SQL: Final = load_queries("fourfold.pipeline", "cut.sql")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from fourfold import limits
-from fourfold.pipeline.cut import StoreFile
+from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.tables import arrow, load_part
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from fourfold.kernel import Queries, load_queries
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.conditions import Condition, as_sql
 from fourfold.pipeline.cut import FileBound
-from fourfold.pipeline.documents.fold import Line, lines
 from fourfold.pipeline.documents.fold_query import relevant
+from fourfold.pipeline.documents.lines import Line, lines
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.scan import Guard, Piece, ScanTask
 from fourfold.pipeline.tables import ROOT, SPACE, Column, Table

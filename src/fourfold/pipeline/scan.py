@@ -39,8 +39,8 @@ from fourfold.errors import (
     NotFound,
     StorageError,
 )
-from fourfold.pipeline.cut import is_closed, is_immutable
 from fourfold.pipeline.spark import wrap_error
+from fourfold.pipeline.store_files import is_closed, is_immutable
 from fourfold.pipeline.tables import Column, arrow, arrow_schema
 
 if TYPE_CHECKING:

@@ -49,6 +49,7 @@ from fourfold.pipeline import scan
 from fourfold.pipeline.options import ReadOptions, is_table, plain_options, read_options
 from fourfold.pipeline.scan import ScanTask, read_batches
 from fourfold.pipeline.spark import wrap_error
+from fourfold.pipeline.store_files import find_files, find_stores
 from fourfold.pipeline.tables import (
     DEFAULT_MODEL,
     FILES,
@@ -61,7 +62,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 
-    from fourfold.pipeline.cut import Cut, StoreFile
+    from fourfold.pipeline.cut import Cut
+    from fourfold.pipeline.store_files import StoreFile
 
 NAME = "fourfold"
 _OPTIONS = "fourfold.options"
@@ -208,13 +210,10 @@ class FilesReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Group the files into tasks."""
-        from fourfold.pipeline import cut as cut_module  # noqa: PLC0415 - driver only
-
         options = self._options
         try:
-            files = cut_module.find_files(
-                cut_module.find_stores(options.root, options.roots), options.tables, options.space
-            )
+            stores = find_stores(options.root, options.roots)
+            files = find_files(stores, options.tables, options.space)
         except FourfoldError as error:
             raise wrap_error(error) from error
         size = limits.SOURCE_FILES_PER_LOOK
@@ -298,12 +297,12 @@ def _check_options(options: ReadOptions, cut: Any) -> None:
     """Raise for options that match no file, before a DataFrame is created."""
     if options.objects is not None:
         return
-    from fourfold.pipeline.documents import fold  # noqa: PLC0415 - workers do not need the kernel
+    from fourfold.pipeline.documents import lines  # noqa: PLC0415 - workers need no kernel
 
     if options.tables.check is not None:
         options.tables.check(cut.marks, options)
     if options.branch:
-        fold.check_branch(cut.marks, options)
+        lines.check_branch(cut.marks, options)
 
 
 def _published() -> Any:

@@ -16,9 +16,10 @@ from fourfold import limits
 from fourfold.errors import NotFound, SequenceRegression
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import plan
-from fourfold.pipeline.cut import FileBound, StoreFile, UnreadableFile, find_files, find_stores
+from fourfold.pipeline.cut import FileBound, UnreadableFile
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.scan import ScanTask
+from fourfold.pipeline.store_files import StoreFile, find_files, find_stores
 from fourfold.pipeline.tables import Column
 
 Offset = dict[str, int]

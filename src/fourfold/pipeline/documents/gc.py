@@ -14,8 +14,8 @@ from fourfold.kernel import Database
 from fourfold.models.documents.gc.marks import mark
 from fourfold.models.documents.gc.records import KINDS
 from fourfold.models.documents.space import Space
-from fourfold.pipeline.cut import StoreFile
 from fourfold.pipeline.gc_tasks import MarkResult
+from fourfold.pipeline.store_files import StoreFile
 from fourfold.store import open_store
 from fourfold.store.space_verify import history_in
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.models.documents import verify
-from fourfold.pipeline.cut import StoreFile
+from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
 from fourfold.store.space_verify import faults_of, history_in, opened, rules_of
 

@@ -20,7 +20,7 @@ from fourfold.kernel import Database, ReadTransaction, inspection
 from fourfold.models.graphs import verify
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.model import GLOBAL_SEQ, MIGRATIONS, PROFILE
-from fourfold.pipeline.cut import StoreFile
+from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
 
 MODEL: Final = "graphs"

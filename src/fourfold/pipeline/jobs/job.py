@@ -44,9 +44,10 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
-from fourfold.pipeline import cut, tables
-from fourfold.pipeline.cut import FileBound, StoreFile
+from fourfold.pipeline import store_files, tables
+from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.scratch import staging_of
+from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.tables import DEFAULT_MODEL
 
 Advance = Callable[[str, int, int], None]
@@ -253,8 +254,10 @@ class Context:
         space = options.get("space")
         if space is not None and not model.spaces:
             raise InvalidInput(f"option --space is not supported by the model {model.model!r}")
-        folders = cut.find_stores(None if options["roots"] else str(self.root), options["roots"])
-        return cut.find_files(folders, model, space)
+        folders = store_files.find_stores(
+            None if options["roots"] else str(self.root), options["roots"]
+        )
+        return store_files.find_files(folders, model, space)
 
     def target_of(self, *names: str) -> str:
         """Return a name for the target of a run, built from some options."""

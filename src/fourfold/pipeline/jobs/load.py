@@ -21,7 +21,7 @@ import msgspec
 from fourfold.errors import InvalidInput, NotFound, ReplayMismatch
 from fourfold.models.documents import HISTORIES
 from fourfold.pipeline.documents import json_lines, staging
-from fourfold.pipeline.documents.sink import ingest
+from fourfold.pipeline.documents.ingest import ingest
 from fourfold.pipeline.documents.staging import Batch, Shape, StagedFile
 from fourfold.pipeline.jobs.job import (
     Context,

@@ -17,14 +17,14 @@ from fourfold import limits
 from fourfold.errors import InvalidInput, WriterLocked
 from fourfold.models.documents import Space
 from fourfold.pipeline.cut import Cut, read_cut
-from fourfold.pipeline.documents import fold
+from fourfold.pipeline.documents import spark_fold
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report
 from fourfold.pipeline.options import ALL_BRANCHES, read_options
 from fourfold.store import Store, open_store
 
 _Snapshot = tuple[str, str, int, str]
 """Branch, entity, seq, document."""
-_MEASURED: Final = (*fold.SHUFFLED_KEY, "seq", "op_index", "op")
+_MEASURED: Final = (*spark_fold.SHUFFLED_KEY, "seq", "op_index", "op")
 
 
 class Snapshots(Job):
@@ -73,11 +73,11 @@ class Snapshots(Job):
         with context.spark_progress("folding"):
             deep = long_chains(context.spark, context.root, cut.token(), plan.facts["depth"])
             options = {"root": str(context.root), "cut": cut.token(), "branch": ALL_BRANCHES}
-            rows = fold.visible_operations(context.spark, **options)
+            rows = spark_fold.visible_operations(context.spark, **options)
             long_rows = rows.join(
-                deep.select(*fold.SHUFFLED_KEY), list(fold.SHUFFLED_KEY), "left_semi"
+                deep.select(*spark_fold.SHUFFLED_KEY), list(spark_fold.SHUFFLED_KEY), "left_semi"
             )
-            fold.newest(long_rows).write.parquet(str(folder))
+            spark_fold.newest(long_rows).write.parquet(str(folder))
         return str(folder)
 
     def commit(self, context: Context, plan: Plan, result: str) -> Report:
@@ -120,8 +120,8 @@ def chains(spark: Any, root: Path, cut: str) -> Any:
     last = f.max_by("op", f.struct("seq", "op_index"))
     patches = f.sum((f.col("op") == "patch").cast("long"))
     return (
-        fold.relevant(rows)
-        .groupBy(*fold.SHUFFLED_KEY)
+        spark_fold.relevant(rows)
+        .groupBy(*spark_fold.SHUFFLED_KEY)
         .agg(patches.alias("patches"), last.alias("last"))
     )
 

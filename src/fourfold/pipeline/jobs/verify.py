@@ -19,8 +19,8 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput
 from fourfold.pipeline import verify_tasks
-from fourfold.pipeline.cut import StoreFile
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
+from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.tables import DEFAULT_MODEL, load_part
 from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
 

@@ -13,9 +13,9 @@ import msgspec
 from fourfold.errors import FourfoldError
 from fourfold.models.sessions import payloads
 from fourfold.models.sessions.prepared import RequestBuilder
-from fourfold.pipeline.cut import StoreFile
 from fourfold.pipeline.gc_tasks import MarkResult
 from fourfold.pipeline.sessions.tables import open_files, open_log
+from fourfold.pipeline.store_files import StoreFile
 from fourfold.store import open_store
 
 KINDS: Final = ("sessions", "events", "payloads")

@@ -21,8 +21,8 @@ from fourfold.errors import FourfoldError
 from fourfold.kernel import inspection, load_queries
 from fourfold.models.sessions import verify
 from fourfold.models.sessions.sqlite_log import POSITION, SqliteLog, SqliteLogAudit, SqliteLogReader
-from fourfold.pipeline.cut import StoreFile
 from fourfold.pipeline.sessions.tables import open_files, open_log
+from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
 
 MODEL: Final = "sessions"

@@ -25,7 +25,8 @@ from fourfold.errors import CorruptData, FourfoldError, InvalidInput, NotFound
 from fourfold.kernel import load_queries
 from fourfold.objects import ObjectStore, open_objects
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline.cut import FileBound, find_files, find_stores
+from fourfold.pipeline.cut import FileBound
+from fourfold.pipeline.store_files import find_files, find_stores
 from fourfold.pipeline.streams.fold import Registries, outdated
 
 SQL: Final = load_queries("fourfold.pipeline.streams", "published.sql")

@@ -23,13 +23,11 @@ the same number.
 from __future__ import annotations
 
 import shutil
-import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -38,11 +36,7 @@ from pyspark.sql.datasource import (
 )
 
 from fourfold import limits
-from fourfold.errors import FourfoldError, InvalidInput, NotFound, WriterLocked
-from fourfold.models.streams import Append, Producer, StreamInfo, Streams, rules, writer
-from fourfold.models.streams.admission import KnownProducer
-from fourfold.models.streams.json_messages import split
-from fourfold.models.streams.validation import JSON
+from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.pipeline.documents.sink import (
     check_append_mode,
     folder_name,
@@ -53,7 +47,6 @@ from fourfold.pipeline.documents.sink import (
 from fourfold.pipeline.scratch import staging_folder
 from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.tables import arrow
-from fourfold.store import open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -192,6 +185,10 @@ class _Writer:
             raise wrap_error(error) from error
 
     def _commit(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
+        from fourfold.pipeline.streams.ingest import (  # noqa: PLC0415 - tasks need no kernel
+            ingest,
+        )
+
         options = self._options
         try:
             ingest(
@@ -264,7 +261,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 
 def _write_options(texts: Mapping[str, str], schema: StructType, producer: str) -> WriteOptions:
-    from fourfold.pipeline.documents.sink import check_root  # noqa: PLC0415 - workers need no kernel
+    from fourfold.pipeline.documents.ingest import check_root  # noqa: PLC0415 - workers need no kernel
 
     root = check_root(texts.get("root"))
     order = tuple(name.strip() for name in texts.get("order", "").split(",") if name.strip())
@@ -290,129 +287,3 @@ def _write_options(texts: Mapping[str, str], schema: StructType, producer: str) 
         content_type=texts.get("content_type"),
         wait_s=seconds(texts.get("wait_s", str(limits.SINK_LOCK_WAIT_S))),
     )
-
-
-class IngestReport(NamedTuple):
-    """The outcome of a batch. A replayed stream had it already."""
-
-    rows: int = 0
-    streams: int = 0
-    replayed: int = 0
-
-
-def ingest(
-    root: Path,
-    staged: Sequence[StagedRecords],
-    shape: Shape,
-    *,
-    producer: str,
-    batch: int,
-    content_type: str | None = None,
-    wait_s: float = 0.0,
-) -> IngestReport:
-    """Append staged rows to the streams of a store, skipping streams that have the batch."""
-    table = table_of(list(staged), shape)
-    if table is None:
-        return IngestReport()
-    with _opened(root, wait_s) as streams:
-        # Check all rows before writing the first.
-        parts = dict(by_stream(table))
-        for name, rows in parts.items():
-            info = _info(streams, name, content_type)
-            _check(info, rows)
-            if info.has_rules:
-                _check_rules(streams, info, rows, producer, batch)
-        written = replayed = 0
-        for name, rows in parts.items():
-            fresh = False
-            for number, records in enumerate(_requests(rows)):
-                request = Append(records, None, Producer(producer, batch, number))
-                result = streams.append(name, request)
-                fresh = fresh or not result.duplicate
-                written += 0 if result.duplicate else len(records)
-            replayed += not fresh
-    return IngestReport(written, len(parts), replayed)
-
-
-def _info(streams: Streams, name: str, content_type: str | None) -> StreamInfo:
-    try:
-        return streams.info(name)
-    except NotFound:
-        if content_type is None:
-            raise NotFound(
-                f"unknown stream {name!r}",
-                hint="Create it first, or set the option content_type, which creates it.",
-            ) from None
-        streams.create(name, content_type)
-        return streams.info(name)
-
-
-def _check(info: StreamInfo, rows: pa.Table) -> None:
-    for chunk in payloads(rows):
-        for payload in chunk:
-            if not payload:
-                raise InvalidInput(f"stream {info.name!r}: payload must not be empty")
-            if info.is_json and len(split(b"[" + payload + b"]", JSON)) != 1:
-                raise InvalidInput(f"stream {info.name!r}: payload must be one JSON message")
-
-
-def _check_rules(
-    streams: Streams, info: StreamInfo, rows: pa.Table, producer: str, batch: int
-) -> None:
-    """Raise InvalidInput for rows that the schema or profile of their stream rejects. Rows that the
-    stream accepted in an earlier attempt are not checked again: its rules may have changed.
-    """
-    with streams.database.read(deadline_s=float("inf")) as snapshot:
-        stream_rules = rules.find(snapshot, info)
-        row = snapshot.one(writer.SQL.producer, (info.sid, producer))
-    known = None if row is None else KnownProducer(*row)
-    before = 0
-    for number, records in enumerate(_requests(rows)):
-        is_there = known is not None and known >= (batch, number)
-        if stream_rules is not None and not is_there:
-            try:
-                stream_rules.admit(records, streams.clock(), None)
-            except InvalidInput as error:
-                position = f", counting from row {before + 1}" if before else ""
-                raise InvalidInput(
-                    f"stream {info.name!r}{position}: {error.message}",
-                    hint=error.hint or "Fix the rows and write them again under the same name.",
-                    details=error.details,
-                ) from error
-        before += len(records)
-
-
-def _requests(rows: pa.Table) -> Iterator[list[bytes]]:
-    """Yield the rows as requests of bounded size; normally one."""
-    records: list[bytes] = []
-    size = 0
-    for chunk in payloads(rows):
-        for payload in chunk:
-            if records and size + len(payload) > limits.SINK_REQUEST_BYTES:
-                yield records
-                records, size = [], 0
-            records.append(payload)
-            size += len(payload)
-    if records:
-        yield records
-
-
-@contextmanager
-def _opened(root: Path, wait_s: float) -> Iterator[Streams]:
-    """Open the streams for writing, waiting for another writer to release them."""
-    deadline = time.monotonic() + wait_s
-    while True:
-        with open_store(root) as store:
-            try:
-                streams = store.streams
-            except WriterLocked as error:
-                if time.monotonic() >= deadline:
-                    raise WriterLocked(
-                        error.message,
-                        hint="Stop the server or program that writes the streams, or wait longer "
-                        "with the option wait_s.",
-                    ) from error
-            else:
-                yield streams
-                return
-        time.sleep(limits.LOCK_LOOK_S)

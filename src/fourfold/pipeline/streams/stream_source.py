@@ -18,14 +18,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fourfold.errors import FourfoldError, InvalidInput, NotFound, OffsetGone, SequenceRegression
-from fourfold.pipeline import cut, plan
 from fourfold.pipeline import cut as cuts
+from fourfold.pipeline import plan
 from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.documents.stream_source import FourfoldStreamReader
 from fourfold.pipeline.options import ReadOptions, read_options
 from fourfold.pipeline.scan import Piece, ScanTask
 from fourfold.pipeline.source import column_names
 from fourfold.pipeline.spark import wrap_error
+from fourfold.pipeline.store_files import find_files, find_stores
 from fourfold.pipeline.stream_source import make_durable
 from fourfold.pipeline.streams.fold import SQL, Range, ranges, registries_in
 from fourfold.pipeline.tables import Column
@@ -158,7 +159,8 @@ class StreamFollower:
 
     def _poll(self) -> dict[str, _File]:
         options = self._options
-        store_files = cut.find_files(cut.find_stores(options.root, options.roots), options.tables)
+        stores = find_stores(options.root, options.roots)
+        store_files = find_files(stores, options.tables)
         files = {}
         for bound in cuts.read_files_cut(
             store_files, options.tables, skip_bad=options.skip_bad

@@ -23,7 +23,7 @@ from fourfold.errors import FourfoldError, NotFound
 from fourfold.kernel import Database, inspection
 from fourfold.models.streams import MIGRATIONS, PROFILE, validation, verify
 from fourfold.objects import ObjectStore, open_objects
-from fourfold.pipeline.cut import StoreFile
+from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.streams.published_cut import read_manifest
 from fourfold.pipeline.tables import arrow
 from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
