@@ -13,6 +13,7 @@ from fourfold.models.sessions import runtime
 from fourfold.models.sessions.fold import HELD, STATUS_OF
 
 PAGE = (tree.ROOT / "docs" / "reference" / "sessions.md").read_text(encoding="utf-8")
+TEXT = " ".join(PAGE.split())  # Lines are wrapped anywhere.
 CALLS = [name for name in vars(sessions.Sessions) if not name.startswith("_")]
 RECORDS = [
     sessions.BundleReport,
@@ -33,11 +34,11 @@ TURN = {name for each in runtime.Turn.__mro__[:2] for name in vars(each) if name
 @pytest.mark.parametrize("name", [each for each in CALLS if not each.endswith("_async")])
 def test_every_call_is_documented_with_its_defaults(name):
     call = getattr(sessions.Sessions, name)
-    assert f"`{name}(" in PAGE or f"`sessions.{name}(" in PAGE
+    assert f"`{name}(" in TEXT or f"`sessions.{name}(" in TEXT
     for parameter in list(inspect.signature(call).parameters.values())[1:]:
         if parameter.default is not inspect.Parameter.empty:
             default = repr(parameter.default).replace("'", '"')
-            assert f"{parameter.name}={default}" in PAGE, parameter
+            assert f"{parameter.name}={default}" in TEXT, parameter
 
 
 @pytest.mark.parametrize("name", [each for each in CALLS if each.endswith("_async")])
@@ -50,7 +51,7 @@ def test_every_twin_for_coroutines_has_the_same_arguments(name):
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
 def test_every_record_is_documented_with_its_fields(record):
     fields = ", ".join(inspect.signature(record).parameters)
-    assert f"`{record.__name__}({fields})`" in PAGE
+    assert f"`{record.__name__}({fields})`" in TEXT
 
 
 @pytest.mark.parametrize("kind", [*HELD, *STATUS_OF])
@@ -64,7 +65,7 @@ def test_every_event_is_documented_with_what_it_carries(kind):
 @pytest.mark.parametrize("name", ["id", "state", "counters", "messages", "kept_messages"])
 def test_every_part_of_a_view_is_documented(name):
     assert hasattr(sessions.SessionView, name) or name == "state"
-    assert f"`{name}" in PAGE
+    assert f"`{name}" in TEXT
 
 
 @pytest.mark.parametrize("name", [each for each in RUNTIME if not each.endswith("_async")])
