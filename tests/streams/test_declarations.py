@@ -8,7 +8,7 @@ import pytest
 
 import fourfold
 from fourfold.errors import InvalidInput
-from fourfold.models.streams import rules
+from fourfold.models.streams import rule_changes
 from fourfold.models.streams.profiles import GENERIC, EventLog, StateProtocol
 from fourfold.models.streams.schemas.registry import RoutingKey, Search
 
@@ -43,7 +43,7 @@ def test_omitted_settings_stay_and_none_removes(orders):
     assert (orders.schema().search, orders.schema().schema) == (Search(["by"]), ORDER)
     gone = orders.set_schema(routing_key=None, search=None)
     assert (gone.routing_key, gone.search, gone.schema) == (None, None, ORDER)
-    with pytest.raises(InvalidInput, match="nothing to change"):
+    with pytest.raises(InvalidInput, match="no change of the registry"):
         orders.set_schema()
 
 
@@ -56,14 +56,14 @@ def test_stream_handle_sets_profile(orders):
 
 
 def test_schema_may_be_any_json_value():
-    assert rules.registry_change(False) == {"schema": False}
-    assert rules.registry_change(None) == {"schema": None}
-    assert rules.registry_change() == {}
+    assert rule_changes.registry_change(False) == {"schema": False}
+    assert rule_changes.registry_change(None) == {"schema": None}
+    assert rule_changes.registry_change() == {}
 
 
 @pytest.mark.parametrize("what", ["search", "redact", "routing_key"])
 def test_text_is_rejected_as_list_of_names(what):
-    build = rules.registry_change if what == "search" else rules.profile
+    build = rule_changes.registry_change if what == "search" else rule_changes.profile
     arguments = () if what == "search" else ("evlog",)
     with pytest.raises(InvalidInput, match=f"{what} must be a list of names"):
         build(*arguments, **{what: "iban"})

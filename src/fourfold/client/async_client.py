@@ -30,7 +30,7 @@ from fourfold.client.sync_client import was_sent
 from fourfold.client.transport import AsyncTransport, RetryPolicy, Settings
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
 from fourfold.models.streams.records import Producer
-from fourfold.models.streams.rules import UNCHANGED
+from fourfold.models.streams.rule_changes import UNCHANGED
 from fourfold.models.streams.validation import JSON, START
 
 Out = TypeVar("Out")

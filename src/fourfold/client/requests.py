@@ -17,7 +17,7 @@ from msgspec import UnsetType
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.admission import check_producer
 from fourfold.models.streams.records import Producer
-from fourfold.models.streams.rules import UNCHANGED
+from fourfold.models.streams.rule_changes import UNCHANGED
 from fourfold.models.streams.validation import JSON, check_key, check_name
 
 STREAMS = "/v1/stream"

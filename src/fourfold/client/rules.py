@@ -27,8 +27,8 @@ from fourfold.client.requests import Address, Call
 from fourfold.client.responses import Response
 from fourfold.client.transport import Settings
 from fourfold.errors import BadAnswer, InvalidInput
-from fourfold.models.streams import rules
-from fourfold.models.streams.rules import UNCHANGED, FieldsChange, KeyChange
+from fourfold.models.streams import rule_changes
+from fourfold.models.streams.rule_changes import UNCHANGED, FieldsChange, KeyChange
 from fourfold.models.streams.touch.records import Entity, Key, Row, Rows, Template, Touched
 
 Out = TypeVar("Out")
@@ -346,7 +346,7 @@ class RuleCalls(ABC):
         `lens` converts messages of the previous version to the new one. What is not passed stays. A
         schema is not sent again when no response arrives: that raises OutcomeUnknown.
         """
-        change = rules.registry_change(schema, lens, routing_key, search)
+        change = rule_changes.registry_change(schema, lens, routing_key, search)
         call = set_schema(self.settings.address, name, change)
         return parse_registry(self.send(call))
 
@@ -367,7 +367,7 @@ class RuleCalls(ABC):
 
         "evlog" accepts `redact` and `routing_key`. What is not passed has its default.
         """
-        document = rules.profile(kind, touch, redact, routing_key)
+        document = rule_changes.profile(kind, touch, redact, routing_key)
         call = set_profile(self.settings.address, name, document)
         return parse_profile(self.send(call))
 
@@ -427,7 +427,7 @@ class AsyncRuleCalls(ABC):
         `lens` converts messages of the previous version to the new one. What is not passed stays. A
         schema is not sent again when no response arrives: that raises OutcomeUnknown.
         """
-        change = rules.registry_change(schema, lens, routing_key, search)
+        change = rule_changes.registry_change(schema, lens, routing_key, search)
         call = set_schema(self.settings.address, name, change)
         return parse_registry(await self.send(call))
 
@@ -448,7 +448,7 @@ class AsyncRuleCalls(ABC):
 
         "evlog" accepts `redact` and `routing_key`. What is not passed has its default.
         """
-        document = rules.profile(kind, touch, redact, routing_key)
+        document = rule_changes.profile(kind, touch, redact, routing_key)
         call = set_profile(self.settings.address, name, document)
         return parse_profile(await self.send(call))
 

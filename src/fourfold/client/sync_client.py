@@ -32,7 +32,7 @@ from fourfold.client.rules import RuleCalls
 from fourfold.client.transport import RetryPolicy, Settings, Transport
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
 from fourfold.models.streams.records import Producer
-from fourfold.models.streams.rules import UNCHANGED
+from fourfold.models.streams.rule_changes import UNCHANGED
 from fourfold.models.streams.validation import JSON, START
 
 Out = TypeVar("Out")

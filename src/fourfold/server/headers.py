@@ -13,7 +13,7 @@ from msgspec import UnsetType
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput, UnsupportedEncoding
 from fourfold.models.streams import Producer, StreamInfo
-from fourfold.models.streams.rules import UNCHANGED
+from fourfold.models.streams.rule_changes import UNCHANGED
 from fourfold.models.streams.settings import Settings
 from fourfold.models.streams.validation import JSON, check_key, format_offset, plain_type
 from fourfold.server.request import Headers, Request

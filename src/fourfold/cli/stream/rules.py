@@ -14,7 +14,7 @@ from fourfold.cli.main import SectionedGroup
 from fourfold.cli.output import Output
 from fourfold.cli.stream.arguments import Place, streams_command
 from fourfold.errors import InvalidInput, NotFound
-from fourfold.models.streams import rules
+from fourfold.models.streams import rule_changes
 from fourfold.models.streams.schemas.registry import Registry, RoutingKey
 
 _STDIN: Final = "-"
@@ -67,7 +67,7 @@ def set_schema(out: Output, streams: Place, *, name: str, file: str, lens: str |
     """
     if file == lens == _STDIN:
         raise click.UsageError("FILE and --lens cannot both come from stdin.")
-    change = rules.registry_change(
+    change = rule_changes.registry_change(
         _json_in(file, "a schema"), None if lens is None else _json_in(lens, "a lens")
     )
     before = streams.schemas.get(name)
@@ -105,7 +105,7 @@ def set_key(
         raise click.UsageError("--required requires POINTER.")
     place = None if pointer is None else RoutingKey(pointer, required)
     before = streams.schemas.get(name)
-    after = streams.schemas.put(name, rules.registry_change(routing_key=place))
+    after = streams.schemas.put(name, rule_changes.registry_change(routing_key=place))
     if out.as_json:
         _document_change(out, name, before, after)
     else:
@@ -123,7 +123,7 @@ def set_fields(
     if nothing == bool(fields):
         raise click.UsageError("Pass either FIELDs or --none.")
     before = streams.schemas.get(name)
-    change = rules.registry_change(search=None if nothing else fields)
+    change = rule_changes.registry_change(search=None if nothing else fields)
     after = streams.schemas.put(name, change)
     if out.as_json:
         _document_change(out, name, before, after)
@@ -180,7 +180,7 @@ def set_profile(
 
     Options that you omit get their defaults, whatever the profile was before.
     """
-    options = rules.profile(kind, touch, redact or None, routing_key or None)
+    options = rule_changes.profile(kind, touch, redact or None, routing_key or None)
     _show_profile(out, name, streams.profiles.put(name, options).to_json())
 
 

@@ -9,7 +9,7 @@ import click
 from fourfold.cli.output import Output, counted, size
 from fourfold.cli.stream.arguments import Place, facts, streams_command
 from fourfold.models.streams import Fork, StreamOptions
-from fourfold.models.streams.rules import UNCHANGED
+from fourfold.models.streams.rule_changes import UNCHANGED
 from fourfold.models.streams.settings import Setting, Settings
 from fourfold.models.streams.validation import format_offset, parse_offset
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
+from fourfold import html
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.validation import JSON, Offset, plain_type
 
@@ -105,6 +106,9 @@ class Record(NamedTuple):
                 f"record {self.offset} is not JSON: {error}", hint="Read its bytes: record.payload."
             ) from None
 
+    def _repr_html_(self) -> str:
+        return html.fragment(html.block(self.payload), caption=f"Record {self.offset}")
+
 
 class RecordFilter(NamedTuple):
     """Selects records by routing key, or by the value of a JSON field.
@@ -175,6 +179,12 @@ class Chunk(msgspec.Struct, frozen=True):
     def __bool__(self) -> bool:
         """Always True: a chunk without records still has an offset to continue from."""
         return True
+
+    def _repr_html_(self) -> str:
+        rows = ((record.offset, html.block(record.payload)) for record in self.records)
+        state = "closed" if self.closed else "up to date" if self.up_to_date else "more to read"
+        caption = f"{len(self.records):,} records, {state}; next offset {self.offset}"
+        return html.fragment(html.table(("offset", "payload"), rows), caption=caption)
 
     @property
     def offset(self) -> Offset:

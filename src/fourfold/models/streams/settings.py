@@ -13,7 +13,7 @@ from fourfold.errors import InvalidInput
 from fourfold.kernel import Transaction
 from fourfold.models.streams import writer
 from fourfold.models.streams.records import StreamInfo
-from fourfold.models.streams.rules import UNCHANGED
+from fourfold.models.streams.rule_changes import UNCHANGED
 from fourfold.models.streams.validation import check_name
 from fourfold.models.streams.writer import SQL, StreamClock
 

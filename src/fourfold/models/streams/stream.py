@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.models.streams import json_messages, rules, validation
+from fourfold.models.streams import json_messages, rule_changes, validation
 from fourfold.models.streams.append import Append
 from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.profiles import Profile
 from fourfold.models.streams.records import Appended, Chunk, Producer, RecordFilter, StreamInfo
-from fourfold.models.streams.rules import UNCHANGED, FieldsChange, KeyChange
+from fourfold.models.streams.rule_changes import UNCHANGED, FieldsChange, KeyChange
 from fourfold.models.streams.settings import Setting, Settings
 from fourfold.models.streams.validation import format_offset
 from fourfold.models.streams.writer import Fork
@@ -181,7 +181,7 @@ class Stream:
         `lens` converts messages of the previous version; `routing_key` is where messages contain
         their key, `search` the fields to find them by. Omitted parts do not change.
         """
-        change = rules.registry_change(schema, lens, routing_key, search)
+        change = rule_changes.registry_change(schema, lens, routing_key, search)
         return self._streams.schemas.put(self.name, change)
 
     def profile(self) -> Profile:
@@ -201,7 +201,7 @@ class Stream:
         The kind is "generic", "state-protocol" (with `touch`), or "evlog" (with `redact` and
         `routing_key`).
         """
-        profile = rules.profile(kind, touch, redact, routing_key)
+        profile = rule_changes.profile(kind, touch, redact, routing_key)
         return self._streams.profiles.put(self.name, profile)
 
     def follow(
