@@ -272,14 +272,14 @@ def looks(monkeypatch):
     """Every look that a watch takes at the log, by the ids that it watches."""
     # With an hour between heartbeats only a wake-up leads to a look.
     monkeypatch.setattr(limits, "WATCH_HEARTBEAT_S", 3_600.0)
-    taken, look = [], Watch._look
+    taken, look = [], Watch._poll
 
     def counting(self, position, seqs):
         found = look(self, position, seqs)
         taken.append(self._ids)
         return found
 
-    monkeypatch.setattr(Watch, "_look", counting)
+    monkeypatch.setattr(Watch, "_poll", counting)
     return taken
 
 

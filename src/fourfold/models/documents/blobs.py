@@ -1,8 +1,8 @@
 """The blobs of a space: bytes by their content, in the space's own database.
 
-A blob has no branch and no history: it is its bytes. What is known about it is an ordinary entity,
-`urn:blob-meta:<hash>`, with branches and history like any other; with metadata, the two are written
-in one transaction. Deleting one leaves the other alone.
+A blob has no branch and no history. Its metadata is an ordinary entity, `urn:blob-meta:<hash>`,
+with branches and history; `put` with metadata writes both in one transaction. Deleting one does not
+delete the other.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SpaceBlobs:
     def __init__(self, space: Space) -> None:
         self._space = space
         self.table = TableBlobs(space.database)
-        """The same blobs under the protocol that every blob store has: streams, ranges, usage."""
+        """The blobs through the `BlobStore` protocol: streaming, ranges and usage."""
 
     def put(
         self,
@@ -53,13 +53,12 @@ class SpaceBlobs:
         metadata: Mapping[str, Any] | None = None,
         branch: str = "",
     ) -> str:
-        """Store bytes; their hash. Those that are there already stay as they are, with the content
-        type they first came with.
+        """Store bytes and return their hash; an existing blob keeps its first content type.
 
-        `metadata` replaces what the metadata entity says on `branch`, together with the bytes.
+        `metadata` replaces the metadata entity on `branch`, in the same transaction.
         """
         if content_type is not None and not isinstance(content_type, str):
-            raise InvalidInput(f"a content type is text, not {content_type!r:.100}")
+            raise InvalidInput(f"content_type must be text, got {content_type!r:.100}")
         if metadata is None:
             blob = self.table.put(data, content_type=content_type)
             self._count_as_new(blob)
@@ -77,35 +76,34 @@ class SpaceBlobs:
         return blob
 
     def describe(self, blob: str, metadata: Mapping[str, Any], *, branch: str = "") -> Commit:
-        """Replace what the metadata entity says on `branch` about a blob that is there."""
+        """Replace the metadata of an existing blob on `branch`."""
         stat = self.stat(blob)
         return self._space.submit(
             self._meta_request(blob, stat.size, stat.content_type, metadata, branch)
         )
 
     def get(self, blob: str) -> bytes:
-        """The bytes, verified by their hash."""
+        """Return the bytes of a blob, verified by their hash."""
         return self.table.get(blob)
 
     def has(self, blob: str) -> bool:
+        """Return True if the blob exists."""
         return self.table.has(blob)
 
     def stat(self, blob: str) -> BlobStat:
-        """Size and content type."""
+        """Return the size and content type of a blob."""
         return BlobStat(blob, self.table.size(blob), self.table.content_type(blob))
 
     def meta(self, blob: str, branch: str = "", at: At = None) -> State | None:
-        """The metadata entity as a branch shows it; None when nothing was ever said about it."""
+        """Return the metadata entity of a blob on a branch, or None if it has none."""
         return self._space.read(meta_id(blob), branch, at)
 
     def ids(self) -> Iterator[str]:
-        """The hash of every blob, sorted."""
+        """Return an iterator over the hashes of all blobs, sorted."""
         return self.table.ids()
 
     def _count_as_new(self, blob: str) -> None:
-        """One that was there already may be old enough for a collection to take it before whoever
-        put it now has said what for.
-        """
+        """Renew the age of an existing blob, so that gc keeps it until an entity refers to it."""
         sql, ago = self._space.history_kind.sql, f"-{limits.GC_BLOB_TOUCH_S} seconds"
         with self._space.view() as view:
             old = view.value(sql.put_long_ago, (parse_content_id(blob), ago))
@@ -124,9 +122,7 @@ class SpaceBlobs:
     ) -> Request:
         known = {"blob": blob, "size": size, "content_type": content_type}
         if not isinstance(metadata, Mapping) or known.keys() & metadata.keys():
-            raise InvalidInput(
-                f"the metadata of a blob is an object without the keys {', '.join(known)}"
-            )
+            raise InvalidInput(f"metadata must be an object without the keys {', '.join(known)}")
         session, local_seq = self._space.next_local()
         operation = {"op": "set", "id": meta_id(blob), "value": {"value": {**known, **metadata}}}
         return make_request(
@@ -135,5 +131,5 @@ class SpaceBlobs:
 
 
 def meta_id(blob: str) -> str:
-    """The entity that says what is known about a blob: the hash as the table has it."""
+    """Return the id of the metadata entity of a blob."""
     return f"{META_PREFIX}{parse_content_id(blob)}"

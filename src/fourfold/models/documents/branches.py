@@ -1,9 +1,8 @@
-"""Branches: lines of history that begin as a view of another one at some seq, and cost nothing to
-make.
-"""
+"""Branches of a space: each starts as a view of its parent at a seq, without copying anything."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fourfold import limits
@@ -23,14 +22,16 @@ if TYPE_CHECKING:
 
 
 class Branches:
-    """The branches of one space. Making and ending one are commits of their own, with a seq."""
+    """The branches of one space. Creating or deleting one is a commit of its own, with a seq."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
 
     def create(self, name: str, parent: str = "", at: At = None) -> Branch:
-        """A new branch that shows `parent` as it was at `at` (now, if not given). Names are used
-        once.
+        """Create a branch that shows `parent` at `at`, by default now. Names are never reused.
+
+        Raises:
+            AlreadyExists: A branch of that name exists, or existed.
         """
         check_branch(name)
 
@@ -38,8 +39,8 @@ class Branches:
             view = self._history.view(txn)
             if view.one(view.sql.branch, (name,)) is not None:
                 raise AlreadyExists(
-                    f"the name {name!r} is taken by a branch, or was",
-                    hint="Choose another name: names of deleted branches are used up too.",
+                    f"branch {name!r} already exists, or existed",
+                    hint="Choose another name; names of deleted branches are not reused.",
                 )
             origin = branch_named(view, parent)
             fork = target_of(view, parent, at)
@@ -57,8 +58,9 @@ class Branches:
         return self._space.database.transact(work)
 
     def delete(self, name: str) -> Branch:
-        """End a branch: it can still be read, and its children go on; nobody can write it any
-        more.
+        """Delete a branch: it can no longer be written, but its history stays readable.
+
+        Branches that were created from it are not affected.
         """
         if not name:
             raise Refused("the default branch cannot be deleted")
@@ -66,7 +68,7 @@ class Branches:
         def work(txn: Transaction) -> Branch:
             view = self._history.view(txn)
             if not branch_named(view, name).active:
-                raise BranchEnded(f"the branch {name!r} was deleted before")
+                raise BranchEnded(f"branch {name!r} is already deleted")
             self._lifecycle(txn, name, {"cmd": "branch/delete", "name": name})
             txn.execute(view.sql.end_branch, (name,))
             return branch_named(view, name)
@@ -74,26 +76,31 @@ class Branches:
         return self._space.database.transact(work)
 
     def get(self, name: str) -> Branch:
+        """Return a branch, also a deleted one.
+
+        Raises:
+            NotFound: There is no branch of that name.
+        """
         with self._space.view() as view:
             return branch_named(view, name)
 
     def list(self, *, deleted: bool = False) -> list[Branch]:
-        """Every branch in the order of making; those that have ended only when asked for."""
+        """Return the active branches in the order of creation; with `deleted`, all of them."""
         with self._space.view() as view:
-            found = [Branch(*row) for row in view.rows(view.sql.branches)]
-        return [branch for branch in found if branch.active or deleted]
+            branches = [Branch(*row) for row in view.rows(view.sql.branches)]
+        return [branch for branch in branches if branch.active or deleted]
 
     def diff(self, a: str, b: str, at_a: At = None, at_b: At = None) -> comparison.Difference:
-        """What two branches show differently, each now or at a point of its own.
+        """Return the differences between two branches, each now or at a point of its own.
 
-        Each change says which of the two moved away from what both have behind them.
+        Each change tells on which side the entity differs from their common base.
         """
         with self._space.view() as view:
             for name in (a, b):
                 branch_named(view, name)
-            one = Point(a, target_of(view, a, at_a))
-            other = Point(b, target_of(view, b, at_b))
-            return comparison.compare(view, one, other)
+            point_a = Point(a, target_of(view, a, at_a))
+            point_b = Point(b, target_of(view, b, at_b))
+            return comparison.compare(view, point_a, point_b)
 
     def merge(
         self,
@@ -106,28 +113,44 @@ class Branches:
         local_seq: int | None = None,
         dry_run: bool = False,
     ) -> merge_module.MergeResult:
-        """Bring what `source` changed into `target`, as one commit there.
+        """Merge the changes of `source` into `target`, as one commit on `target`.
 
-        Conflicts raise MergeConflicted, with all of them in its details, and nothing is written.
-        `resolutions` decide them. The key is an id, and the value a document, None (delete the
-        entity), OURS (the target wins at its conflicts) or THEIRS (the source wins); or the key is
-        `(id, path)`, and the value any JSON value, ABSENT (nothing there), OURS or THEIRS. With
-        `dry_run` the result says what would be written and where the conflicts are. A deleted
-        branch can be a source. A merge cannot undo: see the module `merging`.
+        Args:
+            source: The branch to merge from; it may be deleted.
+            target: The branch to merge into; "" is the default branch.
+            resolutions: Decisions for conflicts. A key is an id, and its value a document, None
+                (delete the entity), OURS (the target wins) or THEIRS (the source wins). Or a key
+                is `(id, path)`, and its value a JSON value, ABSENT, OURS or THEIRS.
+            field_level: Merge the fields of a document one by one; otherwise an entity that both
+                changed is a conflict.
+            session: With `local_seq`, identifies the request, as in `Space.transact`.
+            local_seq: The number of the request within its session.
+            dry_run: Write nothing; the result lists operations and conflicts.
+
+        Raises:
+            MergeConflicted: Both branches changed the same thing; nothing was written, and
+                `details` lists the conflicts.
         """
-        asked = merge_module.ask(source, target, resolutions, field_level=field_level)
+        request = merge_module.ask(source, target, resolutions, field_level=field_level)
         return merge_module.merge(
-            self._space, asked, session=session, local_seq=local_seq, dry_run=dry_run
+            self._space, request, session=session, local_seq=local_seq, dry_run=dry_run
         )
 
+    def __iter__(self) -> Iterator[Branch]:
+        """Yield the active branches in the order of creation."""
+        return iter(self.list())
+
+    def __repr__(self) -> str:
+        return f"<Branches of {self._space.did}>"
+
     def _lifecycle(self, txn: Transaction, name: str, original: dict[str, Any]) -> int:
-        """The commit row of a branch's birth or end: a seq, and no revisions."""
+        """Commit the creation or deletion of a branch: a seq without revisions."""
         seq = txn.claim(self._history.seq)
         session, local_seq = self._space.next_local()
         self._history.append(
             txn, AppendedRows(seq, name, session, local_seq, trusted(original), ())
         )
-        # A watch of a branch that ends must notice; the birth of a branch concerns none.
+        # The watches of a deleted branch end; a new branch has no watches.
         waiters = self._space.waiters
         ends = original["cmd"] == "branch/delete"
         txn.after_commit(waiters.notify_all if ends else lambda: waiters.notify(seq, name, ()))

@@ -1,12 +1,9 @@
-"""The difference between two points of a space: any branch, any seq, on either side.
+"""Differences between two points of a space: any branch and any seq on either side.
 
-What counts is what a reader sees: two entities that look the same are no difference, however they
-came to be so, and a deleted entity looks like one that was never written. Only entities with
-revisions that one side sees and the other does not are looked at, so the cost is that of the
-changes since the two sides parted.
-
-Each difference says which side moved: the documents are compared with those of the base, the newest
-point that both sides have behind them.
+Documents are compared by value, however they came about, and a deleted entity equals one that was
+never written. Only entities with revisions that exactly one side contains are examined, so the cost
+is proportional to the changes since the common base: the newest commit that both sides contain.
+Each difference tells which side changed since that base.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from fourfold import html
 from fourfold.models.documents import reader
 from fourfold.models.documents.ancestry import Link, Point, chain, common_bases
 from fourfold.models.documents.diff import Patch, diff, identical
@@ -27,10 +25,10 @@ Side = Literal["a", "b", "both"]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """An entity that two points show differently.
+    """An entity that differs between two points.
 
-    `changed_on` says on which side it is no longer as it was at the base. `patches` turn the
-    document of `a` into that of `b`; None when one of them has no document.
+    `changed_on` is the side that changed since the common base. `patches` turn the document of `a`
+    into that of `b`; None if one of them has no document.
     """
 
     id: str
@@ -41,7 +39,7 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def operation(self) -> Operation:
-        """What makes the entity of `a` look like that of `b`."""
+        """The operation that turns the entity of `a` into that of `b`."""
         document = document_of(self.b)
         if document is None:
             return {"op": "delete", "id": self.id}
@@ -51,7 +49,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """All entities that two points show differently, sorted by id."""
+    """The entities that differ between two points, sorted by id."""
 
     a: Point
     b: Point
@@ -64,14 +62,29 @@ class Difference(msgspec.Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.changes)
 
+    def _repr_html_(self) -> str:
+        rows = ((change.id, change.changed_on, _html_of(change)) for change in self.changes)
+        caption = f"{len(self.changes):,} entities differ: {_name(self.a)} and {_name(self.b)}"
+        table = html.table(("id", "changed on", "operation from a to b"), rows)
+        return html.fragment(table, caption=caption)
+
     @property
     def operations(self) -> list[Operation]:
-        """What makes `a` look like `b`. On the branch of `a` this brings back the state of `b`."""
+        """The operations that turn `a` into `b`; on the branch of `a` they restore `b`."""
         return [change.operation for change in self.changes]
 
 
+def _name(point: Point) -> str:
+    return f"{point.branch or 'the default branch'} at {point.seq}"
+
+
+def _html_of(change: Change) -> html.Html:
+    operation = change.operation
+    return html.block(operation.get("patches", operation.get("value", operation["op"])))
+
+
 def compare(view: HistoryReader, a: Point, b: Point) -> Difference:
-    """What differs between two points."""
+    """Return the differences between two points."""
     base = common_bases(view, [a], [b])[0]
     check_point(view, *base)
     chains = chain(view, *a), chain(view, *b)
@@ -84,12 +97,12 @@ def compare(view: HistoryReader, a: Point, b: Point) -> Difference:
         if not identical(document_of(ours[entity]), document_of(theirs[entity]))
     ]
     before = reader.states(view, chain(view, *base), different)
-    changes = (_change(each, ours[each], theirs[each], before[each]) for each in different)
+    changes = (_change(id_, ours[id_], theirs[id_], before[id_]) for id_ in different)
     return Difference(a, b, base, tuple(changes))
 
 
 def document_of(state: State | None) -> Document | None:
-    """What a reader sees of an entity."""
+    """Return the document of a state, or None if there is none."""
     return None if state is None else state.document
 
 
@@ -105,11 +118,12 @@ def _change(entity: str, ours: State | None, theirs: State | None, before: State
 
 
 def seen_by_one_only(view: HistoryReader, one: Sequence[Link], other: Sequence[Link]) -> set[str]:
-    """The entities with revisions that only one of two chains shows."""
+    """Return the entities with revisions that exactly one of two chains contains."""
     caps, others = dict(one), dict(other)
-    found: set[str] = set()
+    entities: set[str] = set()
     for branch in {*caps, *others}:
         low, high = sorted((caps.get(branch, 0), others.get(branch, 0)))
         if low < high:
-            found.update(row[0] for row in view.rows(view.sql.ids_touched, (branch, low, high)))
-    return found
+            rows = view.rows(view.sql.ids_touched, (branch, low, high))
+            entities.update(row[0] for row in rows)
+    return entities

@@ -1,17 +1,16 @@
-"""Live changes of a branch: every commit once, in the order of the log.
+"""Live commits of a branch: every commit once, in the order of the log.
 
-    for commit in space.watch(["urn:note:1"], after=seq):
-        ...                                   # blocks until there is more
-    async for commit in space.watch(): ...    # the same for coroutines
+    for commit in space.follow(["urn:note:1"], after=seq):
+        ...                                   # blocks until there is a commit
+    async for commit in space.follow(): ...   # in a coroutine
 
-A watch is a position in the log and nothing more. Commits are not queued for it: it reads them from
-the log when its consumer asks for the next, so a slow consumer costs no memory, and one that comes
-back later with `after=watch.position` has neither a hole nor a commit twice. A commit in this
-process wakes the watches that it concerns, at once; those of another process are found by polling.
+A watch is a position in the log. It reads commits from the log on demand, so a slow consumer costs
+no memory, and a new watch with `after=watch.position` neither skips nor repeats a commit. A commit
+in this process wakes only the watches that it concerns; commits of other processes are polled for.
 
-What it shows is what a reader of the branch sees: the commits on the branch and, before its fork,
-those that it inherited. The births and ends of branches are not shown, nor commits that changed
-none of the watched entities. On a branch that has ended a watch ends too, after the last commit.
+A watch yields the commits on the branch and, before its fork point, those that it inherits. It
+leaves out the creation and deletion of branches, and commits that change none of the watched
+entities. On a deleted branch it ends after the last commit.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
 
 
-class _Found(NamedTuple):
-    """What a look at the log gave: a commit or none, the seqs behind it, how far it looked."""
+class _Poll(NamedTuple):
+    """Result of reading the log: a commit or None, the next seqs, and the position reached."""
 
     commit: Commit | None
     seqs: tuple[int, ...]
@@ -50,10 +49,9 @@ class _Found(NamedTuple):
 
 
 class Watch(Follower[Commit]):
-    """A place in the log from which one consumer reads on; an iterator, also for coroutines.
+    """An iterator over the commits of a branch, for `for` and `async for`. Made by `Space.follow`.
 
-    `timeout` ends the iteration after so many seconds without a change; without it, it goes on
-    until `close`, which another thread may call.
+    It ends after `timeout` seconds without a commit, or when another thread calls `close`.
     """
 
     def __init__(
@@ -69,8 +67,8 @@ class Watch(Follower[Commit]):
         _until(timeout)
         self._timeout = timeout
         self._ids = None if ids is None else frozenset(map(check_entity, _several(ids)))
-        self._wanted = None if self._ids is None else trusted(sorted(self._ids))
-        self._keys: list[Key] = [(branch, each) for each in self._ids or (None,)]
+        self._ids_json = None if self._ids is None else trusted(sorted(self._ids))
+        self._keys: list[Key] = [(branch, entity) for entity in self._ids or (None,)]
         self._closed = False
         self._waiting: set[Waiter] = set()
         self._seqs: tuple[int, ...] = ()
@@ -81,49 +79,50 @@ class Watch(Follower[Commit]):
                 check_after(view, after, "a watch")
         if after is not None and (type(after) is not int or not 0 <= after <= newest):
             raise InvalidInput(
-                f"cannot watch from {after!r:.99} on: this space's history goes from 0 to {newest}",
-                hint="Read the current state again, and watch from the seq that it has.",
+                f"after must be a seq from 0 to {newest}, got {after!r:.99}",
+                hint="Read the current state, and follow from its seq.",
             )
         self._position = newest if after is None else after
 
     @property
     def position(self) -> int:
-        """Every change up to this seq was handed out: where the next watch goes on."""
+        """The seq up to which every commit was returned; pass it as `after` to resume."""
         return self._position
 
     def next(self, timeout: float | None = None) -> Commit | None:
-        """The next commit; None when none came in time, or none will come any more."""
+        """Return the next commit, or None on timeout, after `close`, or on a deleted branch."""
         until = _until(timeout)
         woken = threading.Event()
         with self._registered(woken.set) as waiter:
             while not self._closed:
                 woken.clear()
-                self._begin_look(waiter)
-                found = self._take(self._look(self._position, self._seqs))
-                if found.commit is not None or found.ended or self._pause(until) <= 0:
-                    return found.commit
+                self._start_poll(waiter)
+                poll = self._advance(self._poll(self._position, self._seqs))
+                if poll.commit is not None or poll.ended or self._pause(until) <= 0:
+                    return poll.commit
                 while not woken.wait(self._pause(until)) and self._is_idle(until):
                     pass
         return None
 
     async def next_async(self, timeout: float | None = None) -> Commit | None:  # noqa: ASYNC109
-        """The same for coroutines. One that is cancelled while it waits misses nothing."""
+        """Return the next commit like `next`; a cancelled call skips nothing."""
         until = _until(timeout)
         listener = Listener(asyncio.get_running_loop())
         with self._registered(listener.notify) as waiter:
             while not self._closed:
                 listener.drain()
-                self._begin_look(waiter)
-                # Only what has arrived here counts as handed out, so a cancelled look is repeated.
-                found = self._take(await asyncio.to_thread(self._look, self._position, self._seqs))
-                if found.commit is not None or found.ended or self._pause(until) <= 0:
-                    return found.commit
+                self._start_poll(waiter)
+                # The position moves only here, so a cancelled poll is repeated.
+                poll = await asyncio.to_thread(self._poll, self._position, self._seqs)
+                self._advance(poll)
+                if poll.commit is not None or poll.ended or self._pause(until) <= 0:
+                    return poll.commit
                 while not await listener.wait(self._pause(until)) and self._is_idle(until):
                     pass
         return None
 
     def close(self) -> None:
-        """End the watch: a call that waits for the next commit returns None."""
+        """End the watch; a waiting call returns None."""
         self._closed = True
         for waiter in tuple(self._waiting):
             waiter.wake()
@@ -137,58 +136,58 @@ class Watch(Follower[Commit]):
             finally:
                 self._waiting.discard(waiter)
 
-    def _begin_look(self, waiter: Waiter) -> None:
-        clear = self._space.waiters.begin_look(waiter)
+    def _start_poll(self, waiter: Waiter) -> None:
+        clear = self._space.waiters.start_poll(waiter)
         if not self._seqs:
             self._position = max(self._position, clear)
 
-    def _take(self, found: _Found) -> _Found:
-        self._position, self._seqs = found.position, found.seqs
-        return found
+    def _advance(self, poll: _Poll) -> _Poll:
+        self._position, self._seqs = poll.position, poll.seqs
+        return poll
 
     def _pause(self, until: float | None) -> float:
-        """Return how many seconds to wait before checking that the watch can go on."""
+        """Return the seconds to wait before checking that the database is still open."""
         # A writer is notified of every commit, but must notice when its database is closed.
         writable = self._space.database.writable
         most = limits.WATCH_HEARTBEAT_S if writable else limits.WATCH_POLL_S
         return most if until is None else min(most, until - time.monotonic())
 
     def _is_idle(self, until: float | None) -> bool:
-        """Return True while there is no reason to look at the log."""
+        """Return True while there is no reason to read the log."""
         database = self._space.database
         return database.writable and not database.is_closed() and self._pause(until) > 0
 
-    def _look(self, position: int, seqs: tuple[int, ...]) -> _Found:
-        """The next commit behind `position`. Nothing of the watch itself is changed."""
+    def _poll(self, position: int, seqs: tuple[int, ...]) -> _Poll:
+        """Read the next commit after `position`, without changing the watch."""
         with self._space.view() as view:
             newest = last_seq(view)
             check_after(view, position, "a watch")
             seqs = seqs or self._page(view, position, newest)
             if not seqs:
                 ended = not branch_named(view, self._branch).active
-                return _Found(None, (), newest, ended)
-            return _Found(self._commit(view, seqs[0]), seqs[1:], seqs[0], ended=False)
+                return _Poll(None, (), newest, ended)
+            return _Poll(self._commit(view, seqs[0]), seqs[1:], seqs[0], ended=False)
 
     def _page(self, view: HistoryReader, position: int, newest: int) -> tuple[int, ...]:
-        """The next few seqs at which something of interest was committed."""
-        found: list[int] = []
-        below = position
+        """Return the next seqs whose commits the watch yields."""
+        page: list[int] = []
+        after = position
         for branch, cap in reversed(chain(view, self._branch, newest)):
-            left = limits.WATCH_PAGE_COMMITS - len(found)
-            if left and below < cap:
-                params = (branch, below, cap, self._wanted, left)
-                found += [row[0] for row in view.rows(view.sql.seqs_touching, params)]
-            below = max(below, cap)
-        return tuple(found)
+            left = limits.WATCH_PAGE_COMMITS - len(page)
+            if left and after < cap:
+                params = (branch, after, cap, self._ids_json, left)
+                page += [row[0] for row in view.rows(view.sql.seqs_touching, params)]
+            after = max(after, cap)
+        return tuple(page)
 
     def _commit(self, view: HistoryReader, seq: int) -> Commit:
         row = view.one(view.sql.commit_by_seq, (seq,))
         assert row is not None
         _, branch, session, local_seq, *_ = row
         revisions = tuple(
-            reader.revision(each)
-            for each in view.rows(view.sql.revisions_of_commit, (seq,))
-            if self._ids is None or each[1] in self._ids
+            reader.revision(revision)
+            for revision in view.rows(view.sql.revisions_of_commit, (seq,))
+            if self._ids is None or revision[1] in self._ids
         )
         return Commit(seq, branch, session, local_seq, revisions)
 
@@ -197,17 +196,17 @@ class Watch(Follower[Commit]):
 
 
 def _until(timeout: float | None) -> float | None:
-    """When a wait ends that begins now."""
+    """Return the monotonic time at which a wait with this timeout ends."""
     if timeout is None:
         return None
     number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if not number or math.isnan(timeout):
-        raise InvalidInput(f"a timeout is a number of seconds, not {timeout!r:.100}")
+        raise InvalidInput(f"timeout must be a number of seconds, got {timeout!r:.100}")
     return time.monotonic() + timeout
 
 
 def _several(ids: Iterable[str]) -> list[str]:
-    found = check_several(ids, "the ids to watch")
-    if not found:
-        raise InvalidInput("there is nothing to watch", hint="Leave out `ids` to watch them all.")
-    return found
+    listed = check_several(ids, "the ids to watch")
+    if not listed:
+        raise InvalidInput("ids must not be empty", hint="Omit `ids` to follow all entities.")
+    return listed

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fourfold import limits
+from fourfold import html, limits
 from fourfold.content import content_id
 from fourfold.errors import InvalidInput, MergeConflicted, ReplayMismatch, StaleRead
 from fourfold.models.documents import reader
@@ -106,6 +106,24 @@ class MergeResult(msgspec.Struct, frozen=True):
     conflicts: tuple[MergeConflict, ...] = ()
     commit: Commit | None = None
 
+    def _repr_html_(self) -> str:
+        target = self.target.branch or "the default branch"
+        outcome = "not committed" if self.commit is None else f"commit {self.commit.seq}"
+        operations = html.table(
+            ("op", "id", "data"),
+            (
+                (each["op"], each["id"], html.block(each.get("value", each.get("patches"))))
+                for each in self.operations
+            ),
+        )
+        conflicts = html.table(
+            ("conflict", "paths"), ((each.id, ", ".join(each.paths)) for each in self.conflicts)
+        )
+        parts = (operations, conflicts) if self.conflicts else (operations,)
+        return html.fragment(
+            *parts, caption=f"Merge of {self.source.branch} into {target}: {outcome}"
+        )
+
 
 class MergeRequest(msgspec.Struct, frozen=True):
     """A merge as it was asked for."""
@@ -167,7 +185,7 @@ def merge(
 ) -> MergeResult:
     """Merge, or say what a merge would do."""
     if (session is None) != (local_seq is None):
-        raise InvalidInput("session and local_seq belong together: give both, or neither")
+        raise InvalidInput("pass both session and local_seq, or neither")
     if session is not None and local_seq is not None:
         check_session(session, local_seq)
     for attempt in range(1, limits.MERGE_ATTEMPTS_MAX + 1):

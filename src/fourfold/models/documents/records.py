@@ -1,4 +1,4 @@
-"""What the documents model gives out and takes in: frozen records, plain values inside."""
+"""Records of the documents model: states, revisions, commits, branches and reads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
+
+from fourfold import html
 
 Document = dict[str, Any]
 Op = Literal["set", "patch", "delete"]
@@ -16,9 +18,9 @@ Operation = dict[str, Any]
 
 
 class State(msgspec.Struct, frozen=True):
-    """An entity at some point: its document, the operation that made it so, and the seq of that.
+    """The state of an entity: its document, the last operation on it, and the seq of that.
 
-    A deleted entity has `op == "delete"` and no document; one never written has no State at all.
+    A deleted entity has `op == "delete"` and no document.
     """
 
     document: Document | None
@@ -27,13 +29,16 @@ class State(msgspec.Struct, frozen=True):
 
     @property
     def deleted(self) -> bool:
+        """True if the entity is deleted."""
         return self.op == "delete"
+
+    def _repr_html_(self) -> str:
+        caption = f"{self.op} at seq {self.seq}"
+        return html.fragment(html.block(self.document), caption=caption)
 
 
 class Revision(msgspec.Struct, frozen=True):
-    """One row of the log: one operation on one entity. `data` is the document, the patches, or
-    None.
-    """
+    """One operation on one entity; `data` is the document, the patches, or None."""
 
     branch: str
     id: str
@@ -44,8 +49,9 @@ class Revision(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """An accepted transaction. `replayed` says that it had been accepted before and nothing was
-    written now.
+    """A committed transaction.
+
+    `replayed` is True if an earlier call committed the same request, and nothing was written now.
     """
 
     seq: int
@@ -55,9 +61,15 @@ class Commit(msgspec.Struct, frozen=True):
     revisions: Sequence[Revision]
     replayed: bool = False
 
+    def _repr_html_(self) -> str:
+        branch = f" on branch {self.branch}" if self.branch else ""
+        caption = f"Commit {self.seq}{branch}{' (replayed)' if self.replayed else ''}"
+        rows = ((row.op, row.id, html.block(row.data)) for row in self.revisions)
+        return html.fragment(html.table(("op", "id", "data"), rows), caption=caption)
+
 
 class LogEntry(msgspec.Struct, frozen=True):
-    """A commit as the log lists it: what was asked, and what was decided."""
+    """A commit in the log: the request as it arrived, and its resolution."""
 
     seq: int
     branch: str
@@ -69,7 +81,7 @@ class LogEntry(msgspec.Struct, frozen=True):
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """A line of history. The default branch has the name "" and no parent."""
+    """A branch. The default branch has the name "" and no parent."""
 
     name: str
     parent: str | None
@@ -81,13 +93,12 @@ class Branch(msgspec.Struct, frozen=True):
 
     @property
     def active(self) -> bool:
+        """True unless the branch is deleted."""
         return self.status == "active"
 
 
 class ConfirmedRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a writer saw: this path of this entity, as of `seq` (0: never written). `shape` means
-    keys only.
-    """
+    """A path of an entity as read at `seq` (0: never written); with `shape`, its keys only."""
 
     id: str
     seq: int
@@ -97,9 +108,7 @@ class ConfirmedRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PendingRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a writer saw through its own commits that were not confirmed yet, on top of
-    `basis_seq`.
-    """
+    """A path of an entity as read through the writer's unconfirmed commits after `basis_seq`."""
 
     id: str
     local_seqs: Sequence[int]
@@ -109,7 +118,7 @@ class PendingRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that a transaction depends on."""
+    """Everything that a transaction has read, for optimistic concurrency."""
 
     confirmed: Sequence[ConfirmedRead] = ()
     pending: Sequence[PendingRead] = ()

@@ -21,8 +21,8 @@ from typing import Any
 
 import msgspec
 
-from fourfold import limits
-from fourfold.errors import InvalidInput
+from fourfold import html, limits
+from fourfold.errors import InvalidInput, NotFound
 from fourfold.kernel import Database, Transaction
 from fourfold.models.documents import comparison, conflicts, reader, writer
 from fourfold.models.documents.ancestry import At, Point, branch_named, chain, last_seq, target_of
@@ -37,7 +37,7 @@ from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.models.documents.gc.policy import stored as stored_policy
 from fourfold.models.documents.gc.records import GcReport
 from fourfold.models.documents.history import History, HistoryReader
-from fourfold.models.documents.records import Commit, LogEntry, Reads, Revision, State
+from fourfold.models.documents.records import Commit, Document, LogEntry, Reads, Revision, State
 from fourfold.models.documents.request import Request, make_request
 from fourfold.models.documents.snapshots import MaintenanceReport, Retention, maintain
 from fourfold.models.documents.validation import check_entity, check_known_branch, check_several
@@ -46,7 +46,13 @@ from fourfold.models.documents.waiters import Waiters
 
 
 class Space:
-    """Documents with history. Made by `store.space(did)`."""
+    """A collection of documents with their whole history. Opened by `store.space(did)`.
+
+    space.set("note-1", {"title": "Hello"})
+    space["note-1"]                                # the document
+    space.read("note-1", at=1)                     # its state at a seq or a time
+    "note-1" in space, len(space), list(space)     # the ids of existing entities
+    """
 
     def __init__(self, did: str, database: Database, history: History) -> None:
         self.did = did
@@ -56,9 +62,9 @@ class Space:
         self.blobs = SpaceBlobs(self)
         self.waiters = Waiters()
         self.upkeep = threading.RLock()
-        """Held by maintenance and by collections: each relies on what the other might take."""
+        """Serializes maintenance and garbage collection, which rely on the same rows."""
         self._cache = DocumentCache(limits.DOCUMENT_CACHE_BYTES)
-        # Requests that nobody named get a name of their own, which no other process will ever use.
+        # Requests without a session and local_seq get unique ones of this process.
         self._session = f"local:{uuid.uuid4().hex}"
         self._local_seqs = itertools.count(1)
 
@@ -73,11 +79,22 @@ class Space:
         branch: str = "",
         preconditions: Sequence[Mapping[str, Any]] = (),
     ) -> Commit:
-        """Commit several operations together: all of them, under one seq, or none.
+        """Commit several operations in one transaction, under one seq, or none of them.
 
-        With `session` and `local_seq` the request has a name: sent again, it gives the same commit
-        again. `reads` say what the author had seen; if something of that has changed since, the
-        transaction is refused with StaleRead.
+        Args:
+            operations: Each is `{"op": "set", "id", "value"}`, `{"op": "patch", "id", "patches"}`
+                or `{"op": "delete", "id"}`.
+            reads: What the operations depend on, for optimistic concurrency.
+            session: With `local_seq`, identifies the request: a repeated request returns the same
+                commit, with `replayed` set.
+            local_seq: The number of the request within its session.
+            branch: The branch to commit to; "" is the default branch.
+            preconditions: Conditions on entities that must hold at the time of the commit.
+
+        Raises:
+            StaleRead: Something in `reads` has changed since.
+            PreconditionFailed: A precondition does not hold.
+            ReplayMismatch: Another request had the same session and local_seq.
         """
         return self.submit(
             self._request(operations, reads, session, local_seq, branch, preconditions)
@@ -92,12 +109,13 @@ class Space:
         branch: str = "",
         preconditions: Sequence[Mapping[str, Any]] = (),
     ) -> Commit:
-        """The same from a coroutine. Many that commit at once share one database transaction, and
-        each has its own commit or its own error.
+        """Commit several operations like `transact`, from a coroutine.
+
+        Concurrent calls share one database transaction; each gets its own commit or its own error.
         """
         request = self._request(operations, reads, session, local_seq, branch, preconditions)
         if request.size >= limits.GROUP_BYTES_MAX:
-            # It would keep the event loop for long.
+            # Large requests would block the event loop.
             return await asyncio.to_thread(self.submit, request)
         work = self._work(request, rows_max=limits.STALE_CHECK_ROWS)
         try:
@@ -116,7 +134,7 @@ class Space:
     ) -> Request:
         named = session is not None
         if named != (local_seq is not None):
-            raise InvalidInput("session and local_seq belong together: give both, or neither")
+            raise InvalidInput("pass both session and local_seq, or neither")
         who, number = (session, local_seq) if named else self.next_local()
         assert who is not None
         assert number is not None
@@ -137,18 +155,16 @@ class Space:
         *,
         size: int = 0,
     ) -> Commit:
-        """Commit a request that was checked already. `before` runs first, in the same transaction,
-        and may refuse it.
-        """
-        looked: dict[int, conflicts.ReadCheck] = {}
+        """Commit a validated request; `before` runs first in the transaction and may refuse it."""
+        checks: dict[int, conflicts.ReadCheck] = {}
         for _ in range(limits.STALE_CHECK_ATTEMPTS):
-            work = self._work(request, before, looked, rows_max=limits.STALE_CHECK_ROWS)
+            work = self._work(request, before, checks, rows_max=limits.STALE_CHECK_ROWS)
             try:
                 return self._run(work, request.size + size)
             except ReadTooOld:
                 with self.background_view() as view:
-                    looked = conflicts.look_back(view, request, looked)
-        return self._run(self._work(request, before, looked), request.size + size)
+                    checks = conflicts.look_back(view, request, checks)
+        return self._run(self._work(request, before, checks), request.size + size)
 
     def _run(self, work: Callable[[Transaction], Commit], size: int) -> Commit:
         if size < limits.GROUP_BYTES_MAX:
@@ -161,14 +177,14 @@ class Space:
         self,
         request: Request,
         before: Callable[[HistoryReader], None] | None = None,
-        looked: Mapping[int, conflicts.ReadCheck] | None = None,
+        checks: Mapping[int, conflicts.ReadCheck] | None = None,
         *,
         rows_max: int | None = None,
     ) -> Callable[[Transaction], Commit]:
         def work(txn: Transaction) -> Commit:
             if before is not None:
                 before(self.history_kind.view(txn))
-            lookback = conflicts.Lookback(looked, rows_max)
+            lookback = conflicts.Lookback(checks, rows_max)
             commit = writer.commit(txn, self.history_kind, request, self._cache, lookback)
             if not commit.replayed:
                 entities = (step.id for step in request.steps)
@@ -184,43 +200,48 @@ class Space:
     def patch(
         self, entity: str, patches: Sequence[Mapping[str, Any]], *, branch: str = ""
     ) -> Commit:
-        """Change parts of an entity's document; on one that does not exist they start from `{}`."""
-        listed = list(patches) if isinstance(patches, tuple) else patches
-        operation = {"op": "patch", "id": entity, "patches": listed}
+        """Apply patches to an entity's document; a missing entity starts from `{}`."""
+        operation = {
+            "op": "patch",
+            "id": entity,
+            "patches": list(patches) if isinstance(patches, tuple) else patches,
+        }
         return self.transact([operation], branch=branch)
 
     def delete(self, entity: str, *, branch: str = "") -> Commit:
-        """Mark an entity as deleted; its past stays."""
+        """Delete an entity; its history stays readable."""
         return self.transact([{"op": "delete", "id": entity}], branch=branch)
 
     # Reading
 
     def read(self, entity: str, branch: str = "", at: At = None) -> State | None:
-        """The state of an entity; None if it was never written. `at` is a seq or a moment, now if
-        not given.
+        """Return the state of an entity, or None if it was never written.
+
+        `at` is a seq or a datetime; the state is that of the last commit at or before it, by
+        default the newest. A deleted entity has a state without a document.
         """
         check_entity(entity)
         if at is None:
             return self._newest(entity, branch)
         with self.view() as view:
             target = target_of(view, branch, at)
-            found = reader.entry(view, chain(view, branch, target), entity)
-        return None if found is None else _own(found)
+            entry = reader.entry(view, chain(view, branch, target), entity)
+        return None if entry is None else _to_state(entry)
 
     def read_many(
         self, entities: Iterable[str], branch: str = "", at: At = None
     ) -> dict[str, State | None]:
-        """The states of many entities, all of the same point in history."""
-        wanted = [check_entity(each) for each in check_several(entities, "the ids to read")]
-        if wanted and at is None and self.database.writable:
+        """Return the states of several entities at one point in history, by id."""
+        ids = [check_entity(entity) for entity in check_several(entities, "the ids to read")]
+        if ids and at is None and self.database.writable:
             check_known_branch(branch)
-            known = self._cache.get_all([(branch, entity) for entity in wanted])
-            if known is not None:
-                return {key[1]: _copy(entry) for key, entry in known.items()}
+            cached = self._cache.get_all([(branch, entity) for entity in ids])
+            if cached is not None:
+                return {key[1]: _copy_state(entry) for key, entry in cached.items()}
         with self.view() as view:
             branch_named(view, branch)
             links = chain(view, branch, target_of(view, branch, at))
-            return reader.states(view, links, wanted)
+            return reader.states(view, links, ids)
 
     def ids(
         self,
@@ -231,10 +252,15 @@ class Space:
         after: str = "",
         limit: int | None = None,
     ) -> list[str]:
-        """Return the ids of the entities that exist (written, and not deleted), sorted.
+        """Return the ids of the existing entities (written and not deleted), sorted.
 
-        With `limit` at most so many of them, from the first after `after` on: a page costs its
-        length, however many there are. `prefix` leaves out all that do not begin with it.
+        Args:
+            branch: The branch to read; "" is the default branch.
+            at: A seq or a datetime, by default now.
+            prefix: Only ids that begin with it.
+            after: Only ids that sort after it: the last id of the previous page.
+            limit: Maximum number of ids. The cost of a page does not depend on the number of
+                entities.
         """
         with self.view() as view:
             branch_named(view, branch)
@@ -250,33 +276,53 @@ class Space:
         at: At = None,
         limit: int = limits.HISTORY_PAGE_ROWS,
     ) -> list[Revision]:
-        """The revisions of an entity that a reader of the branch sees, oldest first, beyond the seq
-        `after`.
+        """Return the revisions of an entity after the seq `after`, oldest first.
+
+        Includes those that the branch inherits from its parents.
         """
         check_entity(entity)
         with self.view() as view:
             branch_named(view, branch)
             links = chain(view, branch, target_of(view, branch, at))
-            return list(reader.revisions(view, links, entity, after, limit))
+            return html.Rows(reader.revisions(view, links, entity, after, limit))
 
     def log(
         self, *, after: int = 0, until: int | None = None, limit: int = limits.HISTORY_PAGE_ROWS
     ) -> list[LogEntry]:
-        """The commits of the space beyond the seq `after`, oldest first."""
+        """Return the commits of the space after `after` and up to `until`, oldest first."""
         with self.view() as view:
             newest = last_seq(view)
-            return reader.log(view, after, newest if until is None else until, limit)
+            until = newest if until is None else until
+            return html.Rows(reader.log(view, after, until, limit))
 
     def diff(self, branch: str = "", at1: At = None, at2: At = None) -> comparison.Difference:
-        """What changed on a branch between two points; `at2` is now if not given.
+        """Return what changed on a branch from `at1` to `at2`; None means now.
 
-        `.operations` of the result turn the first state into the second. So what brings the state
-        at a seq back is `space.transact(space.diff(branch, None, seq).operations, branch=branch)`.
+        The `operations` of the result turn the first state into the second. To restore the state at
+        a seq: `space.transact(space.diff(branch, None, seq).operations, branch=branch)`.
         """
         with self.view() as view:
             branch_named(view, branch)
             points = (Point(branch, target_of(view, branch, at)) for at in (at1, at2))
             return comparison.compare(view, *points)
+
+    def follow(
+        self,
+        ids: Iterable[str] | None = None,
+        after: int | None = None,
+        branch: str = "",
+        *,
+        timeout: float | None = None,
+    ) -> Watch:
+        """Iterate over the commits on a branch and wait for more, with `for` or `async for`.
+
+        Args:
+            ids: Only commits that change one of these entities, reduced to these entities.
+            after: Begin after this seq, by default after the newest commit.
+            branch: The branch to follow.
+            timeout: End after this many seconds without a commit.
+        """
+        return Watch(self, ids, after, branch, timeout)
 
     def watch(
         self,
@@ -286,21 +332,19 @@ class Space:
         *,
         timeout: float | None = None,
     ) -> Watch:
-        """The commits on a branch beyond the seq `after` (now, if not given), as they come.
+        """Alias of `follow`: the name in specification 000."""
+        return self.follow(ids, after, branch, timeout=timeout)
 
-        With `ids` only those that change one of these entities, and of them only these parts. An
-        iterator for `for` and `async for`; `timeout` ends it after so many seconds of silence.
-        """
-        return Watch(self, ids, after, branch, timeout)
-
-    def seq(self) -> int:
-        """The newest seq of the space."""
+    def position(self) -> int:
+        """Return the newest seq of the space."""
         return self.database.sequence(self.history_kind.seq)
 
+    def seq(self) -> int:
+        """Alias of `position`."""
+        return self.position()
+
     def verify(self) -> list[str]:
-        """What is wrong with this space, in sentences; empty when its log and all that is derived
-        from it agree.
-        """
+        """Check the file, the log and everything derived from it; return the problems found."""
         problems = self.database.integrity_check()
         faults = faults_by_parts(
             self.background_view,
@@ -312,87 +356,125 @@ class Space:
     def maintain(
         self, retention: Retention = "all", *, pins: Iterable[int] = ()
     ) -> MaintenanceReport:
-        """Make snapshots where reads go through many patches, and drop those that `retention` does
-        not keep: "all" keeps all of them, a number the newest of each entity, "log" ever fewer the
-        older they are. No state changes; `pins` are seqs that shall stay quick to read.
+        """Add missing snapshots and drop those that `retention` does not keep.
 
-        A space that has a policy for collections is then collected by it; `pins` stay readable.
+        No state changes. If the space has a garbage collection policy, it is applied afterwards.
+
+        Args:
+            retention: "all" keeps every snapshot, a number the newest ones of each entity, "log"
+                fewer of the older ones.
+            pins: Seqs that stay fast to read, and readable after garbage collection.
         """
         pinned = tuple(check_several(pins, "the seqs to pin"))
-        done = maintain(self, retention, pinned)
+        report = maintain(self, retention, pinned)
         if self.gc_policy() is None:
-            return done
+            return report
         collected = sweep.collect(self, None, pins=pinned)
-        return msgspec.structs.replace(done, collected=collected)
+        return msgspec.structs.replace(report, collected=collected)
 
     def gc(self, policy: GcPolicy | None = None, *, dry_run: bool = False) -> GcReport:
-        """Give up what `policy` allows or, if it is not given, what the policy of the space does;
-        Refused when there is none. Nothing else in Fourfold gives up anything.
+        """Remove the history that `policy`, by default the policy of the space, does not retain.
 
-        Reads below the new horizon raise HistoryTruncated, but for the points that branches, merges
-        and pins need. A dry run reports what would go; it works on a copy of the space.
+        Reads below the new horizon raise HistoryTruncated, except at points that branches, merges
+        and pins need. With `dry_run` the report says what would be removed.
+
+        Raises:
+            Refused: There is no policy.
         """
         return sweep.collect(self, policy, dry_run=dry_run)
 
     def gc_policy(self) -> GcPolicy | None:
-        """What the space gives up whenever it is maintained; None, as at first, if nothing."""
+        """Return the policy that `maintain` applies; None, the default, removes nothing."""
         with self.view() as view:
             return stored_policy(view)
 
     def set_gc_policy(self, policy: GcPolicy | None) -> None:
-        """Keep a policy in the space, or none. Nothing is collected now."""
+        """Store the policy that `maintain` applies, or remove it. Collects nothing now."""
         sweep.keep_policy(self, policy)
 
     def horizon(self) -> int:
-        """The oldest seq from which on every state of every branch can be read."""
+        """Return the oldest seq from which every state of every branch is readable."""
         with self.view() as view:
             return horizon(view)
 
     @contextmanager
     def view(self) -> Iterator[HistoryReader]:
-        """One consistent state of the space."""
+        """Open a read transaction: one consistent state of the space."""
         with self.database.read() as snapshot:
             yield self.history_kind.view(snapshot)
 
     @contextmanager
     def background_view(self) -> Iterator[HistoryReader]:
-        """One consistent state of the space for long work, which pauses while others write."""
+        """Open a read transaction for long work, which pauses while others write."""
         with self.database.read_in_background() as snapshot:
             yield self.history_kind.view(snapshot)
 
     def next_local(self) -> tuple[str, int]:
-        """A name for a request that its author did not name."""
+        """Return a unique session and local_seq for a request without them."""
         return self._session, next(self._local_seqs)
 
     def _newest(self, entity: str, branch: str) -> State | None:
         check_known_branch(branch)
-        # Another process may write while this one reads, so only the writer can trust its memory.
-        remembers = self.database.writable
-        known = self._cache.get((branch, entity)) if remembers else None
-        if known is not None:
-            return _copy(known)
+        # Another process may write while this one reads, so only the writer can use its cache.
+        is_cached = self.database.writable
+        cached = self._cache.get((branch, entity)) if is_cached else None
+        if cached is not None:
+            return _copy_state(cached)
         mark = self._cache.published
         with self.database.read() as snapshot:
             view = self.history_kind.view(snapshot)
-            # Nothing is newer than what the snapshot shows.
-            found = reader.entry(view, chain(view, branch, limits.SEQ_MAX), entity)
-        if found is None or not remembers:
-            return None if found is None else _own(found)
-        self._cache.offer((branch, entity), found, mark)
-        return _copy(found)
+            # The snapshot contains nothing newer than its newest commit.
+            entry = reader.entry(view, chain(view, branch, limits.SEQ_MAX), entity)
+        if entry is None or not is_cached:
+            return None if entry is None else _to_state(entry)
+        self._cache.offer((branch, entity), entry, mark)
+        return _copy_state(entry)
+
+    def __getitem__(self, entity: str) -> Document:
+        """Return the document of an entity on the default branch.
+
+        Raises:
+            NotFound: The entity was never written, or is deleted.
+        """
+        state = self.read(entity)
+        if state is None or state.document is None:
+            raise NotFound(
+                f"space {self.did}: no entity {entity!r:.100}",
+                hint="List the existing ids with `space.ids()`.",
+            )
+        return state.document
+
+    def __contains__(self, entity: object) -> bool:
+        """Return True if the entity exists on the default branch."""
+        if not isinstance(entity, str):
+            return False
+        state = self.read(entity)
+        return state is not None and state.document is not None
+
+    def __len__(self) -> int:
+        """Return the number of entities that exist on the default branch."""
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        """Always True: an empty space is still a space."""
+        return True
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.ids())
+        """Yield the ids of the entities that exist now on the default branch, sorted."""
+        at, after = self.position(), ""
+        while page := self.ids(at=at, after=after, limit=limits.HISTORY_PAGE_ROWS):
+            yield from page
+            after = page[-1]
 
     def __repr__(self) -> str:
         return f"<Space {self.did}>"
 
 
-def _own(found: Entry) -> State:
-    """What was just read from the file belongs to this caller alone."""
-    return State(found.document, found.op, found.seq)
+def _to_state(entry: Entry) -> State:
+    """Return the state of an entry that was just decoded and is not shared."""
+    return State(entry.document, entry.op, entry.seq)
 
 
-def _copy(found: Entry) -> State:
-    """A copy for the caller: what the cache holds is shared, and must never change."""
-    return State(found.copied(), found.op, found.seq)
+def _copy_state(entry: Entry) -> State:
+    """Return the state of a cached entry with a copy of its document."""
+    return State(entry.copied(), entry.op, entry.seq)

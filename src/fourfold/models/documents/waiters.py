@@ -1,12 +1,10 @@
 """Watches that wait for commits of this process, indexed by what they wait for.
 
-A commit wakes the watches of the entities that it changed, and those of its whole branch. The
-others neither wake nor query the log, however many there are. What they need to know is how far the
-log has come without concerning them: their position moves on with it, so that a collection of old
-history does not overtake a watch that is merely idle.
+A commit wakes the watches of the entities that it changed, and those of its whole branch; the
+others neither wake nor query the log, however many there are. The position of an idle watch still
+advances past commits that do not concern it, so that garbage collection does not overtake it.
 
-Every commit must be notified with its seq. Where one is missing (an import, a restored log), that
-shows as a gap, and every watch looks for itself.
+Every commit must be notified with its seq. A gap (an import, a restored log) wakes every watch.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ Key = tuple[str, str | None]
 
 
 class Waiter:
-    """A watch that waits. Used under the lock of its `Waiters`."""
+    """A registered watch. Guarded by the lock of its `Waiters`."""
 
     __slots__ = ("clear_seq", "wake", "woken")
 
@@ -28,7 +26,7 @@ class Waiter:
         self.wake = wake
         self.woken = True
         self.clear_seq = 0
-        """No commit up to here concerns it, of those since its last look."""
+        """No commit since its last poll and up to this seq concerns it."""
 
 
 class Waiters:
@@ -37,7 +35,7 @@ class Waiters:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seq: int | None = None
-        """The newest seq that was notified, while none is missing."""
+        """The newest notified seq, or None after a gap."""
         self._waiting: dict[Key, set[Waiter]] = {}
 
     @contextmanager
@@ -56,8 +54,8 @@ class Waiters:
                     if not self._waiting[key]:
                         del self._waiting[key]
 
-    def begin_look(self, waiter: Waiter) -> int:
-        """Wake it for what comes from now on. Returns the seq up to which it need not look."""
+    def start_poll(self, waiter: Waiter) -> int:
+        """Arm the waiter for later commits; return the seq up to which none concerns it."""
         with self._lock:
             clear = waiter.clear_seq if waiter.woken else self._seq
             waiter.woken = False
@@ -78,7 +76,7 @@ class Waiters:
             wake()
 
     def notify_all(self) -> None:
-        """Wake every watch: something was committed, and what is not known here."""
+        """Wake every watch, after commits whose content is unknown here."""
         with self._lock:
             before, self._seq = self._seq, None
             called = self._woken(self._everyone(), before or 0)
@@ -86,10 +84,10 @@ class Waiters:
             wake()
 
     def _concerned(self, branch: str, entities: Iterable[str]) -> set[Waiter]:
-        found = set(self._waiting.get((branch, None), ()))
+        waiters = set(self._waiting.get((branch, None), ()))
         for entity in entities:
-            found |= self._waiting.get((branch, entity), set())
-        return found
+            waiters |= self._waiting.get((branch, entity), set())
+        return waiters
 
     def _everyone(self) -> set[Waiter]:
         return set().union(*self._waiting.values())

@@ -21,6 +21,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from msgspec.structs import replace
 
+from fourfold import html
 from fourfold.errors import CorruptData, NotFound
 from fourfold.limits import SESSION_PAGE_EVENTS, SESSION_SLOTS_MAX
 from fourfold.models.sessions.fold import LISTS, Counters, State, View, advance, fold
@@ -246,7 +247,11 @@ class SessionListing(Sequence[T], Generic[T]):
 
 
 class SessionView:
-    """A session at one event. Made by `current_view`, `read_state` and `view_at`."""
+    """A session at one event: the fold of its events up to there. Made by `Session.read`.
+
+    Lists such as `messages` are read from the log a page at a time. A view never changes, and what
+    it returns is a copy.
+    """
 
     def __init__(self, log: Log, row: SessionRow, state: State) -> None:
         self._log = log
@@ -255,25 +260,28 @@ class SessionView:
 
     @property
     def id(self) -> str:
+        """The id of the session."""
         return self._row.id
 
     @property
     def state(self) -> State:
-        """Everything that does not grow with the log: a copy."""
+        """A copy of everything that does not grow with the log."""
         return replace(self._state, session=self.session, vars_ref=self.vars_ref, error=self.error)
 
     @property
     def session(self) -> dict[str, Any] | None:
-        """The session entity: a copy, each time."""
-        found: dict[str, Any] | None = copied(self._state.session)
-        return found
+        """A copy of the session entity; None before `session/started`."""
+        session: dict[str, Any] | None = copied(self._state.session)
+        return session
 
     @property
     def counters(self) -> Counters:
+        """The newest ids of events, messages, turns, steps and evals."""
         return self._state.counters
 
     @property
     def current_head(self) -> str | None:
+        """The id of the newest head; None without a head."""
         return self._state.current_head
 
     @property
@@ -283,44 +291,53 @@ class SessionView:
 
     @property
     def vars_ref(self) -> Any:
-        """The newest snapshot of the variables: a copy, each time."""
+        """A copy of the newest snapshot of the variables."""
         return copied(self._state.vars_ref)
 
     @property
     def compact_from_event_id(self) -> int | None:
+        """The event at which the compacted transcript begins; None if it was not compacted."""
         return self._state.compact_from_event_id
 
     @property
     def error(self) -> Any:
-        """The error of the session: a copy, each time."""
+        """A copy of the error of the session."""
         return copied(self._state.error)
 
     @property
     def messages(self) -> SessionListing[dict[str, Any]]:
+        """The messages, oldest first."""
         return self._entities("message", self.counters.message)
 
     @property
     def turns(self) -> SessionListing[dict[str, Any]]:
+        """The turns, oldest first."""
         return self._entities("turn", self.counters.turn)
 
     @property
     def steps(self) -> SessionListing[dict[str, Any]]:
+        """The steps of all turns, oldest first."""
         return self._entities("step", self.counters.step)
 
     @property
     def evals(self) -> SessionListing[dict[str, Any]]:
+        """The evals, oldest first."""
         return self._entities("eval", self.counters.eval)
 
     @property
     def heads(self) -> SessionListing[Head]:
+        """The published heads, oldest first."""
         return self._marked("heads", lambda event: head_of(event.data["head"]))
 
     @property
     def edges(self) -> SessionListing[Edge]:
+        """The lineage edges in the log of this session, oldest first."""
         return self._marked("edges", lambda event: edge_of(event.data["edge"]))
 
     @property
     def events(self) -> SessionListing[Event]:
+        """The events, oldest first."""
+
         def load(reading: LogReader, first: int, last: int) -> list[Event]:
             rows = reading.events(self._row.key, first, last, last - first)
             return [event_of(self.id, row) for row in rows]
@@ -328,7 +345,7 @@ class SessionView:
         return SessionListing(self._log, self.counters.event, load)
 
     def kept_messages(self) -> Iterator[dict[str, Any]]:
-        """The transcript that still counts: from the compaction boundary on, oldest first."""
+        """Yield the messages of the transcript from the compaction boundary, oldest first."""
         after, until = (self.compact_from_event_id or 1) - 1, self.counters.event
         while after < until:
             with self._log.read() as reading:
@@ -340,7 +357,7 @@ class SessionView:
             after = rows[-1].event_id
 
     def materialize(self) -> View:
-        """The same view with plain lists, folded from the events themselves."""
+        """Fold the events into a view with plain lists."""
         return fold(None, self.events)
 
     def __eq__(self, other: object) -> bool:
@@ -352,6 +369,22 @@ class SessionView:
         return NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
+
+    def _repr_html_(self) -> str:
+        messages = self.messages
+        newest = messages[max(0, len(messages) - html.ROWS_MAX) :]
+        rows = ((entry.get("role"), html.block(entry.get("content"))) for entry in newest)
+        hidden = len(messages) - len(newest)
+        caption = f"Session {self.id} at event {self.counters.event}"
+        facts = html.facts(
+            {
+                "turns": self.counters.turn,
+                "messages": self.counters.message,
+                "current head": self.current_head,
+                "messages not shown": hidden,
+            }
+        )
+        return html.fragment(facts, html.table(("role", "content"), rows), caption=caption)
 
     def __repr__(self) -> str:
         return f"<SessionView of {self.id} at event {self.counters.event}>"

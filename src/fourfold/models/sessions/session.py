@@ -1,11 +1,12 @@
-"""A session in hand: the calls of the store with the id filled in."""
+"""The handle of one session."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fourfold.models.sessions.feed import Item, Subscription
+from fourfold import limits
+from fourfold.models.sessions.feed import Feed, Item, Subscription
 from fourfold.models.sessions.reader import SessionView
 from fourfold.models.sessions.records import UNSET, Event, Head, Unset
 
@@ -14,7 +15,14 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """Made by `create_session` and `open_session`. It holds no state of its own."""
+    """A handle of one session, by its id. It holds no state.
+
+    session = store.sessions.create({"id": "s-1"})
+    session.append({"type": "turn/started", "turn": {"status": "running"}})
+    session.read().turns                  # now
+    session.read(at=1).turns              # after event 1
+    for event in session.follow(): ...
+    """
 
     __slots__ = ("created_at", "id", "sessions")
 
@@ -23,6 +31,42 @@ class Session:
         self.id = sid
         self.created_at = created_at
 
+    def append(
+        self,
+        events: Mapping[str, Any] | Iterable[Mapping[str, Any]],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> Sequence[Event]:
+        """Append one event or several with consecutive ids, or none of them.
+
+        Args:
+            events: A dict with a `type` and the fields of that type, or several of them.
+            expected_last_id: The id of the newest event that the caller knows; the append is
+                refused if there are later ones.
+            key: An idempotency key: a repeated request returns the events of the first one.
+
+        Raises:
+            PreconditionFailed: `expected_last_id` is not the newest event.
+        """
+        several = [events] if isinstance(events, Mapping) else events
+        return self.sessions.append_events(
+            self.id, several, expected_last_id=expected_last_id, key=key
+        )
+
+    async def append_async(
+        self,
+        events: Mapping[str, Any] | Iterable[Mapping[str, Any]],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> Sequence[Event]:
+        """Append one event or several like `append`, from a coroutine."""
+        several = [events] if isinstance(events, Mapping) else events
+        return await self.sessions.append_events_async(
+            self.id, several, expected_last_id=expected_last_id, key=key
+        )
+
     def append_event(
         self,
         event: Mapping[str, Any],
@@ -30,6 +74,7 @@ class Session:
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
     ) -> Event:
+        """Append one event and return it, like `Sessions.append_event`."""
         return self.sessions.append_event(
             self.id, event, expected_last_id=expected_last_id, key=key
         )
@@ -41,6 +86,7 @@ class Session:
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
     ) -> Sequence[Event]:
+        """Append several events or none of them, like `Sessions.append_events`."""
         return self.sessions.append_events(
             self.id, events, expected_last_id=expected_last_id, key=key
         )
@@ -54,6 +100,19 @@ class Session:
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
     ) -> Head:
+        """Publish a head that covers the events since the current head.
+
+        Args:
+            head: The fields of the head, such as `kind` and `turn_id`.
+            expected_basis: The id of the head that the caller knows as the current one; None means
+                that there is none.
+            to_event_id: The last event that the head covers, by default the newest.
+            key: An idempotency key: a repeated request returns the same head.
+            events: Events to append first, in the same transaction; the head covers them.
+
+        Raises:
+            HeadMoved: The current head is not `expected_basis`; nothing was written.
+        """
         return self.sessions.publish_head(
             self.id,
             head,
@@ -63,16 +122,67 @@ class Session:
             events=events,
         )
 
+    def read(self, at: int | str | None = None) -> SessionView:
+        """Return the view of the session: now, at an event id, or at the id of one of its heads.
+
+        Raises:
+            NotFound: The session has no such event or head.
+        """
+        if at is None:
+            return self.sessions.current_view(self.id)
+        return self.sessions.view_at(self.id, at)
+
     def view(self) -> SessionView:
-        return self.sessions.current_view(self.id)
+        """Alias of `read` without a position."""
+        return self.read()
+
+    def log(
+        self, *, after: int = 0, until: int | None = None, limit: int | None = None
+    ) -> list[Event]:
+        """Return the events after the id `after` and up to `until`, at most `limit`."""
+        return self.sessions.events(self.id, after=after, until=until, limit=limit)
 
     def events_since(self, event_id: int = 0, *, limit: int | None = None) -> list[Event]:
+        """Return the events after `event_id`, like `log`."""
         return self.sessions.events_since(self.id, event_id, limit=limit)
+
+    def position(self) -> int:
+        """Return the id of the newest event; 0 if there is none."""
+        return self.sessions.peek_next_id(self.id) - 1
+
+    def follow(
+        self,
+        *,
+        after: int | None = None,
+        timeout: float | None = None,
+        bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
+    ) -> Feed:
+        """Iterate over the events and wait for more, with `for` or `async for`.
+
+        Args:
+            after: Begin after this event id, by default after the newest event.
+            timeout: End after this many seconds without an event.
+            bound: Maximum number of buffered transient items; older ones are dropped.
+        """
+        return self.sessions.follow(self.id, after=after, timeout=timeout, bound=bound)
 
     def subscribe(
         self, callback: Callable[[Item], Any], *, after: int | None = None
     ) -> Subscription:
+        """Call `callback` for every event after `after`; call the result to unsubscribe."""
         return self.sessions.subscribe(self.id, callback, after=after)
+
+    def delete(self) -> None:
+        """Delete the session: it can no longer be read or written."""
+        self.sessions.delete_session(self.id)
+
+    def __len__(self) -> int:
+        """Return the number of events."""
+        return self.position()
+
+    def __bool__(self) -> bool:
+        """Always True: a session without events is still a session."""
+        return True
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Session):

@@ -1,24 +1,25 @@
-"""The sessions of a store: the calls of the session store port, over a log in memory or on disk.
+"""The sessions of a store: event logs of agents, in memory or on disk.
 
-    s = sessions.create_session({"id": "s-1", "model": "any"})
-    sessions.append_event("s-1", {"type": "turn/started", "turn": {"status": "running"}})
-    sessions.current_view("s-1").turns[0]["id"]                      # 1
-    head = sessions.publish_head("s-1", {"kind": "turn-final", "turn_id": 1})
+    session = sessions.create({"id": "s-1", "model": "any"})
+    session.append({"type": "turn/started", "turn": {"status": "running"}})
+    session.read().turns[0]["id"]                                    # 1
+    head = session.publish_head({"kind": "turn-final", "turn_id": 1})
 
-A session is a log of events and nothing else; its view is the fold of that log. What a call
-returned is committed; a call that raised wrote nothing. Calls that write have a twin for
-coroutines, whose name ends in `_async`; those share their commits.
+A session is a log of events; its view is the fold of that log. When a call returns, its events are
+committed; a call that raises writes nothing. Calls that write have a twin for coroutines whose name
+ends in `_async`; concurrent ones share commits.
 """
 
 from __future__ import annotations
 
 import asyncio
+import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fourfold import limits
+from fourfold import html, limits
 from fourfold.blobs import FolderBlobs
 from fourfold.content import PayloadRef, encode, is_ref
 from fourfold.errors import InvalidInput, NotFound, ReadOnly
@@ -47,10 +48,18 @@ from fourfold.models.sessions.writer import Append
 
 T = TypeVar("T")
 COUNTERS = ("event", "message", "turn", "step", "eval")
+EVENT_COLUMNS = ("id", "type", "at", "data")
+"""Columns of events in a notebook."""
+_ALL = 2**62
+"""A bound that no log reaches."""
 
 
 class Sessions:
-    """All sessions of one log. Made by `store.sessions`, or by `Sessions()` in memory."""
+    """The sessions of one store. Opened by `store.sessions`; `Sessions()` keeps them in memory.
+
+    `create`, `open` and `list` return handles and summaries. The calls that take a session id are
+    those of specification 004; a `Session` has them without the id.
+    """
 
     def __init__(
         self,
@@ -68,26 +77,74 @@ class Sessions:
 
     # Sessions
 
-    def create_session(self, session: Mapping[str, Any] | None = None) -> Session:
-        """A session under `session["id"]`, or under a new id. One that exists is left as it is.
+    def create(self, session: Mapping[str, Any] | None = None) -> Session:
+        """Create a session with the id `session["id"]`, by default a new one.
 
-        With more than an id, a new session begins with a `session/started` event that holds it all.
+        An existing session is returned unchanged. Other keys of `session` are stored in the
+        `session/started` event, the first of a new session.
         """
         request = self._preparing.creation(session)
         row = self._submit(lambda txn: writer.create(txn, self._slots, request), request)
         return Session(self, row.id, row.created_at)
 
-    async def create_session_async(self, session: Mapping[str, Any] | None = None) -> Session:
+    async def create_async(self, session: Mapping[str, Any] | None = None) -> Session:
+        """Create a session with the id `session["id"]`, by default a new one, like `create`."""
         request = self._preparing.creation(session)
         row: SessionRow = await self._submit_async(
             lambda txn: writer.create(txn, self._slots, request), request
         )
         return Session(self, row.id, row.created_at)
 
-    def open_session(self, sid: str) -> Session:
-        """A session that exists; NotFound otherwise."""
+    def open(self, sid: str) -> Session:
+        """Return a handle of an existing session.
+
+        Raises:
+            NotFound: There is no session of that id, or it was deleted.
+        """
         row = self._slot(sid).row
         return Session(self, row.id, row.created_at)
+
+    def list(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = limits.SESSION_PAGE_EVENTS,
+        deleted: bool = False,
+        prefix: str = "",
+    ) -> builtins.list[SessionInfo]:
+        """Return sessions in the order of creation.
+
+        Args:
+            after: The id of a session: return those that were created after it.
+            limit: Maximum number of sessions.
+            deleted: Include deleted sessions.
+            prefix: Only sessions whose ids begin with it.
+        """
+        check_count(limit, "limit", least=1)
+        if prefix:
+            check_session_id(prefix)
+        with self.log.read() as reading:
+            row = None if after is None else reading.session(check_session_id(after))
+            if after is not None and row is None:
+                raise NotFound(f"unknown session {after!r}")
+            key = 0 if row is None else row.key
+            rows = reading.sessions(key, limit, deleted=deleted, prefix=prefix)
+            return [
+                SessionInfo(row.id, row.created_at, reading.last_event(row.key), row.deleted_at)
+                for row in rows
+            ]
+
+    def create_session(self, session: Mapping[str, Any] | None = None) -> Session:
+        """Alias of `create`: the name in specification 004."""
+        return self.create(session)
+
+    async def create_session_async(self, session: Mapping[str, Any] | None = None) -> Session:
+        """Alias of `create_async`."""
+        return await self.create_async(session)
+
+    def open_session(self, sid: str) -> Session:
+        """Alias of `open`: the name in specification 004."""
+        return self.open(sid)
 
     def list_sessions(
         self,
@@ -96,27 +153,14 @@ class Sessions:
         limit: int = limits.SESSION_PAGE_EVENTS,
         deleted: bool = False,
         prefix: str = "",
-    ) -> list[SessionInfo]:
-        """Sessions in the order of their creation, behind the one that `after` names; those whose
-        ids begin with `prefix`.
-        """
-        check_count(limit, "limit", least=1)
-        if prefix:
-            check_session_id(prefix)
-        with self.log.read() as reading:
-            row = None if after is None else reading.session(check_session_id(after))
-            if after is not None and row is None:
-                raise NotFound(f"there is no session {after!r}")
-            behind = 0 if row is None else row.key
-            rows = reading.sessions(behind, limit, deleted=deleted, prefix=prefix)
-            return [
-                SessionInfo(each.id, each.created_at, reading.last_event(each.key), each.deleted_at)
-                for each in rows
-            ]
+    ) -> builtins.list[SessionInfo]:
+        """Alias of `list`: the name in specification 004."""
+        return self.list(after=after, limit=limit, deleted=deleted, prefix=prefix)
 
     def delete_session(self, sid: str) -> None:
-        """Mark a session as deleted: it cannot be read or written any more, and its id is used up.
-        Its events go with the next collection that it is old enough for.
+        """Delete a session: it can no longer be read or written, and its id is never reused.
+
+        `gc` removes its events after the grace period.
         """
         check_session_id(sid)
         at, _ = self._preparing.now()
@@ -134,10 +178,17 @@ class Sessions:
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
     ) -> Event:
-        """Append one event; it comes back with its numbers.
+        """Append one event and return it with its ids, time and digest.
 
-        `expected_last_id` is the id of the last event that its author knows of; if there are later
-        ones, it is refused. With a `key`, the same request sent again gives the same event again.
+        Args:
+            sid: The id of the session.
+            event: A dict with a `type` and the fields of that type.
+            expected_last_id: The id of the newest event that the caller knows; the append is
+                refused if there are later ones.
+            key: An idempotency key: a repeated request returns the events of the first one.
+
+        Raises:
+            PreconditionFailed: `expected_last_id` is not the newest event.
         """
         request = self._preparing.appending_one(sid, event, expected_last_id, key)
         return self._submit(lambda txn: writer.append(txn, self._slots, request), request)[0]
@@ -150,7 +201,18 @@ class Sessions:
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
     ) -> Sequence[Event]:
-        """Append several events, with consecutive ids: all of them or none."""
+        """Append several events with consecutive ids, or none of them.
+
+        Args:
+            sid: The id of the session.
+            events: Dicts with a `type` and the fields of that type.
+            expected_last_id: The id of the newest event that the caller knows; the append is
+                refused if there are later ones.
+            key: An idempotency key: a repeated request returns the events of the first one.
+
+        Raises:
+            PreconditionFailed: `expected_last_id` is not the newest event.
+        """
         request = self._preparing.appending(sid, events, expected_last_id, key)
         return self._submit(lambda txn: writer.append(txn, self._slots, request), request)
 
@@ -162,6 +224,7 @@ class Sessions:
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
     ) -> Event:
+        """Append one event like `append_event`, from a coroutine."""
         request = self._preparing.appending_one(sid, event, expected_last_id, key)
         appended: Sequence[Event] = await self._submit_async(
             lambda txn: writer.append(txn, self._slots, request), request
@@ -176,6 +239,7 @@ class Sessions:
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
     ) -> Sequence[Event]:
+        """Append several events like `append_events`, from a coroutine."""
         request = self._preparing.appending(sid, events, expected_last_id, key)
         return await self._submit_async(
             lambda txn: writer.append(txn, self._slots, request), request
@@ -191,11 +255,19 @@ class Sessions:
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
     ) -> Head:
-        """Publish a head over the events since the current one, up to `to_event_id` (the last one).
+        """Publish a head that covers the events since the current head.
 
-        `expected_basis` is the id of the head that its author knows as the current one, or None for
-        none; if it is another, HeadMoved is raised and nothing is written. `events` are appended
-        first and covered by the head, all in one transaction.
+        Args:
+            sid: The id of the session.
+            head: The fields of the head, such as `kind` and `turn_id`.
+            expected_basis: The id of the head that the caller knows as the current one; None means
+                that there is none.
+            to_event_id: The last event that the head covers, by default the newest.
+            key: An idempotency key: a repeated request returns the same head.
+            events: Events to append first, in the same transaction; the head covers them.
+
+        Raises:
+            HeadMoved: The current head is not `expected_basis`; nothing was written.
         """
         request = self._preparing.publishing(
             sid, head, expected_basis, to_event_id, key, events=events
@@ -214,7 +286,7 @@ class Sessions:
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
     ) -> Head:
-        """Publish a head over the events since the current one, as `publish_head` does."""
+        """Publish a head that covers the events since the current head, like `publish_head`."""
         request = self._preparing.publishing(
             sid, head, expected_basis, to_event_id, key, events=events
         )
@@ -223,13 +295,12 @@ class Sessions:
         )
 
     def append_lineage_edge(self, sid: str, edge: Mapping[str, Any]) -> Event:
-        """Add an edge to the log of a session; the event that holds it. An edge that is in this log
-        already is not added again.
-        """
+        """Append a lineage edge and return its event; an existing edge is not added again."""
         request = self._preparing.joining(sid, edge)
         return self._submit(lambda txn: writer.append_edge(txn, self._slots, request), request)
 
     async def append_lineage_edge_async(self, sid: str, edge: Mapping[str, Any]) -> Event:
+        """Append a lineage edge like `append_lineage_edge`, from a coroutine."""
         request = self._preparing.joining(sid, edge)
         return await self._submit_async(
             lambda txn: writer.append_edge(txn, self._slots, request), request
@@ -238,7 +309,7 @@ class Sessions:
     # Payloads
 
     def intern_payload(self, value: Any, kind: str = "message") -> PayloadRef:
-        """Store a value under the hash of its canonical bytes; the reference to it."""
+        """Store a value under the hash of its canonical bytes, and return a reference to it."""
         payload = payloads.interned(value, kind)
         _, now = self._preparing.now()
         payloads.write_files([payload], self.files)
@@ -248,6 +319,7 @@ class Sessions:
         return payload.ref
 
     async def intern_payload_async(self, value: Any, kind: str = "message") -> PayloadRef:
+        """Store a value and return a reference to it, like `intern_payload`."""
         payload = payloads.interned(value, kind)
         _, now = self._preparing.now()
         if writer.is_file(payload, self.files):
@@ -258,23 +330,23 @@ class Sessions:
         return payload.ref
 
     def maybe_intern(self, value: Any, kind: str = "message") -> Any:
-        """The value itself up to 512 canonical bytes; beyond that a reference to it, stored."""
+        """Return the value if it has at most 512 canonical bytes, else store it as a payload."""
         if is_ref(value) or len(encode(value)) <= limits.PAYLOAD_INLINE_BYTES_MAX:
             return value
         return self.intern_payload(value, kind)
 
     def read_payload(self, ref: Any) -> Any:
-        """The value behind a reference, verified by its hash; anything else as it is."""
+        """Return the value of a reference, verified by its hash; other values unchanged."""
         return payloads.fetch(self.log, self.files, ref) if isinstance(ref, PayloadRef) else ref
 
-    def verify_no_dangling_refs(self, sid: str | None = None) -> list[PayloadRef]:
-        """The references of a session, or of all, that lead to no payload; none, one hopes."""
+    def verify_no_dangling_refs(self, sid: str | None = None) -> builtins.list[PayloadRef]:
+        """Return the references of a session, by default of all, whose payload is missing."""
         return payloads.dangling(self.log, self.files, sid)
 
     def gc(self, grace_s: float = limits.SESSION_GRACE_S) -> GcReport:
-        """Remove payloads that no event leads to, and the events of deleted sessions, once they are
-        older than the grace age. With an age of 0 nobody may be about to use a payload that was
-        just stored.
+        """Remove unreferenced payloads and deleted sessions older than the grace period.
+
+        With a grace period of 0, no other thread may store a payload at the same time.
         """
         if not self.log.writable:
             raise ReadOnly(f"{self.log!r} is open for reading only")
@@ -283,118 +355,137 @@ class Sessions:
     # Reading
 
     def current_view(self, sid: str) -> SessionView:
-        """The session as of the last append that returned."""
+        """Return the view of a session, including every append that has returned."""
         slot = self._slot(sid)
         return SessionView(self.log, slot.row, slot.state)
 
     def read_state(self, sid: str) -> SessionView:
-        """The session as the log on disk has it, whoever wrote it."""
+        """Return the view of a session as stored, including appends of other processes."""
         slot = self._stored(sid)
         return SessionView(self.log, slot.row, slot.state)
 
     def view_at(self, sid: str, at: int | str) -> SessionView:
-        """The session as it was: right after an event, or where a head of it ends."""
+        """Return the view of a session at an event id, or at the id of one of its heads."""
         check_session_id(sid)
         with self.log.read() as reading:
             row = existing(reading, sid)
             last = reading.last_event(row.key)
             if isinstance(at, str):
-                found = heads.head(reading, at)
-                if found.session != sid:
-                    raise NotFound(f"session {sid!r} has no head {at}")
-                at = found.event_range[1]
-            if check_count(at, "the event to look at") > last:
-                raise NotFound(f"session {sid!r} has no event {at}; the newest is {last}")
+                head = heads.head(reading, at)
+                if head.session != sid:
+                    raise NotFound(f"session {sid!r}: unknown head {at!r}")
+                at = head.event_range[1]
+            if check_count(at, "at") > last:
+                raise NotFound(f"session {sid!r}: no event {at}, the newest is {last}")
             return SessionView(self.log, row, state_at(reading, row, at).state)
 
-    def events_since(self, sid: str, event_id: int = 0, *, limit: int | None = None) -> list[Event]:
-        """The events behind one, in order; as many as there are, or `limit` of them."""
-        after = check_count(event_id, "event_id")
-        most = 2**62 if limit is None else check_count(limit, "limit", least=1)
+    def events_since(
+        self, sid: str, event_id: int = 0, *, limit: int | None = None
+    ) -> builtins.list[Event]:
+        """Return the events of a session after `event_id`, at most `limit`."""
+        return self.events(sid, after=check_count(event_id, "event_id"), limit=limit)
+
+    def events(
+        self, sid: str, *, after: int = 0, until: int | None = None, limit: int | None = None
+    ) -> builtins.list[Event]:
+        """Return the events of a session after `after` and up to `until`, at most `limit`."""
+        check_count(after, "after")
+        last = _ALL if until is None else check_count(until, "until")
+        rows_max = _ALL if limit is None else check_count(limit, "limit", least=1)
         check_session_id(sid)
         with self.log.read() as reading:
             row = existing(reading, sid)
-            rows = reading.events(row.key, after, 2**62, most)
-        return [event_of(sid, each) for each in rows]
+            rows = reading.events(row.key, after, last, rows_max)
+        return html.Rows([event_of(sid, row) for row in rows], EVENT_COLUMNS)
 
-    def events_of_key(self, sid: str, key: str) -> list[Event]:
-        """The events that a request with this key appended; none if there was no such request."""
+    def events_of_key(self, sid: str, key: str) -> builtins.list[Event]:
+        """Return the events that the request with this idempotency key appended, if any."""
         check_session_id(sid)
-        named = check_key(key)
-        if named is None:
+        request_key = check_key(key)
+        if request_key is None:
             return []
         with self.log.read() as reading:
-            rows = reading.events_of_request(existing(reading, sid).key, named)
-        return [event_of(sid, each) for each in rows]
+            rows = reading.events_of_request(existing(reading, sid).key, request_key)
+        return [event_of(sid, row) for row in rows]
 
-    def all_events_since(self, position: int = 0, *, limit: int | None = None) -> list[Event]:
-        """The events of all sessions behind a position of the store, in the order in which they
-        were committed.
-        """
+    def all_events_since(
+        self, position: int = 0, *, limit: int | None = None
+    ) -> builtins.list[Event]:
+        """Return the events of all sessions after a position of the store, in commit order."""
         after = check_count(position, "position")
-        most = 2**62 if limit is None else check_count(limit, "limit", least=1)
+        rows_max = _ALL if limit is None else check_count(limit, "limit", least=1)
         with self.log.read() as reading:
-            return [event_of(sid, row) for sid, row in reading.all_events(after, most)]
+            return [event_of(sid, row) for sid, row in reading.all_events(after, rows_max)]
 
     def position(self) -> int:
-        """The newest position of the store: how many events were ever committed in it."""
+        """Return the newest position: the number of events ever committed in this store."""
         with self.log.read() as reading:
             return reading.position()
 
     def peek_next_id(self, sid: str, counter: str = "event") -> int:
-        """The id that the next event (message, turn, step, eval) gets, if nobody else is faster."""
+        """Return the next id of a counter: event, message, turn, step or eval.
+
+        Another writer may use it first.
+        """
         if counter not in COUNTERS:
-            raise InvalidInput(f"{counter!r} is not one of {', '.join(COUNTERS)}")
+            raise InvalidInput(
+                f"unknown counter {counter!r:.100}", hint=f"Use one of: {', '.join(COUNTERS)}."
+            )
         return int(getattr(self._slot(sid).state.counters, counter)) + 1
 
     # Lineage
 
     def head(self, head_id: str) -> Head:
-        """A published head, by its id."""
+        """Return a published head by its id.
+
+        Raises:
+            NotFound: There is no head of that id.
+        """
         with self.log.read() as reading:
             return heads.head(reading, head_id)
 
-    def lineage(self, sid: str) -> list[Edge]:
-        """The edges that begin or end at a session, in whichever log they stand."""
+    def lineage(self, sid: str) -> builtins.list[Edge]:
+        """Return the edges that begin or end at a session, whichever log contains them."""
         with self.log.read() as reading:
             return heads.edges_of(reading, check_session_id(sid))
 
     def lineage_graph(self, sid: str) -> LineageGraph:
-        """The heads and edges of everything that hangs together with a session."""
+        """Return the heads and edges of all sessions connected to a session."""
         with self.log.read() as reading:
             return heads.graph(reading, check_session_id(sid))
 
-    def ancestors(self, head_id: str) -> list[str]:
-        """The ids of all heads that a head goes back to, nearest first."""
+    def ancestors(self, head_id: str) -> builtins.list[str]:
+        """Return the ids of the heads that a head derives from, nearest first."""
         with self.log.read() as reading:
             return heads.ancestors(reading, head_id)
 
-    def descendants(self, head_id: str) -> list[str]:
-        """The ids of all heads that go back to a head, nearest first."""
+    def descendants(self, head_id: str) -> builtins.list[str]:
+        """Return the ids of the heads that derive from a head, nearest first."""
         with self.log.read() as reading:
             return heads.descendants(reading, head_id)
 
     # Bundles
 
     def export_bundle(self, sid: str) -> Iterator[bytes]:
-        """A session and all that edges lead to from it, with every payload, as lines of JSON."""
+        """Yield a session, the sessions its edges lead to, and their payloads as JSON lines."""
         return bundle.lines(self, check_session_id(sid))
 
     def import_bundle(self, path: str | Path) -> BundleReport:
-        """Add the sessions of a bundle, under their ids. Every digest in it is checked first; a
-        session that is here already must have the same history, and gets what is missing.
+        """Import the sessions of a bundle under their ids, after checking every digest.
+
+        An existing session must have the same history, and receives the events that it lacks.
         """
         if not self.log.writable:
             raise ReadOnly(f"{self.log!r} is open for reading only")
         _, now = self._preparing.now()
-        done = bundle.take_in(self, self._slots, Path(path), now)
+        report = bundle.take_in(self, self._slots, Path(path), now)
         self._broadcast.notify_all()
-        return done
+        return report
 
     # Live
 
     def notify_transient(self, sid: str, item: Any) -> None:
-        """Hand something live to whoever listens right now; it is not kept."""
+        """Deliver a transient item to current followers, best effort; it is not stored."""
         self._broadcast.send(sid, item, self._slot(sid).state.counters.event)
 
     def subscribe(
@@ -405,8 +496,9 @@ class Sessions:
         after: int | None = None,
         bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
     ) -> Subscription:
-        """Call back for every event of a session behind `after` (from now on, if not given), each
-        once and in order, and for transient items. Call the result to end it.
+        """Call `callback` for every event after `after`, once, in order, and for transient items.
+
+        `after` is an event id, by default the newest. Call the result to unsubscribe.
         """
         return self._subscribe(Feed(self._broadcast, sid, after, bound=bound), callback)
 
@@ -417,7 +509,7 @@ class Sessions:
         after: int | None = None,
         bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
     ) -> Subscription:
-        """The same for all sessions; `after` is a position of the store."""
+        """Call `callback` for the events of all sessions after a position, like `subscribe`."""
         return self._subscribe(Feed(self._broadcast, None, after, bound=bound), callback)
 
     def follow(
@@ -428,7 +520,14 @@ class Sessions:
         timeout: float | None = None,
         bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
     ) -> Feed:
-        """The same as an iterator, for `for` and `async for`."""
+        """Iterate over the events of a session and wait for more, with `for` or `async for`.
+
+        Args:
+            sid: The id of the session.
+            after: Begin after this event id, by default after the newest event.
+            timeout: End after this many seconds without an event.
+            bound: Maximum number of buffered transient items; older ones are dropped.
+        """
         return self._broadcast.join(Feed(self._broadcast, sid, after, bound=bound, timeout=timeout))
 
     def follow_all(
@@ -438,27 +537,32 @@ class Sessions:
         timeout: float | None = None,
         bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
     ) -> Feed:
+        """Iterate over the events of all sessions after a position, and wait for more."""
         return self._broadcast.join(
             Feed(self._broadcast, None, after, bound=bound, timeout=timeout)
         )
 
-    # Upkeep
+    # Maintenance
 
-    def verify(self) -> list[str]:
-        """What is wrong with the sessions, in sentences; empty when everything agrees."""
+    def verify(self) -> builtins.list[str]:
+        """Check logs, heads, digests and payloads; return the problems found."""
         return problems(self.log, self.files)
 
     def close(self) -> None:
-        """End every feed. What is on disk stays; a log in memory is gone."""
+        """End every feed; sessions in memory are discarded."""
         self._closed = True
         self._broadcast.close()
         if isinstance(self.log, MemoryLog):
             self.log.close()
 
+    def __getitem__(self, sid: str) -> Session:
+        """Return a handle of an existing session, like `open`."""
+        return self.open(sid)
+
     def __repr__(self) -> str:
         return f"<Sessions in {self.log!r}>"
 
-    # Inside
+    # Internals
 
     def _submit(self, work: Callable[[LogWriter], T], request: Append) -> T:
         self._broadcast.refuse_reentry(request.sid)
@@ -470,7 +574,7 @@ class Sessions:
 
     async def _submit_async(self, work: Callable[[LogWriter], T], request: Append) -> T:
         self._broadcast.refuse_reentry(request.sid)
-        if any(writer.is_file(each, self.files) for each in request.payloads):
+        if any(writer.is_file(payload, self.files) for payload in request.payloads):
             await asyncio.to_thread(payloads.write_files, request.payloads, self.files)
         result = await self.log.transact_async(work, request.size)
         self._broadcast.notify(request.sid)
@@ -478,18 +582,17 @@ class Sessions:
 
     def _subscribe(self, feed: Feed, callback: Callable[[Item], Any]) -> Subscription:
         if not callable(callback):
-            raise InvalidInput(f"the callback is {type(callback).__name__}, which cannot be called")
+            raise InvalidInput(f"callback must be callable, got {type(callback).__name__}")
         self._broadcast.join(feed)
         return self._broadcast.keep(Subscription(self._broadcast, feed, callback))
 
     def _slot(self, sid: str) -> Slot:
-        """The newest state. Only the writer can trust its memory: another process may write while
-        this one reads.
-        """
+        """Return the newest state, from the cache if this process is the writer."""
         check_session_id(sid)
-        known = self._slots.get(sid) if self.log.writable else None
-        if known is not None and not self._closed:
-            return known
+        # Another process may write while this one reads, so only the writer can use its cache.
+        cached = self._slots.get(sid) if self.log.writable else None
+        if cached is not None and not self._closed:
+            return cached
         return self._stored(sid)
 
     def _stored(self, sid: str) -> Slot:
