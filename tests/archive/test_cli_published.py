@@ -129,7 +129,7 @@ def test_points_are_given_up_and_their_objects_listed_then_deleted(run, shop, mo
     points = json.loads(run("publish", "shop", "--points", "--json"))["points"]
     would = json.loads(run("publish", "shop", "--dry-run", "--keep", "2", "--json"))
     assert would["would_give_up"]["points"] == len(points) - 2
-    assert "would give up 3 points" in run("publish", "shop", "--dry-run", "--keep", "2")
+    assert "would remove 3 points" in run("publish", "shop", "--dry-run", "--keep", "2")
     assert json.loads(run("publish", "shop", "--points", "--json"))["points"] == points
     told = json.loads(run("publish", "shop", "--collect", "--keep", "2", "--keep", "0s", "--json"))
     assert told["given_up"]["points"] == len(points) - 2

@@ -101,7 +101,7 @@ def test_a_log_with_a_hole_is_not_sealed(node):
     hole = "DELETE FROM wal_log WHERE offset = 1 AND sid = ?1"
     sid = node.streams.info(name).sid
     node.database.transact(lambda txn: txn.execute(hole, (sid,)))
-    with pytest.raises(FourfoldError, match="holes"):
+    with pytest.raises(FourfoldError, match="gaps"):
         batches(node, name)
     node.streams.delete(name)
 

@@ -267,12 +267,12 @@ def test_wait_retries_only_a_server_that_has_responded():
         ("profile set", ["here", "odd"], 2, "unknown kind of profile"),
         ("profile set", ["here", "generic", "--touch"], 2, "unknown field 'touch'"),
         ("touch wait", ["here", "--timeout", "0"], 2, "--entity, --row or --rows"),
-        ("touch wait", ["here", "--entity", "e", "--timeout", "0"], 3, "waited for"),
+        ("touch wait", ["here", "--entity", "e", "--timeout", "0"], 3, "touch is not enabled"),
         ("touch wait", ["here", "--rows", "t", "{"], 2, "not JSON"),
         ("touch wait", ["here", "--rows", "t", "[]"], 2, "JSON object"),
         ("touch template", ["here", "e", "a:strng"], 2, "not one of string"),
         ("touch template", ["here", "e", "a", "a:number"], 2, "Duplicate field"),
-        ("touch template", ["here", "e", "a"], 3, "waited for"),
+        ("touch template", ["here", "e", "a"], 3, "touch is not enabled"),
     ],
 )
 def test_errors_are_equal_and_name_the_problem(run, command, arguments, code, message):

@@ -187,6 +187,6 @@ def test_any_other_series_of_ids_is_fine(space):
 
 @pytest.mark.parametrize("name", ["blockchain", "", 5, [], {}, {"facts"}, b"facts"], ids=repr)
 def test_what_is_no_kind_of_history_is_refused(store, name):
-    with pytest.raises(InvalidInput, match="not a way to keep history"):
+    with pytest.raises(InvalidInput, match="not a kind of history"):
         store.space("did:key:z6MkOther", history=name)
     assert store.spaces() == []

@@ -66,7 +66,9 @@ def test_c12_a_space_under_later_rules_is_refused_and_left_alone(root, history, 
     set_rules(path, str(fold.SEMANTICS + 1))
     before = content(path)
     with fourfold.open(root, mode=mode) as store:
-        with pytest.raises(FutureFormat, match="version 2 of patch_semantics") as caught:
+        with pytest.raises(
+            FutureFormat, match="versions up to 1 of patch_semantics, found 2"
+        ) as caught:
             store.space(DID)
         # The writer's lock is free again.
         with pytest.raises(FutureFormat):

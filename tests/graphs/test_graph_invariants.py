@@ -60,7 +60,7 @@ INVARIANTS = {
         [
             "graphs/test_graph_upkeep.py::test_a_start_that_fails_at_any_statement_leaves_a_file_that_starts",
             "graphs/test_graph_upkeep.py::test_an_app_whose_tables_cannot_all_be_made_is_not_there",
-            "kernel/test_migrations.py::test_a_migration_that_fails_on_a_new_path_leaves_no_database",
+            "kernel/test_migrations.py::test_migration_that_fails_on_a_new_path_leaves_no_database",
         ],
     ),
     8: (
@@ -81,10 +81,10 @@ INVARIANTS = {
         "migrations run in order, once, forward, or not at all",
         [
             "kernel/test_migrations.py::test_migrations_run_in_the_order_of_their_numbers",
-            "kernel/test_migrations.py::test_a_hole_or_a_repeated_number_is_refused_before_the_file_exists",
-            "kernel/test_migrations.py::test_a_migration_that_fails_half_way_leaves_the_old_version_and_all_data",
+            "kernel/test_migrations.py::test_missing_or_repeated_number_is_refused_before_file_exists",
+            "kernel/test_migrations.py::test_migration_that_fails_half_way_leaves_old_version_and_data",
             "kernel/test_migrations.py::test_opening_again_changes_nothing",
-            "kernel/test_migrations.py::test_a_database_from_the_future_is_refused_untouched",
+            "kernel/test_migrations.py::test_newer_database_is_refused_unchanged",
         ],
     ),
     11: (
@@ -101,9 +101,9 @@ INVARIANTS = {
         "a restore never lowers a number, nor replaces a file by something that is no backup",
         [
             "graphs/test_graph_upkeep.py::test_an_old_backup_does_not_take_numbers_back",
-            "kernel/test_backups.py::test_a_backup_during_writes_is_one_consistent_state",
+            "kernel/test_backups.py::test_backup_during_writes_is_one_consistent_state",
             "kernel/test_backups.py::test_verification_finds_a_wrong_size",
-            "kernel/test_backups.py::test_a_foreign_database_with_a_sidecar_is_not_a_backup",
+            "kernel/test_backups.py::test_foreign_database_with_a_sidecar_is_not_a_backup",
         ],
     ),
     14: ("pages of pending rows bring every row once, whatever their size", []),

@@ -383,7 +383,7 @@ def test_failed_background_checkpoint_is_postponed(path, disk, caplog):
         disk.fail("write", "ledger.db")
         for n in range(30):
             db.transact(ledger.put(n))
-        ledger.wait_until(lambda: "checkpoint put off" in caplog.text)
+        ledger.wait_until(lambda: "checkpoint postponed" in caplog.text)
         disk.repair()
         for n in range(30, 200):
             db.transact(ledger.put(n))

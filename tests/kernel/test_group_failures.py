@@ -247,9 +247,9 @@ def test_queue_full_of_bytes_is_overloaded(path):
 def test_request_larger_than_a_transaction_is_refused_at_once(path):
     options = Options(group=GroupLimits(group_bytes_max=1_000))
     with ledger.open_ledger(path, options=options) as db:
-        with pytest.raises(InvalidInput, match="1001 bytes"):
+        with pytest.raises(InvalidInput, match="at most 1000 bytes, got 1001"):
             db.transact(ledger.put("x"), size=1_001)
-        with pytest.raises(InvalidInput, match="1001 bytes"):
+        with pytest.raises(InvalidInput, match="at most 1000 bytes, got 1001"):
             ledger.transact_in_loop(db, ledger.put("x"), size=1_001)
         db.transact(ledger.put("x"), size=1_000)
         ledger.assert_dense(db, 1)

@@ -137,7 +137,7 @@ def test_load_command_uses_running_session(call, root, spark, tmp_path):
     assert code == 0
     output, left_out = out.splitlines()
     assert output.startswith("load: 2 rows into 1 space; 1 bad row skipped")
-    assert left_out.startswith("left out: row 2 of partition 0")
+    assert left_out.startswith("skipped: row 2 of partition 0")
     assert call(*arguments, "--skip-bad")[1] == "load: nothing to do\n"
     assert spark.range(3).count() == 3
     with fourfold.open(root, mode="r") as store:

@@ -94,7 +94,7 @@ import sys
 sys.modules["pyspark"] = sys.modules["pyspark.sql"] = None
 import fourfold.pipeline
 try:
-    fourfold.pipeline.spark()
+    fourfold.pipeline.session()
 except fourfold.MissingDependency as error:
     print(error.hint)
 """

@@ -379,8 +379,8 @@ CHANGED = ("state", changes(int, [0])[1:-1])
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        (("orders", b'{"id": "three"}'), r"stream 'orders': message 3 .*version 1.*id"),
-        (("state", b'{"type": "t"}'), r"stream 'state': message 1 .*headers"),
+        (("orders", b'{"id": "three"}'), r"stream 'orders': message 3: .*version 1.*id"),
+        (("state", b'{"type": "t"}'), r"stream 'state': message 1: .*headers"),
     ],
 )
 def test_refused_batch_writes_nothing_and_can_be_retried(ruled, tmp_path, bad, says):

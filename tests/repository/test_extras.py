@@ -46,14 +46,14 @@ def test_the_package_imports_without_any_extra(tmp_path):
 
 @pytest.mark.parametrize("arguments", [["version"], ["version", "--json"], ["--help"]])
 def test_the_command_line_works_without_any_extra(tmp_path, arguments):
-    done = run_without_extras(f"import fourfold.cli\nfourfold.cli.main({arguments!r})", tmp_path)
+    done = run_without_extras(f"from fourfold.cli.main import main\nmain({arguments!r})", tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
 
 def test_the_doctor_works_without_any_extra(tmp_path):
     done = run_without_extras(
-        "import fourfold.cli\nfourfold.cli.main(['doctor', '--json'])", tmp_path
+        "from fourfold.cli.main import main\nmain(['doctor', '--json'])", tmp_path
     )
     assert done.returncode in {0, 1}, done.stderr
     assert {finding["check"] for finding in json.loads(done.stdout)["findings"]} >= {

@@ -88,7 +88,7 @@ def test_nothing_is_read_ahead_of_a_slow_client(front, monkeypatch):
         read.append(threading.get_ident())
         return pieces(info, start, end)
 
-    monkeypatch.setattr(front.streams, "piece", counted)
+    monkeypatch.setattr(front.streams, "read_joined", counted)
     with front.connect() as connection:
         connection.send(request("GET", "slow?offset=-1"))
         seen = -1
@@ -114,7 +114,7 @@ def test_response_is_aborted_when_its_records_are_deleted(front, monkeypatch):
             front.streams.delete("gone")
         return result
 
-    monkeypatch.setattr(front.streams, "piece", then_deleted)
+    monkeypatch.setattr(front.streams, "read_joined", then_deleted)
     with front.connect() as connection:
         connection.send(request("GET", "gone?offset=-1"))
         head = connection._until(b"\r\n\r\n").decode()

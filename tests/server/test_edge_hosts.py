@@ -70,7 +70,7 @@ def test_open_server_refuses_other_names(front, host):
         for _ in range(2):
             status, _, body = ask(front, method=method, path=path, lines=(f"Host: {host}",))
             assert status == 421, (method, path)
-            assert b"under that name" in body
+            assert b"not accepted by this server" in body
     assert stored(front, "s") == []
 
 

@@ -110,10 +110,10 @@ def test_appends_are_validated_against_the_current_version(front):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"{", "not JSON"),
-        (b"", "not JSON"),
-        (b'{"schema": "\xff"}', "not JSON"),
-        (b"[" * 100_000, "not JSON"),
+        (b"{", "must be JSON"),
+        (b"", "must be JSON"),
+        (b'{"schema": "\xff"}', "must be JSON"),
+        (b"[" * 100_000, "must be JSON"),
         (b"[]", "invalid change"),
         (b"{}", "no change of the registry"),
         (b'{"shema": {}}', "shema"),
