@@ -10,6 +10,7 @@ from both_fronts import JSON, Front, append, request, stored
 
 from fourfold import limits
 from fourfold.errors import Busy
+from fourfold.models.streams.subscriptions import Subscribe
 from fourfold.server.budget import BodyBudget
 
 numbers = itertools.count()
@@ -147,10 +148,33 @@ def test_budget_is_released_when_the_client_disconnects(front):
     assert stored(front, "s") == []
 
 
-def test_bodies_without_a_key_share_one_part_of_the_budget(front):
+CALLBACK = "__ds/subscriptions/a/callback"
+
+
+def worker_token(front):
+    """Create the subscription `a` and return a token for its workers."""
+    front.streams.create("wakes", JSON)
+    front.streams.subscriptions.create(
+        Subscribe("a", "pull-wake", None, ["s"], wake_stream="wakes", address="http://x")
+    )
+    return f"Bearer {front.protocol.control._keys.token('a', 0)}"
+
+
+@pytest.mark.parametrize("path", [CALLBACK, "__ds/subscriptions/a/ack", CALLBACK + "/jwks.json"])
+@pytest.mark.parametrize("token", [None, "Bearer dst_1.wrong"])
+def test_token_of_a_worker_is_checked_before_the_body_is_read(front, path, token):
+    worker_token(front)
+    options = {} if token is None else {"authorization": token}
+    sent = request("POST", path, BODY, content_type=JSON, **options)
+    with front.connect() as connection:
+        connection.send(head_of(sent) + BODY[:-300])
+        assert connection.answer()[0] == 401
+        assert front.protocol.budget.held == 0
+
+
+def test_bodies_of_workers_share_one_part_of_the_budget(front):
     front.protocol.budget = BodyBudget(4_000)
-    path = "__ds/subscriptions/a/callback"
-    sent = request("POST", path, BODY, content_type=JSON)
+    sent = request("POST", CALLBACK, BODY, content_type=JSON, authorization=worker_token(front))
     with front.connect() as one, front.connect() as two:
         one.send(sent[:-300])
         until(lambda: front.protocol.budget.held >= 700)
@@ -159,6 +183,25 @@ def test_bodies_without_a_key_share_one_part_of_the_budget(front):
         with front.connect() as three:
             three.send(append("s", BODY, authorization=bearer(front, "all")))
             assert three.answer()[0] == 204
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/health", 405),
+        ("POST", "/openapi.json", 405),
+        ("POST", "/v1/stream/__ds/jwks.json", 405),
+        ("OPTIONS", "/v1/stream/s", 204),
+    ],
+)
+def test_bodies_of_public_requests_take_no_memory(front, method, path, status):
+    front.protocol.budget = BodyBudget(400)
+    sent = request(method, "s", BODY, content_type=JSON)
+    sent = sent.replace(b"/v1/stream/s", path.encode(), 1)
+    with front.connect() as connection:
+        connection.send(sent + append("s", b"1", authorization=bearer(front, "all")))
+        assert [connection.answer()[0] for _ in range(2)] == [status, 204]
+    assert front.protocol.budget.held == 0
 
 
 def test_budget_counts_what_each_body_holds():

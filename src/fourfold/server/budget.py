@@ -11,8 +11,8 @@ from typing import Final
 from fourfold import limits
 from fourfold.errors import Busy
 
-ANONYMOUS: Final = ""
-"""Owner of requests that need no key, on a server that requires keys."""
+WORKERS: Final = ""
+"""Owner of requests with the token of a wake, which have no key."""
 
 
 class BodyBudget:

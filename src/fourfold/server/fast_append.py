@@ -490,6 +490,8 @@ class FastAppendProtocol(HttpProtocol):
             if self._lease is None:
                 request = Request("POST", STREAM_PREFIX + self._name, "", head.fields)
                 self._lease = self.protocol.lease(request)
+            # Every stream needs a key, or the server is open.
+            assert self._lease is not None
             self._lease.hold(self.received)
         except FourfoldError as error:
             self._is_append, self._discarding, self._parts = False, True, []

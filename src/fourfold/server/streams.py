@@ -32,13 +32,18 @@ from fourfold.models.streams.records import Details, StreamInfo
 from fourfold.models.streams.validation import JSON, format_offset, parse_offset, plain_type
 from fourfold.server import errors, headers, health, listing, openapi, routes
 from fourfold.server.auth import Access, Key
-from fourfold.server.budget import ANONYMOUS, BodyBudget, Lease
+from fourfold.server.budget import WORKERS, BodyBudget, Lease
 from fourfold.server.hosts import Hosts
 from fourfold.server.request import Headers, Request, Response
 from fourfold.server.signing_keys import FILE_NAME, Keys
 from fourfold.server.stream_reads import ReadTimeouts, StreamRead
 from fourfold.server.stream_rules import StreamRules
-from fourfold.server.subscriptions import Control, control_error_document, is_control
+from fourfold.server.subscriptions import (
+    Control,
+    control_error_document,
+    is_control,
+    worker_subscription,
+)
 
 if TYPE_CHECKING:
     from fourfold.server.publisher import ServerPublisher
@@ -243,11 +248,18 @@ class Protocol:
         """Raise Unauthorized or Forbidden if the request's key does not allow it."""
         self._authorize(request)
 
-    def lease(self, request: Request) -> Lease:
-        """Admit a request by its head and return a memory lease for its body."""
+    def lease(self, request: Request) -> Lease | None:
+        """Admit a request by its head and return a memory lease for its body.
+
+        Returns None for a request that needs no key: its body has no meaning, and is discarded.
+        """
+        is_open = self.is_open
         key = self._authorize(request)
-        owner = ANONYMOUS if key is None else key.id
-        return self.budget.lease(None if self.is_open else owner)
+        if is_open:
+            return self.budget.lease(None)
+        if key is not None:
+            return self.budget.lease(key.id)
+        return None if worker_subscription(request) is None else self.budget.lease(WORKERS)
 
     def _authorize(self, request: Request) -> Key | None:
         """Return the key of an admitted request, or None if no key is required."""

@@ -32,7 +32,7 @@ from fourfold.server.webhooks import CONTROL, Deliverer, Targets, link_document
 from fourfold.settings import Server
 
 PREFIX: Final = f"{CONTROL}/subscriptions/"
-_JWKS: Final = "/__ds/jwks.json"
+_JWKS: Final = f"{CONTROL}/jwks.json"
 _WORKER_ACTIONS: Final = frozenset({"callback", "ack", "release"})
 _HOST = re.compile(r"[A-Za-z0-9.\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 _CODES: Final[dict[str, str]] = {
@@ -116,17 +116,17 @@ class Control:
         self._settings = settings or Server()
 
     def admit(self, request: Request) -> Key | None:
-        """Return the key of a request; raise Unauthorized if it has none.
+        """Return the key of a request; raise Unauthorized if it has neither a key nor a token.
 
-        What the key allows is checked by the handler. Requests of workers, which send tokens, and
-        requests for the public keys need no key.
+        What the key allows is checked by the handler. Workers send the token of their wake instead,
+        and requests for the public keys need neither.
         """
-        if (
-            self._access is not None
-            and not _is_worker_request(request.path)
-            and not request.path.endswith(_JWKS)
-        ):
+        if self._access is None or request.path == _JWKS:
+            return None
+        subscription = worker_subscription(request)
+        if subscription is None or not self._access.keys():
             return self._access.identify(request)
+        self._token(request, subscription)
         return None
 
     def handlers(self) -> dict[str, Callable[..., Awaitable[Response]]]:
@@ -393,13 +393,15 @@ class Control:
         return document
 
 
-def _is_worker_request(path: str) -> bool:
-    """Return True for requests of workers: `<subscription>/ack`, `callback` or `release`.
+def worker_subscription(request: Request) -> str | None:
+    """Return the subscription that a worker's request is about: `<id>/ack`, `callback`, `release`.
 
-    A subscription may itself be called `ack`.
+    Returns None for every other request. A subscription may itself be called `ack`.
     """
-    subscription, _, action = path.removeprefix(PREFIX).partition("/")
-    return path.startswith(PREFIX) and bool(subscription) and action in _WORKER_ACTIONS
+    if request.method != "POST" or not request.path.startswith(PREFIX):
+        return None
+    subscription, _, action = request.path.removeprefix(PREFIX).partition("/")
+    return subscription if subscription and action in _WORKER_ACTIONS else None
 
 
 def _check_owner_may_read(subscription: Subscription, names: list[str]) -> None:
