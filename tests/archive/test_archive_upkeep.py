@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from node import keys, told
 
-from fourfold.errors import ObjectStoreError
+from fourfold.errors import ObjectStoreError, Refused
 from fourfold.kernel import failpoints
 from fourfold.models.streams import Append, Fork, StreamOptions
 from fourfold.models.streams.archive.verify import object_problems
@@ -35,6 +35,18 @@ def test_publishing_first_loses_nothing_that_was_acknowledged(make, objects):
     assert other.read("f") == [b"1", b"2", b"4"]
     assert other.streams.info("a").closed
     assert {info.name for info in other.streams.list()} == {"a", "f"}
+
+
+@pytest.mark.parametrize("call", ["round", "publish_all", "index", "compact", "collect", "settle"])
+def test_archive_call_inside_a_transaction_is_refused_at_once(node, objects, call):
+    """Its threads would wait for the transaction, and objects would outlive a rollback."""
+    node.write("a", 8)
+    arguments = ("a",) if call == "settle" else ()
+    with node.database.write(), pytest.raises(Refused, match="inside a transaction"):
+        getattr(node.archive, call)(*arguments)
+    assert keys(objects) == []
+    assert not node.archive.publish_all().failures
+    assert node.read("a") == [f"a-{number}".encode() for number in range(8)]
 
 
 def test_publishing_first_refuses_to_acknowledge_what_it_could_not_publish(make, objects):

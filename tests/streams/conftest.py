@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import opened_streams
 import pytest
 from opened_streams import JSON, Opened
@@ -34,3 +36,10 @@ def touches(streams):
 @pytest.fixture
 def stream(streams):
     return streams.open("s")
+
+
+@pytest.fixture
+def in_thread():
+    """Return a function that calls another one in a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        yield lambda function: pool.submit(function).result(30)

@@ -1,11 +1,13 @@
 """State machine of streams, checked against a simple model of lists of bytes.
 
-Appends, producers with duplicates and gaps, forks of forks, closes, deletes, TTLs, retention and
-reopening. After every step the invariants hold, and every stream equals its model.
+Appends, producers with duplicates and gaps, forks of forks, closes, deletes, TTLs, retention,
+reopening, transactions around several calls, and restored backups. After every step the invariants
+hold, and every stream equals its model.
 """
 
 from __future__ import annotations
 
+import copy
 import shutil
 import tempfile
 from pathlib import Path
@@ -37,6 +39,7 @@ from fourfold.models.streams import (
     StreamOptions,
     Streams,
 )
+from fourfold.models.streams.incarnations import reserve_in_file
 from fourfold.models.streams.settings import Settings
 from fourfold.models.streams.validation import format_offset
 
@@ -52,6 +55,15 @@ def _small_levels(monkeypatch):
     monkeypatch.setattr(limits, "STREAM_RECENT_PLACES", 7)
     monkeypatch.setattr(limits, "STREAM_PLACES_MOVED", 3)
     monkeypatch.setattr(limits, "STREAM_TRIM_ROWS", 2)
+
+
+class RolledBack(Exception):
+    """Ends a transaction of the state machine."""
+
+
+def _end(rolled_back):
+    if rolled_back:
+        raise RolledBack
 
 
 class Modelled:
@@ -83,7 +95,10 @@ class StreamMachine(RuleBasedStateMachine):
         self.now = 1_000_000
         self.model = {}
         self.numbers = {}
+        self.given_out = {}
+        self.reserved = -1
         self.readers = []
+        self.backup = None
         self.open()
 
     def open(self):
@@ -105,7 +120,10 @@ class StreamMachine(RuleBasedStateMachine):
 
     def add(self, name, made):
         """Check that a new stream has an incarnation number that its name never had."""
-        made.number = self.numbers[name] = self.numbers.get(name, -1) + 1
+        made.number = self.numbers[name] = max(self.numbers.get(name, -1), self.reserved) + 1
+        # Not even before a restored backup.
+        assert made.number not in self.given_out.setdefault(name, set())
+        self.given_out[name].add(made.number)
         self.model[name] = made
 
     def remove(self, name):
@@ -348,6 +366,58 @@ class StreamMachine(RuleBasedStateMachine):
         # A sweep writes the buffered uses, so that reopening keeps them.
         self.sweep()
         self.database.close()
+        self.open()
+
+    def state(self):
+        """Return a copy of the model, as a backup or a rollback keeps it."""
+        return copy.deepcopy((self.model, self.readers, self.numbers, self.reserved))
+
+    def go_back(self, state):
+        self.model, self.readers, self.numbers, self.reserved = copy.deepcopy(state)
+
+    @rule(name=NAMES, other=NAMES, records=RECORDS, rolled_back=st.booleans())
+    def change_in_one_transaction(self, name, other, records, rolled_back):
+        """Call everything that writes inside one transaction, which sees its own writes."""
+        before, given_out = self.state(), copy.deepcopy(self.given_out)
+        try:
+            with self.database.write():
+                self.create(name, None, 8, records)
+                self.append(name, records, close=False)
+                self.fork(other, name, 1, 1)
+                self.append(other, records, close=False)
+                self.configure(name, None, 12)
+                self.delete(other, trimmed=True)
+                self.create(other, None, None, records)
+                self.produce(other, records, "p", 0, 1)
+                self.every_stream_is_what_the_model_says()
+                self.reads_from_the_start_begin_at_the_earliest_kept_record()
+                _end(rolled_back)
+        except RolledBack:
+            self.go_back(before)
+            self.given_out = given_out
+
+    @rule()
+    def back_up(self):
+        self.sweep()
+        path = self.root / "backup.sqlite"
+        path.unlink(missing_ok=True)
+        self.database.backup(path)
+        self.backup = self.state()
+
+    @rule()
+    def restore(self):
+        """Restore the last backup and continue from it."""
+        if self.backup is None:
+            return
+        self.database.close()
+        path = self.root / "wal.sqlite"
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        shutil.copyfile(self.root / "backup.sqlite", path)
+        self.now += 60_000
+        reserve_in_file(path, self.now)
+        self.go_back(self.backup)
+        self.reserved = self.now
         self.open()
 
     @rule(name=NAMES, at=st.integers(0, 12), limit=st.integers(1, 3))

@@ -179,6 +179,14 @@ class Database:
         with self._readers.snapshot(self._until(deadline_s)) as snapshot:
             yield snapshot
 
+    def read_current(
+        self, *, deadline_s: float | None = None
+    ) -> AbstractContextManager[ReadTransaction]:
+        """Open a read transaction; inside a transaction of this thread, read what that wrote."""
+        if self.in_transaction():
+            return self.write()
+        return self.read(deadline_s=deadline_s)
+
     @contextmanager
     def read_in_background(self) -> Iterator[ReadTransaction]:
         """Open a read transaction for long work, which pauses while other threads write.
@@ -386,7 +394,12 @@ class Database:
 
     def in_transaction(self) -> bool:
         """Return True inside a write transaction of the calling thread."""
-        return self._writer is not None and self._writer.owner == threading.get_ident()
+        writer = self._writer
+        return (
+            writer is not None
+            and writer.owner == threading.get_ident()
+            and writer.transaction is not None
+        )
 
     def is_checkpointing(self) -> bool:
         """Return True during a checkpoint, which may block writers at its end."""
@@ -446,7 +459,7 @@ class Database:
 
         A read-only process can only wait for the writer to do it.
         """
-        if self.in_transaction():
+        if self._writer is not None and self._writer.owner == threading.get_ident():
             return
         if self.writable:
             pages = limits.BACKGROUND_LOG_BYTES // self._plan.profile.page_size

@@ -7,6 +7,9 @@
 An append that returned is on disk. A stream is read by offsets, which are text that sorts; `-1` is
 the earliest retained record, `now` the end. Methods named `..._async` are for coroutines; appends
 of coroutines share commits.
+
+Inside a transaction of the database (`with streams.database.write()`) writes join it, and reads see
+what it wrote; live readers are notified, and rows of deleted streams trimmed, after its commit.
 """
 
 from __future__ import annotations
@@ -165,6 +168,7 @@ class Streams:
         self, options: StreamOptions, body: bytes
     ) -> Callable[[ForkPoint | None, Transaction], CreateResult | None]:
         checked = writer.check_options(options)
+        self.check_publishable()
         records = []
         if body:
             kind = checked.content_type or "application/octet-stream"
@@ -179,7 +183,7 @@ class Streams:
 
     def _measure(self, options: StreamOptions) -> ForkPoint | None:
         """Find the fork point before the write, within an open transaction of this thread."""
-        read = self.database.write if self.database.in_transaction() else self.database.read
+        read = self.database.read_current
         try:
             return forks.measure(read, options, self.read_clock)
         except reader.NotInTheLog:
@@ -198,7 +202,7 @@ class Streams:
     def info(self, name: str) -> StreamInfo:
         """Return the metadata of a stream, without extending its TTL."""
         validation.check_name(name)
-        with self.database.read() as snapshot:
+        with self.database.read_current() as snapshot:
             return writer.get_stream(snapshot, name, self.read_clock())
 
     def list(
@@ -207,7 +211,7 @@ class Streams:
         """Return streams with a name prefix in name order, at most `limit` after `after`."""
         now, end = self.read_clock(), validation.prefix_upper_bound(prefix)
         infos: builtins.list[StreamInfo] = []
-        with self.database.read() as snapshot:
+        with self.database.read_current() as snapshot:
             # Expired streams do not count, so fill the page with the streams after them.
             while len(infos) < limit:
                 missing = limit - len(infos)
@@ -224,7 +228,7 @@ class Streams:
     def details(self, name: str) -> Details:
         """Return the metadata of a stream with its counters and archive status."""
         validation.check_name(name)
-        with self.database.read() as snapshot:
+        with self.database.read_current() as snapshot:
             info = writer.get_stream(snapshot, name, self.read_clock())
             counts = snapshot.one(SQL.details, (info.sid,)) or ()
             return Details._make((info, *counts, archived(snapshot, name)))
@@ -233,9 +237,16 @@ class Streams:
         """Delete a stream; its forks stay readable.
 
         The name is free at once, in every thread. The rows of a large stream are trimmed in small
-        transactions before this returns; if interrupted, `sweep` continues.
+        transactions before this returns; if interrupted, or called inside a transaction, `sweep`
+        continues.
         """
-        self.database.transact(self._deleting(name))
+        work = self._deleting(name)
+        if self.database.in_transaction():
+            with self.database.write() as txn:
+                work(txn)
+                txn.after_acknowledge(self._drop_migration_backups)
+            return
+        self.database.transact(work)
         if failpoints.armed:
             failpoints.hit("streams.delete.buried")
         self.database.drop_migration_backups()
@@ -253,12 +264,16 @@ class Streams:
 
     def _deleting(self, name: str) -> Callable[[Transaction], None]:
         validation.check_name(name)
+        self.check_publishable()
 
         def work(txn: Transaction) -> None:
             writer.delete(txn, name, self.read_clock())
             self.notifier.notify_on_commit(txn, (name,))
 
         return work
+
+    def _drop_migration_backups(self) -> None:
+        self.database.drop_migration_backups()
 
     def configure(self, name: str, settings: Settings) -> StreamInfo:
         """Change the lifetime or the retention of a stream, and return its new metadata."""
@@ -276,6 +291,7 @@ class Streams:
 
     def _configuring(self, name: str, settings: Settings) -> Callable[[Transaction], StreamInfo]:
         check_settings(name, settings)
+        self.check_publishable()
 
         def work(txn: Transaction) -> StreamInfo:
             info = change_settings(txn, name, settings, self.read_clock())
@@ -284,6 +300,14 @@ class Streams:
             return info
 
         return work
+
+    def check_publishable(self) -> None:
+        """Raise Refused if a change could not be published before its call returns."""
+        if self.publish_on_write is not None and self.database.in_transaction():
+            raise Refused(
+                "streams: cannot publish a change inside a transaction",
+                hint="Leave the transaction first, or set archive.acknowledge to committed.",
+            )
 
     # Appending
 
@@ -323,6 +347,8 @@ class Streams:
     def _check(self, name: str, request: Append) -> int:
         if not self._appender.knows(name):
             validation.check_name(name)
+        if self.publish_on_write is not None:
+            self.check_publishable()
         return check(name, request)
 
     def _append_all(
@@ -415,7 +441,8 @@ class Streams:
         validation.check_name(name)
         # A search by a field examines many records in Python.
         searches = sought is not None and sought.field is not None
-        read = self.database.read_in_background if searches else self.database.read
+        in_background = searches and not self.database.in_transaction()
+        read = self.database.read_in_background if in_background else self.database.read_current
         with read() as snapshot:
             info = writer.get_stream(snapshot, name, self.read_clock())
             bounds: dict[str, Any] = {"records_max": records_max, "bytes_max": bytes_max}
@@ -439,7 +466,7 @@ class Streams:
     ) -> tuple[StreamInfo, Chunk]:
         """Return the bounds of the next chunk without its records; `read_joined` reads them."""
         validation.check_name(name)
-        with self.database.read() as snapshot:
+        with self.database.read_current() as snapshot:
             info = writer.get_stream(snapshot, name, self.read_clock())
             chunk = reader.plan_chunk(snapshot, info, offset, records_max)
         self.touch(info)
@@ -454,7 +481,7 @@ class Streams:
             return self.read_joined_from_log(info, start, end)
         except reader.NotInTheLog:
             pass
-        with self.database.read() as snapshot:
+        with self.database.read_current() as snapshot:
             return reader.read_joined(snapshot, info, start, end, self._segments())
 
     def read_joined_from_log(self, info: StreamInfo, start: int, end: int) -> tuple[bytes, int]:
@@ -463,14 +490,14 @@ class Streams:
         Raises:
             reader.NotInTheLog: some of the records are in segments.
         """
-        with self.database.read() as snapshot:
+        with self.database.read_current() as snapshot:
             return reader.read_joined(snapshot, info, start, end)
 
     def state(self, name: str) -> dict[fold.Key, Any]:
         """Return the newest value of each key of a state stream."""
         validation.check_name(name)
         state: dict[fold.Key, Any] = {}
-        with self.database.read(deadline_s=float("inf")) as snapshot:
+        with self.database.read_current(deadline_s=float("inf")) as snapshot:
             info = writer.get_stream(snapshot, name, self.read_clock())
             ends = info.first_offset, info.next_offset
             stored = reader.records(snapshot, info, *ends, self.cold)
@@ -503,8 +530,9 @@ class Streams:
         """Delete expired streams and trim what is not retained; return how many expired.
 
         Writes the buffered uses of streams first, and trims a bounded number of rows of deleted
-        streams.
+        streams. Refused inside a transaction, which would hold all of that until its end.
         """
+        self._check_not_in_transaction()
         self._uses.flush(self.database)
         removed = expiry.expire(self, limit)
         expiry.retain(self, limit)
@@ -515,17 +543,24 @@ class Streams:
 
     def trim_deleted(self, slices: int = limits.SWEEP_SLICES) -> bool:
         """Trim rows of deleted streams in at most `slices` transactions; True if more are left."""
+        self._check_not_in_transaction()
         return expiry.trim_deleted(self, slices)
+
+    def _check_not_in_transaction(self) -> None:
+        if self.database.in_transaction():
+            raise Refused(
+                "streams: cannot sweep inside a transaction", hint="Leave the transaction first."
+            )
 
     def candidates(self, pending_bytes: int, limit: int = 32) -> tuple[tuple[str, int, int], ...]:
         """Return (name, rows, bytes) of streams with at least `pending_bytes` not in segments."""
-        with self.database.read() as snapshot:
+        with self.database.read_current() as snapshot:
             rows = snapshot.all(SQL.candidates, (pending_bytes, limit))
             return tuple((str(row[0]), int(row[1]), int(row[2])) for row in rows)
 
     def totals(self) -> Totals:
         """Count the streams, records and bytes of the store."""
-        with self.database.read() as snapshot:
+        with self.database.read_current() as snapshot:
             return Totals._make(snapshot.one(SQL.totals) or (0, 0, 0))
 
     def verify(self) -> Sequence[str]:

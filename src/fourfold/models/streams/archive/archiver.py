@@ -26,7 +26,14 @@ from fourfold.archive.cache import DiskCache
 from fourfold.archive.parquet import arrow
 from fourfold.archive.retry import Retries
 from fourfold.archive.segment_reader import StoredSegments, open_segments
-from fourfold.errors import Busy, FourfoldError, MissingDependency, PublisherFenced, StorageError
+from fourfold.errors import (
+    Busy,
+    FourfoldError,
+    MissingDependency,
+    PublisherFenced,
+    Refused,
+    StorageError,
+)
 from fourfold.kernel import Database, Transaction
 from fourfold.kernel.pauses import lower_thread_priority
 from fourfold.models.streams.archive import sealer, sweep
@@ -166,6 +173,7 @@ class Archive:
 
     def round(self, *, everything: bool = False, pace: Throttle = NO_THROTTLE) -> Round:
         """Seal and publish what is due; with `everything`, all streams."""
+        self._check_not_in_transaction()
         with self._round:
             done = Round()
             self._notice()
@@ -269,10 +277,12 @@ class Archive:
 
     def index(self, *, everything: bool = True) -> MaintenanceResult:
         """Index published segments, and merge runs."""
+        self._check_not_in_transaction()
         return self.upkeep.index(everything=everything)
 
     def compact(self) -> MaintenanceResult:
         """Compact small segments into larger ones."""
+        self._check_not_in_transaction()
         return self.upkeep.compact()
 
     def settle(self, name: str) -> None:
@@ -280,6 +290,7 @@ class Archive:
 
         Concurrent callers share the work.
         """
+        self._check_not_in_transaction()
         idle = 0
         while True:
             with self._database.read() as snapshot:
@@ -472,11 +483,24 @@ class Archive:
         self, *, dry_run: bool = False, grace_s: float | None = None
     ) -> list[RetiredSegment]:
         """Delete retired objects after their grace period; with `dry_run`, only return them."""
+        self._check_not_in_transaction()
         grace = self.policy.grace_s if grace_s is None else grace_s
         before = self._clock() - int(1000 * grace)
         with self._round, self.upkeep.naming:
             return sweep.collect(
                 self._database, self._objects, self._cache, before, dry_run=dry_run
+            )
+
+    def _check_not_in_transaction(self) -> None:
+        """Raise Refused inside a transaction of this thread.
+
+        Objects that it describes would be uploaded although it may be rolled back, and the threads
+        that seal would wait for its end.
+        """
+        if self._database.in_transaction():
+            raise Refused(
+                "archive: cannot publish or maintain segments inside a transaction",
+                hint="Leave the transaction first.",
             )
 
     def standing(self) -> PublishStatus:

@@ -25,7 +25,7 @@ class Profiles:
     def get(self, name: str) -> Profile:
         """Return the profile of a stream; the generic one if none was set."""
         validation.check_name(name)
-        with self._streams.database.read() as snapshot:
+        with self._streams.database.read_current() as snapshot:
             info = writer.get_stream(snapshot, name, self._streams.read_clock())
             return rules.profile_of(snapshot, info)
 
@@ -46,6 +46,7 @@ class Profiles:
 
     def _putting(self, name: str, profile: Profile) -> Callable[[Transaction], Profile]:
         validation.check_name(name)
+        self._streams.check_publishable()
 
         def work(txn: Transaction) -> Profile:
             now = self._streams.read_clock()

@@ -63,12 +63,13 @@ class Schemas:
 
     def _load(self, name: str) -> tuple[StreamInfo, Registry]:
         validation.check_name(name)
-        with self._streams.database.read() as snapshot:
+        with self._streams.database.read_current() as snapshot:
             info = writer.get_stream(snapshot, name, self._streams.read_clock())
             return info, rules.registry_of(snapshot, info)
 
     def _plan(self, name: str, data: Any) -> _Plan:
         change = registries.change_of(data)
+        self._streams.check_publishable()
         info, before = self._load(name)
         if not info.is_json:
             raise InvalidInput(

@@ -71,7 +71,7 @@ class Subscriptions:
 
     def get(self, subscription_id: str) -> Subscription:
         """Return a subscription, or raise NotFound."""
-        with self._database.read() as snapshot:
+        with self._database.read_current() as snapshot:
             return members.find(snapshot, subscription_id)
 
     def links(
@@ -82,19 +82,19 @@ class Subscriptions:
         limit: int = limits.SUBSCRIPTION_STREAMS_MAX,
     ) -> tuple[Link, ...]:
         """Return the cursors of a subscription in the order of stream names."""
-        with self._database.read() as snapshot:
+        with self._database.read_current() as snapshot:
             subscription = members.find(snapshot, subscription_id)
             return members.links(snapshot, subscription, after, limit)
 
     def list(self, *, after: str = "", limit: int = 100) -> tuple[Subscription, ...]:
         """Return at most `limit` subscriptions after an id, in the order of ids."""
-        with self._database.read() as snapshot:
+        with self._database.read_current() as snapshot:
             rows = snapshot.all(SQL.page, (after, limit))
             return tuple(Subscription._make(row) for row in rows)
 
     def count(self, stream: str | None = None) -> int:
         """Count all subscriptions, or those that follow one stream."""
-        with self._database.read() as snapshot:
+        with self._database.read_current() as snapshot:
             return count(snapshot, stream)
 
     async def delete_async(self, subscription_id: str) -> bool:
