@@ -363,6 +363,7 @@ def test_segment_uploaded_without_a_manifest_is_collected_when_its_stream_is_del
     assert len(keys(objects, ".parquet")) == 1
     node.archive.collect(grace_s=0)
     assert keys(objects, ".parquet") == []
+    assert list(node.archive.folder.rglob("*.parquet")) == []
 
 
 def test_segment_uploaded_without_a_manifest_is_kept_when_its_stream_is_made_again(make, objects):

@@ -487,9 +487,15 @@ class Archive:
         grace = self.policy.grace_s if grace_s is None else grace_s
         before = self._clock() - int(1000 * grace)
         with self._round, self.upkeep.naming:
-            return sweep.collect(
+            collected = sweep.collect(
                 self._database, self._objects, self._cache, before, dry_run=dry_run
             )
+            if not dry_run:
+                for entry in collected:
+                    # The file of a segment whose stream was deleted before its manifest was put.
+                    path = self._local / f"{sweep.segment_of(entry.key)}.parquet"
+                    path.unlink(missing_ok=True)
+            return collected
 
     def _check_not_in_transaction(self) -> None:
         """Raise Refused inside a transaction of this thread.
