@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from fourfold.kernel import Database
+from fourfold.kernel import Database, Options
 from fourfold.models.streams import MIGRATIONS, PROFILE, Streams
 from fourfold.models.streams.subscriptions import Subscribe
 from fourfold.models.streams.subscriptions.leases import Fence
 
 JSON = "application/json"
+OPTIONS = Options()
 PULL = Subscribe("work", "pull-wake", "in/*", wake_stream="wakes")
 
 
@@ -26,7 +27,9 @@ class Opened:
         self.open()
 
     def open(self):
-        self.database = Database.open(self.path, profile=PROFILE, migrations=MIGRATIONS)
+        self.database = Database.open(
+            self.path, profile=PROFILE, migrations=MIGRATIONS, options=OPTIONS
+        )
         self.streams = Streams(self.database, clock=self.clock)
         self.subscriptions = self.streams.subscriptions
 

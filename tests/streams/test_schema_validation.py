@@ -165,8 +165,13 @@ def test_reason_is_not_searched_in_deeply_recursive_schema():
     assert "not searched" in validator.problem(deep)
 
 
-def test_message_with_too_many_values_for_large_schema_is_rejected(monkeypatch):
+def test_append_with_too_many_values_for_large_schema_is_rejected(monkeypatch):
     monkeypatch.setattr(limits, "SCHEMA_CHECKS_MAX", 1_000)
     validator = compiled({"items": doubling(5, True)["$defs"]["a0"], **doubling(5, True)})
-    assert validator.problem(b"[1,2]") is None
-    assert "too many values" in validator.problem(b"[" + b"1," * 100 + b"1]")
+    assert not validator.is_too_much([b"[1,2]"])
+    assert not validator.is_too_much([b'"' + b"x" * 1_000 + b'"'])
+    assert validator.is_too_much([b"[" + b"1," * 100 + b"1]"])
+    # The messages of an append count together.
+    assert not validator.is_too_much([b"[1,2,3]"] * 2)
+    assert validator.is_too_much([b"[1,2,3]"] * 20)
+    assert validator.is_too_much([b"1"] * 100)

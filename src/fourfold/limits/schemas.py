@@ -24,8 +24,14 @@ SCHEMA_IN_PLACE_MAX: Final = 500
 """Schemas within a schema, in all and for one value, once references are followed: a validator does
 that each time it meets one.
 """
-SCHEMA_CHECKS_MAX: Final = 50_000_000
-"""Values of a message times schemas that each of them is held against, at most."""
+SCHEMA_CHECKS_MAX: Final = 10_000_000
+"""Values of an append times schemas that each of them is checked against, at most: 0.2 to 2 s."""
+SCHEMA_INLINE_CHECKS: Final = 20_000
+"""The same, up to which an append is validated in its transaction: at most a few milliseconds."""
+SCHEMA_INLINE_PARTS: Final = 200
+"""Parts of a schema up to which it may be compiled in a transaction, which takes milliseconds."""
+SCHEMA_THREADS: Final = 2
+"""Threads that validate the appends of coroutines before their transactions."""
 SCHEMA_REASON_WAYS: Final = 8
 """Depth of a message times ways in which its schema leads back to itself, up to which the reason
 why it is not valid is searched for: the search doubles with each of them.

@@ -40,12 +40,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fourfold import limits
-from fourfold.errors import FourfoldError, InvalidInput, NotFound, Refused, StreamGone
+from fourfold.errors import Busy, FourfoldError, InvalidInput, NotFound, Refused, StreamGone
 from fourfold.kernel import Transaction, load_queries
 from fourfold.kernel.bulk_insert import values_statement
-from fourfold.models.streams import admission, validation
+from fourfold.models.streams import admission, preparation, validation
 from fourfold.models.streams import rules as stream_rules
 from fourfold.models.streams.admission import KnownProducer
+from fourfold.models.streams.preparation import Prepared
 from fourfold.models.streams.records import Appended, Producer, StreamInfo
 from fourfold.models.streams.rules import Rules
 from fourfold.models.streams.writer import SQL, StreamClock, info_of
@@ -124,6 +125,8 @@ class Append(NamedTuple):
     close: bool = False
     routing_key: bytes | None = None
     """Key by which the records can be read."""
+    prepared: Prepared | None = None
+    """Result of validating the records before the transaction."""
 
 
 StreamAppend = tuple[str, Append]
@@ -186,9 +189,13 @@ class _Tail:
 
 
 class Appender:
-    """Appends to the streams of one database, inside the transaction of the caller."""
+    """Appends to the streams of one database, inside the transaction of the caller.
 
-    def __init__(self) -> None:
+    `on_unprepared` is called with the name of a stream whose append should have been prepared.
+    """
+
+    def __init__(self, on_unprepared: Callable[[str], None] = lambda _: None) -> None:
+        self._on_unprepared = on_unprepared
         self._tails: dict[str, _Tail] = {}
         self._places = Places()
         self._mark = -1
@@ -263,7 +270,7 @@ class Appender:
             admission.check_same_type(tail, request.content_type or "")
         if request.stream_seq is not None:
             admission.check_stream_seq(tail, request.stream_seq)
-        request, keys = _apply_rules(tail, request, now.ms)
+        request, keys = _apply_rules(tail, request, now.ms, self._on_unprepared)
         if request.stream_seq is not None:
             tail.stream_seq = request.stream_seq
         moved[tail.sid] = tail
@@ -282,7 +289,7 @@ class Appender:
 
 def check(name: str, request: Append) -> int:
     """Check an append that no stream could accept; return its size in bytes."""
-    records, _, producer, stream_seq, close, routing_key = request
+    records, _, producer, stream_seq, close, routing_key, _ = request
     if not records and not close:
         raise InvalidInput(f"stream {name!r}: append has no records")
     if producer is not None:
@@ -303,7 +310,7 @@ def check(name: str, request: Append) -> int:
 
 def _is_simple(tail: _Tail, request: Append) -> bool:
     """Return True if an append only adds records to an open stream that never expires."""
-    records, content_type, producer, stream_seq, close, routing_key = request
+    records, content_type, producer, stream_seq, close, routing_key, _ = request
     return (
         producer is None
         and stream_seq is None
@@ -332,12 +339,24 @@ def _repeated(txn: Transaction, tail: _Tail, producer: Producer) -> Appended | N
 
 
 def _apply_rules(
-    tail: _Tail, request: Append, now_ms: int
+    tail: _Tail, request: Append, now_ms: int, on_unprepared: Callable[[str], None]
 ) -> tuple[Append, Sequence[bytes | None] | None]:
     """Apply the rules of the stream; return the append and the routing keys of its records."""
-    if tail.rules is None or not request.records:
+    rules, prepared = tail.rules, request.prepared
+    if rules is None or not request.records:
         return request, None
-    records, keys = tail.rules.admit(request.records, now_ms, request.routing_key)
+    if prepared is not None and prepared.rules == rules:
+        records, keys = prepared.result()
+        return request._replace(records=records), keys
+    try:
+        records, keys = preparation.admitted(rules, request.records, now_ms, request.routing_key)
+    except preparation.Unprepared:
+        on_unprepared(tail.name)
+        raise Busy(
+            f"stream {tail.name!r}: its schema changed during the append",
+            hint="Retry the append.",
+            retry_after=limits.RETRY_AFTER_S,
+        ) from None
     return request._replace(records=records), keys
 
 

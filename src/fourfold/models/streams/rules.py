@@ -41,6 +41,12 @@ class Rules(NamedTuple):
     profile: Profile
     registry: Registry
 
+    @property
+    def cost(self) -> int:
+        """Checks per byte of a message that the schema takes, at most; 0 without a schema."""
+        schema = self.registry.schema
+        return 0 if schema is None else compatibility.compiled(schema).cost
+
     def admit(
         self, records: Sequence[bytes], now_ms: int, routing_key: bytes | None
     ) -> AdmittedRecords:
@@ -63,6 +69,11 @@ class Rules(NamedTuple):
         schema = self.registry.schema
         if schema is not None:
             validator = compatibility.compiled(schema)
+            if validator.is_too_much(records):
+                raise InvalidInput(
+                    "append: too many values for a schema with so many parts",
+                    hint="Append fewer messages at once.",
+                )
             for number, record in enumerate(records, 1):
                 problem = validator.problem(record)
                 if problem is not None:

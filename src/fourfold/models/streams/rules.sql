@@ -6,6 +6,9 @@ SELECT schema_json FROM schemas WHERE stream = ?1
 -- name: schema_row
 SELECT schema_json, updated_at_ms, uploaded_size_bytes FROM schemas WHERE stream = ?1
 
+-- name: streams_with_schemas
+SELECT stream FROM schemas
+
 -- name: put_schema
 INSERT INTO schemas (stream, schema_json, updated_at_ms) VALUES (?1, ?2, ?3)
 ON CONFLICT (stream) DO UPDATE SET schema_json = excluded.schema_json, updated_at_ms = excluded.updated_at_ms

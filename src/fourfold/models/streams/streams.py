@@ -33,6 +33,7 @@ from fourfold.models.streams import (
     fold,
     forks,
     json_messages,
+    preparation,
     reader,
     rules,
     validation,
@@ -103,7 +104,9 @@ class Streams:
         self.schemas = Schemas(self)
         self.profiles = Profiles(self)
         self.touches = Touches(self)
-        self._appender = Appender()
+        self._costs = preparation.Costs(self._list_schemas)
+        self._queues = preparation.Queues(self._prepare)
+        self._appender = Appender(self.note_schema)
         self._batches = Batches(self._append_all, self._submit)
 
     # Streams
@@ -177,6 +180,9 @@ class Streams:
         def work(point: ForkPoint | None, txn: Transaction) -> CreateResult | None:
             result = writer.create(txn, checked, records, self.read_clock(), point)
             self.notifier.notify_on_commit(txn, (checked.name,))
+            if result is not None and result.created and result.info.schema_version:
+                # A fork has the schema of its source.
+                self.note_schema(checked.name)
             return result
 
         return work
@@ -314,6 +320,8 @@ class Streams:
     def append(self, name: str, request: Append) -> Appended:
         """Append to a stream; return once the records are on disk."""
         size = self._check(name, request)
+        if self._costs.get(name) * size > limits.SCHEMA_INLINE_CHECKS:
+            request = self._prepare(name, request)
         appends = [(name, request)]
         outcome = self.database.transact(lambda txn: self._append_all(txn, appends), size=size)[0]
         if isinstance(outcome, FourfoldError):
@@ -342,7 +350,45 @@ class Streams:
         size = self._check(name, request)
         if self.publish_on_write is not None:
             on_outcome = partial(publish_first, self.publish_on_write, name, on_outcome)
-        self._batches.add(name, request, size, on_outcome, loop or asyncio.get_running_loop())
+        loop = loop or asyncio.get_running_loop()
+        cost = self._costs.get(name)
+        if cost and (cost * size > limits.SCHEMA_INLINE_CHECKS or self._queues.has(loop, name)):
+            add = partial(self._add_prepared, name, size, on_outcome, loop)
+            self._queues.add(loop, name, request, add)
+        else:
+            self._batches.add(name, request, size, on_outcome, loop)
+
+    def _add_prepared(
+        self,
+        name: str,
+        size: int,
+        on_outcome: OnOutcome,
+        loop: asyncio.AbstractEventLoop,
+        request: Append | FourfoldError,
+    ) -> None:
+        if isinstance(request, FourfoldError):
+            on_outcome(request)
+        else:
+            self._batches.add(name, request, size, on_outcome, loop)
+
+    def _prepare(self, name: str, request: Append) -> Append:
+        """Validate the records of an append before its transaction."""
+        with self.database.read_current() as snapshot:
+            info = writer.find(snapshot, name, self.read_clock())
+            found = None if info is None else rules.find(snapshot, info)
+        if found is not None and request.records:
+            result = preparation.prepare(found, request.records, self.clock(), request.routing_key)
+            request = request._replace(prepared=result)
+            self._costs.set(name, found.cost)
+        return request
+
+    def note_schema(self, name: str) -> None:
+        """Note that the schema of a stream may have changed: its next append is prepared."""
+        self._costs.set(name, preparation.UNKNOWN)
+
+    def _list_schemas(self) -> builtins.list[str]:
+        with self.database.read_current() as snapshot:
+            return [row[0] for row in snapshot.rows(rules.SQL.streams_with_schemas)]
 
     def _check(self, name: str, request: Append) -> int:
         if not self._appender.knows(name):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -93,6 +94,9 @@ class Schemas:
                 _check_empty(info)
             after = plan.after.begun(info.next_offset)
             _write(txn, info, after, now.ms)
+            # Before the commit and after it: an append may be prepared meanwhile.
+            self._streams.note_schema(info.name)
+            txn.after_commit(partial(self._streams.note_schema, info.name))
             return _for_caller(after, info)
 
         return work

@@ -8,6 +8,7 @@ secret, and reasons are logged.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -59,6 +60,25 @@ class Validator:
         """The draft of the schema."""
         return type(self._compiled).__name__.removesuffix("Validator")
 
+    @property
+    def cost(self) -> int:
+        """Checks per byte of a message, at most.
+
+        A schema that takes long to compile counts as expensive for any message.
+        """
+        if self._size.parts > limits.SCHEMA_INLINE_PARTS:
+            return limits.SCHEMA_INLINE_CHECKS + 1
+        return self._size.in_place
+
+    def is_too_much(self, messages: Sequence[bytes]) -> bool:
+        """Return True if validating the messages of one append may take too long."""
+        values_max = limits.SCHEMA_CHECKS_MAX // self._size.in_place
+        if sum(map(len, messages)) <= values_max:
+            return False
+        marks = (b",", b"[", b"{")
+        values = sum(message.count(mark) for message in messages for mark in marks)
+        return values + len(messages) > values_max
+
     def problem(self, message: bytes) -> str | None:
         """Return why a message is invalid, with a JSON pointer, or None if it is valid."""
         try:
@@ -69,8 +89,6 @@ class Validator:
             return f"it cannot be read as JSON: {error}"
         if _is_deeper(message, value, limits.SCHEMA_MESSAGE_DEPTH_MAX):
             return _TOO_DEEP
-        if self._is_too_much(message):
-            return _TOO_MUCH
         return None if self._compiled.is_valid(value) else self._reason(message, value)
 
     def _reason(self, message: bytes, value: Any) -> str:
@@ -83,13 +101,6 @@ class Validator:
         except schema_library().ValidationError as error:
             return _shortened(f"{_place(error.instance_path)}: {error.message}")
         return _NO_REASON
-
-    def _is_too_much(self, message: bytes) -> bool:
-        """Return True if validating a message may take too long."""
-        values_max = limits.SCHEMA_CHECKS_MAX // self._size.in_place
-        if len(message) <= values_max:
-            return False
-        return sum(map(message.count, (b",", b"[", b"{"))) >= values_max
 
 
 def compiled(schema: Schema) -> Validator:
@@ -138,7 +149,6 @@ def _invalid_schema(error: Any) -> InvalidInput:
     )
 
 
-_TOO_MUCH = "it has too many values for a schema with so many parts"
 _NO_REASON = "it is not valid; the place is not searched in a schema with so many recursions"
 _TOO_DEEP = f"it is nested more than {limits.SCHEMA_MESSAGE_DEPTH_MAX} deep"
 
