@@ -346,7 +346,9 @@ class Protocol:
         return _json(200, totals._asdict())
 
     async def _details(self, _request: Request, name: str) -> Response:
-        return _json(200, details_document(self._streams.details(name)))
+        # It counts producers and subscriptions, of which there may be many.
+        details = await asyncio.to_thread(self._streams.details, name)
+        return _json(200, details_document(details))
 
     async def _list(self, request: Request) -> Response:
         parameters = request.parameters()
