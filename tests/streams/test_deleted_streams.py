@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 from random import Random
 
@@ -191,6 +192,22 @@ def test_deleted_source_is_trimmed_with_its_last_fork(streams):
     assert left(streams)[0] == ROWS + 20
     assert len(streams.read("fork")[1].records) == 30
     streams.delete("fork")
+    assert left(streams) == (0, 0, 0)
+    assert streams.verify() == []
+
+
+def test_deleted_chain_of_forks_changes_few_rows_per_transaction(streams, changes):
+    fill(streams)
+    names = ["s", *(f"fork{number}" for number in range(6))]
+    for source, name in itertools.pairwise(names):
+        streams.open(source).fork(name)
+        streams.append(name, Append([b"%d" % n for n in range(ROWS)], None))
+    for name in names[:-1]:
+        streams.delete(name)
+    changes.clear()
+    streams.delete(names[-1])
+    # Each source is dropped with the last fork; that is a few rows, not a slice of its records.
+    assert max(changes) <= 3 * SLICE + 10 * len(names)
     assert left(streams) == (0, 0, 0)
     assert streams.verify() == []
 

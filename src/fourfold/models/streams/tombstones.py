@@ -19,10 +19,9 @@ _SQL = load_queries("fourfold.models.streams")
 
 
 def bury(txn: Transaction, info: StreamInfo, now_ms: int) -> None:
-    """Delete a stream and trim its first slice, which is all of a small stream."""
+    """Delete a stream; its rows are trimmed later."""
     txn.execute(_SQL.add_tombstone, (info.sid, info.name, now_ms))
     txn.execute(_SQL.drop_stream, (info.sid,))
-    trim(txn, info.sid)
 
 
 def trim(txn: Transaction, sid: int) -> bool:

@@ -247,13 +247,19 @@ def delete(txn: Transaction, name: str, now: StreamClock) -> None:
 
 
 def remove(txn: Transaction, info: StreamInfo, now_ms: int) -> None:
-    """Delete a stream, and deleted sources that only it used; large ones are trimmed later."""
+    """Delete a stream, and deleted sources that only it used.
+
+    A slice of the stream is trimmed, which is all of a small one; the rest is trimmed later.
+    """
+    sid = info.sid
     while True:
         if info.forks:
             # It expired, but forks read its records: the name becomes free once they are gone.
             txn.execute(SQL.mark_deleted, (info.sid, info.created_at_ms))
             return
         tombstones.bury(txn, info, now_ms)
+        if info.sid == sid:
+            tombstones.trim(txn, sid)
         if info.forked_from is None:
             return
         txn.execute(SQL.add_fork, (info.forked_from, -1))
