@@ -106,3 +106,36 @@ def test_known_parameters_of_a_read_are_accepted(front):
     query = "offset=-1&live=long-poll&cursor=1&format=records&limit=1"
     assert ask(front, "GET", f"s?{query}")[0] == 200
     assert ask(front, "GET", "s?field=a&value=2")[2] == b'[{"a": 2}]'
+
+
+MANY = b"[" + b",".join([b"1"] * 6) + b"]"
+DENSE = b"[[" + b",".join([b"1"] * 30) + b"]]"
+
+
+@pytest.mark.parametrize("body", [MANY, b" \n" + MANY, DENSE], ids=["many", "blank", "dense"])
+def test_too_many_messages_are_refused_and_nothing_is_written(front, monkeypatch, body):
+    """Each message takes memory and time of the event loop, however small it is."""
+    before = stored(front, "s")
+    monkeypatch.setattr(limits, "HTTP_APPEND_MESSAGES", 5)
+    monkeypatch.setattr(limits, "HTTP_APPEND_COMMAS", 20)
+    (answer,) = front.ask(append("s", body))
+    assert (answer[0], kind(answer[2])) == (413, "too_large")
+    status, _, answered = ask(front, "PUT", "many", body, content_type=JSON)
+    assert (status, kind(answered)) == (413, "too_large")
+    assert ask(front, "GET", "many")[0] == 404
+    assert stored(front, "s") == before
+
+
+@pytest.mark.parametrize("body", [b"[1,2,3,4,5]", b'{"a": %s}' % DENSE])
+def test_messages_within_the_limits_are_accepted(front, monkeypatch, body):
+    monkeypatch.setattr(limits, "HTTP_APPEND_MESSAGES", 5)
+    monkeypatch.setattr(limits, "HTTP_APPEND_COMMAS", 20)
+    (answer,) = front.ask(append("s", body))
+    assert answer[0] == 204
+
+
+def test_commas_of_other_content_are_not_counted(front, monkeypatch):
+    monkeypatch.setattr(limits, "HTTP_APPEND_COMMAS", 20)
+    front.streams.create("bytes", "text/plain")
+    (answer,) = front.ask(append("bytes", DENSE, "text/plain"))
+    assert answer[0] == 204

@@ -25,6 +25,11 @@ HTTP_CONNECTIONS_PER_ADDRESS: Final = 256
 """Connections that are open at the same time, in all and from one address."""
 HTTP_WRITE_STALL_S: Final = 30.0
 """A client that takes nothing of what it is sent is cut after so long."""
+HTTP_APPEND_MESSAGES: Final = 200_000
+HTTP_APPEND_COMMAS: Final = 1_000_000
+"""Messages of a request, and commas in an array of messages, which are counted before the array is
+split: each element takes about a hundred bytes of memory and a microsecond of the event loop.
+"""
 HTTP_RULES_BODY_MAX: Final = 1 * MIB
 """Bytes of a body that tells the rules of a stream, or the keys that are waited for."""
 HTTP_HEAD_MAX: Final = 64 * KIB

@@ -23,6 +23,7 @@ from fourfold.errors import (
     NotFound,
     PublisherFenced,
     StorageError,
+    TooLarge,
 )
 from fourfold.kernel import prometheus_text
 from fourfold.models.streams import Append, Appended, Fork, StreamOptions, Streams
@@ -302,6 +303,8 @@ class Protocol:
             headers.parse_number(request, "stream-retention-seconds"),
             headers.parse_number(request, "stream-retention-bytes"),
         )
+        if request.body and plain_type(options.content_type or "") == JSON:
+            _split_bounded(request.body, JSON, empty_list=True)
         result = await self._streams.create_with_options_async(options, request.body)
         info = result.info
         response_headers: Headers = {
@@ -405,13 +408,33 @@ class Protocol:
     def _split(self, body: bytes, content_type: str, name: str) -> list[bytes]:
         """Split a body into records."""
         try:
-            return split(body, content_type)
+            return _split_bounded(body, content_type)
         except InvalidInput:
             # A wrong content type is reported before invalid JSON.
             info = self._streams.info(name)
             if plain_type(info.content_type) != plain_type(content_type) and not info.closed:
                 return [body]
             raise
+
+
+def _split_bounded(body: bytes, content_type: str, *, empty_list: bool = False) -> list[bytes]:
+    """Split a body into records; raise TooLarge if it has too many messages.
+
+    An array with very many commas is not even split, which would block the event loop.
+    """
+    count = 0
+    if len(body) > limits.HTTP_APPEND_COMMAS and body.lstrip()[:1] == b"[":
+        count = body.count(b",")
+    if count <= limits.HTTP_APPEND_COMMAS or plain_type(content_type) != JSON:
+        records = split(body, content_type, empty_list=empty_list)
+        if len(records) <= limits.HTTP_APPEND_MESSAGES:
+            return records
+        count = len(records)
+    raise TooLarge(
+        f"append: must have at most {limits.HTTP_APPEND_MESSAGES} messages and "
+        f"{limits.HTTP_APPEND_COMMAS} commas, got {count}",
+        hint="Send several requests with fewer messages.",
+    )
 
 
 def append_response(result: Appended | FourfoldError, *, wrote: bool) -> Response:
