@@ -36,12 +36,12 @@ with fourfold.open(":memory:") as store:
     space = store.space("did:web:home.example")
     space.set(LIST, {"title": "Saturday", "items": ["bread"]})
 
-    # Appending needs no read: two phones that add something never disturb each other.
+    # Appending needs no read: two phones that add items never conflict.
     for item in ("milk", "apples"):
         space.patch(LIST, [{"op": "append", "path": "/items", "values": [item]}])
     show(space, "two phones added:")
 
-    # Replacing what was read needs one: somebody may have changed it meanwhile.
+    # Replacing what was read needs one: another phone may have changed it meanwhile.
     seen = space.seq()
     space.patch(LIST, [{"op": "append", "path": "/items", "values": ["tea"]}])
     try:
@@ -63,7 +63,7 @@ with fourfold.open(":memory:") as store:
     print("merged:", ", ".join(f"{each['op']} {each['id']}" for each in merged.operations))
     show(space, "after the merge:")
 
-    # A mistake, and its undoing: the old state comes back as a new commit.
+    # A mistake, and its undo: the old state returns as a new commit.
     before = space.seq()
     space.set(LIST, {"items": []})
     show(space, "a mistake:")

@@ -50,7 +50,9 @@ if TYPE_CHECKING:
         State,
     )
     from fourfold.models.graphs import Graphs
-    from fourfold.models.sessions import Event, Head, Session, Sessions, SessionView
+    from fourfold.models.graphs.sync.package import Ed25519Signer
+    from fourfold.models.sessions import Event, Head, Payload, Session, Sessions, SessionView
+    from fourfold.models.sessions.runtime import Final, Runtime
     from fourfold.models.streams import (
         Appended,
         Chunk,
@@ -62,19 +64,26 @@ if TYPE_CHECKING:
         StreamInfo,
         Streams,
     )
+    from fourfold.models.streams.subscriptions import Ack, Subscribe
+    from fourfold.models.streams.subscriptions.leases import Fence
+    from fourfold.models.streams.touch import Rows, Template
     from fourfold.store import Store, restore
     from fourfold.store import open_store as open  # noqa: A004
 else:
     __getattr__, __dir__ = exports(
         __name__,
         {
+            "Ack": "fourfold.models.streams.subscriptions",
             "Appended": "fourfold.models.streams.records",
             "Branch": "fourfold.models.documents.records",
             "Change": "fourfold.models.documents.comparison",
             "Chunk": "fourfold.models.streams.records",
             "Commit": "fourfold.models.documents.records",
             "Database": "fourfold.kernel",
+            "Ed25519Signer": "fourfold.models.graphs.sync.package",
             "Event": "fourfold.models.sessions.records",
+            "Fence": "fourfold.models.streams.subscriptions.leases",
+            "Final": "fourfold.models.sessions.runtime",
             "Fork": "fourfold.models.streams.writer",
             "GcPolicy": "fourfold.models.documents.gc.policy",
             "Graphs": "fourfold.models.graphs.graphs",
@@ -83,9 +92,12 @@ else:
             "MergeResult": "fourfold.models.documents.merge",
             "Migration": "fourfold.kernel",
             "Offset": "fourfold.models.streams.validation",
+            "Payload": "fourfold.models.sessions",
             "Producer": "fourfold.models.streams.records",
             "ReadTransaction": "fourfold.kernel",
             "Record": "fourfold.models.streams.records",
+            "Rows": "fourfold.models.streams.touch",
+            "Runtime": "fourfold.models.sessions.runtime",
             "Sequence": "fourfold.kernel",
             "Session": "fourfold.models.sessions.session",
             "SessionView": "fourfold.models.sessions.reader",
@@ -96,6 +108,8 @@ else:
             "Stream": "fourfold.models.streams.stream",
             "StreamInfo": "fourfold.models.streams.records",
             "Streams": "fourfold.models.streams.streams",
+            "Subscribe": "fourfold.models.streams.subscriptions",
+            "Template": "fourfold.models.streams.touch",
             "Transaction": "fourfold.kernel",
             "open": "fourfold.store:open_store",
             "restore": "fourfold.store",
@@ -103,6 +117,7 @@ else:
     )
 
 __all__ = [
+    "Ack",
     "Appended",
     "Branch",
     "Busy",
@@ -112,7 +127,10 @@ __all__ = [
     "Conflict",
     "CorruptData",
     "Database",
+    "Ed25519Signer",
     "Event",
+    "Fence",
+    "Final",
     "Fork",
     "FormatError",
     "FourfoldError",
@@ -128,10 +146,13 @@ __all__ = [
     "MissingDependency",
     "NotFound",
     "Offset",
+    "Payload",
     "Producer",
     "ReadTransaction",
     "Record",
     "Refused",
+    "Rows",
+    "Runtime",
     "Sequence",
     "Session",
     "SessionView",
@@ -144,6 +165,8 @@ __all__ = [
     "Stream",
     "StreamInfo",
     "Streams",
+    "Subscribe",
+    "Template",
     "Transaction",
     "__version__",
     "open",

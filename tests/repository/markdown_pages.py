@@ -8,6 +8,7 @@ A fenced block is an example, and examples run. The exception is stated on the l
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 
 _FENCE = re.compile(r"^( *)(`{3,})\s*([\w-]*)\s*$")
@@ -27,7 +28,8 @@ LANGUAGES = {
     "toml",
     "nginx",
 }
-"""What a fence may say. `python` runs whole, `console` and `sh` where a line says `$ fourfold`."""
+"""What a fence may say. `python`, `console` and `sh` run."""
+SHELLS = ("console", "sh")
 
 
 @dataclass(frozen=True)
@@ -59,21 +61,43 @@ def blocks(text):
 
 
 def steps(text):
-    """What `run_page.py` does for this page."""
+    """What `run_page.py` does for this page: its Python blocks and its commands."""
     found = []
     for block in blocks(text):
         if not block.runs:
             continue
         if block.language == "python":
             found.append(("python", block.line, block.text))
-        elif block.language in {"console", "sh"}:
-            lines = enumerate(block.text.splitlines(), start=block.line)
-            found += [
-                ("shell", number, line.removeprefix("$ "))
-                for number, line in lines
-                if line.startswith("$ fourfold")
-            ]
+        elif block.language in SHELLS:
+            found += commands(block)
     return found
+
+
+def commands(block):
+    """The commands of a block with the output that it shows.
+
+    In a `console` block a command is a line after `$`; in an `sh` block every line is one. Lines
+    that end with a backslash or inside quotes go on in the next line.
+    """
+    found = []
+    for number, line in enumerate(block.text.splitlines(), start=block.line):
+        if found and not _is_complete(found[-1][2]):
+            found[-1][2] += "\n" + line
+        elif block.language == "sh" and line.strip():
+            found.append(["shell", number, line, ""])
+        elif line.startswith("$ "):
+            found.append(["shell", number, line.removeprefix("$ "), ""])
+        elif found:
+            found[-1][3] += line + "\n"
+    return [tuple(step) for step in found]
+
+
+def _is_complete(command):
+    try:
+        shlex.split(command, comments=True)
+    except ValueError:
+        return False
+    return not command.endswith("\\")
 
 
 def prose(text):

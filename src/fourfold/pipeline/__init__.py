@@ -12,8 +12,29 @@ install.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from fourfold._lazy import exports
 from fourfold.pipeline.reader import read
 from fourfold.pipeline.spark import register, session
 from fourfold.pipeline.views import Views, sql, views
 
-__all__ = ["Views", "read", "register", "session", "sql", "views"]
+if TYPE_CHECKING:
+    from fourfold.pipeline.streams.published import published, published_state
+else:
+    # Workers import this package without object stores.
+    _published = "fourfold.pipeline.streams.published"
+    __getattr__, __dir__ = exports(
+        __name__, {"published": _published, "published_state": _published}
+    )
+
+__all__ = [
+    "Views",
+    "published",
+    "published_state",
+    "read",
+    "register",
+    "session",
+    "sql",
+    "views",
+]
