@@ -101,6 +101,22 @@ def test_golden_backup_verifies_and_restores(golden, version, tmp_path):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_golden_backup_restores_to_a_store_that_can_be_backed_up(golden, version, tmp_path):
+    """Restoring an earlier version migrates some files, which are copied first."""
+    restored = tmp_path / "restored"
+    restore(golden(version, "backup"), restored)
+    assert not list(restored.glob("*/backups"))
+    assert list((restored / "backups" / "migrations").rglob("v*.sqlite"))
+    with fourfold.open(restored) as store:
+        golden_store.read_everything(store)
+        store.verify().raise_if_bad()
+        store.backup(tmp_path / "again")
+        store.streams.delete("log")
+        assert not list((restored / "backups" / "migrations" / "streams").rglob("v*.sqlite"))
+    verify_backup(tmp_path / "again").raise_if_bad()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_golden_archive_bootstraps_an_empty_store(golden, version, tmp_path):
     objects = golden(version, "everything") / "objects"
     settings = {"objects.url": objects.as_uri()}

@@ -113,6 +113,17 @@ open_at(Path(sys.argv[1]), FIRST, SECOND)
 """
 
 
+def kill_at(path, point):
+    script = KILLED.format(tests=str(Path(__file__).parent))
+    child = subprocess.run(
+        [sys.executable, "-c", script, str(path)],
+        env={"FOURFOLD_FAULTS": f"{point}=kill", "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        check=False,
+    )
+    assert child.returncode == -9, child.stderr
+
+
 @pytest.mark.parametrize(
     "point",
     [
@@ -125,14 +136,7 @@ open_at(Path(sys.argv[1]), FIRST, SECOND)
 )
 def test_process_killed_during_a_migration_loses_nothing(path, point):
     fill(path)
-    script = KILLED.format(tests=str(Path(__file__).parent))
-    child = subprocess.run(
-        [sys.executable, "-c", script, str(path)],
-        env={"FOURFOLD_FAULTS": f"{point}=kill", "PYTHONPATH": str(SOURCE)},
-        capture_output=True,
-        check=False,
-    )
-    assert child.returncode == -9, child.stderr
+    kill_at(path, point)
     with open_at(path, FIRST) as db, db.read() as snapshot:
         assert snapshot.all("SELECT x FROM a") == [("one",)]
     open_at(path, FIRST, SECOND).close()
@@ -140,6 +144,25 @@ def test_process_killed_during_a_migration_loses_nothing(path, point):
         if copy.with_name(copy.name + ".json").exists():
             assert verify_backup(copy).schema_version == 1
     assert any(copy.with_name(copy.name + ".json").exists() for copy in backups_of(path))
+
+
+@pytest.mark.parametrize("point", ["kernel.backup.copied", "kernel.backup.renamed"])
+def test_dropping_removes_what_a_killed_backup_left(path, point):
+    fill(path)
+    kill_at(path, point)
+    folder = path.parent / "backups" / "migrations" / path.name
+    assert any(b"one" in left.read_bytes() for left in folder.iterdir())
+    with open_at(path, FIRST) as db:
+        db.drop_migration_backups()
+    assert not folder.exists()
+
+
+def test_next_backup_replaces_what_a_killed_one_left(path):
+    fill(path)
+    kill_at(path, "kernel.backup.copied")
+    open_at(path, FIRST, SECOND).close()
+    (copy,) = backups_of(path)
+    assert sorted(left.name for left in copy.parent.iterdir()) == [copy.name, f"{copy.name}.json"]
 
 
 def test_dropping_removes_the_backups_of_this_file_only(path, tmp_path):

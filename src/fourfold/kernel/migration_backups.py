@@ -23,7 +23,8 @@ from fourfold.kernel.driver import Connection
 from fourfold.kernel.files import Plan
 from fourfold.kernel.transaction import SQL, ReadTransaction
 
-_NAME = re.compile(r"v\d+-(\d{8}T\d{12})\.sqlite(\.json)?")
+_NAME = re.compile(r"v\d+-(\d{8}T\d{12})\.sqlite(\.json)?|\.v\d+-(\d{8}T\d{12})\.sqlite.*")
+"""A copy, its sidecar, or what a killed process left of one."""
 _TIME = "%Y%m%dT%H%M%S%f"
 
 
@@ -58,10 +59,12 @@ def back_up_before_migrations(connection: Connection, plan: Plan) -> None:
         raise
     if failpoints.armed:
         failpoints.hit("kernel.migration.backed_up")
-    # A failed migration is tried again: the newest copy of a version replaces earlier ones.
-    for path in folder.glob(f"v{version}-*"):
-        if not path.name.startswith(name):
-            path.unlink(missing_ok=True)
+    # A failed migration is tried again: the newest copy of a version replaces earlier ones, and
+    # what a killed process left of them.
+    for pattern in (f"v{version}-*", f".v{version}-*"):
+        for path in folder.glob(pattern):
+            if not path.name.startswith(name):
+                path.unlink(missing_ok=True)
 
 
 def drop(plan: Plan, *, older_than: timedelta | None = None) -> int:
@@ -75,11 +78,11 @@ def drop(plan: Plan, *, older_than: timedelta | None = None) -> int:
         name = _NAME.fullmatch(path.name)
         if name is None:
             continue
-        created_at = datetime.strptime(name[1], _TIME).replace(tzinfo=UTC)
+        created_at = datetime.strptime(name[1] or name[3], _TIME).replace(tzinfo=UTC)
         if older_than is None or created_at < limit:
             path.unlink(missing_ok=True)
-            removed += name[2] is None
-    if removed and not any(folder.iterdir()):
+            removed += name[1] is not None and name[2] is None
+    if not any(folder.iterdir()):
         folder.rmdir()
     return removed
 

@@ -162,7 +162,9 @@ def restore(
             replace_unreadable=replace_unreadable,
         )
         if sidecar.model == streams.PROFILE.name:
-            incarnations.reserve_in_file(target / name, time.time_ns() // 1_000_000)
+            path = target / name
+            copies = layout.migration_backups(target, path)
+            incarnations.reserve_in_file(path, time.time_ns() // 1_000_000, copies)
     for entry in manifest.files:
         _restore_file(folder / entry.path, target / entry.path, entry)
     if fresh:

@@ -24,9 +24,11 @@ def reserve(txn: Transaction, now_ms: int, ended: Iterable[Manifest] = ()) -> No
     txn.execute_many(SQL.past_incarnation, [(_EVERY_NAME, now_ms), *past])
 
 
-def reserve_in_file(path: Path, now_ms: int) -> None:
-    """Reserve incarnation numbers in the file of a restored backup."""
-    database = Database.open(path, profile=PROFILE, migrations=MIGRATIONS)
+def reserve_in_file(path: Path, now_ms: int, migration_backups: Path) -> None:
+    """Reserve incarnation numbers in the file of a restored backup, which may need migrations."""
+    database = Database.open(
+        path, profile=PROFILE, migrations=MIGRATIONS, migration_backups=migration_backups
+    )
     try:
         database.transact(lambda txn: reserve(txn, now_ms))
     finally:
