@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import fourfold
-from fourfold.errors import HistoryTruncated, InvalidInput, NotFound
+from fourfold.errors import HistoryTruncated, InvalidInput, NotFound, SequenceRegression
 from fourfold.models.documents import GcPolicy
 from fourfold.pipeline import cut, scan, stream_source
 from fourfold.pipeline import plan as plan_module
-from fourfold.pipeline.jobs import materialize, run
+from fourfold.pipeline.jobs import lineage, materialize, run, stats
+from fourfold.pipeline.jobs.job import Plan, Range
 from fourfold.pipeline.jobs.runner import checked_options
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.spark import unwrap_error
@@ -76,6 +79,89 @@ def test_dataframe_raises_when_gc_ran_after_it_was_created(read, tmp_path):
     with fourfold.open(tmp_path) as store:
         store.space(A).gc(GcPolicy(keep_seqs=1))
     with pytest.raises(Exception, match="gc removed rows"):
+        frame.count()
+
+
+# A file that is replaced after the cut
+
+
+def write_streams(store, prefix):
+    store.streams.create("s", "text/plain").append(prefix.encode())
+
+
+def write_sessions(store, prefix):
+    store.sessions.create_session({"id": prefix, "model": "m"})
+
+
+def write_graphs(store, prefix):
+    store.graphs.register_type(store.graphs.register_app(prefix, prefix).app_id, "parent", "t")
+    row = {"type_id": 1, "owner_identity": 1}
+    store.graphs.insert_parent(1, row)
+
+
+WRITERS = {"streams": write_streams, "sessions": write_sessions, "graphs": write_graphs}
+
+
+def read_raises(options, taken, error, problem):
+    with pytest.raises(Exception, match=problem) as caught:
+        rows_of(options, taken)
+    assert isinstance(unwrap_error(caught.value), error)
+
+
+@pytest.mark.parametrize("table", ["revisions", "commits", "branches", "state", "history"])
+def test_scan_raises_when_space_was_recreated_after_cut(tmp_path, table):
+    fill(tmp_path, "old", 5)
+    options = {"root": str(tmp_path), "table": table}
+    taken = cut.read_cut(read_options(options))
+    assert rows_of(options, taken)
+    recreate(tmp_path, "new", 7)
+    read_raises(options, taken, NotFound, "was created again")
+
+
+@pytest.mark.parametrize(
+    ("model", "table"),
+    [
+        ("streams", "records"),
+        ("streams", "streams"),
+        ("sessions", "events"),
+        ("sessions", "view"),
+        ("graphs", "parents"),
+        ("graphs", "current"),
+    ],
+)
+def test_scan_raises_when_store_was_recreated_after_cut(tmp_path, model, table):
+    options = {"root": str(tmp_path), "model": model, "table": table}
+    with fourfold.open(tmp_path) as store:
+        WRITERS[model](store, "old")
+    taken = cut.read_cut(read_options(options))
+    assert rows_of(options, taken)
+    shutil.rmtree(tmp_path / model)
+    with fourfold.open(tmp_path) as store:
+        WRITERS[model](store, "new")
+    read_raises(options, taken, NotFound, "was created again")
+
+
+@pytest.mark.parametrize("table", ["revisions", "state"])
+def test_scan_raises_when_older_copy_replaced_file_after_cut(tmp_path, table):
+    root, copy = tmp_path / "store", tmp_path / "copy"
+    fill(root, "e", 3)
+    shutil.copytree(root / "spaces", copy)
+    fill(root, "f", 2)
+    options = {"root": str(root), "table": table}
+    taken = cut.read_cut(read_options(options))
+    assert len(rows_of(options, taken)) == 5
+    shutil.rmtree(root / "spaces")
+    shutil.copytree(copy, root / "spaces")
+    read_raises(options, taken, SequenceRegression, "expected position 5 or later, found 3")
+
+
+@pytest.mark.spark
+def test_dataframe_raises_when_space_was_recreated_after_it_was_created(read, tmp_path):
+    fill(tmp_path, "old", 5)
+    frame = read(tmp_path, "revisions")
+    assert frame.count() == 5
+    recreate(tmp_path, "new", 7)
+    with pytest.raises(Exception, match="was created again"):
         frame.count()
 
 
@@ -167,13 +253,17 @@ def test_materialize_folds_recreated_space_completely(spark, tmp_path):
 
 
 class Context:
-    """The part of a context that `materialize` needs to plan; it fails when Spark is needed."""
+    """The part of a context that a job needs to plan; it fails when Spark is needed."""
 
-    def __init__(self, root, into):
+    def __init__(self, root, job, options):
         self.root, self.skip_bad, self.work = root, False, "w-1"
-        self.options = checked_options(materialize.job, {"into": str(into)})
+        self.options = checked_options(job, options)
 
     def spark_progress(self, _name):
+        raise SparkNeeded
+
+    @property
+    def spark(self):
         raise SparkNeeded
 
 
@@ -181,19 +271,42 @@ class SparkNeeded(Exception):
     pass
 
 
-def test_materialize_opens_every_file_once(tmp_path, monkeypatch):
+JOBS = {
+    "materialize": (materialize.job, {"into": "into"}),
+    "stats": (stats.job, {}),
+    "stats of sessions": (stats.job, {"model": "sessions"}),
+    "lineage": (lineage.job, {"head": ["sha256:" + "0" * 64]}),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_job_opens_every_file_once(tmp_path, monkeypatch, name):
+    job, options = JOBS[name]
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / "store"
     for did in (A, "did:web:b.example"):
-        fill(tmp_path / "store", "e", 2, did)
+        fill(root, "e", 2, did)
+    with fourfold.open(root) as store:
+        write_sessions(store, "s")
     looked = []
     real = cut.inspect_file
     monkeypatch.setattr(cut, "inspect_file", lambda *a, **k: looked.append(1) or real(*a, **k))
-    context = Context(tmp_path / "store", tmp_path / "into")
-    plan = materialize.job.plan(context)
-    for path in (tmp_path / "store" / "spaces").glob(f"{A}*"):
+    context = Context(root, job, options)
+    plan = job.plan(context)
+    for path in (root / "spaces").glob(f"{A}*"):
         path.unlink()
     with pytest.raises(SparkNeeded):
-        materialize.job.run(context, plan)
-    assert len(looked) == 2
+        job.run(context, plan)
+    assert len(looked) == len(plan.bounds) == len(plan.ranges)
+
+
+def test_plan_of_recreated_file_is_other_work():
+    """A run that was killed is not resumed with what it computed from the file before."""
+    bound = cut.FileBound("/r", "/r/a.sqlite", "a", "revisions", 5, 4096, file_id="one")
+    plan = Plan("out", (Range("a", 0, 5),), bounds=(bound,))
+    other = Plan("out", plan.ranges, bounds=(replace(bound, file_id="two"),))
+    grown = Plan("out", plan.ranges, bounds=(replace(bound, bytes=8192, horizon=2),))
+    assert plan.key == grown.key != other.key
 
 
 @pytest.mark.parametrize("into", ["s3://bucket/tables", "file:///tmp/tables"])

@@ -21,7 +21,7 @@ from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.documents.fold_query import relevant
 from fourfold.pipeline.documents.lines import Line, lines
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.scan import Guard, Piece, ScanTask
+from fourfold.pipeline.scan import Guard, Origin, Piece, ScanTask
 from fourfold.pipeline.tables import ROOT, SPACE, Column, Table
 
 T = TypeVar("T")
@@ -75,6 +75,8 @@ def plan(
     else:
         read, fold = columns, ""
         parts = iter_raw_parts(selected, options, columns, whole=whole)
+    origins = {bound.path: _origin(bound, options) for bound in selected}
+    parts = ((cost, replace(piece, origin=origins[piece.path])) for cost, piece in parts)
     return [
         ScanTask(
             pieces=tuple(build_pieces),
@@ -88,6 +90,16 @@ def plan(
         )
         for build_pieces in pack_parts(parts, task_bytes(options))
     ]
+
+
+def _origin(bound: FileBound, options: ReadOptions) -> Origin | None:
+    """Return the check that a worker reads the file of the cut; cuts of old tokens have none."""
+    if not bound.file_id:
+        return None
+    counter = options.tables.kinds[bound.kind].position
+    # A counter that nothing claims is the newest row, which may be deleted.
+    position = counter.read if counter.claim else "NULL"
+    return Origin(_SQL.origin.format(position=position), bound.file_id, bound.seq)
 
 
 def task_bytes(options: ReadOptions) -> int:

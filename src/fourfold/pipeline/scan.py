@@ -37,6 +37,7 @@ from fourfold.errors import (
     LockTimeout,
     MissingDependency,
     NotFound,
+    SequenceRegression,
     StorageError,
 )
 from fourfold.pipeline.spark import wrap_error
@@ -86,6 +87,17 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """The file of the cut. `sql` selects the id and the newest position of the file that is read;
+    the position is null if that of a file may go back.
+    """
+
+    sql: str
+    file_id: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """A query on one file. `constants` are columns with the same value in all rows; folded rows at
     or before the seq `since` are dropped.
@@ -97,6 +109,7 @@ class Piece:
     constants: tuple[tuple[str, Any], ...]
     since: int = 0
     guard: Guard | None = None
+    origin: Origin | None = None
     context: Any = None
     """Second argument of the fold, if it needs more than the rows."""
     begins: bool = True
@@ -199,6 +212,8 @@ def _piece(piece: Piece, task: ScanTask, cursor: Any) -> Iterator[pa.RecordBatch
     try:
         if piece.begins:
             cursor.execute(task.attach, (_address(piece.path),))
+            if piece.origin is not None:
+                _check_origin(piece.origin, piece.path, cursor)
         cursor.execute(piece.sql, piece.parameters)
         skipped = 1
         for batch in cursor.fetch_record_batch():
@@ -212,6 +227,22 @@ def _piece(piece: Piece, task: ScanTask, cursor: Any) -> Iterator[pa.RecordBatch
             cursor.execute(task.detach)
     except (_driver().Error, OSError, arrow().ArrowException) as error:
         raise _named(error, piece.path) from error
+
+
+def _check_origin(origin: Origin, path: str, cursor: Any) -> None:
+    """Raise if a file has replaced that of the cut: positions of another file are other rows."""
+    cursor.execute(origin.sql)
+    [(file_id, position)] = cursor.fetchall()
+    if file_id != origin.file_id:
+        raise NotFound(
+            f"{path}: the file was created again after it was planned to be read",
+            hint="Create the DataFrame again.",
+        )
+    if position is not None and position < origin.position:
+        raise SequenceRegression(
+            f"{path}: expected position {origin.position} or later, found {position}",
+            hint="The file was replaced by an older one: create the DataFrame again.",
+        )
 
 
 def _check_guard(guard: Guard, path: str, cursor: Any) -> None:

@@ -21,3 +21,7 @@ ATTACH ?1 AS file
 
 -- name: detach
 DETACH file
+
+-- name: origin
+-- Which file this is, and how far it goes.
+SELECT (SELECT value FROM kernel_meta WHERE key = 'database_id'), ({position})

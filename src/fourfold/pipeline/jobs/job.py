@@ -161,9 +161,13 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """A digest that is equal for equal work, so that a killed run can be resumed."""
+        """A digest that is equal for equal work, so that a killed run can be resumed.
+
+        Equal ranges of a file that was created again are other work.
+        """
+        files = sorted((bound.path, bound.file_id) for bound in self.bounds)
         encoded = msgspec.json.encode(
-            (self.output, sorted(self.ranges, key=_by_source), self.facts), order="sorted"
+            (self.output, sorted(self.ranges, key=_by_source), self.facts, files), order="sorted"
         )
         return hashlib.sha256(encoded).hexdigest()[:32]
 

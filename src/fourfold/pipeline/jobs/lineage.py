@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -158,16 +157,12 @@ class Lineage(Job):
                 "relations": _relations(context),
                 "version": tables.next_version(),
             },
+            bounds=cut.marks,
         )
 
     def run(self, context: Context, plan: Plan) -> ClosedSession:
         """Follow the heads to their end."""
-        until = {range_.source: range_.upto for range_ in plan.ranges}
-        bounds = [
-            replace(bound, seq=until[bound.path])
-            for bound in _cut(context).marks
-            if bound.path in until
-        ]
+        bounds = list(plan.bounds)
         heads = _heads(context, bounds)
         _check_heads(heads, plan.facts["heads"])
         with context.spark_progress("walking"):

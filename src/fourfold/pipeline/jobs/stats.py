@@ -7,7 +7,7 @@ at one cut, and changes nothing.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,17 +86,12 @@ class Stats(Job):
         ranges = tuple(Range(bound.space, 0, bound.seq) for bound in cut.marks)
         into = context.options["into"]
         output = "" if into is None else str(Path(into).absolute())
-        return Plan(output=output, ranges=ranges, empty=not ranges)
+        return Plan(output=output, ranges=ranges, empty=not ranges, bounds=cut.marks)
 
     def run(self, context: Context, plan: Plan) -> dict[str, Any]:
         """Compute the statistics."""
-        until = {range_.source: range_.upto for range_ in plan.ranges}
-        bounds = tuple(
-            replace(bound, seq=until[bound.space])
-            for bound in _cut(context).marks
-            if bound.space in until
-        )
-        measure = Measure(context.spark, context.root, context.options["model"], Cut(bounds))
+        cut = Cut(plan.bounds)
+        measure = Measure(context.spark, context.root, context.options["model"], cut)
         with context.spark_progress("measuring"):
             figures: dict[str, Any] = _model(context).figures(measure, context.options["top"])
         return figures
