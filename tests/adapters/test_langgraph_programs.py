@@ -21,6 +21,7 @@ from fourfold import limits
 from fourfold.adapters.langgraph import FourfoldSaver
 from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.sqlite_log import SqliteLogReader
+from fourfold.testing.mutation import mutate
 
 TASK = "00000000-0000-0000-0000-000000000000"
 THREADS = st.sampled_from(["t", "u", "v"])
@@ -136,8 +137,28 @@ class Programs(RuleBasedStateMachine):
     def put_plain_writes(self, data, task, given):
         self.put_writes(data, task, [("x", value) for value in given])
 
-    def put_writes(self, data, task, writes):
+    @precondition(lambda self: self.known)
+    @rule(data=st.data(), task=st.sampled_from("12"), channel=SPECIAL, one=VALUES, other=VALUES)
+    def put_the_same_again_after_another(self, data, task, channel, one, other):
+        """A, B, A: the last one counts, whatever this checkpointer remembers of the first."""
+        place = data.draw(st.sampled_from(sorted(self.known)))
+        for value in (one, other, one):
+            self.put_writes(data, task, [(channel, value)], place)
+            if data.draw(st.booleans()):
+                self.restart()
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data())
+    def mutate_what_was_handed_out(self, data):
+        """What a reader does to checkpoints that it was given changes none of them."""
         thread, ns, name = data.draw(st.sampled_from(sorted(self.known)))
+        for place in (config(thread, name, ns), config(thread, None, ns)):
+            mutate(self.saver.get_tuple(place))
+        for result in self.saver.list(None):
+            mutate(result)
+
+    def put_writes(self, data, task, writes, place=None):
+        thread, ns, name = place or data.draw(st.sampled_from(sorted(self.known)))
         for saver in (self.memory, self.saver):
             saver.put_writes(config(thread, name, ns), writes, task, f"path-{task}")
 

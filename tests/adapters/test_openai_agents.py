@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from fourfold.adapters.openai_agents import AgentsSession
 from fourfold.errors import ContentError, InvalidInput, PayloadMissing
 from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.sqlite_log import SqliteLogReader
+from fourfold.testing.mutation import mutate
 
 
 def item(number, size=10):
@@ -129,10 +131,14 @@ def test_any_script_matches_a_list(script, limit):
             if action == "add":
                 new = [item(number + at, 5_000 * (at % 2)) for at in range(count)]
                 number += count
-                await session.add_items(new)
+                given_items = copy.deepcopy(new)
+                await session.add_items(given_items)
+                mutate(given_items)
                 model.extend(new)
             elif action == "pop":
-                assert await session.pop_item() == (model.pop() if model else None)
+                popped = await session.pop_item()
+                assert popped == (model.pop() if model else None)
+                mutate(popped)
             elif action == "clear":
                 await session.clear_session()
                 model.clear()
@@ -140,8 +146,14 @@ def test_any_script_matches_a_list(script, limit):
                 append_foreign_event(sessions, count)
             else:
                 session = AgentsSession("日本語", sessions)
+            # What was given and what is handed out are the caller's to change.
+            for items, expected in (
+                (await session.get_items(), model),
+                (await session.get_items(limit), model[-limit:]),
+            ):
+                assert items == expected
+                mutate(items)
             assert await session.get_items() == model
-            assert await session.get_items(limit) == model[-limit:]
 
     run(play())
     assert sessions.verify() == []

@@ -22,7 +22,7 @@ from fourfold.errors import HistoryTruncated, InvalidInput
 from fourfold.models.documents import bundle
 from fourfold.store import layout
 from fourfold.store.backup import restore
-from fourfold.testing.document_model import Refusal
+from fourfold.testing.document_model import Refusal, apply_patches, text
 
 MOVES_MAX = 2
 
@@ -154,6 +154,28 @@ class LawRules(RuleBasedStateMachine):
         assert (self.space.seq(), self.space.ids()) == (0, [])
         assert [self.space.read(entity) for entity in ENTITIES] == [None] * len(ENTITIES)
         bundle.replay(self.space, lines)
+
+    @rule(pick=PICK)
+    def follow_from_the_start(self, pick):
+        """From 0, or after a collection from the horizon on, a watch leads to the state of now."""
+        branch, space, model = self.branch(pick), self.space, self.model
+        start = max(model.horizon, model.lines[branch].created_seq)
+        if self.readable(branch, start) is not True:
+            return
+        if model.horizon:
+            self.refused(HistoryTruncated, lambda: space.watch(after=0, branch=branch))
+        found = {entity: space.read(entity, branch, start) for entity in ENTITIES}
+        documents = {entity: state and state.document for entity, state in found.items()}
+        for commit in space.watch(after=start, branch=branch, timeout=0):
+            for change in commit.revisions:
+                if change.op == "patch":
+                    document = apply_patches(documents.get(change.id) or {}, change.data)
+                else:
+                    document = change.data if change.op == "set" else None
+                documents[change.id] = document
+        for entity in ENTITIES:
+            state = model.state(branch, entity)
+            assert text(documents[entity]) == text(None if state is None else state.document)
 
     @rule(
         pick=PICK,

@@ -261,6 +261,21 @@ class ThreeNodes(RuleBasedStateMachine):
         model.seq += 1
         model.rows.append((model.seq, (APP, "attr"), object_id, version + 1, node.me, value))
 
+    @rule(n=NODE, app=ANY_APP, flags=MIXED, one=VALUE, other=VALUE)
+    def write_the_same_again_after_another(self, n, app, flags, one, other):
+        """A, B, A: three versions, of which each is current in its turn."""
+        node, model = self.nodes[n], self.models[n]
+        self.write(n, [one], flags, app)
+        object_id = next(row[2] for row in reversed(model.rows) if row[1] == (app, "attr"))
+        for version, value in enumerate((other, one), start=2):
+            payload = {"attr_id": object_id, "value": value}
+            op = self.operation(node, "attr_update", payload, flags[1] & flags[0], app)
+            node.graphs.apply({"trace_id": "t", "ops": [op]})
+            model.seq += 1
+            model.rows.append((model.seq, (app, "attr"), object_id, version, node.me, value))
+            row = node.graphs.newest(app, "attr", object_id)
+            assert (told(row), row.version) == (value, version)
+
     @rule(n=NODE, other=NODE, limit=st.integers(1, 6))
     def pull(self, n, other, limit):
         node, source = self.nodes[n], self.nodes[other]

@@ -8,6 +8,8 @@ accepts none, and every test here runs with the setting on and off.
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import fourfold
 from fourfold.pipeline import read as read_table
@@ -131,3 +133,48 @@ def test_read_frames_are_complete_after_filtered_query(spark, root):
     counts = [frame.count(), frame.where("seq <= 2").count(), frame.count()]
     assert counts == [2 * COMMITS * ENTITIES, 2 * 2 * ENTITIES, 2 * COMMITS * ENTITIES]
     assert frame.where(FEW).join(frame.select("id").distinct(), "id").count() == 2 * COMMITS * 8
+
+
+IDS = [f"e-{number:02}" for number in range(ENTITIES)]
+ROWS = [(id_, seq) for _ in range(2) for id_ in IDS for seq in range(1, COMMITS + 1)]
+CONDITIONS = {
+    "true": lambda _: True,
+    FEW: lambda row: row[0] < "e-08",
+    "id >= 'e-30' and seq = 3": lambda row: row[0] >= "e-30" and row[1] == 3,
+    "seq <= 2": lambda row: row[1] <= 2,
+    "seq > 4": lambda row: row[1] > 4,
+}
+CONDITION = st.sampled_from(sorted(CONDITIONS))
+QUERY = st.sampled_from(["count", "join", "union", "subqueries", "cache"])
+
+
+@settings(
+    max_examples=3,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.lists(st.tuples(QUERY, CONDITION, CONDITION), min_size=3, max_size=4))
+def test_any_queries_of_one_frame_match_its_rows(spark, read, root, queries):
+    frame = read(root, "revisions", columns="id,seq")
+    frame.createOrReplaceTempView("queried")
+    for kind, first, second in queries:
+        ones, others = ([row for row in ROWS if CONDITIONS[each](row)] for each in (first, second))
+        one, other = frame.where(first), frame.where(second)
+        if kind == "count":
+            found, expected = (one.count(), other.count()), (len(ones), len(others))
+        elif kind == "join":
+            found = one.join(other.select("id").distinct(), "id").count()
+            expected = sum(row[0] in {id_ for id_, _ in others} for row in ones)
+        elif kind == "union":
+            found, expected = one.unionAll(other).count(), len(ones) + len(others)
+        elif kind == "subqueries":
+            [found] = spark.sql(
+                f"select (select count(*) from queried where {first}), "
+                f"(select count(*) from queried where {second})"
+            ).collect()
+            found, expected = tuple(found), (len(ones), len(others))
+        else:
+            cached = one.cache()
+            found, expected = (cached.count(), other.count()), (len(ones), len(others))
+            cached.unpersist(blocking=True)
+        assert found == expected

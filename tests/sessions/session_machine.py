@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from session_scripts import EVENTS, IDS, SID
+from session_scripts import EVENT, EVENTS, IDS, SID
 
 import fourfold
 from fourfold.errors import (
@@ -60,6 +60,7 @@ class MemoryMachine(RuleBasedStateMachine):
         self.feeds = {}
         self.made = 0
         self.deleted = 0
+        self.requests = 0
         self.open()
 
     def open(self):
@@ -170,6 +171,20 @@ class MemoryMachine(RuleBasedStateMachine):
             return
         if edge not in known:
             self.model.append(sid, [{"type": "lineage/edge-added", "edge": edge}])
+
+    @rule(sid=SID, one=EVENT, other=EVENT, keyed=st.booleans())
+    def write_the_same_again_after_another(self, sid, one, other, keyed):
+        """A, B, A: the third is an event of its own, and what it sets is set."""
+        for event in (one, other, one):
+            self.requests += 1
+            arguments = {"key": f"again-{self.requests}"} if keyed else {}
+            self.both(
+                lambda event=event: self.model.append(sid, as_stored(sid, [event])),
+                lambda event=event, arguments=arguments: self.sessions.append_events(
+                    sid, [event], **arguments
+                ),
+            )
+            self.compare(sid, self.sessions.current_view(sid), None)
 
     @rule(sid=SID)
     def bad_input(self, sid):
@@ -331,14 +346,49 @@ class StoreMachine(MemoryMachine):
         self.store.close()
         shutil.rmtree(self.root)
 
-    @rule()
-    def restore(self):
-        """Go on with a copy of the store, which was restored from a backup."""
+    @rule(sid=SID, event=EVENT)
+    def restore(self, sid, event):
+        """Go on with a copy of the store, which was restored from a backup; what was appended after
+        the backup never was.
+        """
         self.restored += 1
         copy = self.root / f"copy-{self.restored}"
         self.store.backup(copy)
+        with suppress(NotFound, InvalidInput):
+            self.sessions.append_event(sid, event)
         fourfold.restore(copy, self.root / f"store-{self.restored}")
         self.reopen()
+
+    @rule(
+        parts=st.lists(st.tuples(SID, EVENTS), min_size=1, max_size=3),
+        head=st.none() | SID,
+        fails=st.booleans(),
+    )
+    def calls_inside_a_transaction(self, parts, head, fails):
+        """They join it: reads in between spoil nothing, and a rollback takes all of them back."""
+        logs, order = dict(self.model.logs), list(self.model.order)
+        heads = {sid: list(published) for sid, published in self.heads.items()}
+        with suppress(ZeroDivisionError), self.sessions.log.database.write():
+            for sid, events in parts:
+                self.both(
+                    lambda sid=sid, events=events: self.model.append(sid, as_stored(sid, events)),
+                    lambda sid=sid, events=events: self.sessions.append_events(sid, events),
+                )
+                mutate(self.sessions.current_view(sid))
+                self.sessions.events_since(sid, 0)
+                self.sessions.position()
+            if head is not None:
+                published = self.both(
+                    lambda: self.model.publish(head, None, "any", {"note": 1}),
+                    lambda: self.sessions.publish_head(head, {"note": 1}),
+                )
+                if published is not None:
+                    self.heads.setdefault(head, []).append(published.id)
+            if fails:
+                self.model.logs, self.model.order, self.heads = logs, order, heads
+                raise ZeroDivisionError
+        for sid in IDS:
+            self.compare(sid, self.sessions.current_view(sid), None)
 
     @rule()
     def reopen(self):
