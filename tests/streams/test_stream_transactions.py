@@ -153,8 +153,12 @@ def test_deleted_stream_is_trimmed_after_the_transaction(opened, streams):
 @pytest.mark.parametrize("call", ["sweep", "trim_deleted"])
 def test_sweep_in_a_transaction_is_refused(opened, streams, clock_moved, call):
     """A rollback would lose the buffered uses that a sweep writes."""
-    with opened.database.write(), pytest.raises(Refused, match="inside a transaction"):
-        getattr(streams, call)()
+
+    def refused(streams):
+        with pytest.raises(Refused, match="inside a transaction"):
+            getattr(streams, call)()
+
+    run_and_roll_back(opened, refused)
     streams.sweep()
     assert streams.info("used").ttl_seconds == 5
 
