@@ -99,7 +99,7 @@ def _read_events(store: Store) -> None:
 
 
 def _verify_graphs(store: Store) -> None:
-    store.graphs.verify(store.graphs.grant(["diagnostics"]))
+    store.graphs.verify()
 
 
 def _commit(store: Store) -> None:

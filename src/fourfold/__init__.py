@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         Space,
         State,
     )
-    from fourfold.models.graphs import Graphs
+    from fourfold.models.graphs import Graph, Graphs
     from fourfold.models.graphs.sync.package import Ed25519Signer
     from fourfold.models.sessions import Event, Head, Payload, Session, Sessions, SessionView
     from fourfold.models.sessions.runtime import Final, Runtime
@@ -86,6 +86,7 @@ else:
             "Final": "fourfold.models.sessions.runtime",
             "Fork": "fourfold.models.streams.writer",
             "GcPolicy": "fourfold.models.documents.gc.policy",
+            "Graph": "fourfold.models.graphs.graph",
             "Graphs": "fourfold.models.graphs.graphs",
             "Head": "fourfold.models.sessions.records",
             "MergeConflict": "fourfold.models.documents.merge",
@@ -135,6 +136,7 @@ __all__ = [
     "FormatError",
     "FourfoldError",
     "GcPolicy",
+    "Graph",
     "Graphs",
     "Head",
     "HistoryTruncated",

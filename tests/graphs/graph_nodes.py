@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fourfold.kernel import Database
-from fourfold.models.graphs import GLOBAL_SEQ, MIGRATIONS, PROFILE, Graphs, Question
+from fourfold.models.graphs import GLOBAL_SEQ, MIGRATIONS, PROFILE, Graphs, Query
 from fourfold.models.graphs.records import KINDS
 from fourfold.models.graphs.sync.package import Ed25519Signer
 
@@ -74,4 +74,4 @@ class Node:
 
 def everything(graphs, app_id=APP):
     """All rows of an app by kind, as they stand in the tables."""
-    return {kind: graphs.select(Question(app_id, kind)) for kind in KINDS}
+    return {kind: graphs.select(Query(app_id, kind)) for kind in KINDS}

@@ -169,7 +169,7 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(path, damage):
 def test_progress_never_goes_back(graphs):
     graphs.record_sync_progress(1, "notes", 5)
     graphs.record_sync_progress(1, "notes", 5)
-    with pytest.raises(SequenceRegression, match="cannot go back to 4"):
+    with pytest.raises(SequenceRegression, match="must be at least 5, got 4"):
         graphs.record_sync_progress(1, "notes", 4)
     graphs.record_sync_progress(2, "notes", 1)
     assert [tuple(each) for each in graphs.sync_progress()] == [(1, "notes", 5), (2, "notes", 1)]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from test_inserts import attr, dump, parent
 
 from fourfold.errors import FourfoldError, InvalidInput, NotFound, SequenceRegression
-from fourfold.models.graphs import Question
+from fourfold.models.graphs import Query
 from fourfold.models.graphs.records import KINDS
 
 TESTS = Path(__file__).parents[1]
@@ -221,9 +221,9 @@ def test_4_readers_beside_writers_never_see_half_an_envelope(graphs, types):
         for _ in range(100):
             with graphs.snapshot() as reader:
                 newest = reader.newest_seq()
-                parents = len(reader.rows(Question(APP, "parent")))
+                parents = len(reader.rows(Query(APP, "parent")))
                 assert parents == newest
-                assert len(reader.rows(Question(APP, "attr"))) == 3 * newest
+                assert len(reader.rows(Query(APP, "attr"))) == 3 * newest
     finally:
         stop.set()
         writer.join()

@@ -25,7 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from fourfold import limits
 from fourfold.errors import FourfoldError, PackageReplayed, Refused
 from fourfold.kernel.backup import restore
-from fourfold.models.graphs import GLOBAL_SEQ, Question, fold
+from fourfold.models.graphs import GLOBAL_SEQ, Query, fold
 from fourfold.models.graphs.verify import problems
 
 MARKET = 2
@@ -191,7 +191,7 @@ class ThreeNodes(RuleBasedStateMachine):
     def toggle_a_flag(self, n, app, kind, pick):
         """A bit that no domain has, so that nothing but the feed is about it."""
         graphs = self.nodes[n].graphs
-        if rows := graphs.select(Question(app, kind)):
+        if rows := graphs.select(Query(app, kind)):
             row = rows[pick % len(rows)]
             assert graphs.update_sync_flags(app, kind, [row.id], row.sync_flags ^ 2) == 1
 
@@ -314,7 +314,7 @@ class ThreeNodes(RuleBasedStateMachine):
         node, model = self.nodes[n], self.models[n]
         at = pick % (model.seq + 1)
         for app, kind in product((APP, MARKET), ("parent", "attr", "edge")):
-            question = Question(app, kind, at=at)
+            question = Query(app, kind, at=at)
             found = {
                 row.object_id: told(row) if kind == "attr" else None
                 for row in node.graphs.current(question, suppressed=True)

@@ -8,7 +8,7 @@ import apsw
 import pytest
 from bench.graphs import dataset, store
 
-from fourfold.models.graphs import Question
+from fourfold.models.graphs import Query
 from fourfold.models.graphs.records import KINDS
 from fourfold.models.graphs.statements import POINTERS, SQL, statements_of
 
@@ -118,9 +118,9 @@ def call_everything(graphs):
     graphs.versions(APP, "attr", 5000)
     for kind in KINDS:
         graphs.select_pending_rows(APP, kind, 1, 10, 0)
-        graphs.select(Question(APP, kind, since=199_790))
+        graphs.select(Query(APP, kind, since=199_790))
         for pointer in POINTERS[kind]:
-            graphs.select(Question(APP, kind, pointer=pointer, targets=[7, 8]))
+            graphs.select(Query(APP, kind, pointer=pointer, targets=[7, 8]))
     graphs.feed(after=100_000, timeout=0).next(0)
     graphs.feed(after=0, flag_mask=1, timeout=0).next(0)
     graphs.feed(after=199_000, flag_mask=4, apps=[APP], kinds=["attr"]).next(0)

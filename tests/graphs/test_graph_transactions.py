@@ -12,7 +12,7 @@ from test_inserts import attr, parent
 
 from fourfold.errors import FourfoldError, NotFound, Refused
 from fourfold.kernel import Migration
-from fourfold.models.graphs import Graphs, Question
+from fourfold.models.graphs import Graphs, Query
 from fourfold.models.graphs.feed import FeedFilter
 from fourfold.models.graphs.verify import problems
 
@@ -36,10 +36,10 @@ def check_log(graphs):
     """The log verifies, and every past state is what was written up to it."""
     with graphs.database.read() as snapshot:
         assert problems(snapshot, "graphs", graphs.node) == []
-    rows = graphs.select(Question(APP, "attr"))
+    rows = graphs.select(Query(APP, "attr"))
     for at in range(graphs.get_global_seq() + 1):
         expected = tuple(row for row in rows if row.global_seq <= at)
-        assert graphs.select(Question(APP, "attr", at=at)) == expected
+        assert graphs.select(Query(APP, "attr", at=at)) == expected
 
 
 @contextmanager
@@ -213,7 +213,8 @@ CALLS = {
     "confirm_sent": lambda g, t, _: g.confirm_sent(1, "notes", 1),
     "confirmed_sent": lambda g, t, _: g.confirmed_sent(1, "notes"),
     "count": lambda g, t, _: g.with_read_only(lambda r: g.count(t.txn, APP, "parent")),
-    "current": lambda g, t, _: g.current(Question(APP, "parent")),
+    "create": lambda g, t, _: g.create("market", "Market"),
+    "current": lambda g, t, _: g.current(Query(APP, "parent")),
     "current_attrs": lambda g, t, _: g.current_attrs(APP),
     "current_parents": lambda g, t, _: g.current_parents(APP),
     "define_domain": lambda g, t, _: g.define_domain("new", 4),
@@ -224,6 +225,7 @@ CALLS = {
     "ensure_app_schema": lambda g, t, _: g.ensure_app_schema(APP),
     "export_package": lambda g, t, _: g.export_package("notes", SIGNER),
     "feed": lambda g, t, _: list(g.feed(timeout=0)),
+    "follow": lambda g, t, _: list(g.follow(timeout=0)),
     "get_cached": lambda g, t, _: g.get_cached("owner", "key"),
     "get_global_seq": lambda g, t, _: g.get_global_seq(),
     "get_setting": lambda g, t, _: g.get_setting("key"),
@@ -243,6 +245,7 @@ CALLS = {
     "insert_parent": lambda g, t, _: g.insert_parent(APP, ROW),
     "insert_rating": lambda g, t, _: g.insert_rating(APP, rating(1)),
     "integrity_check": lambda g, t, _: g.integrity_check(g.grant(["diagnostics"])),
+    "list": lambda g, t, _: g.list(),
     "list_apps": lambda g, t, _: g.list_apps(),
     "list_identities": lambda g, t, _: g.list_identities(),
     "list_peers": lambda g, t, _: g.list_peers(),
@@ -252,7 +255,9 @@ CALLS = {
     "metrics": lambda g, t, _: g.metrics(),
     "newest": lambda g, t, _: g.newest(APP, "parent", 1),
     "next_global_seq": lambda g, t, _: g.next_global_seq(t),
+    "open": lambda g, t, _: g.open(APP),
     "page": lambda g, t, _: g.page(FeedFilter(), 0, 10, durable=False),
+    "position": lambda g, t, _: g.position(),
     "put_cached": lambda g, t, _: g.put_cached("owner", "key", "1", 0),
     "read_only": lambda g, t, _: g.read_only(lambda reader: reader.newest_seq()),
     "rebuild_identities": lambda g, t, _: g.rebuild_identities(),
@@ -260,7 +265,7 @@ CALLS = {
     "register_app": lambda g, t, _: g.register_app("market", "Market"),
     "register_type": lambda g, t, _: g.register_type(APP, "parent", "another"),
     "revoke": lambda g, t, _: g.revoke(g.grant(["diagnostics"])),
-    "select": lambda g, t, _: g.select(Question(APP, "parent")),
+    "select": lambda g, t, _: g.select(Query(APP, "parent")),
     "select_attrs": lambda g, t, _: g.select_attrs(APP),
     "select_edges": lambda g, t, _: g.select_edges(APP),
     "select_logs": lambda g, t, _: g.select_logs(APP),
@@ -277,7 +282,7 @@ CALLS = {
     "upsert_setting": lambda g, t, _: g.upsert_setting("key", "value"),
     "usage": lambda g, t, _: g.usage(APP),
     "vacuum": lambda g, t, _: g.vacuum(),
-    "verify": lambda g, t, _: g.verify(g.grant(["diagnostics"])),
+    "verify": lambda g, t, _: g.verify(),
     "versions": lambda g, t, _: g.versions(APP, "parent", 1),
     "with_read_only": lambda g, t, _: g.with_read_only(lambda reader: reader.newest_seq()),
     "with_transaction": lambda g, t, _: g.with_transaction(lambda h: g.insert_parent(APP, ROW)),

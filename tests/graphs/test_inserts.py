@@ -358,7 +358,7 @@ def test_a_strict_store_forbids_changing_flags(path):
     graphs = open_graphs(path, strict=True)
     types = with_notes(graphs)
     note = graphs.insert_parent(APP, parent(types))
-    with pytest.raises(Refused, match="strict"):
+    with pytest.raises(Refused, match="cannot change sync flags"):
         graphs.update_sync_flags(APP, "parent", [note], 1)
     graphs.database.close()
 

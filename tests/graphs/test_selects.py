@@ -9,7 +9,7 @@ import pytest
 from graph_nodes import APP, everything
 
 from fourfold.errors import InvalidInput, NotFound
-from fourfold.models.graphs import Question
+from fourfold.models.graphs import Query
 from fourfold.models.graphs.records import KINDS
 from fourfold.models.graphs.statements import SQL, statements_of
 
@@ -107,7 +107,7 @@ def test_a_past_number_shows_the_versions_of_that_time(graphs, types):
         found = graphs.current_attrs(APP, parent_ids=[note], at=at)
         assert [row.value_text for row in found] == [str(at - 2)]
     assert graphs.current_attrs(APP, at=1) == ()
-    with pytest.raises(InvalidInput, match="future"):
+    with pytest.raises(InvalidInput, match="newest seq, got 99"):
         graphs.current_attrs(APP, at=99)
     with pytest.raises(NotFound, match="at 1"):
         graphs.newest(APP, "attr", body, at=1)
@@ -132,7 +132,7 @@ def test_what_its_owner_suppresses_is_hidden_until_it_is_taken_back(graphs, type
 def test_a_snapshot_does_not_see_what_is_committed_later(graphs, types):
     with graphs.snapshot() as reader:
         graphs.insert_parent(APP, {"type_id": types["parent"], "owner_identity": 1})
-        assert reader.rows(Question(APP, "parent")) == []
+        assert reader.rows(Query(APP, "parent")) == []
     assert len(graphs.select_parents(APP)) == 1
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_inserts import attr, parent
 
 from fourfold.cli.main import main
-from fourfold.models.graphs import Question
+from fourfold.models.graphs import Query
 from fourfold.models.graphs.reader import Reader
 from fourfold.store import open_store
 
@@ -24,7 +24,7 @@ def shown(graphs, **options):
     """The visible objects of each kind."""
     at = options.pop("at", None)
     return {
-        kind: [each.object_id for each in graphs.current(Question(APP, kind, at=at), **options)]
+        kind: [each.object_id for each in graphs.current(Query(APP, kind, at=at), **options)]
         for kind in KINDS
     }
 
@@ -89,11 +89,11 @@ def test_limit_counts_visible_rows(graphs, types, kind, by_pointer):
     ratings = [row(types, "suppress", target_parent_id=each) for each in parents[:1250]]
     graphs.insert_many_ratings(APP, ratings)
     pointer = {"attr": "parent_id", "edge": "src_parent_id", "rating": "target_parent_id"}.get(kind)
-    asked = Question(APP, kind)
+    asked = Query(APP, kind)
     if by_pointer:
         if pointer is None:
             return
-        asked = Question(APP, kind, pointer=pointer, targets=parents)
+        asked = Query(APP, kind, pointer=pointer, targets=parents)
     for limit, count in ((0, 0), (1, 1), (10, 10), (50, 50), (51, 50), (None, 50)):
         found = graphs.current(asked._replace(limit=limit))
         assert [each.object_id for each in found] == parents[1250:][:count]
@@ -187,7 +187,7 @@ def naive(graphs, types, at, trusted):
     """What is visible, by looking at every row up to a number."""
     newest = {kind: {} for kind in KINDS}
     for kind in KINDS:
-        for each in graphs.select(Question(APP, kind, at=at)):
+        for each in graphs.select(Query(APP, kind, at=at)):
             newest[kind][each.object_id] = each
     owners = {
         (kind, number): each.owner_identity
@@ -233,7 +233,7 @@ def test_visible_rows_are_those_of_a_naive_look(tmp_path_factory, steps, pick, l
                 found = shown(graphs, at=at, trusted=trusted)
                 assert {kind: sorted(ids) for kind, ids in found.items()} == expected
                 for kind in KINDS:
-                    asked = Question(APP, kind, at=at, limit=limit)
+                    asked = Query(APP, kind, at=at, limit=limit)
                     page = graphs.current(asked, trusted=trusted)
                     assert [each.object_id for each in page] == found[kind][:limit]
     finally:

@@ -19,7 +19,7 @@ from fourfold.errors import (
     PackageTampered,
     Refused,
 )
-from fourfold.models.graphs import GLOBAL_SEQ, Question
+from fourfold.models.graphs import GLOBAL_SEQ, Query
 from fourfold.models.graphs.sync.package import Ed25519Signer
 
 
@@ -161,7 +161,7 @@ def test_two_updates_made_at_once_end_the_same_on_both_nodes(nodes):
     bob.pull_all(alice)
     assert sorted(texts(alice)) == sorted(texts(bob))
     # The one that lost is still there to be read.
-    lost = {row.value_text for row in alice.graphs.select(Question(APP, "attr"))}
+    lost = {row.value_text for row in alice.graphs.select(Query(APP, "attr"))}
     assert {"hers", "his"} <= lost
 
 

@@ -7,7 +7,7 @@ from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
 from fourfold.errors import FourfoldError
-from fourfold.models.graphs import Question
+from fourfold.models.graphs import Query
 from fourfold.models.graphs.records import KINDS
 from fourfold.models.graphs.sync.package import Ed25519Signer
 
@@ -90,7 +90,7 @@ class _Node:
         return {"type_id": self.types[app, kind], "owner_identity": owner, "sync_flags": SHARED}
 
     def _one(self, app, kind, pick):
-        result = self.graphs.select(Question(app, kind))
+        result = self.graphs.select(Query(app, kind))
         return result[pick % len(result)].object_id if result else 1
 
     def parents(self, pick, owner, count):

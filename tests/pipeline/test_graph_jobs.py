@@ -15,7 +15,7 @@ from random_graphs import Life, lives_of
 import fourfold
 from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound
-from fourfold.models.graphs import Question
+from fourfold.models.graphs import Query
 from fourfold.models.graphs.records import KINDS
 from fourfold.pipeline import jobs, store_files, verify_tasks
 from fourfold.pipeline.graphs import verify
@@ -134,8 +134,8 @@ def test_stats_equal_store(spark, sound):
         assert figures["apps"] == len(apps)
         assert figures["numbers"] == graphs.get_global_seq()
         for kind in KINDS:
-            written = [row for app in apps for row in graphs.select(Question(app, kind))]
-            current = [row for app in apps for row in graphs.current(Question(app, kind))]
+            written = [row for app in apps for row in graphs.select(Query(app, kind))]
+            current = [row for app in apps for row in graphs.current(Query(app, kind))]
             assert figures["kinds"][kind]["rows"] == len(written)
             assert figures["kinds"][kind]["current"] == len(current)
         assert figures["rows"] == sum(graphs.usage(app).rows for app in apps)

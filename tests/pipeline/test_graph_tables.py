@@ -9,7 +9,7 @@ import pytest
 from random_graphs import Life, lives_of
 
 import fourfold
-from fourfold.models.graphs import Question
+from fourfold.models.graphs import Query
 from fourfold.models.graphs.records import KINDS, ROWS
 from fourfold.pipeline import sql, views
 from fourfold.pipeline.spark import unwrap_error
@@ -39,7 +39,7 @@ def as_records(rows, kind):
 def expected_current(graphs, kind, at, trusted=(), *, suppressed=False):
     result = {}
     for app in graphs.list_apps():
-        question = Question(app.app_id, kind, at=at)
+        question = Query(app.app_id, kind, at=at)
         rows = graphs.current(question, trusted=trusted, suppressed=suppressed)
         if rows:
             result[app.app_id] = sorted(rows)
@@ -60,7 +60,7 @@ def compare(read, root, graphs, at):
         written = {
             app.app_id: sorted(rows)
             for app in graphs.list_apps()
-            if (rows := graphs.select(Question(app.app_id, kind, at=at)))
+            if (rows := graphs.select(Query(app.app_id, kind, at=at)))
         }
         assert as_records(changes, kind) == written
     return len(everything) - len(current)

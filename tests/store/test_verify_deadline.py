@@ -6,7 +6,6 @@ import pytest
 
 import fourfold
 from fourfold.kernel import reader_pool
-from fourfold.models.graphs.maintenance import DIAGNOSTICS
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def verify_space(store):
 
 
 def verify_graphs(store):
-    return store.graphs.verify(store.graphs.grant([DIAGNOSTICS]))
+    return store.graphs.verify()
 
 
 @pytest.mark.parametrize(

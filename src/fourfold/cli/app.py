@@ -24,7 +24,7 @@ from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output, counted, size
 from fourfold.cli.space.arguments import file_bytes, json_argument, new_file
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound
-from fourfold.models.graphs import App, Change, Graphs, Kind, Question
+from fourfold.models.graphs import App, Change, Graphs, Kind, Query
 from fourfold.models.graphs.records import KINDS
 from fourfold.models.graphs.statements import table_of
 from fourfold.models.graphs.sync.package import Ed25519Signer
@@ -329,7 +329,7 @@ def query(
     names = {row.id: row.type_key for row in graphs.list_types(app_id)}
     wanted = [type_id for type_id, key in names.items() if key in type_keys] if type_keys else None
     pointer = {"attr": "parent_id", "edge": "src_parent_id", "rating": "target_parent_id"}.get(kind)
-    question = Question(
+    question = Query(
         app_id,
         kind,
         wanted,

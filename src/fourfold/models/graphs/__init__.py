@@ -1,7 +1,7 @@
-"""Graphs: apps with their own tables of parents, attributes, edges and ratings, and one number for
-every accepted envelope. Every past state stays readable.
+"""Graphs: apps with their own tables of parents, attributes, edges and ratings.
 
-A name is imported when it is first used: the fold and the records need no database.
+Every accepted envelope has one seq, and every past state stays readable. A name is imported when it
+is first used: the fold and the records need no database.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from fourfold._lazy import exports
 
 if TYPE_CHECKING:
     from fourfold.models.graphs.feed import Feed, FeedFilter
+    from fourfold.models.graphs.graph import Graph
     from fourfold.models.graphs.graphs import Graphs
     from fourfold.models.graphs.maintenance import Capability
     from fourfold.models.graphs.model import GLOBAL_SEQ, MIGRATIONS, PROFILE
-    from fourfold.models.graphs.reader import Question, Reader
+    from fourfold.models.graphs.reader import Query, Reader
     from fourfold.models.graphs.records import (
         App,
         ApplyResult,
@@ -53,11 +54,12 @@ else:
             "Capability": "fourfold.models.graphs.maintenance",
             "Feed": "fourfold.models.graphs.feed",
             "GLOBAL_SEQ": "fourfold.models.graphs.model",
+            "Graph": "fourfold.models.graphs.graph",
             "GraphTransaction": "fourfold.models.graphs.writer",
             "Graphs": "fourfold.models.graphs.graphs",
             "MIGRATIONS": "fourfold.models.graphs.model",
             "PROFILE": "fourfold.models.graphs.model",
-            "Question": "fourfold.models.graphs.reader",
+            "Query": "fourfold.models.graphs.reader",
             "Reader": "fourfold.models.graphs.reader",
             "FeedFilter": "fourfold.models.graphs.feed",
         },
@@ -75,13 +77,14 @@ __all__ = [
     "Edge",
     "Feed",
     "FeedFilter",
+    "Graph",
     "GraphTransaction",
     "Graphs",
     "Identity",
     "Kind",
     "Parent",
     "Peer",
-    "Question",
+    "Query",
     "Rating",
     "Reader",
     "Type",

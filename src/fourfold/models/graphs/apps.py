@@ -64,7 +64,7 @@ class Apps:
         validation.check_integer(app_id, "app_id")
         row = snapshot.one(SQL.app_by_id, (app_id,))
         if row is None:
-            raise NotFound(f"there is no app {app_id}", hint="`fourfold app list` shows them all.")
+            raise NotFound(f"unknown app {app_id}", hint="List the apps with `fourfold app list`.")
         return App._make(row)
 
     def by_slug(self, snapshot: ReadTransaction, slug: str) -> App | None:

@@ -1,14 +1,14 @@
-"""The change feed: everything that was written, in the order of the log, from a number on.
+"""The change feed: every row in the order of the log, after a seq.
 
     for changes in graphs.feed(after=seq):
-        ...                              # a page; blocks until there is more
+        ...                              # a page; blocks until there is one
 
-A feed is a number and nothing more: whoever comes back with `after=feed.position` has neither a
-hole nor a row twice. A page never cuts what was written under one number. A commit in this process
-wakes it at once; those of another process are found by looking again.
+A feed is a position: a new feed with `after=feed.position` neither skips nor repeats a row. A page
+never splits a transaction. A commit in this process wakes it at once; commits of other processes
+are polled for.
 
-With `durable=True`, which is how rows leave the machine, a feed stops at what a power cut cannot
-take back; otherwise a number that was shipped could be given to something else.
+With `durable=True`, which sync uses, a feed returns only rows that survive a power cut; otherwise a
+seq that another node has received could be assigned again.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 
 class Page(NamedTuple):
-    """What a look at the log gave, and how far it looked."""
+    """Changes, and the position up to which the log was read."""
 
     changes: tuple[Change, ...]
     position: int
 
 
 class FeedFilter(NamedTuple):
-    """What a feed shows: the rows of some apps, of some kinds, with some flags. None is all."""
+    """The apps, kinds and sync flags of the rows that a feed returns; None means all."""
 
     apps: frozenset[int] | None = None
     kinds: frozenset[Kind] | None = None
@@ -56,22 +56,20 @@ class FeedFilter(NamedTuple):
         return FeedFilter(
             None
             if apps is None
-            else frozenset(validation.check_integer(each, "app_id") for each in apps),
-            None if kinds is None else frozenset(validation.check_kind(each) for each in kinds),
+            else frozenset(validation.check_integer(app, "app_id") for app in apps),
+            None if kinds is None else frozenset(validation.check_kind(kind) for kind in kinds),
             None if flag_mask is None else validation.check_integer(flag_mask, "flag_mask"),
         )
 
     @property
     def filters(self) -> tuple[int, int | None, str | None]:
-        """The same as a statement takes it: bits of the kinds, flags, apps."""
+        """Parameters of a statement: bits of the kinds, flags, and app ids as JSON."""
         bits = sum(BITS[kind] for kind in (KINDS if self.kinds is None else self.kinds))
         return bits, self.flag_mask, None if self.apps is None else json.dumps(sorted(self.apps))
 
 
 class _Table(NamedTuple):
-    """A table that has rows in a window of numbers: above which id and up to which they lie, and
-    how many envelopes of those that are wanted wrote to it.
-    """
+    """A table with rows in a window of seqs: their range of ids, and the matching envelopes."""
 
     app_id: int
     kind: Kind
@@ -85,7 +83,7 @@ class _Table(NamedTuple):
 
 
 class _Window(NamedTuple):
-    """A range of numbers, with the tables that have rows in it and about how many are wanted."""
+    """A range of seqs, the tables with rows in it, and about how many rows match."""
 
     after: int
     end: int
@@ -93,73 +91,72 @@ class _Window(NamedTuple):
     rows: int
 
 
-def page(reader: Reader, wanted: FeedFilter, after: int, until: int, limit: int) -> Page:
-    """Read the next rows after a number: at most `limit` of them, unless the first number alone
-    has more, and whole numbers only. The work is bounded, so the rows may be none although there
-    are some further on; at the end of the log, and only there, the position does not move.
+def page(reader: Reader, query: FeedFilter, after: int, until: int, limit: int) -> Page:
+    """Read the next rows after a seq: whole transactions, at most `limit` rows if several.
+
+    The work is bounded, so a page may be empty although later rows match. The position does not
+    move at the end of the log, and only there.
     """
     numbers = max(1, limit // 4)
     while True:
-        window = _fitting(reader, wanted, (after, until), limit, numbers)
-        found = _cut(reader, wanted, window, limit)
+        window = _fitting(reader, query, (after, until), limit, numbers)
+        found = _cut(reader, query, window, limit)
         if found.changes or found.position >= until or numbers >= limits.FEED_PAGE_ROWS:
             return found
         after, numbers = found.position, min(4 * numbers, limits.FEED_PAGE_ROWS)
 
 
 def _fitting(
-    reader: Reader, wanted: FeedFilter, between: tuple[int, int], limit: int, numbers: int
+    reader: Reader, query: FeedFilter, between: tuple[int, int], limit: int, numbers: int
 ) -> _Window:
-    """A window of about `limit` rows. A number holds one row or thousands: so many numbers are
-    looked at, and then as many as fit by their average.
-    """
-    window = _window(reader, wanted, *between, numbers)
+    """Return a window of about `limit` rows, scaled by the average rows of the first seqs."""
+    window = _window(reader, query, *between, numbers)
     rows = max(1, window.rows)
     if 2 * rows < limit and window.end < between[1]:
-        return _window(reader, wanted, *between, min(limit, max(numbers, numbers * limit // rows)))
+        return _window(reader, query, *between, min(limit, max(numbers, numbers * limit // rows)))
     if rows > 2 * limit:
-        narrow = _window(reader, wanted, *between, max(1, numbers * limit // rows))
-        # If the numbers are too uneven for that, the rows are cut when they are read.
+        narrow = _window(reader, query, *between, max(1, numbers * limit // rows))
+        # If the seqs are too uneven for that, the rows are cut when they are read.
         return narrow if 2 * narrow.rows >= limit else window
     return window
 
 
-def _window(reader: Reader, wanted: FeedFilter, after: int, until: int, numbers: int) -> _Window:
-    """The range that the next so many envelopes are in which a feed may want."""
-    found = reader.value(SQL.feed_end, (after, until, *wanted.filters, numbers - 1))
+def _window(reader: Reader, query: FeedFilter, after: int, until: int, numbers: int) -> _Window:
+    """Return the range of seqs of the next envelopes that may match."""
+    found = reader.value(SQL.feed_end, (after, until, *query.filters, numbers - 1))
     # Nothing is left up to the bound: numbers without rows are passed as well.
     end = max(after, until) if found is None else int(found)
-    tables = _tables(reader, wanted, after, end)
-    return _Window(after, end, tables, sum(_wanted_rows(table, wanted) for table in tables))
+    tables = _tables(reader, query, after, end)
+    return _Window(after, end, tables, sum(_matching_rows(table, query) for table in tables))
 
 
-def _cut(reader: Reader, wanted: FeedFilter, window: _Window, limit: int) -> Page:
-    """Read the rows of a window up to the last number that fits into a page."""
-    changes = _in_order(reader, wanted, window, limit + 1)
+def _cut(reader: Reader, query: FeedFilter, window: _Window, limit: int) -> Page:
+    """Read the rows of a window up to the last seq that fits into a page."""
+    changes = _in_order(reader, query, window, limit + 1)
     if len(changes) <= limit:
         return Page(changes, window.end)
     first, over = changes[0].global_seq, changes[limit].global_seq
     if first == over:
-        whole = _Window(first - 1, first, _tables(reader, wanted, first - 1, first), 0)
-        return Page(_in_order(reader, wanted, whole, _NO_LIMIT), first)
+        whole = _Window(first - 1, first, _tables(reader, query, first - 1, first), 0)
+        return Page(_in_order(reader, query, whole, _NO_LIMIT), first)
     fits = bisect_left(changes, over, key=attrgetter("global_seq"))
     return Page(changes[:fits], over - 1)
 
 
 _NO_LIMIT = -1
 _SPARSE = 16
-"""Where there are more rows than so many for each envelope that is wanted, those of each envelope
+"""Where there are more rows than so many for each envelope that is query, those of each envelope
 are looked up on their own.
 """
 
 
-def _tables(reader: Reader, wanted: FeedFilter, after: int, end: int) -> list[_Table]:
+def _tables(reader: Reader, query: FeedFilter, after: int, end: int) -> list[_Table]:
     """Where the rows of a window are. Ids and numbers grow together, so those of one table lie
     between two ids.
     """
-    bits = wanted.filters[0]
+    bits = query.filters[0]
     envelopes: Counter[tuple[int, Kind]] = Counter()
-    wrote = Counter(reader.raw_rows(SQL.feed_tables, (after, end, *wanted.filters)))
+    wrote = Counter(reader.raw_rows(SQL.feed_tables, (after, end, *query.filters)))
     for (app_id, kinds), count in wrote.items():
         for kind in KINDS:
             if kinds & bits & BITS[kind]:
@@ -170,12 +167,12 @@ def _tables(reader: Reader, wanted: FeedFilter, after: int, end: int) -> list[_T
     ]
 
 
-def _is_sparse(table: _Table, wanted: FeedFilter) -> bool:
-    return wanted.flag_mask is not None and table.rows > _SPARSE * table.envelopes
+def _is_sparse(table: _Table, query: FeedFilter) -> bool:
+    return query.flag_mask is not None and table.rows > _SPARSE * table.envelopes
 
 
-def _wanted_rows(table: _Table, wanted: FeedFilter) -> int:
-    return table.envelopes if _is_sparse(table, wanted) else table.rows
+def _matching_rows(table: _Table, query: FeedFilter) -> int:
+    return table.envelopes if _is_sparse(table, query) else table.rows
 
 
 _NEW_ROW = {kind: partial(tuple.__new__, row) for kind, row in ROWS.items()}
@@ -183,9 +180,7 @@ _SEQ = {kind: itemgetter(row._fields.index("global_seq")) for kind, row in ROWS.
 _PLACE = {kind: itemgetter(row._fields.index("position")) for kind, row in ROWS.items()}
 
 
-def _in_order(
-    reader: Reader, wanted: FeedFilter, window: _Window, limit: int
-) -> tuple[Change, ...]:
+def _in_order(reader: Reader, query: FeedFilter, window: _Window, limit: int) -> tuple[Change, ...]:
     """The first `limit` rows of each table as changes, in the order in which they were written. A
     feed lives by this loop, so its steps are calls into C for all rows of a table at once.
     """
@@ -195,7 +190,7 @@ def _in_order(
     places: list[int] = []
     for table in tables:
         kind = table.kind
-        rows = _rows(reader, wanted, window, table, limit)
+        rows = _rows(reader, query, window, table, limit)
         numbers = list(map(_SEQ[kind], rows))
         changes += map(Change, numbers, repeat(table.app_id), repeat(kind), rows)
         seqs += numbers
@@ -210,27 +205,25 @@ def _in_order(
 
 
 def _rows(
-    reader: Reader, wanted: FeedFilter, window: _Window, table: _Table, limit: int
+    reader: Reader, query: FeedFilter, window: _Window, table: _Table, limit: int
 ) -> list[Row]:
-    sql, mask = statements_of(table.app_id, table.kind), wanted.flag_mask
+    sql, mask = statements_of(table.app_id, table.kind), query.flag_mask
     new_row: Callable[[tuple[Any, ...]], Row] = _NEW_ROW[table.kind]
     if mask is None:
         return reader.raw_rows_as(new_row, sql.range_of_ids, (table.above, table.last, limit))
-    if _is_sparse(table, wanted):
+    if _is_sparse(table, query):
         return reader.raw_rows_as(new_row, sql.scattered, (window.after, window.end, mask, limit))
     params = (table.above, table.last, mask, limit)
     return reader.raw_rows_as(new_row, sql.range_with_flags, params)
 
 
 class Feed:
-    """A place in the log from which one consumer reads on; an iterator of pages, also for
-    coroutines.
-    """
+    """An iterator over pages of changes, for `for` and `async for`. Made by `Graphs.feed`."""
 
     def __init__(
         self,
         graphs: Graphs,
-        wanted: FeedFilter,
+        query: FeedFilter,
         *,
         after: int,
         limit: int,
@@ -239,9 +232,9 @@ class Feed:
     ) -> None:
         newest = graphs.get_global_seq()
         if validation.check_integer(after, "after") > newest:
-            raise InvalidInput(f"{after} is in the future: the newest number is {newest}")
+            raise InvalidInput(f"after must be at most {newest}, the newest seq, got {after}")
         self._graphs = graphs
-        self._wanted = wanted
+        self._query = query
         self._limit = validation.check_integer(limit, "limit", least=1)
         self._durable = durable
         self._timeout = timeout
@@ -251,17 +244,18 @@ class Feed:
 
     @property
     def position(self) -> int:
-        """Every change up to this number was handed out: where the next feed goes on."""
+        """The seq up to which every change was returned; pass it as `after` to resume."""
         return self._position
 
     def next(self, timeout: float | None = None) -> tuple[Change, ...]:
-        """Return the next page, or an empty one if no row came in time. With a timeout of 0 it
-        reads to the end of the log, and does not wait there.
+        """Return the next page, or an empty one on timeout.
+
+        With a timeout of 0 it reads up to the end of the log and does not wait.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while not self._closed:
             count = self._graphs.notifier.count
-            changes = self._look()
+            changes = self._poll()
             left = self._pause(until)
             if changes or self._is_over(timeout, left):
                 return changes
@@ -271,14 +265,12 @@ class Feed:
         return ()
 
     async def next_async(self, timeout: float | None = None) -> tuple[Change, ...]:  # noqa: ASYNC109
-        """Return the next page, or an empty one if no row came in time. With a timeout of 0 it
-        reads to the end of the log, and does not wait there. Cancelling it loses no row.
-        """
+        """Return the next page like `next`; a cancelled call skips no row."""
         until = None if timeout is None else time.monotonic() + timeout
         with self._graphs.notifier.listen() as listener:
             while not self._closed:
                 listener.drain()
-                changes = await asyncio.to_thread(self._look)
+                changes = await asyncio.to_thread(self._poll)
                 left = self._pause(until)
                 if changes or self._is_over(timeout, left):
                     return changes
@@ -288,30 +280,30 @@ class Feed:
         return ()
 
     def close(self) -> None:
-        """End the feed: whoever waits for the next page gets none."""
+        """End the feed; a waiting call returns an empty page."""
         self._closed = True
         self._graphs.notifier.notify()
 
-    def _look(self) -> tuple[Change, ...]:
-        """Read a page. One without rows that got further is not the end of the log."""
+    def _poll(self) -> tuple[Change, ...]:
+        """Read a page. An empty page whose position moved is not the end of the log."""
         after = self._position
-        page = self._graphs.page(self._wanted, after, self._limit, durable=self._durable)
+        page = self._graphs.page(self._query, after, self._limit, durable=self._durable)
         self._position, self._at_end = page.position, page.position == after
         return page.changes
 
     def _is_over(self, timeout: float | None, left: float) -> bool:
-        """Return True if the time is up: at the end of the log, or while reading on for long."""
+        """Return True on timeout: at the end of the log, or while skipping many rows."""
         return left <= 0 and (self._at_end or bool(timeout))
 
     def _refuse_endless_wait(self, until: float | None) -> None:
         if until is None and self._graphs.in_transaction():
             raise Refused(
-                "a feed cannot wait inside a transaction: no commit would wake it",
+                "cannot wait for changes inside a transaction: no commit would wake it",
                 hint="Leave `graphs.transaction()` first, or pass a timeout.",
             )
 
     def _pause(self, until: float | None) -> float:
-        # A writer hears of every commit, but must notice when its database is closed.
+        # A writer is notified of every commit, but must notice when its database is closed.
         most = limits.WATCH_HEARTBEAT_S if self._graphs.database.writable else limits.WATCH_POLL_S
         return most if until is None else min(most, until - time.monotonic())
 

@@ -1,31 +1,32 @@
-"""Graphs: the storage manager of all apps, on one database.
+"""The graphs of a store: all apps, on one database.
 
-    app = graphs.register_app("notes", "Notes")
-    note = graphs.register_type(app.app_id, "parent", "note")
+    notes = graphs.create("notes", "Notes")
+    note = notes.register_type("parent", "note")
     with graphs.transaction() as txn:
-        one = graphs.insert_parent(app.app_id, {"type_id": note, "owner_identity": 1}, txn=txn)
-    graphs.current_parents(app.app_id, at=1)
+        [one] = notes.insert("parent", [{"type_id": note, "owner_identity": 1}], txn=txn)
+    notes.read("parent", one, at=1)
 
-A call that writes takes part in the transaction that it is given, or else in the one that is open
-around it; without any it is a transaction of its own, which shares its commit with concurrent
-callers. A call that reads sees the transaction that it is given, or the newest commit. Rows are
-named tuples, which cannot be changed.
+A write joins the transaction that it is given, or the one that is open around it; otherwise it is a
+transaction of its own, which shares its commit with concurrent callers. A read sees the transaction
+that it is given, or the newest commit. Rows are named tuples.
 """
 
 from __future__ import annotations
 
+import builtins
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast
 
-from fourfold import limits
+from fourfold import html, limits
 from fourfold.errors import NotFound, Refused
 from fourfold.kernel import Database, Migration, Notifier, ReadTransaction, Transaction
 from fourfold.models.graphs import envelopes, feed, validation
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.feed import Feed, FeedFilter, Page
+from fourfold.models.graphs.graph import Graph
 from fourfold.models.graphs.maintenance import Maintenance
 from fourfold.models.graphs.model import GLOBAL_SEQ
 from fourfold.models.graphs.reader import Reader
@@ -48,24 +49,29 @@ from fourfold.models.graphs.writer import GraphTransaction
 T = TypeVar("T")
 
 _OPEN: ContextVar[tuple[GraphTransaction, ...]] = ContextVar("graph_transactions", default=())
-"""The open transactions that the code running now is inside of, of any store. Tasks that it starts
-inherit them; other tasks of the same thread do not have them.
+"""Open transactions of the running code, of any store.
+
+Tasks that it starts inherit them; other tasks of the same thread do not.
 """
 
 
 class Graphs(Selections, Registers, Maintenance):
-    """All apps of one store."""
+    """The graphs of one store. Opened by `store.graphs`.
+
+    `create`, `open` and `list` return handles and summaries. The calls that take an app id are
+    those of specification 003; a `Graph` has the common ones without it.
+    """
 
     def __init__(self, database: Database, *, strict: bool = False) -> None:
         super().__init__()
         self.database = database
         self.notifier = Notifier()
         self.strict = strict
-        """Whether `update_sync_flags` is forbidden."""
+        """True if `update_sync_flags` is refused."""
         self._apps = Apps()
         self._running = threading.local()
         self.node = database.identity()
-        """The name of this node in rows that other nodes receive."""
+        """The id of this node in rows that other nodes receive."""
         with database.read() as snapshot:
             self._apps.check_globals(snapshot, str(database.path))
         if database.writable:
@@ -74,7 +80,7 @@ class Graphs(Selections, Registers, Maintenance):
             self._apps.check(snapshot, str(database.path))
 
     def _prepare(self, txn: Transaction) -> None:
-        """The system's own app, and the tables of every app that lacks some."""
+        """Register the system app, and create missing tables of all apps."""
         now = GraphTransaction(txn, self._apps, self.node, None).now
         self._apps.register(txn, "system", "System", now, SYSTEM_APP)
 
@@ -82,8 +88,9 @@ class Graphs(Selections, Registers, Maintenance):
 
     @contextmanager
     def transaction(self, *, trace_id: str | None = None) -> Iterator[GraphTransaction]:
-        """A transaction that commits at the end of the block, and leaves nothing when it raises.
-        Inside another one of the same thread it is a step of that.
+        """Open a transaction that commits at the end of the block, or rolls back if it raises.
+
+        Inside another transaction of the same thread it is a savepoint of that.
         """
         trace = None if trace_id is None else validation.check_text(trace_id, "trace_id")
         self._refuse_if_unsound()
@@ -112,7 +119,7 @@ class Graphs(Selections, Registers, Maintenance):
             txn.after_commit_once(self.notifier.notify)
         finally:
             self._running.handle = None
-            _OPEN.set(tuple(each for each in _OPEN.get() if each is not handle))
+            _OPEN.set(tuple(other for other in _OPEN.get() if other is not handle))
 
     def in_transaction(self) -> bool:
         """Return True inside a transaction that the caller, or the task that started it, opened."""
@@ -131,14 +138,15 @@ class Graphs(Selections, Registers, Maintenance):
 
     @contextmanager
     def snapshot(self) -> Iterator[Reader]:
-        """One committed state, fixed at the start of the block."""
+        """Open a read transaction: one committed state for the whole block."""
         with self.database.read() as snapshot:
             yield Reader(snapshot, self._apps, self.node)
 
     def with_transaction(self, work: Callable[[GraphTransaction], T]) -> T:
-        """Run `work` in a transaction shared with concurrent callers. It may run more than once,
-        and must have no effect but through its handle. Inside a transaction of the same thread it
-        is a step of that.
+        """Run `work` in a transaction that shares its commit with concurrent callers.
+
+        `work` may run more than once, and must have no effects except through its handle. Inside a
+        transaction of the same thread it is a savepoint of that.
         """
         if self._joined() is not None:
             with self.transaction() as handle:
@@ -146,15 +154,17 @@ class Graphs(Selections, Registers, Maintenance):
         return self.database.transact(self._work(work))
 
     async def with_transaction_async(self, work: Callable[[GraphTransaction], T]) -> T:
-        """Run `work` in a transaction shared with concurrent callers. It may run more than once,
-        and must have no effect but through its handle. Inside a transaction of the same task, or
-        of the task that started this one, it is a step of that.
+        """Run `work` like `with_transaction`, from a coroutine.
+
+        Inside a transaction of the same task, or of the task that started it, it is a savepoint of
+        that.
         """
         if self.in_transaction():
             return self.with_transaction(work)
         return await self.database.transact_async(self._work(work))
 
     def with_read_only(self, work: Callable[[Reader], T]) -> T:
+        """Run `work` on one committed state."""
         with self.snapshot() as reader:
             return work(reader)
 
@@ -179,77 +189,105 @@ class Graphs(Selections, Registers, Maintenance):
             return self.snapshot()
         return _within(Reader(txn.txn, self._apps, self.node))
 
-    # Numbers
+    # Seqs
 
-    def get_global_seq(self) -> int:
-        """The newest committed number."""
+    def position(self) -> int:
+        """Return the newest committed seq."""
         return self.database.sequence(GLOBAL_SEQ)
 
+    def get_global_seq(self) -> int:
+        """Alias of `position`: the name in specification 003."""
+        return self.position()
+
     def next_global_seq(self, txn: GraphTransaction) -> int:
-        """Claim the next number; rows written in `txn` from now on carry it."""
+        """Claim the next seq; rows written in `txn` from now on have it."""
         return txn.next_seq()
 
     # Apps and types
 
+    def create(self, slug: str, title: str | None = None) -> Graph:
+        """Create an app with its tables, or return the existing one of that slug."""
+        app = self.register_app(slug, slug if title is None else title)
+        return Graph(self, app.app_id, app.slug)
+
+    def open(self, app: int | str) -> Graph:
+        """Return a handle of an existing app, by its id or slug.
+
+        Raises:
+            NotFound: There is no such app.
+        """
+        info = self.app(app)
+        return Graph(self, info.app_id, info.slug)
+
+    def list(self) -> builtins.list[App]:
+        """Return all apps, the system app included."""
+        return html.Rows(self.list_apps())
+
     def register_app(self, slug: str, title: str, *, app_id: int | None = None) -> App:
-        """An app with its tables; the same one again when it is there already."""
+        """Create an app with its tables, or return the existing one of that slug."""
         return self.with_transaction(
             lambda handle: self._apps.register(handle.txn, slug, title, handle.now, app_id)
         )
 
     def ensure_app_schema(self, app_id: int) -> None:
-        """Make the tables and indexes of an app that are missing."""
+        """Create the missing tables and indexes of an app."""
         self.with_transaction(lambda handle: self._apps.ensure_tables(handle.txn, app_id))
 
     def upgrade_app(self, app_id: int, steps: Sequence[Migration]) -> App:
-        """Bring the tables of an app to the version of the last step, or leave all as it was."""
+        """Migrate the tables of an app to the version of the last step, or change nothing."""
         self._refuse_if_unsound()
         with self.database.write() as txn:
             now = GraphTransaction(txn, self._apps, self.node, None).now
             return self._apps.upgrade(txn, app_id, steps, now)
 
     def app(self, app: int | str) -> App:
-        """One app, by its number or its slug."""
+        """Return an app by its id or slug.
+
+        Raises:
+            NotFound: There is no such app.
+        """
         with self.database.read() as snapshot:
             if isinstance(app, str):
-                found = self._apps.by_slug(snapshot, app)
-                if found is None:
+                info = self._apps.by_slug(snapshot, app)
+                if info is None:
                     raise NotFound(
-                        f"there is no app {app!r}", hint="`fourfold app list` shows all."
+                        f"unknown app {app!r}", hint="List the apps with `fourfold app list`."
                     )
-                return found
+                return info
             return self._apps.app(snapshot, app)
 
     def list_apps(self) -> tuple[App, ...]:
+        """Return all apps, the system app included."""
         with self.database.read() as snapshot:
             return self._apps.all(snapshot)
 
     def register_type(
         self, app_id: int, kind: Kind, type_key: str, *, txn: GraphTransaction | None = None
     ) -> int:
-        """The id of a type, which is made when it is first asked for and never changes."""
+        """Return the id of a type, registering it on first use; ids never change."""
         return self._write(
             txn, lambda handle: self._apps.register_type(handle.txn, app_id, kind, type_key)
         )
 
     def list_types(self, app_id: int) -> tuple[Type, ...]:
+        """Return the types of an app."""
         with self.database.read() as snapshot:
             return self._apps.all_types(snapshot, app_id)
 
     def usage(self, app_id: int) -> Usage:
-        """What an app holds, and what it may hold."""
+        """Return the rows and bytes that an app stores, and its limits."""
         with self.database.read() as snapshot:
             self._apps.must_exist(snapshot, app_id)
             return Usage._make(cast("Any", snapshot.one(SQL.usage, (app_id,))))
 
     def count(self, snapshot: ReadTransaction, app_id: int, kind: Kind) -> int:
-        """How many rows a table holds; SQLite goes through an index of it."""
+        """Return the number of rows of a table, counted through an index."""
         return int(snapshot.value(statements_of(app_id, kind).count))
 
     def set_limits(
         self, app_id: int, *, rows_max: int | None = None, bytes_max: int | None = None
     ) -> Usage:
-        """What an app may hold; None is no limit. What it holds already stays."""
+        """Set the limits of an app; None is no limit. Existing rows stay."""
         for name, value in (("rows_max", rows_max), ("bytes_max", bytes_max)):
             if value is not None:
                 validation.check_integer(value, name)
@@ -270,14 +308,14 @@ class Graphs(Selections, Registers, Maintenance):
         rows: Iterable[Mapping[str, Any]],
         *,
         txn: GraphTransaction | None = None,
-    ) -> list[int]:
-        """Add objects; their ids, in order. All of them, or none.
+    ) -> builtins.list[int]:
+        """Insert objects and return their ids, or insert none of them.
 
         Raises:
             NotFound: a row refers to an object that the app does not have.
         """
-        known, given = validation.check_kind(kind), list(rows)
-        return self._write(txn, lambda handle: handle.insert(app_id, known, given))
+        checked, objects = validation.check_kind(kind), builtins.list(rows)
+        return self._write(txn, lambda handle: handle.insert(app_id, checked, objects))
 
     def update(
         self,
@@ -288,28 +326,32 @@ class Graphs(Selections, Registers, Maintenance):
         *,
         txn: GraphTransaction | None = None,
     ) -> int:
-        """Add a version of an object; the versions before it stay readable."""
-        known = validation.check_kind(kind)
-        return self._write(txn, lambda handle: handle.update(app_id, known, object_id, changes))
+        """Write a new version of an object; earlier versions stay readable."""
+        checked = validation.check_kind(kind)
+        return self._write(txn, lambda handle: handle.update(app_id, checked, object_id, changes))
 
     def insert_parent(
         self, app_id: int, row: Mapping[str, Any], *, txn: GraphTransaction | None = None
     ) -> int:
+        """Insert a parent and return its id."""
         return self.insert(app_id, "parent", [row], txn=txn)[0]
 
     def insert_attr(
         self, app_id: int, row: Mapping[str, Any], *, txn: GraphTransaction | None = None
     ) -> int:
+        """Insert an attribute and return its id."""
         return self.insert(app_id, "attr", [row], txn=txn)[0]
 
     def insert_edge(
         self, app_id: int, row: Mapping[str, Any], *, txn: GraphTransaction | None = None
     ) -> int:
+        """Insert an edge and return its id."""
         return self.insert(app_id, "edge", [row], txn=txn)[0]
 
     def insert_rating(
         self, app_id: int, row: Mapping[str, Any], *, txn: GraphTransaction | None = None
     ) -> int:
+        """Insert a rating and return its id."""
         return self.insert(app_id, "rating", [row], txn=txn)[0]
 
     def insert_log(
@@ -321,7 +363,7 @@ class Graphs(Selections, Registers, Maintenance):
         *,
         txn: GraphTransaction | None = None,
     ) -> int:
-        """Add to the app's own log, which is local and has no number."""
+        """Append to the local log of an app, which has no seqs and is not synced."""
         return self._write(
             txn,
             lambda handle: self._apps.write_log(
@@ -331,56 +373,59 @@ class Graphs(Selections, Registers, Maintenance):
 
     def insert_many_parents(
         self, app_id: int, rows: Iterable[Mapping[str, Any]], *, txn: GraphTransaction | None = None
-    ) -> list[int]:
+    ) -> builtins.list[int]:
+        """Insert parents and return their ids."""
         return self.insert(app_id, "parent", rows, txn=txn)
 
     def insert_many_attrs(
         self, app_id: int, rows: Iterable[Mapping[str, Any]], *, txn: GraphTransaction | None = None
-    ) -> list[int]:
+    ) -> builtins.list[int]:
+        """Insert attributes and return their ids."""
         return self.insert(app_id, "attr", rows, txn=txn)
 
     def insert_many_edges(
         self, app_id: int, rows: Iterable[Mapping[str, Any]], *, txn: GraphTransaction | None = None
-    ) -> list[int]:
+    ) -> builtins.list[int]:
+        """Insert edges and return their ids."""
         return self.insert(app_id, "edge", rows, txn=txn)
 
     def insert_many_ratings(
         self, app_id: int, rows: Iterable[Mapping[str, Any]], *, txn: GraphTransaction | None = None
-    ) -> list[int]:
+    ) -> builtins.list[int]:
+        """Insert ratings and return their ids."""
         return self.insert(app_id, "rating", rows, txn=txn)
 
     def apply(self, envelope: Mapping[str, Any]) -> ApplyResult:
-        """Accept a batch of operations: one transaction, one number; or nothing at all. Inside a
-        transaction it is a step of that, and its rows have the number that the transaction is at.
+        """Write an envelope of operations in one transaction under one seq, or nothing.
+
+        Inside a transaction it is a savepoint of that, and its rows have the current seq of it.
         """
         parsed = envelopes.parse(envelope)
         return self.with_transaction(lambda handle: envelopes.apply(handle, self._apps, parsed))
 
     async def apply_async(self, envelope: Mapping[str, Any]) -> ApplyResult:
-        """Accept a batch of operations: one transaction, one number; or nothing at all. Inside a
-        transaction of the same task it is a step of that.
-        """
+        """Write an envelope of operations like `apply`, from a coroutine."""
         parsed = envelopes.parse(envelope)
         return await self.with_transaction_async(
             lambda handle: envelopes.apply(handle, self._apps, parsed)
         )
 
     def apply_many(
-        self, given: Iterable[Mapping[str, Any]], *, note: tuple[str, str] | None = None
-    ) -> list[ApplyResult]:
-        """Accept several envelopes in one transaction, each under a number of its own: all, or
-        none. `note` is a setting that is written with them, such as how far a load has come.
-        Inside a transaction they are steps of that.
+        self, batch: Iterable[Mapping[str, Any]], *, note: tuple[str, str] | None = None
+    ) -> builtins.list[ApplyResult]:
+        """Write several envelopes in one transaction, each under a seq of its own, or none.
+
+        `note` is a setting that is written with them, such as the progress of a load.
         """
-        parsed = [envelopes.parse(each) for each in given]
-        done = []
+        parsed = [envelopes.parse(envelope) for envelope in batch]
+        results = []
         with self.transaction() as handle:
-            for each in parsed:
+            for envelope in parsed:
                 handle.start_seq()
-                done.append(envelopes.apply(handle, self._apps, each))
+                results.append(envelopes.apply(handle, self._apps, envelope))
             if note is not None:
                 handle.txn.execute(SQL.put_setting, note)
-        return done
+        return results
 
     def update_sync_flags(
         self,
@@ -391,12 +436,12 @@ class Graphs(Selections, Registers, Maintenance):
         *,
         txn: GraphTransaction | None = None,
     ) -> int:
-        """Set the flags of rows; how many there were. A strict store forbids it."""
+        """Set the sync flags of rows and return their number; refused by a strict store."""
         if self.strict:
-            raise Refused("this store is strict: the flags of a row never change")
-        known, wanted = validation.check_kind(table), validation.check_integer(flags, "flags")
+            raise Refused("cannot change sync flags while graphs.sync_flags is 'fixed'")
+        kind, bits = validation.check_kind(table), validation.check_integer(flags, "flags")
         ids = validation.check_ids(row_ids, "row_ids")
-        return self._write(txn, lambda handle: handle.set_flags(app_id, known, ids, wanted))
+        return self._write(txn, lambda handle: handle.set_flags(app_id, kind, ids, bits))
 
     # Synchronisation
 
@@ -409,13 +454,14 @@ class Graphs(Selections, Registers, Maintenance):
         limit: int = limits.FEED_PAGE_ROWS,
         for_node: str | None = None,
     ) -> Export | None:
-        """The next window of a domain behind `after`, signed; None when there is nothing to tell.
-        Rows that the node `for_node` wrote itself are left out.
+        """Export the next signed package of a domain after `after`, or None if nothing is new.
+
+        Leaves out the rows that the node `for_node` wrote.
         """
         return sync.export(self, domain, signer, after=after, limit=limit, for_node=for_node)
 
     def ingest_package(self, peer_id: int, data: bytes) -> IngestReport:
-        """Take in a package of a peer: all of it and the cursor in one transaction, or nothing."""
+        """Import a package of a peer with its cursor in one transaction, or nothing."""
         return sync.ingest(self, peer_id, data)
 
     # The change feed
@@ -431,25 +477,42 @@ class Graphs(Selections, Registers, Maintenance):
         durable: bool = False,
         timeout: float | None = None,
     ) -> Feed:
-        """Everything written after a number, page by page; it waits for more, `timeout` seconds at
-        most if given.
-        """
-        wanted = FeedFilter.of(apps, kinds, flag_mask)
-        return Feed(self, wanted, after=after, limit=limit, durable=durable, timeout=timeout)
+        """Iterate over pages of changes after a seq and wait for more.
 
-    def page(self, wanted: FeedFilter, after: int, limit: int, *, durable: bool) -> Page:
-        """One look at the log behind `after`."""
+        Args:
+            after: Begin after this seq.
+            apps: Only rows of these app ids.
+            kinds: Only rows of these kinds.
+            flag_mask: Only rows that have one of these sync flags.
+            limit: Maximum number of rows of a page, unless one transaction has more.
+            durable: Only rows that survive a power cut.
+            timeout: End after this many seconds without a change.
+        """
+        query = FeedFilter.of(apps, kinds, flag_mask)
+        return Feed(self, query, after=after, limit=limit, durable=durable, timeout=timeout)
+
+    follow = feed
+
+    def page(self, query: FeedFilter, after: int, limit: int, *, durable: bool) -> Page:
+        """Read one page of the log after `after`."""
         until = self.durable_seq() if durable else None
         with self.snapshot() as reader:
-            return feed.page(reader, wanted, after, reader.newest_seq(until), limit)
+            return feed.page(reader, query, after, reader.newest_seq(until), limit)
 
     def durable_seq(self) -> int:
-        """The newest number that survives a power cut, brought up to date if need be."""
+        """Return the newest seq that survives a power cut, syncing the log if needed."""
         if not self.database.writable:
             return self.database.durable(GLOBAL_SEQ)
         if self.database.durable(GLOBAL_SEQ) < self.get_global_seq():
             self.database.make_durable()
         return self.database.durable(GLOBAL_SEQ)
+
+    def __getitem__(self, app: int | str) -> Graph:
+        """Return a handle of an existing app, like `open`."""
+        return self.open(app)
+
+    def __repr__(self) -> str:
+        return f"<Graphs in {self.database.path}>"
 
 
 @contextmanager

@@ -1,12 +1,12 @@
-"""Upkeep of the graph database: checkpoints, vacuum, backup, numbers, health; and the look into its
-depths, for which somebody must have been given leave.
+"""Maintenance of the graph database: checks, checkpoints, vacuum, backup, metrics and health.
 
-Leave is a `Capability`: an object that `grant` makes, for certain rights, and that nobody can make
-up. Whoever decides who may do what hands it on; here it is only honoured.
+`integrity_check` requires a `Capability`, an unforgeable object that `grant` creates for certain
+rights. The application decides which code receives it.
 """
 
 from __future__ import annotations
 
+import builtins
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,12 +18,12 @@ from fourfold.models.graphs import validation
 from fourfold.models.graphs.verify import problems
 
 DIAGNOSTICS: Final = "diagnostics"
-"""The right to have the pages and the rows of the whole file checked."""
+"""The right to check all pages of the file."""
 RIGHTS: Final = frozenset({DIAGNOSTICS})
 
 
 class Capability:
-    """Leave to do something; good for the graphs that granted it, as long as it is not revoked."""
+    """A set of rights, valid for the `Graphs` that granted it until it is revoked."""
 
     __slots__ = ("__weakref__", "rights")
 
@@ -35,7 +35,7 @@ class Capability:
 
 
 class Maintenance:
-    """The part of `Graphs` that looks after the file."""
+    """The part of `Graphs` that maintains the file."""
 
     database: Database
     node: str
@@ -43,80 +43,81 @@ class Maintenance:
     def __init__(self) -> None:
         self._granted: weakref.WeakSet[Capability] = weakref.WeakSet()
         self._unsound: str | None = None
-        """What is wrong with the file, once a check has found something."""
+        """The first problem that an integrity check found, or None."""
 
     def grant(self, rights: Iterable[str]) -> Capability:
-        """Leave to use some rights, to be handed to whoever may have them."""
+        """Grant a capability for `rights`."""
         if isinstance(rights, str):
-            raise InvalidInput(f"rights are several names, not the text {rights!r}")
-        wanted = frozenset(rights)
-        if not wanted or wanted - RIGHTS:
+            raise InvalidInput(f"rights must be a list of names, got {rights!r:.100}")
+        names = frozenset(rights)
+        if not names or names - RIGHTS:
             raise InvalidInput(
-                f"{validation.format_value(sorted(wanted - RIGHTS))} are no rights",
-                hint=f"There are: {', '.join(sorted(RIGHTS))}.",
+                f"unknown rights {validation.format_value(sorted(names - RIGHTS))}",
+                hint=f"Use one of: {', '.join(sorted(RIGHTS))}.",
             )
-        capability = Capability(wanted)
+        capability = Capability(names)
         self._granted.add(capability)
         return capability
 
     def revoke(self, capability: Capability) -> None:
+        """Revoke a capability."""
         self._granted.discard(capability)
 
-    def integrity_check(self, capability: Capability) -> list[str]:
-        """What SQLite finds wrong with the file; empty when all is well. Once something was found
-        the health is `failed` and nothing more is written.
+    def integrity_check(self, capability: Capability) -> builtins.list[str]:
+        """Check the pages of the file; return the problems found.
+
+        If there are any, the health becomes `failed` and later writes are refused.
         """
         self._must_hold(capability, DIAGNOSTICS)
-        found = self.database.integrity_check()
-        self._unsound = found[0] if found else None
-        return found
+        findings = self.database.integrity_check()
+        self._unsound = findings[0] if findings else None
+        return findings
 
-    def verify(self, capability: Capability) -> list[str]:
-        """What is wrong with the rows, in plain words; empty when all is well."""
-        self._must_hold(capability, DIAGNOSTICS)
+    def verify(self) -> builtins.list[str]:
+        """Check the rows, their order and their references; return the problems found."""
         with self.database.read_in_background() as snapshot:
             return problems(snapshot, str(self.database.path), self.node)
 
     def checkpoint(self, mode: str = "PASSIVE") -> Checkpoint:
-        """Fold the write-ahead log back into the file: PASSIVE, FULL, RESTART or TRUNCATE."""
+        """Checkpoint the write-ahead log: PASSIVE, FULL, RESTART or TRUNCATE."""
         return self.database.checkpoint(mode)
 
     def vacuum(self) -> None:
-        """Rewrite the file without holes. Refused while somebody reads."""
+        """Rewrite the file without free pages; refused while there are readers."""
         self.database.vacuum()
 
     def analyze(self) -> None:
-        """Refresh the statistics that SQLite plans by."""
+        """Refresh the statistics of the query planner."""
         self.database.analyze()
 
     def backup(self, destination: str | Path) -> Sidecar:
-        """Copy one consistent state while writers go on; verified."""
+        """Write a verified copy of one consistent state, beside running writers."""
         return self.database.backup(destination)
 
     def metrics(self) -> MetricsReading:
-        """Sizes, times and counters; never rows, and no SQL."""
+        """Return sizes, times and counters."""
         return self.database.metrics()
 
     def health(self) -> Health:
-        """The state of the database, with the numbers behind it."""
+        """Return the health of the database, with the figures that it is based on."""
         return self.database.health()
 
     def _must_hold(self, capability: Capability, right: str) -> None:
-        # Membership of the set is by identity: a copy, or one of another store, is none.
+        # Membership is by identity: copies and capabilities of other stores do not count.
         if (
             not isinstance(capability, Capability)
             or capability not in self._granted
             or right not in capability.rights
         ):
             raise CapabilityDenied(
-                f"{right} of {self.database.path} need leave that these graphs have granted",
-                hint=f"Ask for it where it is decided: `graphs.grant([{right!r}])`.",
+                f"{self.database.path}: {right} require a capability of these graphs",
+                hint=f"Pass the result of `graphs.grant([{right!r}])`.",
             )
 
     def _refuse_if_unsound(self) -> None:
         if self._unsound is not None:
             raise CorruptData(
-                f"{self.database.path}: a check found damage, so nothing is written: "
+                f"{self.database.path}: writes are refused since a check found damage: "
                 f"{self._unsound}",
-                hint="Restore the newest good backup: `fourfold restore`.",
+                hint="Restore the newest verified backup with `fourfold restore`.",
             )

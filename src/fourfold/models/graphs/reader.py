@@ -44,7 +44,7 @@ _PAGE, _PAGE_MIN = 500, 16
 """Rows that are read at once to see which of them are suppressed; with a limit about as many."""
 
 
-class Question(NamedTuple):
+class Query(NamedTuple):
     """What is asked of one table of one app."""
 
     app_id: int
@@ -79,11 +79,11 @@ class Reader:
         self._apps = apps
         self._node = node
 
-    def rows(self, question: Question, *, current: bool = False) -> list[Row]:
+    def rows(self, question: Query, *, current: bool = False) -> list[Row]:
         """The rows that a question finds, in the order of the log."""
         return list(self.iterate(question, current=current))
 
-    def iterate(self, question: Question, *, current: bool = False) -> Iterator[Row]:
+    def iterate(self, question: Query, *, current: bool = False) -> Iterator[Row]:
         self._apps.must_exist(self._snapshot, question.app_id)
         limit = _limit(question.limit)
         bounds = self._bounds(question)
@@ -118,7 +118,7 @@ class Reader:
         found = [ROWS[kind]._make(row) for row in rows]
         return tuple(sorted(found, key=lambda row: fold.rank(row, self._node)))
 
-    def visible(self, question: Question, trusted: frozenset[int]) -> Iterator[Row]:
+    def visible(self, question: Query, trusted: frozenset[int]) -> Iterator[Row]:
         """The current version of each object, without what its owner or one of the trusted has
         suppressed, and what belongs to that. The limit counts what is left.
         """
@@ -129,7 +129,7 @@ class Reader:
         return shown if limit < 0 else islice(shown, limit)
 
     def _unsuppressed(
-        self, rows: Iterator[Row], question: Question, trusted: frozenset[int], size: int
+        self, rows: Iterator[Row], question: Query, trusted: frozenset[int], size: int
     ) -> Iterator[Row]:
         """A page at a time, so that ratings are asked for in bulk and memory stays small."""
         suppress = self._apps.find_type(self._snapshot, question.app_id, "rating", SUPPRESS)
@@ -158,7 +158,7 @@ class Reader:
         """Which of some objects of one kind are suppressed themselves."""
         if not ids:
             return set()
-        asked = Question(
+        asked = Query(
             judges.app_id,
             "rating",
             type_ids=[judges.suppress],
@@ -232,7 +232,7 @@ class Reader:
     def _walk(
         self,
         sql: Queries,
-        question: Question,
+        question: Query,
         types: list[int] | None,
         bounds: tuple[int, int],
         limit: int,
@@ -258,7 +258,7 @@ class Reader:
     def _pointing(
         self,
         sql: Queries,
-        question: Question,
+        question: Query,
         types: list[int] | None,
         bounds: tuple[int, int],
         *,
@@ -278,7 +278,7 @@ class Reader:
             name += "_current"
         return iter(sorted(self._snapshot.all(getattr(sql, name), params)))
 
-    def _bounds(self, question: Question) -> tuple[int, int] | None:
+    def _bounds(self, question: Query) -> tuple[int, int] | None:
         """The ids between which the rows lie; None when there are none."""
         above = 0
         if question.since is not None:
@@ -296,7 +296,7 @@ class Reader:
             return _LAST_ID
         newest = int(self._snapshot.value(SQL.last_seq))
         if validation.check_integer(at, "at") > newest:
-            raise InvalidInput(f"{at} is in the future: the newest number is {newest}")
+            raise InvalidInput(f"at must be at most {newest}, the newest seq, got {at}")
         found = self._snapshot.value(statements_of(app_id, kind).last_until, (at,))
         return 0 if found is None else int(found)
 

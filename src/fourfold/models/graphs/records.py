@@ -1,4 +1,4 @@
-"""What graphs give back: tuples with names, which nobody can change.
+"""Records of the graphs model: named tuples and Structs.
 
 A row is one version of an object. `object_id` is what other rows point at; it is the id of the
 object's first row.
@@ -18,10 +18,12 @@ BITS: dict[Kind, int] = {"parent": 1, "attr": 2, "edge": 4, "rating": 8}
 SYSTEM_APP = 0
 """The app whose graph holds the identities."""
 SUPPRESS = "suppress"
-"""Ratings of this type hide what they are about, unless their number is 0."""
+"""Ratings of this type hide their target, unless their number is 0."""
 
 
 class Parent(NamedTuple):
+    """One version of an object."""
+
     id: int
     type_id: int
     owner_identity: int
@@ -38,6 +40,8 @@ class Parent(NamedTuple):
 
 
 class Attr(NamedTuple):
+    """One version of an attribute of a parent."""
+
     id: int
     parent_id: int
     type_id: int
@@ -58,6 +62,8 @@ class Attr(NamedTuple):
 
 
 class Edge(NamedTuple):
+    """One version of an edge from a parent to a parent or an attribute."""
+
     id: int
     src_parent_id: int
     dst_parent_id: int | None
@@ -76,6 +82,8 @@ class Edge(NamedTuple):
 
 
 class Rating(NamedTuple):
+    """One version of a rating of a parent or an attribute."""
+
     id: int
     target_parent_id: int | None
     target_attr_id: int | None
@@ -105,6 +113,8 @@ ROWS: dict[Kind, type[Parent | Attr | Edge | Rating]] = {
 
 
 class LogEntry(NamedTuple):
+    """An entry of the local log of an app."""
+
     id: int
     level: str
     event_type: str
@@ -113,6 +123,8 @@ class LogEntry(NamedTuple):
 
 
 class App(NamedTuple):
+    """An app: its id, slug, title and schema version."""
+
     app_id: int
     slug: str
     title: str
@@ -121,12 +133,16 @@ class App(NamedTuple):
 
 
 class Type(NamedTuple):
+    """A registered type of one kind."""
+
     id: int
     kind: Kind
     type_key: str
 
 
 class Identity(NamedTuple):
+    """A public key with a local id and a label."""
+
     id: int
     pubkey: str
     label: str | None
@@ -134,6 +150,8 @@ class Identity(NamedTuple):
 
 
 class Peer(NamedTuple):
+    """An identity at an endpoint, for sync."""
+
     id: int
     identity_id: int
     endpoint: str
@@ -142,7 +160,7 @@ class Peer(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far one peer got in one domain."""
+    """The seq up to which rows of a peer were imported in a domain."""
 
     peer_id: int
     domain: str
@@ -150,7 +168,7 @@ class Progress(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What an app holds, and what it may hold; None is no limit."""
+    """The rows and bytes that an app stores, and its limits; None is no limit."""
 
     app_id: int
     rows: int
@@ -160,7 +178,7 @@ class Usage(NamedTuple):
 
 
 class Envelope(NamedTuple):
-    """What was written under one number in one app."""
+    """The rows of one app that were written under one seq."""
 
     global_seq: int
     app_id: int
@@ -171,9 +189,9 @@ class Envelope(NamedTuple):
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """One row of the change feed. It cannot be changed either, but is no tuple: a feed makes so
-    many of these that the garbage collector would take a good part of its time. It refers to
-    nothing that could refer to it, so the collector may leave it alone.
+    """One row of the change feed.
+
+    It is untracked by the garbage collector, which would otherwise scan every row of a feed.
     """
 
     global_seq: int
@@ -183,7 +201,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class ApplyResult(NamedTuple):
-    """What became of an envelope: its number, and the object of each operation in order."""
+    """The seq of an applied envelope, and the object id of each operation, in order."""
 
     global_seq: int
     object_ids: tuple[int, ...]

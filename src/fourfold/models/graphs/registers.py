@@ -1,4 +1,4 @@
-"""The small registers beside the graph: settings, identities, peers, progress, derived caches."""
+"""Settings, identities, peers, sync progress and derived caches, stored beside the graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Registers:
-    """The part of `Graphs` that keeps what is not graph."""
+    """The part of `Graphs` that stores what is not part of the graph."""
 
     database: Database
 
@@ -31,16 +31,19 @@ class Registers:
     # Settings
 
     def upsert_setting(self, key: str, value: str, *, txn: GraphTransaction | None = None) -> None:
+        """Store a setting."""
         params = (validation.check_text(key, "key"), validation.check_stored_text(value, "value"))
         self._write(txn, lambda handle: handle.txn.execute(SQL.put_setting, params))
 
     def get_setting(self, key: str) -> str | None:
+        """Return a setting, or None if it is not set."""
         with self.database.read() as snapshot:
             return cast(
                 "str | None", snapshot.value(SQL.setting, (validation.check_text(key, "key"),))
             )
 
     def list_settings(self) -> Mapping[str, str]:
+        """Return all settings."""
         with self.database.read() as snapshot:
             return MappingProxyType(dict(cast("Any", snapshot.all(SQL.settings))))
 
@@ -49,28 +52,31 @@ class Registers:
     def add_identity(
         self, pubkey: str, label: str | None = None, *, txn: GraphTransaction | None = None
     ) -> Identity:
-        """The identity of a public key, which is made when it is first asked for: an object of
-        the system's own app, under a number of the log.
+        """Return the identity of a public key, creating it on first use.
+
+        An identity is an object of the system app, with a seq in the log.
         """
         validation.check_text(pubkey, "pubkey", most=4096)
         if label is not None:
             validation.check_text(label, "label")
 
         def work(handle: GraphTransaction) -> Identity:
-            found = handle.txn.one(SQL.identity, (handle.identity(pubkey, label),))
-            return Identity._make(cast("Any", found))
+            row = handle.txn.one(SQL.identity, (handle.identity(pubkey, label),))
+            return Identity._make(cast("Any", row))
 
         return self._write(txn, work)
 
     def list_identities(self) -> tuple[Identity, ...]:
+        """Return all identities."""
         with self.database.read() as snapshot:
             return tuple(Identity._make(row) for row in snapshot.all(SQL.identities))
 
     def rebuild_identities(
         self, *, drop_unknown: bool = False, txn: GraphTransaction | None = None
     ) -> Rebuilt:
-        """Make the cache of public keys anew from the graph of the system's app. What only the
-        cache knows is refused, or dropped if `drop_unknown`.
+        """Rebuild the cache of public keys from the graph of the system app.
+
+        Keys that only the cache contains are an error, or dropped with `drop_unknown`.
         """
         return self._write(
             txn, lambda handle: identities.rebuild(handle.txn, drop_unknown=drop_unknown)
@@ -84,16 +90,23 @@ class Registers:
         *,
         txn: GraphTransaction | None = None,
     ) -> Peer:
+        """Add a peer: an identity at an endpoint.
+
+        Raises:
+            AlreadyExists: The identity has that endpoint already.
+        """
         validation.check_integer(identity_id, "identity_id", least=1)
         validation.check_text(endpoint, "endpoint", most=4096)
         validation.check_json_text(meta_json, "meta_json")
 
         def work(handle: GraphTransaction) -> Peer:
             if handle.txn.one(SQL.identity, (identity_id,)) is None:
-                raise NotFound(f"there is no identity {identity_id}")
+                raise NotFound(f"unknown identity {identity_id}")
             for peer in handle.txn.all(SQL.peers):
                 if (peer[1], peer[2]) == (identity_id, endpoint):
-                    raise AlreadyExists(f"peer {peer[0]} is identity {identity_id} at {endpoint}")
+                    raise AlreadyExists(
+                        f"identity {identity_id} at {endpoint} already exists as peer {peer[0]}"
+                    )
             params = (identity_id, endpoint, meta_json, handle.now)
             handle.txn.execute(SQL.add_peer, params)
             number = handle.txn.value(SQL.last_peer)
@@ -102,6 +115,7 @@ class Registers:
         return self._write(txn, work)
 
     def list_peers(self) -> tuple[Peer, ...]:
+        """Return all peers."""
         with self.database.read() as snapshot:
             return tuple(Peer._make(row) for row in snapshot.all(SQL.peers))
 
@@ -110,7 +124,7 @@ class Registers:
     def record_sync_progress(
         self, peer_id: int, domain: str, last_seq: int, *, txn: GraphTransaction | None = None
     ) -> None:
-        """How far this node has taken in what a peer wrote. It never goes back."""
+        """Record the seq up to which rows of a peer were imported; it never decreases."""
         validation.check_integer(peer_id, "peer_id")
         validation.check_text(domain, "domain", most=64)
         validation.check_integer(last_seq, "last_seq")
@@ -119,20 +133,22 @@ class Registers:
             known = handle.txn.value(SQL.progress, (peer_id, domain)) or 0
             if last_seq < known:
                 raise SequenceRegression(
-                    f"peer {peer_id} is at {known} in domain {domain!r}; "
-                    f"it cannot go back to {last_seq}"
+                    f"peer {peer_id}, domain {domain!r}: progress must be at least {known}, "
+                    f"got {last_seq}"
                 )
             handle.txn.execute(SQL.put_progress, (peer_id, domain, last_seq))
 
         self._write(txn, work)
 
     def sync_progress(self) -> tuple[Progress, ...]:
+        """Return the progress of all peers in all domains."""
         with self.database.read() as snapshot:
             return tuple(Progress._make(row) for row in snapshot.all(SQL.all_progress))
 
     def define_domain(self, domain: str, mask: int, *, txn: GraphTransaction | None = None) -> None:
-        """Share rows that have one of the bits of `mask` under a name. What a domain means never
-        changes, since others have taken it in.
+        """Define a domain: the rows that have one of the sync flags in `mask`.
+
+        A domain never changes, since other nodes rely on it.
         """
         key = validation.check_text(domain, "domain", most=64)
         bits = validation.check_integer(mask, "mask", least=1)
@@ -140,22 +156,23 @@ class Registers:
         def work(handle: GraphTransaction) -> None:
             handle.txn.execute(SQL.put_domain, (key, bits))
             if self.domains_in(handle.txn)[key] != bits:
-                raise AlreadyExists(f"domain {key!r} is defined with other bits")
+                raise AlreadyExists(f"domain {key!r} already exists with another mask")
 
         self._write(txn, work)
 
     def domains(self) -> dict[str, int]:
-        """The bits of every domain."""
+        """Return the mask of each domain."""
         with self.database.read() as snapshot:
             return self.domains_in(snapshot)
 
     def domains_in(self, snapshot: ReadTransaction) -> dict[str, int]:
+        """Return the mask of each domain in a read transaction."""
         return {str(row[0]): int(row[1]) for row in snapshot.all(SQL.domains)}
 
     def confirm_sent(
         self, peer_id: int, domain: str, last_seq: int, *, txn: GraphTransaction | None = None
     ) -> None:
-        """A peer has taken in what this node wrote, up to a number."""
+        """Record that a peer has imported the rows of this node up to a seq."""
         params = (
             validation.check_integer(peer_id, "peer_id"),
             validation.check_text(domain, "domain", most=64),
@@ -164,16 +181,18 @@ class Registers:
         self._write(txn, lambda handle: handle.txn.execute(SQL.put_sent, params))
 
     def confirmed_sent(self, peer_id: int, domain: str) -> int:
+        """Return the seq up to which a peer has confirmed a domain."""
         with self.database.read() as snapshot:
             return int(snapshot.value(SQL.sent, (peer_id, domain)) or 0)
 
     def load_domain_seq(self, domain: str) -> int:
-        """The watermark of a domain; 0 when it has none."""
+        """Return the counter of a domain; 0 if it has none."""
         with self.database.read() as snapshot:
             key = validation.check_text(domain, "domain", most=64)
             return int(snapshot.value(SQL.domain_seq, (key,)) or 0)
 
     def increment_domain_seq(self, domain: str, *, txn: GraphTransaction | None = None) -> int:
+        """Increment the counter of a domain and return it."""
         key = validation.check_text(domain, "domain", most=64)
 
         def work(handle: GraphTransaction) -> int:
@@ -193,7 +212,7 @@ class Registers:
         *,
         txn: GraphTransaction | None = None,
     ) -> None:
-        """Keep a result, and the number up to which it was computed."""
+        """Cache a result with the seq up to which it was computed."""
         params = (
             validation.check_text(owner, "owner"),
             validation.check_text(key, "key"),
@@ -204,11 +223,12 @@ class Registers:
         self._write(txn, lambda handle: handle.txn.execute(SQL.put_cached, params))
 
     def get_cached(self, owner: str, key: str) -> tuple[str, int] | None:
-        """A result and its number; None when nobody kept it, or it was dropped."""
+        """Return a cached result and its seq, or None."""
         with self.database.read() as snapshot:
-            found = snapshot.one(SQL.cached, (owner, key))
-            return None if found is None else (str(found[0]), int(found[1]))
+            row = snapshot.one(SQL.cached, (owner, key))
+            return None if row is None else (str(row[0]), int(row[1]))
 
     def drop_cached(self, owner: str, *, txn: GraphTransaction | None = None) -> None:
+        """Drop the cached results of an owner."""
         params = (validation.check_text(owner, "owner"),)
         self._write(txn, lambda handle: handle.txn.execute(SQL.drop_cached, params))

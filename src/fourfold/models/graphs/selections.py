@@ -1,7 +1,6 @@
-"""The calls that read a graph: `select_*` for rows as written, `current_*` for objects as they are.
+"""Reads of a graph: `select_*` return rows as written, `current_*` the newest versions.
 
-Every one of them takes `at`, a number up to which it looks, and `txn`, the transaction whose own
-rows it should see.
+Each takes `at`, the seq up to which it reads, and `txn`, a transaction whose own rows it sees.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import cast
 
 from fourfold.errors import InvalidInput
 from fourfold.models.graphs import validation
-from fourfold.models.graphs.reader import Question, Reader
+from fourfold.models.graphs.reader import Query, Reader
 from fourfold.models.graphs.records import (
     Attr,
     Edge,
@@ -34,27 +33,28 @@ class Selections:
     @abstractmethod
     def _reader(self, txn: GraphTransaction | None) -> AbstractContextManager[Reader]: ...
 
-    def select(self, question: Question, *, txn: GraphTransaction | None = None) -> tuple[Row, ...]:
-        """The rows that a question finds, as they were written."""
+    def select(self, query: Query, *, txn: GraphTransaction | None = None) -> tuple[Row, ...]:
+        """Return the rows that match a query, as they were written."""
         with self._reader(txn) as reader:
-            return tuple(reader.rows(question))
+            return tuple(reader.rows(query))
 
     def current(
         self,
-        question: Question,
+        query: Query,
         *,
         trusted: Iterable[int] = (),
         suppressed: bool = False,
         txn: GraphTransaction | None = None,
     ) -> tuple[Row, ...]:
-        """The newest version of each object that a question finds. What its owner, or one of the
-        `trusted`, suppresses is left out with what belongs to it, unless `suppressed`. A limit
-        counts what is left.
+        """Return the newest version of each object that matches a query.
+
+        Leaves out what its owner or one of the `trusted` identities suppresses, together with what
+        belongs to it, unless `suppressed`. The limit counts the returned objects.
         """
         with self._reader(txn) as reader:
             if suppressed:
-                return tuple(reader.rows(question, current=True))
-            return tuple(reader.visible(question, frozenset(trusted)))
+                return tuple(reader.rows(query, current=True))
+            return tuple(reader.visible(query, frozenset(trusted)))
 
     def newest(
         self,
@@ -65,14 +65,18 @@ class Selections:
         at: int | None = None,
         txn: GraphTransaction | None = None,
     ) -> Row:
-        """The newest version of one object, now or up to a number."""
+        """Return the newest version of an object at or before a seq.
+
+        Raises:
+            NotFound: The app has no such object at that seq.
+        """
         with self._reader(txn) as reader:
             return reader.newest(app_id, validation.check_kind(kind), object_id, at)
 
     def versions(
         self, app_id: int, kind: Kind, object_id: int, *, txn: GraphTransaction | None = None
     ) -> tuple[Row, ...]:
-        """Every version of one object, oldest first."""
+        """Return every version of an object, oldest first."""
         with self._reader(txn) as reader:
             return reader.versions(app_id, validation.check_kind(kind), object_id)
 
@@ -87,8 +91,9 @@ class Selections:
         limit: int | None = None,
         txn: GraphTransaction | None = None,
     ) -> tuple[Parent, ...]:
-        asked = Question(app_id, "parent", type_ids, owner, None, None, since_seq, at, limit)
-        return cast("tuple[Parent, ...]", self.select(asked, txn=txn))
+        """Return parents as they were written."""
+        query = Query(app_id, "parent", type_ids, owner, None, None, since_seq, at, limit)
+        return cast("tuple[Parent, ...]", self.select(query, txn=txn))
 
     def select_attrs(
         self,
@@ -101,11 +106,12 @@ class Selections:
         limit: int | None = None,
         txn: GraphTransaction | None = None,
     ) -> tuple[Attr, ...]:
-        asked = _pointing(
-            Question(app_id, "attr", type_ids, since=since_seq, at=at, limit=limit),
+        """Return attributes as they were written."""
+        query = _pointing(
+            Query(app_id, "attr", type_ids, since=since_seq, at=at, limit=limit),
             {"parent_id": parent_ids},
         )
-        return cast("tuple[Attr, ...]", self._select(asked, {}, limit, txn))
+        return cast("tuple[Attr, ...]", self._select(query, {}, limit, txn))
 
     def select_edges(
         self,
@@ -120,16 +126,16 @@ class Selections:
         limit: int | None = None,
         txn: GraphTransaction | None = None,
     ) -> tuple[Edge, ...]:
-        """Edges from, to, or between objects."""
+        """Return edges from, to or between objects, as they were written."""
         ends = {
             "src_parent_id": src_parent_ids,
             "dst_parent_id": dst_parent_ids,
             "dst_attr_id": dst_attr_ids,
         }
-        asked = _pointing(
-            Question(app_id, "edge", type_ids, since=since_seq, at=at, limit=limit), ends
+        query = _pointing(
+            Query(app_id, "edge", type_ids, since=since_seq, at=at, limit=limit), ends
         )
-        return cast("tuple[Edge, ...]", self._select(asked, ends, limit, txn))
+        return cast("tuple[Edge, ...]", self._select(query, ends, limit, txn))
 
     def select_ratings(
         self,
@@ -143,18 +149,19 @@ class Selections:
         limit: int | None = None,
         txn: GraphTransaction | None = None,
     ) -> tuple[Rating, ...]:
+        """Return ratings as they were written."""
         targets = {"target_parent_id": target_parent_ids, "target_attr_id": target_attr_ids}
         if target_parent_ids is not None and target_attr_ids is not None:
-            raise InvalidInput("a rating is about a parent or an attribute: ask for one of them")
-        asked = _pointing(
-            Question(app_id, "rating", type_ids, since=since_seq, at=at, limit=limit), targets
+            raise InvalidInput("pass target_parent_ids or target_attr_ids, not both")
+        query = _pointing(
+            Query(app_id, "rating", type_ids, since=since_seq, at=at, limit=limit), targets
         )
-        return cast("tuple[Rating, ...]", self._select(asked, {}, limit, txn))
+        return cast("tuple[Rating, ...]", self._select(query, {}, limit, txn))
 
     def select_logs(
         self, app_id: int, *, after: int = 0, limit: int = 1000
     ) -> tuple[LogEntry, ...]:
-        """The app's own log, from an entry on."""
+        """Return entries of the local log of an app after an entry id."""
         with self._reader(None) as reader:
             return reader.log(
                 app_id,
@@ -172,8 +179,9 @@ class Selections:
         *,
         txn: GraphTransaction | None = None,
     ) -> tuple[Row, ...]:
-        """Rows behind a number that have one of the flags, in the order of the log. A page may be
-        longer than `limit`: it never cuts what was written under one number.
+        """Return rows after a seq that have one of the flags, in the order of the log.
+
+        A page may be longer than `limit`: it never splits a transaction.
         """
         with self._reader(txn) as reader:
             return reader.pending(app_id, validation.check_kind(table), flag_mask, limit, after_seq)
@@ -190,8 +198,9 @@ class Selections:
         suppressed: bool = False,
         txn: GraphTransaction | None = None,
     ) -> tuple[Parent, ...]:
-        asked = Question(app_id, "parent", type_ids, owner, at=at, limit=limit)
-        found = self.current(asked, trusted=trusted, suppressed=suppressed, txn=txn)
+        """Return the newest version of each parent."""
+        query = Query(app_id, "parent", type_ids, owner, at=at, limit=limit)
+        found = self.current(query, trusted=trusted, suppressed=suppressed, txn=txn)
         return cast("tuple[Parent, ...]", found)
 
     def current_attrs(
@@ -206,36 +215,37 @@ class Selections:
         suppressed: bool = False,
         txn: GraphTransaction | None = None,
     ) -> tuple[Attr, ...]:
-        asked = _pointing(
-            Question(app_id, "attr", type_ids, since=None, at=at, limit=limit),
+        """Return the newest version of each attribute."""
+        query = _pointing(
+            Query(app_id, "attr", type_ids, since=None, at=at, limit=limit),
             {"parent_id": parent_ids},
         )
-        found = self.current(asked, trusted=trusted, suppressed=suppressed, txn=txn)
+        found = self.current(query, trusted=trusted, suppressed=suppressed, txn=txn)
         return cast("tuple[Attr, ...]", found)
 
     def _select(
         self,
-        asked: Question,
+        query: Query,
         ends: dict[str, Ids],
         limit: int | None,
         txn: GraphTransaction | None,
     ) -> tuple[Row, ...]:
-        """Ask by one pointer, and keep what fits the others as well."""
+        """Select by one pointer, and filter by the others."""
         others = {
-            name: frozenset(wanted)
-            for name, wanted in ends.items()
-            if wanted is not None and name != asked.pointer
+            name: frozenset(ids)
+            for name, ids in ends.items()
+            if ids is not None and name != query.pointer
         }
         if not others:
-            return self.select(asked, txn=txn)
-        found = self.select(asked._replace(limit=None), txn=txn)
-        kept = [row for row in found if all(getattr(row, n) in w for n, w in others.items())]
-        return tuple(kept if limit is None else kept[:limit])
+            return self.select(query, txn=txn)
+        rows = self.select(query._replace(limit=None), txn=txn)
+        matches = [row for row in rows if all(getattr(row, n) in ids for n, ids in others.items())]
+        return tuple(matches if limit is None else matches[:limit])
 
 
-def _pointing(question: Question, pointers: dict[str, Ids]) -> Question:
-    """The same question, by the first pointer that is given."""
+def _pointing(query: Query, pointers: dict[str, Ids]) -> Query:
+    """Return the query with the first given pointer."""
     for pointer, targets in pointers.items():
         if targets is not None:
-            return question._replace(pointer=pointer, targets=targets)
-    return question
+            return query._replace(pointer=pointer, targets=targets)
+    return query

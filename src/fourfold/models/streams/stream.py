@@ -14,10 +14,17 @@ from fourfold.models.streams import json_messages, rule_changes, validation
 from fourfold.models.streams.append import Append
 from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.profiles import Profile
-from fourfold.models.streams.records import Appended, Chunk, Producer, RecordFilter, StreamInfo
+from fourfold.models.streams.records import (
+    Appended,
+    Chunk,
+    Producer,
+    Record,
+    RecordFilter,
+    StreamInfo,
+)
 from fourfold.models.streams.rule_changes import UNCHANGED, FieldsChange, KeyChange
 from fourfold.models.streams.settings import Setting, Settings
-from fourfold.models.streams.validation import format_offset
+from fourfold.models.streams.validation import Offset, format_offset
 from fourfold.models.streams.writer import Fork
 
 if TYPE_CHECKING:
@@ -45,7 +52,13 @@ def sought(
 
 
 class Stream:
-    """A handle of one stream, by its name. It holds no resources."""
+    """A handle of one stream, by its name. It holds no resources.
+
+    stream = store.streams.create("clicks", "application/json")
+    stream.append({"id": 1})
+    for record in stream: print(record.value)      # up to the end
+    for chunk in stream.follow(): ...              # and on, as records arrive
+    """
 
     def __init__(self, streams: Streams, name: str) -> None:
         self._streams = streams
@@ -277,6 +290,34 @@ class Stream:
         records = [record for value in _values(values, info) for record in _encode(value, info)]
         routing_key = None if key is None else validation.check_key(key)
         return Append(records, None, producer, seq, close, routing_key)
+
+    def position(self) -> Offset:
+        """Return the end of the stream: the offset of the next record to be appended."""
+        info = self.info
+        return Offset(info.next_offset, info.incarnation_number)
+
+    def delete(self) -> None:
+        """Delete the stream; its forks stay readable."""
+        self._streams.delete(self.name)
+
+    def __iter__(self) -> Iterator[Record]:
+        """Yield the retained records up to the end of the stream at the time of each read."""
+        offset: str | int = validation.START
+        while True:
+            chunk = self.read(offset)
+            yield from chunk
+            if chunk.up_to_date:
+                return
+            offset = chunk.offset
+
+    def __len__(self) -> int:
+        """Return the number of retained records."""
+        info = self.info
+        return info.next_offset - info.first_offset
+
+    def __bool__(self) -> bool:
+        """Always True: an empty stream is still a stream."""
+        return True
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"

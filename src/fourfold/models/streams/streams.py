@@ -613,3 +613,10 @@ class Streams:
         """Return the violated invariants of the streams; empty if there are none."""
         with self.database.read_in_background() as snapshot:
             return problems(snapshot)
+
+    def __getitem__(self, name: str) -> Stream:
+        """Return a handle of an existing stream, like `open`."""
+        return self.open(name)
+
+    def __repr__(self) -> str:
+        return f"<Streams in {self.database.path}>"

@@ -1,0 +1,181 @@
+"""The handle of one app."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fourfold import html, limits
+from fourfold.errors import NotFound
+from fourfold.models.graphs.feed import Feed, FeedFilter
+from fourfold.models.graphs.reader import Query
+from fourfold.models.graphs.records import App, ApplyResult, Change, Kind, Row, Type, Usage
+
+if TYPE_CHECKING:
+    from fourfold.models.graphs.graphs import Graphs
+    from fourfold.models.graphs.writer import GraphTransaction
+
+
+class Graph:
+    """A handle of one app: its objects, types and history. It holds no state.
+
+    notes = store.graphs.create("notes", "Notes")
+    note = notes.register_type("parent", "note")
+    [one] = notes.insert("parent", [{"type_id": note, "owner_identity": 1}])
+    notes.read("parent", one)                # now
+    notes.read("parent", one, at=1)          # as of seq 1
+    for changes in notes.follow(): ...
+    """
+
+    __slots__ = ("app_id", "graphs", "slug")
+
+    def __init__(self, graphs: Graphs, app_id: int, slug: str) -> None:
+        self.graphs = graphs
+        self.app_id = app_id
+        self.slug = slug
+
+    @property
+    def info(self) -> App:
+        """The app: its id, slug, title and version."""
+        return self.graphs.app(self.app_id)
+
+    @property
+    def usage(self) -> Usage:
+        """The rows and bytes that the app stores, and its limits."""
+        return self.graphs.usage(self.app_id)
+
+    def types(self) -> list[Type]:
+        """Return the registered types."""
+        return html.Rows(self.graphs.list_types(self.app_id))
+
+    def register_type(self, kind: Kind, key: str) -> int:
+        """Return the id of a type, registering it on first use."""
+        return self.graphs.register_type(self.app_id, kind, key)
+
+    def insert(
+        self,
+        kind: Kind,
+        rows: Iterable[Mapping[str, Any]],
+        *,
+        txn: GraphTransaction | None = None,
+    ) -> list[int]:
+        """Insert objects of one kind and return their ids, or insert none of them.
+
+        Args:
+            kind: "parent", "attr", "edge" or "rating".
+            rows: The fields of each object.
+            txn: A transaction of `graphs.transaction()` to take part in.
+
+        Raises:
+            NotFound: A row refers to an object that the app does not have.
+        """
+        return self.graphs.insert(self.app_id, kind, rows, txn=txn)
+
+    def update(
+        self,
+        kind: Kind,
+        object_id: int,
+        changes: Mapping[str, Any],
+        *,
+        txn: GraphTransaction | None = None,
+    ) -> int:
+        """Write a new version of an object; earlier versions stay readable."""
+        return self.graphs.update(self.app_id, kind, object_id, changes, txn=txn)
+
+    def apply(
+        self, operations: Iterable[Mapping[str, Any]], *, owner: int, trace_id: str
+    ) -> ApplyResult:
+        """Write a batch of operations under one seq, or none of them.
+
+        Args:
+            operations: Each has an `op` such as "parent_create", a `type_key` or `type_id`, and a
+                `payload`; `{"$op": 0}` refers to the object of operation 0.
+            owner: The identity that owns the objects.
+            trace_id: A text that is stored with the batch.
+        """
+        return self.graphs.apply(self._envelope(operations, owner, trace_id))
+
+    async def apply_async(
+        self, operations: Iterable[Mapping[str, Any]], *, owner: int, trace_id: str
+    ) -> ApplyResult:
+        """Write a batch of operations like `apply`, from a coroutine."""
+        return await self.graphs.apply_async(self._envelope(operations, owner, trace_id))
+
+    def _envelope(
+        self, operations: Iterable[Mapping[str, Any]], owner: int, trace_id: str
+    ) -> dict[str, Any]:
+        common = {"app_id": self.app_id, "owner_identity": owner}
+        return {"trace_id": trace_id, "ops": [{**common, **each} for each in operations]}
+
+    def read(self, kind: Kind, object_id: int, at: int | None = None) -> Row | None:
+        """Return the newest version of an object at or before a seq, or None if there is none."""
+        try:
+            return self.graphs.newest(self.app_id, kind, object_id, at=at)
+        except NotFound:
+            return None
+
+    def objects(
+        self,
+        kind: Kind,
+        *,
+        types: Iterable[int] | None = None,
+        at: int | None = None,
+        limit: int | None = None,
+        suppressed: bool = False,
+    ) -> list[Row]:
+        """Return the newest version of each object of a kind, in the order of the log.
+
+        Args:
+            kind: "parent", "attr", "edge" or "rating".
+            types: Only objects of these type ids.
+            at: A seq, by default the newest.
+            limit: Maximum number of objects.
+            suppressed: Include objects that a rating suppresses.
+        """
+        query = Query(self.app_id, kind, type_ids=types, at=at, limit=limit)
+        return html.Rows(self.graphs.current(query, suppressed=suppressed))
+
+    def history(self, kind: Kind, object_id: int) -> list[Row]:
+        """Return every version of an object, oldest first."""
+        return html.Rows(self.graphs.versions(self.app_id, kind, object_id))
+
+    def log(self, *, after: int = 0, limit: int = limits.FEED_PAGE_ROWS) -> list[Change]:
+        """Return the rows written after a seq, in the order of the log.
+
+        At most `limit` rows, unless the first transaction alone has more: a transaction is never
+        split. To read on, pass the `global_seq` of the last row.
+        """
+        query = FeedFilter.of([self.app_id], None, None)
+        while True:
+            page = self.graphs.page(query, after, limit, durable=False)
+            if page.changes or page.position == after:
+                return html.Rows(page.changes)
+            after = page.position
+
+    def follow(
+        self,
+        *,
+        after: int = 0,
+        limit: int = limits.FEED_PAGE_ROWS,
+        timeout: float | None = None,
+    ) -> Feed:
+        """Iterate over pages of changes after a seq and wait for more, with `for` or `async for`.
+
+        The iteration ends after `timeout` seconds without a change.
+        """
+        return self.graphs.feed(after=after, apps=[self.app_id], limit=limit, timeout=timeout)
+
+    def position(self) -> int:
+        """Return the newest seq of the store; all apps share the sequence."""
+        return self.graphs.position()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Graph):
+            return NotImplemented
+        return self.graphs is other.graphs and self.app_id == other.app_id
+
+    def __hash__(self) -> int:
+        return hash((id(self.graphs), self.app_id))
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.slug}>"

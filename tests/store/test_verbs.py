@@ -1,0 +1,180 @@
+"""The verbs that all four models share, with the same argument names and the same meaning."""
+
+from __future__ import annotations
+
+import inspect
+from typing import NamedTuple
+
+import pytest
+
+import fourfold
+from fourfold.errors import NotFound
+
+
+class Subject(NamedTuple):
+    """A model as one test drives it: its collection, and how to write to a handle of it."""
+
+    collection: object
+    create: object
+    unknown: str
+    write: object
+    read: object
+    follow: object
+
+
+DID = "did:web:a.example"
+STARTED = {"type": "turn/started", "turn": {"status": "running"}}
+
+
+def documents(store):
+    return Subject(
+        None,
+        lambda: store.space(DID),
+        "",
+        lambda space, n: space.set("a", {"n": n}),
+        lambda space, at: space.read("a", at=at),
+        lambda space, after: [commit.seq for commit in space.follow(after=after, timeout=0)],
+    )
+
+
+def streams(store):
+    return Subject(
+        store.streams,
+        lambda: store.streams.create("s", "application/json"),
+        "unknown",
+        lambda stream, n: stream.append({"n": n}),
+        None,
+        lambda stream, after: [
+            record.offset + 1 for chunk in stream.follow(after, timeout=0) for record in chunk
+        ],
+    )
+
+
+def created_graph(store):
+    graph = store.graphs.create("notes")
+    graph.register_type("parent", "note")
+    return graph
+
+
+def graphs(store):
+    return Subject(
+        store.graphs,
+        lambda: created_graph(store),
+        "unknown",
+        lambda graph, n: graph.apply(
+            [
+                {"op": "parent_create", "type_key": "note", "payload": {}}
+                if n == 1
+                else {"op": "parent_update", "type_key": "note", "payload": {"parent_id": 1}}
+            ],
+            owner=1,
+            trace_id=str(n),
+        ),
+        lambda graph, at: graph.read("parent", 1, at=at),
+        lambda graph, after: sorted(
+            {
+                change.global_seq
+                for changes in graph.follow(after=after, timeout=0)
+                for change in changes
+            }
+        ),
+    )
+
+
+def sessions(store):
+    return Subject(
+        store.sessions,
+        lambda: store.sessions.create({"id": "s"}),
+        "unknown",
+        lambda session, _: session.append(STARTED),
+        lambda session, at: len(session.read(at).turns) or None,
+        lambda session, after: [event.id for event in session.follow(after=after, timeout=0)],
+    )
+
+
+def position(handle):
+    """Return the position of a handle as a number."""
+    newest = handle.position()
+    return getattr(newest, "record", newest)
+
+
+MODELS = [documents, streams, graphs, sessions]
+
+
+@pytest.fixture
+def store(tmp_path):
+    with fourfold.open(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("model", MODELS[1:])
+def test_collections_create_open_and_list(store, model):
+    subject = model(store)
+    before = len(subject.collection.list())
+    handle = subject.create()
+    assert len(subject.collection.list()) == before + 1
+    name = getattr(handle, "name", getattr(handle, "slug", getattr(handle, "id", None)))
+    assert repr(subject.collection.open(name)) == repr(handle)
+    with pytest.raises(NotFound):
+        subject.collection.open(subject.unknown)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_position_is_where_follow_resumes(store, model):
+    subject = model(store)
+    handle = subject.create()
+    start = position(handle)
+    subject.write(handle, 1)
+    middle = position(handle)
+    subject.write(handle, 2)
+    end = position(handle)
+    assert start < middle < end
+    assert subject.follow(handle, start) == [middle, end]
+    assert subject.follow(handle, middle) == [end]
+    assert subject.follow(handle, end) == []
+
+
+@pytest.mark.parametrize("model", [documents, graphs, sessions])
+def test_read_at_a_position_is_the_state_then(store, model):
+    subject = model(store)
+    handle = subject.create()
+    subject.write(handle, 1)
+    position = handle.position()
+    then = subject.read(handle, None)
+    subject.write(handle, 2)
+    assert subject.read(handle, position) == then
+    assert subject.read(handle, None) != then
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_stores_without_problems_verify_as_empty_lists(store, model):
+    subject = model(store)
+    handle = subject.create()
+    subject.write(handle, 1)
+    verified = handle if subject.collection is None else subject.collection
+    assert list(verified.verify()) == []
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        fourfold.Space,
+        fourfold.Stream,
+        fourfold.Streams,
+        fourfold.Graph,
+        fourfold.Graphs,
+        fourfold.Session,
+        fourfold.Sessions,
+        fourfold.Store,
+    ],
+)
+def test_public_methods_have_docstrings(cls):
+    missing = [
+        name
+        for name, member in inspect.getmembers(cls)
+        if not name.startswith("_")
+        and (inspect.isfunction(member) or isinstance(member, property))
+        and not inspect.getdoc(member)
+    ]
+    assert missing == []
+    assert not inspect.getdoc(cls).startswith("The same")
