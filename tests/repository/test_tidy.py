@@ -34,6 +34,11 @@ SOURCE_WORDS_MAX = {
     "whoever": 28,
 }
 """Banned words left in src; a number may only fall, and goes when it is zero."""
+LINES_PER_MODULE_MIN = 40
+TINY_MODULES = {
+    "fourfold.server.errors": "removes paths of the server from messages; reviewed on its own",
+}
+"""Modules with fewer lines that one other module imports, and why they stand alone."""
 SQL = re.compile(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|REPLACE|ALTER|DROP|PRAGMA|WITH)\s")
 
 
@@ -109,6 +114,31 @@ def _matches(pattern, source, complaint):
             yield number, f"{found.group()} {complaint}"
 
 
+def tiny_modules(sources):
+    """Yield the modules that are short and imported by a single other one.
+
+    `sources` are texts by module name. A module that only its own package re-exports is fine.
+    """
+    importers = {name: set() for name in sources}
+    for name, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            for imported in _imported(node):
+                if imported in importers and imported != name:
+                    importers[imported].add(name)
+    for name, source in sources.items():
+        one = len(importers[name]) == 1 and importers[name] != {name.rpartition(".")[0]}
+        if one and source.count("\n") < LINES_PER_MODULE_MIN:
+            yield name
+
+
+def _imported(node):
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return []
+
+
 def everywhere(_path):
     return True
 
@@ -170,6 +200,28 @@ def test_banned_words_in_the_source_only_become_fewer():
             counts.update(word.lower() for word in BANNED.findall(source))
     risen = {word: n for word, n in counts.items() if n > SOURCE_WORDS_MAX.get(word, 0)}
     assert not risen, "lower the numbers in SOURCE_WORDS_MAX; none may rise"
+
+
+def test_tiny_modules_with_one_importer_have_a_reason():
+    source = tree.ROOT / "src"
+    modules = {}
+    for path in tree.python_files():
+        if in_source(tree.short(path)):
+            name = ".".join(path.relative_to(source).with_suffix("").parts)
+            text = path.read_text(encoding="utf-8")
+            modules[name.removesuffix(".__init__")] = text
+    packages = {name.rpartition(".")[0] for name in modules}
+    tiny = set(tiny_modules(modules)) - packages - {"fourfold.__main__"}
+    assert tiny <= TINY_MODULES.keys(), "merge it into its importer"
+
+
+def test_a_tiny_module_is_found_by_its_importer():
+    long = "x = 1\n" * LINES_PER_MODULE_MIN
+    small = {"p.a": "import q\nfrom p import b\n" + long, "p.b": "x = 1\n"}
+    assert list(tiny_modules(small)) == ["p.b"]
+    assert not list(tiny_modules(small | {"p.c": "from p.b import x\n" + long}))
+    assert not list(tiny_modules(small | {"p.b": long}))
+    assert not list(tiny_modules({"p": "from p.b import x\n" + long, "p.b": "x = 1\n"}))
 
 
 def test_no_file_or_folder_has_a_name_that_says_nothing():
