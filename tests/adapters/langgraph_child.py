@@ -10,7 +10,7 @@ from langgraph.graph import END, START, StateGraph
 
 import fourfold
 from fourfold.adapters.langgraph import FourfoldSaver
-from fourfold.testing.crash import acknowledge, ready
+from support.crash import acknowledge, ready
 
 
 class State(TypedDict):

@@ -17,7 +17,7 @@ from langgraph_child import graph as child_graph
 
 import fourfold
 from fourfold.adapters.langgraph import FourfoldSaver
-from fourfold.testing.crash import Moment, run
+from support.crash import Moment, run
 
 SCRIPT = Path(__file__).with_name("langgraph_child.py")
 CONFIG = {"configurable": {"thread_id": "one"}}

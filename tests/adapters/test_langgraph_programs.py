@@ -21,7 +21,7 @@ from fourfold import limits
 from fourfold.adapters.langgraph import FourfoldSaver
 from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.sqlite_log import SqliteLogReader
-from fourfold.testing.mutation import mutate
+from fourfold.testing.session_log_contract import mutate
 
 TASK = "00000000-0000-0000-0000-000000000000"
 THREADS = st.sampled_from(["t", "u", "v"])

@@ -15,7 +15,7 @@ from fourfold.adapters.openai_agents import AgentsSession
 from fourfold.errors import ContentError, InvalidInput, PayloadMissing
 from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.sqlite_log import SqliteLogReader
-from fourfold.testing.mutation import mutate
+from fourfold.testing.session_log_contract import mutate
 
 
 def item(number, size=10):

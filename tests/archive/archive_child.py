@@ -11,7 +11,7 @@ from node import Node
 
 from fourfold.models.streams.archive import Policy
 from fourfold.objects import FolderStore
-from fourfold.testing.crash import acknowledge, ready
+from support.crash import acknowledge, ready
 
 NAMES = ("a", "b", "c")
 

@@ -12,7 +12,7 @@ from published_stores import Life, open_store, published, rebuilt
 
 from fourfold import limits
 from fourfold.store import retention
-from fourfold.testing.crash import acknowledge, ready
+from support.crash import acknowledge, ready
 
 
 def live(root: Path, seed: int) -> None:

@@ -12,7 +12,7 @@ from fourfold.kernel import failpoints
 from fourfold.models.streams.archive.verify import object_problems, unclaimed_problems
 from fourfold.models.streams.records import RecordFilter
 from fourfold.objects import FolderStore
-from fourfold.testing import crash
+from support import crash
 
 CHILD = Path(__file__).with_name("archive_child.py")
 

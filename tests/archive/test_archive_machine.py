@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from fourfold import limits
 from fourfold.objects import FolderStore
-from fourfold.testing.s3_server import serve_s3
+from support.s3_server import serve_s3
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import fourfold
 from fourfold.archive import manifest
 from fourfold.errors import CorruptData, ReadOnly
 from fourfold.objects import FolderStore
-from fourfold.testing.s3_server import serve_s3
+from support.s3_server import serve_s3
 
 
 @pytest.fixture

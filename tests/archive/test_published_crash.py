@@ -9,7 +9,7 @@ import pytest
 from published_stores import Life, contents, open_store, published, rebuilt, verified
 
 from fourfold.store import retention
-from fourfold.testing import crash
+from support import crash
 
 CHILD = Path(__file__).with_name("published_child.py")
 QUICK = ("archive.upload.after=kill@9", "archive.manifest.uploaded=kill@2")

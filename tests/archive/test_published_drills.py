@@ -28,7 +28,7 @@ from fourfold.store import retention
 from fourfold.store.publish import now_ms
 from fourfold.store.retention import Keep
 from fourfold.testing.faulty_store import Fault
-from fourfold.testing.s3_server import serve_s3
+from support.s3_server import serve_s3
 
 NAME = f"spaces/{DID}"
 LATER_MS = 3 * 86_400_000

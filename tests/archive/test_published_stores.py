@@ -32,7 +32,7 @@ from fourfold.errors import (
     PublisherFenced,
 )
 from fourfold.models.documents import GcPolicy
-from fourfold.testing.s3_server import serve_s3
+from support.s3_server import serve_s3
 
 
 def test_the_objects_alone_rebuild_a_store_of_every_model(store, url, tmp_path):

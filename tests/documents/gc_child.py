@@ -14,7 +14,7 @@ import threading
 import fourfold
 from fourfold import limits
 from fourfold.models.documents.gc.policy import GcPolicy
-from fourfold.testing.crash import acknowledge, ready
+from support.crash import acknowledge, ready
 
 DID = "did:key:z6MkMachine"
 

@@ -13,8 +13,8 @@ import fourfold
 from fourfold import limits
 from fourfold.errors import InvalidInput, MergeConflicted
 from fourfold.models.documents import OURS, THEIRS
-from fourfold.testing.document_model import ABSENT, Refusal, text
-from fourfold.testing.merge_model import MergingModel
+from support.document_model import ABSENT, Refusal, text
+from support.merge_model import MergingModel
 
 BRANCHES_MAX = 8
 ENTITIES = ("a", "b")

@@ -13,7 +13,7 @@ import threading
 import time
 
 import fourfold
-from fourfold.testing.crash import acknowledge, ready
+from support.crash import acknowledge, ready
 
 DID = "did:key:z6MkCrash"
 THREADS = 3

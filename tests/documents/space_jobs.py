@@ -22,7 +22,7 @@ import fourfold
 from fourfold import limits
 from fourfold.errors import Conflict, FourfoldError
 from fourfold.models.documents import bundle
-from fourfold.testing.crash import acknowledge, ready
+from support.crash import acknowledge, ready
 
 SCRIPT = Path(__file__)
 DID = "did:key:z6MkJobs"

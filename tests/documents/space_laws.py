@@ -22,7 +22,7 @@ from fourfold.errors import HistoryTruncated, InvalidInput
 from fourfold.models.documents import bundle
 from fourfold.store import layout
 from fourfold.store.backup import restore
-from fourfold.testing.document_model import Refusal, apply_patches, text
+from support.document_model import Refusal, apply_patches, text
 
 MOVES_MAX = 2
 

@@ -41,8 +41,8 @@ from fourfold.errors import (
     StaleRead,
 )
 from fourfold.models.documents import patch
-from fourfold.testing.document_model import ABSENT, Refusal, apply_patches, text
-from fourfold.testing.merge_model import MergingModel
+from support.document_model import ABSENT, Refusal, apply_patches, text
+from support.merge_model import MergingModel
 
 DID = "did:key:z6MkMachine"
 BRANCHES_MAX = 6

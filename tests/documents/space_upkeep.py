@@ -11,7 +11,7 @@ from fourfold.errors import HistoryTruncated
 from fourfold.models.documents import HISTORIES
 from fourfold.models.documents.bundle import carry_over
 from fourfold.models.documents.gc.policy import GcPolicy
-from fourfold.testing.document_model import text
+from support.document_model import text
 
 MOVES_MAX = 2
 

@@ -17,7 +17,7 @@ from gc_life import check, lived, remembered
 import fourfold
 from fourfold.errors import HistoryTruncated
 from fourfold.models.documents.gc.policy import GcPolicy
-from fourfold.testing.crash import random_kill_time, run
+from support.crash import random_kill_time, run
 
 DID = "did:key:z6MkMachine"
 SCRIPT = Path(__file__).with_name("gc_child.py")

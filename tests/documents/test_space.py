@@ -18,6 +18,7 @@ import fourfold
 from fourfold import limits
 from fourfold.errors import BranchEnded, FourfoldError, InvalidInput, ReadOnly
 from fourfold.kernel import failpoints
+from support.crash import child_environment
 
 CHILD = Path(__file__).with_name("space_child.py")
 
@@ -379,6 +380,7 @@ def test_a_reader_in_another_process_sees_the_newest_commits(root, history):
             [sys.executable, str(CHILD), "watch", str(root), history, "50"],
             stdout=subprocess.PIPE,
             text=True,
+            env=child_environment(),
         ) as child:
             assert child.stdout.readline() == "ready\n"
             for _ in range(50):

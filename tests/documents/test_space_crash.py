@@ -12,7 +12,7 @@ import pytest
 from space_child import DID
 
 import fourfold
-from fourfold.testing.crash import Moment, random_kill_time, run
+from support.crash import Moment, random_kill_time, run
 
 SCRIPT = Path(__file__).with_name("space_child.py")
 POINTS = ("kernel.statement.after", "kernel.commit.before", "kernel.commit.after")

@@ -24,7 +24,7 @@ from space_jobs import (
 import fourfold
 from fourfold.kernel import failpoints
 from fourfold.models.documents import bundle
-from fourfold.testing.crash import Moment, run
+from support.crash import Moment, run
 
 IN_ONE_SPACE = ("maintain", "merge", "blobs")
 INTO_NEW_SPACES = ("replay", "carry")

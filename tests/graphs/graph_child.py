@@ -12,7 +12,7 @@ from pathlib import Path
 
 from graph_nodes import APP, open_graphs
 
-from fourfold.testing.crash import acknowledge, ready
+from support.crash import acknowledge, ready
 
 THREADS = 3
 

@@ -11,7 +11,7 @@ import pytest
 from graph_nodes import APP, SHARED, Node, everything, open_graphs, with_notes
 
 from fourfold.models.graphs.verify import problems
-from fourfold.testing.crash import Moment, random_kill_time, run
+from support.crash import Moment, random_kill_time, run
 
 SCRIPT = Path(__file__).with_name("graph_child.py")
 POINTS = (

@@ -25,7 +25,7 @@ from fourfold.kernel import Database, Migration, failpoints, inspection
 from fourfold.models.graphs import GLOBAL_SEQ, MIGRATIONS, PROFILE
 from fourfold.models.graphs.sync.package import Ed25519Signer
 from fourfold.models.graphs.verify import problems
-from fourfold.testing.crash import Moment, run
+from support.crash import Moment, run
 
 SCRIPT = Path(__file__).with_name("graph_child.py")
 CONTACTS, MESSAGES, MARKET = 1, 2, 3

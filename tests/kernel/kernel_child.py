@@ -34,7 +34,7 @@ from fourfold.kernel import (
     read_sidecar,
     verify_backup,
 )
-from fourfold.testing.crash import acknowledge, ready
+from support.crash import acknowledge, ready
 
 SCRIPT = Path(__file__)
 SEQUENCE = Sequence.named("entries", used="SELECT max(seq) FROM mark")

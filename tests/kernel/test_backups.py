@@ -27,7 +27,7 @@ from fourfold.kernel import (
     sqlite_version,
     verify_backup,
 )
-from fourfold.testing.faulty_disk import FaultyDisk
+from support.faulty_disk import FaultyDisk
 
 
 def filled(path, count=10):

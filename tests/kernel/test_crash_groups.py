@@ -11,7 +11,7 @@ import pytest
 from kernel_child import SCRIPT, Acknowledged, Job, check_backups, check_database
 
 from fourfold.kernel import holder
-from fourfold.testing.crash import Moment, random_kill_time, run
+from support.crash import Moment, random_kill_time, run
 
 MODES = ("thread", "threads", "coroutines", "mixture", "reopening")
 KILLS_IN_A_CHAIN = 12

@@ -33,7 +33,7 @@ from kernel_child import (
 
 from fourfold.errors import FormatError
 from fourfold.kernel import Database, failpoints, holder, inspection, profiles
-from fourfold.testing.crash import Moment, run
+from support.crash import Moment, run
 
 MIGRATION_POINTS = tuple(point for point in failpoints.POINTS if ".migration." in point)
 RESTORE_POINTS = tuple(point for point in failpoints.POINTS if ".restore." in point)

@@ -17,7 +17,7 @@ from fourfold.errors import (
     StorageError,
 )
 from fourfold.kernel import Options, profiles
-from fourfold.testing.faulty_disk import FaultyDisk
+from support.faulty_disk import FaultyDisk
 
 FULL = profiles.PLAIN.with_(busy_timeout_ms=20)
 

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from fourfold.errors import InvalidInput
-from fourfold.testing.faulty_disk import FaultyDisk
+from support.faulty_disk import FaultyDisk
 
 
 @pytest.fixture

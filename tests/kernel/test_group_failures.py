@@ -17,7 +17,7 @@ from fourfold.errors import (
     StorageError,
 )
 from fourfold.kernel import GroupLimits, Migration, Options, failpoints
-from fourfold.testing.faulty_disk import FaultyDisk
+from support.faulty_disk import FaultyDisk
 
 
 def counters(db):

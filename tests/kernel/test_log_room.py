@@ -12,7 +12,7 @@ import pytest
 from fourfold import limits
 from fourfold.errors import DiskFull
 from fourfold.kernel import profiles
-from fourfold.testing.faulty_disk import FaultyDisk
+from support.faulty_disk import FaultyDisk
 
 FRAME = 4096 + 24
 

@@ -1,4 +1,4 @@
-"""Power cuts, on the simulated disk of fourfold.testing.power_cut that forgets what was not synced.
+"""Power cuts, on the simulated disk of support.power_cut that forgets what was not synced.
 
 One run of a workload gives many instants at which the power may fail; each instant gives many
 states in which a disk may come back. The database is opened on each of them with the real VFS.
@@ -33,7 +33,7 @@ from kernel_child import (
 from fourfold import limits
 from fourfold.errors import FormatError, FourfoldError, FutureFormat, NotFound, ReadOnly, Refused
 from fourfold.kernel.writer import LogPreallocator
-from fourfold.testing.power_cut import DAMAGES, Cut, simulated_disk
+from support.power_cut import DAMAGES, Cut, simulated_disk
 
 MODES = ("requests", "threads", "coroutines", "mixture")
 STEPS = {"requests": 60, "threads": 30, "coroutines": 6, "mixture": 25}

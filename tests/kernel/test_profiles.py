@@ -15,7 +15,7 @@ from fourfold.kernel import (
     profiles,
     sqlite_version,
 )
-from fourfold.testing.faulty_disk import FaultyDisk
+from support.faulty_disk import FaultyDisk
 
 # page_size, synchronous (1 NORMAL, 2 FULL), cache_size, mmap_size
 PROMISED = {

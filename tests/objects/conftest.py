@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.register_assert_rewrite(
-    "fourfold.testing.object_contract", "fourfold.testing.object_contract"
-)
+pytest.register_assert_rewrite("fourfold.testing.object_contract")
 
-from fourfold.testing.s3_server import serve_s3  # noqa: E402
+from support.s3_server import serve_s3  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fourfold.testing.s3_server import S3Server
+    from support.s3_server import S3Server
 
 
 @pytest.fixture(scope="session")

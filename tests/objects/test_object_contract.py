@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fourfold.objects import ObjectStore
-    from fourfold.testing.s3_server import S3Server
+    from support.s3_server import S3Server
 
 S3_PREFIX_BYTES = len(f"tests/{uuid.uuid4().hex}/")
 

@@ -13,7 +13,7 @@ from fourfold.errors import InvalidConfig
 from fourfold.objects import FolderStore, MemoryStore, S3Store, open_objects
 
 if TYPE_CHECKING:
-    from fourfold.testing.s3_server import S3Server
+    from support.s3_server import S3Server
 
 
 def test_memory_is_new_at_every_opening() -> None:

@@ -25,7 +25,7 @@ from fourfold.errors import (
     Refused,
 )
 from fourfold.objects import S3Settings, S3Store, check_conditional_writes
-from fourfold.testing.s3_server import S3Server, serve_s3
+from support.s3_server import S3Server, serve_s3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

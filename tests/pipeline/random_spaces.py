@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fourfold.errors import Conflict, HistoryTruncated
 from fourfold.models.documents.gc.policy import GcPolicy
-from fourfold.testing.document_model import DocumentModel, Refusal, text
+from support.document_model import DocumentModel, Refusal, text
 
 ENTITIES = ("a", "b", "of:c", "é\u20ac")
 BRANCHES_MAX = 6

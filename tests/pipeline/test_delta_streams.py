@@ -8,7 +8,7 @@ import fourfold
 from fourfold.models.streams.archive import bootstrap
 from fourfold.pipeline import jobs
 from fourfold.store.store import remember
-from fourfold.testing.s3_server import serve_s3
+from support.s3_server import serve_s3
 
 delta = pytest.importorskip("deltalake")
 pa = pytest.importorskip("pyarrow")

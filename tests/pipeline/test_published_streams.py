@@ -21,7 +21,7 @@ from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.streams import published_cut, published_plan
 from fourfold.pipeline.streams.published import published
 from fourfold.pipeline.streams.published_tables import PUBLISHED
-from fourfold.testing.s3_server import serve_s3
+from support.s3_server import serve_s3
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import fourfold
 from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.runtime import Final, Runtime
-from fourfold.testing.crash import acknowledge
+from support.crash import acknowledge
 
 SID = "research"
 CORPUS = "All that is known about folds. " * 100_000

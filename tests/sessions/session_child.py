@@ -19,7 +19,7 @@ import fourfold
 from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.models.sessions import Payload
-from fourfold.testing.crash import acknowledge, ready
+from support.crash import acknowledge, ready
 
 THREADS = 3
 

@@ -25,8 +25,8 @@ from fourfold.errors import (
 from fourfold.kernel import failpoints
 from fourfold.models.sessions import Event, Payload, Sessions
 from fourfold.models.sessions.fold import fold
-from fourfold.testing.mutation import mutate
-from fourfold.testing.session_model import Refusal, SessionModel
+from fourfold.testing.session_log_contract import mutate
+from support.session_model import Refusal, SessionModel
 
 POINTS = (
     "kernel.begin.before",

@@ -9,7 +9,7 @@ import pytest
 from runtime_child import SID, undisturbed
 
 import fourfold
-from fourfold.testing.crash import run
+from support.crash import run
 
 SCRIPT = Path(__file__).with_name("runtime_child.py")
 LIVES_MAX = 60

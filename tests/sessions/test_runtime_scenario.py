@@ -22,6 +22,7 @@ from fourfold.errors import (
 )
 from fourfold.models.sessions import Gap
 from fourfold.models.sessions.runtime import Runtime
+from support.crash import child_environment
 
 SCRIPT = Path(__file__).with_name("runtime_child.py")
 
@@ -35,6 +36,7 @@ def agent(root):
         stdout=subprocess.PIPE,
         text=True,
         bufsize=1,
+        env=child_environment(),
     ) as process:
         try:
             yield process

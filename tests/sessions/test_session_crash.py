@@ -14,7 +14,7 @@ import pytest
 
 import fourfold
 from fourfold.errors import WriterLocked
-from fourfold.testing.crash import Moment, random_kill_time, run
+from support.crash import Moment, random_kill_time, run
 
 SCRIPT = Path(__file__).with_name("session_child.py")
 POINTS = (

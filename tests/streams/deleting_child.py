@@ -7,7 +7,7 @@ import sys
 import fourfold
 from fourfold import limits
 from fourfold.models.streams import Append
-from fourfold.testing.crash import acknowledge, ready
+from support.crash import acknowledge, ready
 
 limits.STREAM_TRIM_ROWS = 16
 ROWS = 100

@@ -6,7 +6,7 @@ import json
 import sys
 
 import fourfold
-from fourfold.testing.crash import acknowledge, ready
+from support.crash import acknowledge, ready
 
 ROOT = sys.argv[1]
 VERSIONS_MAX = 200

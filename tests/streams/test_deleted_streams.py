@@ -22,7 +22,7 @@ from fourfold.models.streams import (
     StreamOptions,
     Streams,
 )
-from fourfold.testing.crash import random_kill_time, run
+from support.crash import random_kill_time, run
 
 SCRIPT = Path(__file__).with_name("deleting_child.py")
 ROWS = 50

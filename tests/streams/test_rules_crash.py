@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 import fourfold
-from fourfold.testing.crash import random_kill_time, run
+from support.crash import random_kill_time, run
 
 SCRIPT = Path(__file__).with_name("rules_child.py")
 POINTS = (

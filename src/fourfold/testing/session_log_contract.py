@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from fourfold import limits
@@ -24,11 +25,12 @@ from fourfold.errors import (
     PreconditionFailed,
     ReplayMismatch,
 )
-from fourfold.models.sessions import Payload, Sessions, Transient
+from fourfold.models.sessions import Event, Payload, Sessions, SessionView, Transient
 from fourfold.models.sessions.fold import fold
-from fourfold.testing.mutation import mutate
 
 FAR = "sha256:" + "a" * 64
+_VIEW_PARTS = ("session", "vars_ref", "error", "state")
+_VIEW_LISTS = ("messages", "turns", "steps", "evals", "heads", "edges", "events")
 
 
 def turn(**fields: Any) -> dict[str, Any]:
@@ -63,6 +65,36 @@ def edge(origin: str, target: str, **fields: Any) -> dict[str, Any]:
         "to_head": FAR,
         **fields,
     }
+
+
+def mutate(value: Any) -> None:
+    """Change every dict and list in a value, in records and in whole views, in place.
+
+    A store must not notice: readers own what they receive.
+    """
+    if isinstance(value, SessionView):
+        for name in (*_VIEW_PARTS, *_VIEW_LISTS):
+            mutate(getattr(value, name))
+        mutate(list(value.kept_messages()))
+        mutate(value.materialize())
+    elif isinstance(value, Event):
+        mutate(value.data)
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            mutate(getattr(value, name))
+    else:
+        _mutate_container(value)
+
+
+def _mutate_container(value: Any) -> None:
+    if isinstance(value, dict):
+        mutate(list(value.values()))
+        value["mutated by a reader"] = True
+    elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        for item in value:
+            mutate(item)
+        if isinstance(value, list):
+            value.append("mutated by a reader")
 
 
 class SessionLogContract:

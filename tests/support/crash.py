@@ -29,6 +29,7 @@ from pathlib import Path
 from random import Random
 from typing import IO
 
+import fourfold
 from fourfold.kernel import failpoints
 
 READY = "ready"
@@ -99,7 +100,7 @@ def run(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=_environment(fault),
+            env=child_environment(fault),
             bufsize=0,
         ) as process,
     ):
@@ -121,13 +122,13 @@ def run(
     )
 
 
-def _environment(fault: str) -> dict[str, str]:
-    """Return the child's environment: the parent's Fourfold, and only the given faults."""
-    source_folder = str(Path(__file__).resolve().parents[2])
+def child_environment(fault: str = "") -> dict[str, str]:
+    """Return the child's environment: the parent's Fourfold, `support`, and only these faults."""
+    folders = [Path(fourfold.__file__).parents[1], Path(__file__).resolve().parents[1]]
     path = os.environ.get("PYTHONPATH", "")
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(part for part in (source_folder, path) if part),
+        "PYTHONPATH": os.pathsep.join([*map(str, folders), *([path] if path else [])]),
         failpoints.ENVIRONMENT: fault,
     }
     if not fault:

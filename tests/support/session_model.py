@@ -89,7 +89,7 @@ class SessionModel:
         ]
         return view
 
-    def _apply(self, view: dict[str, Any], event: dict[str, Any]) -> None:  # noqa: C901
+    def _apply(self, view: dict[str, Any], event: dict[str, Any]) -> None:
         kind = event["type"]
         if kind == "session/started":
             view["session"] = event["session"]

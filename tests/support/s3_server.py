@@ -36,7 +36,7 @@ class S3Server:
     endpoint: str
     bucket: str
     access_key_id: str = "test"
-    secret_access_key: str = "test"  # noqa: S105
+    secret_access_key: str = "test"
 
     def settings(self, prefix: str = "", **changes: Any) -> S3Settings:
         """Return the settings of a store under `prefix`."""
@@ -66,7 +66,7 @@ def serve_s3(
 
     With `ignore_conditions` it drops If-Match and If-None-Match, as some S3-compatible servers do.
     """
-    command = [sys.executable, "-m", "fourfold.testing.s3_server"]
+    command = [sys.executable, __file__]
     if ignore_conditions:
         command.append("--ignore-conditions")
     process = subprocess.Popen(
@@ -84,7 +84,7 @@ def serve_s3(
             if not port:
                 raise StorageError(
                     "S3 test server: did not start",
-                    hint="Run `python -m fourfold.testing.s3_server` to see why.",
+                    hint="Run `python tests/support/s3_server.py` to see why.",
                 )
             _create_bucket(int(port), bucket)
             yield S3Server(f"http://127.0.0.1:{port}", bucket)

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fourfold.testing.document_model import (
+from support.document_model import (
     ABSENT,
     Document,
     DocumentModel,
