@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import sysconfig
@@ -33,17 +34,27 @@ def installed(tmp_path_factory):
     return python
 
 
-def check(python, folder, program):
-    path = folder / "program.py"
-    path.write_text(program)
-    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python)]
-    return subprocess.run(
-        [*command, "--cache-dir", str(folder / "cache"), "program.py"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def run_mypy(python):
+    return ["mypy", "--strict", "--cache-dir", "cache", "--python-executable", str(python)]
+
+
+def run_pyright(python):
+    return ["pyright", "--pythonpath", str(python)]
+
+
+@pytest.fixture(scope="module", params=[run_mypy, run_pyright], ids=["mypy", "pyright"])
+def output(request, installed, tmp_path_factory):
+    """What a checker prints about the program, and about a copy that expects a wrong type."""
+    folder = tmp_path_factory.mktemp(request.param.__name__)
+    program = PROGRAM.read_text()
+    wrong = program.replace("space.seq(), int", "space.seq(), str")
+    assert wrong != program
+    (folder / "right.py").write_text(program)
+    (folder / "wrong.py").write_text(wrong)
+    command = [sys.executable, "-m", *request.param(installed), "right.py", "wrong.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_wheel_contains_the_marker_of_typed_packages(installed):
@@ -51,12 +62,16 @@ def test_wheel_contains_the_marker_of_typed_packages(installed):
     assert marker.is_file()
 
 
-def test_types_of_the_public_calls_are_inferred(installed, tmp_path):
-    checked = check(installed, tmp_path, PROGRAM.read_text())
-    assert checked.returncode == 0, checked.stdout
+def test_wheel_contains_no_helper_of_our_own_tests(installed):
+    [testing] = installed.parents[1].glob("lib/*/site-packages/fourfold/testing")
+    modules = {path.stem for path in testing.glob("*.py")}
+    assert modules.isdisjoint(path.stem for path in (ROOT / "tests/support").glob("[!_]*.py"))
 
 
-def test_a_wrong_type_is_found(installed, tmp_path):
-    program = PROGRAM.read_text().replace("space.seq(), int", "space.seq(), str")
-    checked = check(installed, tmp_path, program)
-    assert 'Expression is of type "int", not "str"' in checked.stdout
+def test_checkers_infer_the_types_of_public_calls(output):
+    assert "right.py:" not in output, output
+
+
+def test_checkers_find_a_wrong_type(output):
+    [error] = [line for line in output.splitlines() if "wrong.py:" in line]
+    assert re.search(r'"int".* "str"|"str".* "int"', error)

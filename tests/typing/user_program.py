@@ -1,5 +1,7 @@
 """What a user writes, with the types that a checker must infer. Checked, never run."""
 
+# pyright: strict
+
 from __future__ import annotations
 
 from typing import assert_type
