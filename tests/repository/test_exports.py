@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import repository_files as tree
 
 import fourfold
+from fourfold import errors
 
 PACKAGES = ["fourfold", "fourfold.models.documents"]
 HEAVY = ("apsw", "sqlite3", "fourfold.kernel", "fourfold.store", "fourfold.objects")
@@ -105,3 +108,49 @@ def test_type_checkers_see_the_very_names_that_are_exported(package):
 
 def test_listing_the_package_shows_public_names_only():
     assert dir(importlib.import_module("fourfold")) == sorted(fourfold.__all__)
+
+
+def documented_names():
+    """Yield (page, name) for each name that the documentation takes from the package itself."""
+    pages = [page for page in tree.pages() if page.name != "CHANGELOG.md"]
+    for page in [*pages, *tree.ROOT.glob("examples/**/*.py")]:
+        text = page.read_text(encoding="utf-8")
+        where = str(page.relative_to(tree.ROOT))
+        for name in re.findall(r"\bfourfold\.([A-Z]\w*)", text):
+            yield where, name
+        for names in re.findall(r"^\s*from fourfold import \(?([\w, ]+)", text, re.MULTILINE):
+            for name in names.split(","):
+                yield where, name.split(" as ")[0].strip()
+
+
+def test_names_in_the_documentation_are_exported():
+    modules = {path.stem for path in Path(fourfold.__file__).parent.iterdir()}
+    names = set(documented_names())
+    assert {name for _, name in names} & set(fourfold.__all__)
+    unknown = {(page, name) for page, name in names if name not in {*fourfold.__all__, *modules}}
+    assert not unknown
+
+
+@pytest.mark.parametrize("name", fourfold.__all__)
+def test_every_exported_name_is_documented(name):
+    docs = tree.ROOT / "docs"
+    pages = [*docs.glob("*.md"), *docs.glob("reference/*.md"), *docs.glob("tutorials/*.md")]
+    mention = re.compile(rf"(?<!\w){name}(?!\w)")
+    assert [page.name for page in pages if mention.search(page.read_text(encoding="utf-8"))]
+
+
+def test_every_branch_of_the_error_tree_is_exported():
+    exported = {name for name in fourfold.__all__ if hasattr(errors, name)}
+    for name in exported:
+        assert getattr(fourfold, name) is getattr(errors, name)
+    branches = {cls for cls in errors.FourfoldError.__subclasses__() if cls.__subclasses__()}
+    assert {cls.__name__ for cls in branches} <= exported
+
+
+def test_raisable_names_of_the_package_are_in_the_tree():
+    raisable = {
+        name
+        for name in fourfold.__all__
+        if isinstance(thing := getattr(fourfold, name), type) and issubclass(thing, Exception)
+    }
+    assert raisable <= {cls.__name__ for cls in errors.tree()}
