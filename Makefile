@@ -10,6 +10,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 # A suite shares two cores with what it starts; more workers than cores only make it slower.
 WORKERS ?= 2
+# Suites start thousands of Python processes: each would compile all of its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-crash test-slow test-all test-spark-4.2 check format bench bench-documents bench-graphs bench-sessions bench-pipeline bench-streams bench-isolation requirements clean install
 
@@ -26,20 +28,23 @@ $(READY): requirements/dev.txt pyproject.toml
 demo: $(READY)
 	$(BIN)/fourfold demo
 
+# Files go to the workers in the order of tests/conftest.py, which starts with those that take longest.
+DEFAULT = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest $(DEFAULT) -m "not slow"
 
-# The longest tests share a file, so here the workers take single tests from each other.
+# Every property once more, now with all of its examples. The longest tests share a file, so here
+# the workers take single tests from each other.
 test-slow: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow
+	THOROUGH_TESTS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or hypothesis"
 
 # What of that is quick enough for every change: kills and power cuts, long properties, and the conformance suite of streams.
-CRASH := tests/kernel tests/streams tests/server tests/client tests/graphs tests/sessions
+CRASH := tests/kernel tests/streams tests/server tests/client tests/graphs tests/sessions tests/typing
 test-crash: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow $(CRASH)
 
 test-all: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	THOROUGH_TESTS=1 $(BIN)/python -m pytest $(DEFAULT)
 
 # The oldest Spark that is supported. Its environment has only Spark of its own; all else comes from the other one.
 OLD_SPARK := .venv-spark-4.2

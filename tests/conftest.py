@@ -1,15 +1,52 @@
-"""What every test shares: no property fails because the machine was slow.
+"""What every test shares: properties without a deadline, and temporary folders in memory.
 
-In CI the examples of a property are always the same, so that a run says something about the change
-and not about luck. The search for new ones goes on wherever developers run the tests.
+In CI the examples of a property are always the same, so that a failure is due to the change and
+not to luck. The search for new ones goes on wherever developers run the tests.
+
+Temporary folders are in memory where there is room: most tests sync to disk often, and none of
+them looks at what a sync does. A crash kills processes, never the machine; power cuts are
+simulated. Set PYTEST_DEBUG_TEMPROOT to put them elsewhere.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
-settings.register_profile("patient", deadline=None)
-settings.register_profile("repeatable", deadline=None, derandomize=True)
+from support.properties import examples
+
+# Packages whose files take longest come first: then no worker is left with one of them at the end.
+LONGEST_FIRST = ("pipeline", "repository", "archive", "documents", "server", "client", "sessions")
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES_MIN = 4 << 30
+
+settings.register_profile("patient", deadline=None, max_examples=examples(100))
+settings.register_profile("repeatable", settings.get_profile("patient"), derandomize=True)
 settings.load_profile("repeatable" if os.environ.get("CI") else "patient")
+
+
+def has_room(folder: Path) -> bool:
+    return (
+        folder.is_dir()
+        and os.access(folder, os.W_OK | os.X_OK)
+        and shutil.disk_usage(folder).free >= MEMORY_BYTES_MIN
+    )
+
+
+if has_room(MEMORY):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    tests = Path(__file__).parent
+
+    def order(item):
+        package = item.path.relative_to(tests).parts[0]
+        return LONGEST_FIRST.index(package) if package in LONGEST_FIRST else len(LONGEST_FIRST)
+
+    items.sort(key=order)

@@ -22,6 +22,7 @@ from fourfold.adapters.langgraph import FourfoldSaver
 from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.sqlite_log import SqliteLogReader
 from fourfold.testing.session_log_contract import mutate
+from support.properties import examples
 
 TASK = "00000000-0000-0000-0000-000000000000"
 THREADS = st.sampled_from(["t", "u", "v"])
@@ -258,4 +259,4 @@ def told(found):
 
 
 TestPrograms = Programs.TestCase
-TestPrograms.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestPrograms.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)

@@ -20,6 +20,7 @@ from fourfold.adapters.langgraph.values import Fingerprint, pack_items
 from fourfold.adapters.session_ids import encode_name
 from fourfold.errors import AlreadyExists, FourfoldError, InvalidInput, Refused
 from fourfold.models.sessions import Sessions
+from support.properties import examples
 
 
 @pytest.fixture
@@ -258,7 +259,7 @@ states = st.dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(states, st.integers(0, 100)), min_size=1, max_size=8))
 def test_any_state_is_read_as_it_was_put(script):
     """Each checkpoint has a random earlier one as parent; half-way the caches are dropped."""
@@ -325,7 +326,7 @@ def _changed(kind, change):
 models = st.builds(_changed, st.sampled_from([AIMessage, HumanMessage, Answer]), changes)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(models | plain, min_size=1, max_size=4), st.integers(0, 3), changes, plain)
 def test_fingerprint_matches_messages_that_pack_to_equal_bytes(known, at, change, other):
     prints = Fingerprint()

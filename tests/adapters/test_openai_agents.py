@@ -16,6 +16,7 @@ from fourfold.errors import ContentError, InvalidInput, PayloadMissing
 from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.sqlite_log import SqliteLogReader
 from fourfold.testing.session_log_contract import mutate
+from support.properties import examples
 
 
 def item(number, size=10):
@@ -107,7 +108,7 @@ def test_missing_payload_is_reported_and_pops_nothing(store):
     assert store.sessions.position() == before
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.one_of(

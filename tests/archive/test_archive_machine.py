@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from fourfold import limits
 from fourfold.objects import FolderStore
+from support.properties import examples
 from support.s3_server import serve_s3
 
 
@@ -42,7 +43,9 @@ class OnS3(ArchiveMachine):
         return self.server.store(f"life-{next(self.numbers)}")
 
 
-InMemory.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+InMemory.TestCase.settings = settings(
+    max_examples=examples(40), stateful_step_count=20, deadline=None
+)
 TestInMemory = InMemory.TestCase
 InAFolder.TestCase.settings = settings(max_examples=10, stateful_step_count=15, deadline=None)
 TestInAFolder = InAFolder.TestCase

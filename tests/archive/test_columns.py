@@ -12,6 +12,7 @@ from fourfold.errors import FourfoldError
 from fourfold.models.streams import Append
 from fourfold.models.streams.archive import Policy, columns
 from fourfold.objects import MemoryStore
+from support.properties import examples
 
 pytest.importorskip("pyarrow")
 
@@ -52,7 +53,7 @@ def rows(found):
     return [tuple(row.values()) for batch in found for row in batch.to_pylist()]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(payloads=PAYLOADS, average=st.integers(1, 200), group=st.integers(1, 120))
 def test_columns_have_the_records_that_the_log_has(node, payloads, average, group):
     name = filled(node, payloads, keys=KEYS)
@@ -75,7 +76,7 @@ def test_bytes_that_are_no_text_stay_as_they_are(node):
     assert [row[4] for row in rows(batches(node, name))] == payloads
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(payloads=PAYLOADS, most=st.integers(1, 200), count=st.integers(1, 12))
 def test_a_segment_has_what_fits_and_at_least_one_record(node, payloads, most, count):
     name = filled(node, payloads)

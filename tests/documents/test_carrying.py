@@ -10,6 +10,7 @@ from hypothesis import given, settings
 import fourfold
 from fourfold.errors import CorruptData, InvalidInput, Refused
 from fourfold.models.documents import bundle
+from support.properties import examples
 
 OTHER = {"facts": "revisions", "revisions": "facts"}
 
@@ -107,7 +108,7 @@ def test_a_space_that_came_out_different_is_not_taken_for_the_same(source, targe
 
 
 @pytest.mark.parametrize("kind", sorted(OTHER))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(script=SCRIPTS)
 def test_whatever_happened_every_state_at_every_seq_is_kept(kind, script):
     with played(script, kind) as source, fourfold.open(":memory:") as store:

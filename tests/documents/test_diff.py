@@ -14,6 +14,7 @@ from fourfold.models.documents import HISTORIES, comparison
 from fourfold.models.documents.ancestry import Point
 from fourfold.models.documents.diff import identical
 from fourfold.models.documents.patch import apply
+from support.properties import examples
 
 
 def document(state):
@@ -25,7 +26,7 @@ def sides(difference):
 
 
 @pytest.mark.parametrize("kind", sorted(HISTORIES))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(script=SCRIPTS, data=st.data())
 def test_a_diff_is_what_reading_everything_twice_gives(kind, script, data):
     with played(script, kind) as space:
@@ -46,7 +47,7 @@ def test_a_diff_is_what_reading_everything_twice_gives(kind, script, data):
 
 
 @pytest.mark.parametrize("kind", sorted(HISTORIES))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(script=SCRIPTS, data=st.data())
 def test_the_operations_of_a_diff_bring_an_old_state_back(kind, script, data):
     with played(script, kind) as space:

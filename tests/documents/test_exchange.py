@@ -17,6 +17,7 @@ from fourfold import limits
 from fourfold.blobs import TableBlobs
 from fourfold.errors import CorruptData, InvalidInput, Refused
 from fourfold.models.documents import HISTORIES, bundle
+from support.properties import examples
 
 SOURCE, TARGET = "did:web:source", "did:web:target"
 
@@ -317,7 +318,7 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(actions=ACTIONS, kind=st.sampled_from(sorted(HISTORIES)))
 def test_whatever_happened_to_a_space_it_comes_back_equal(actions, kind):
     with fourfold.open(":memory:") as store:

@@ -16,6 +16,7 @@ from fourfold.content import Reference, refer
 from fourfold.errors import ContentError, FourfoldError, InvalidInput
 from fourfold.models.documents import HISTORIES
 from fourfold.models.documents.encoding import trusted
+from support.properties import examples
 
 DID = "did:key:z6MkTests"
 FACTS = HISTORIES["facts"]
@@ -361,7 +362,7 @@ def plain(state):
     return None if state is None else [state.document, state.op, state.seq]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps=st.lists(STEPS, max_size=16))
 def test_both_histories_give_the_same_states_at_every_seq_of_every_branch(steps):
     with fourfold.open(":memory:") as store:

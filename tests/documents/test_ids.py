@@ -11,6 +11,7 @@ from space_costs import counted
 
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import reader
+from support.properties import examples
 
 NUMBERS = itertools.count()
 NAMES = st.text(st.sampled_from(["a", "b", "é", "😀", "\U0010ffff", "%"]), min_size=1, max_size=3)
@@ -41,7 +42,9 @@ def test_bad_page_is_refused(space, how):
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+    max_examples=examples(60),
 )
 @given(data=st.data())
 def test_page_is_a_slice_of_what_exists(store, history, data):

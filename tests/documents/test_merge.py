@@ -25,6 +25,7 @@ from fourfold.models.documents import merge as merge_module
 from fourfold.models.documents.ancestry import Point
 from fourfold.models.documents.diff import identical
 from fourfold.models.documents.gc.policy import GcPolicy
+from support.properties import examples
 
 
 def test_what_only_the_source_changed_is_taken(forked):
@@ -507,7 +508,7 @@ def test_only_what_the_source_changed_is_read(space):
 
 
 @pytest.mark.parametrize("kind", sorted(HISTORIES))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(script=SCRIPTS, data=st.data())
 def test_any_merge_keeps_its_promises(kind, script, data):
     with played(script, kind) as space:

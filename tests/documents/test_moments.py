@@ -14,6 +14,7 @@ from fourfold.errors import HistoryTruncated, InvalidInput
 from fourfold.models.documents import GcPolicy, bundle, timestamps, writer
 from fourfold.models.documents.facts import log as facts_log
 from fourfold.models.documents.revisions import log as revisions_log
+from support.properties import examples
 
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
 MS = timedelta(milliseconds=1)
@@ -233,7 +234,9 @@ def test_a_moment_is_found_in_a_few_looks_however_long_the_log(space, clock):
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+    max_examples=examples(25),
 )
 @given(data=st.data())
 def test_any_moment_means_the_last_commit_that_is_not_later(store, history, data):

@@ -16,6 +16,7 @@ from fourfold import limits
 from fourfold.errors import StaleRead
 from fourfold.models.documents import GcPolicy, overlap, writer
 from fourfold.models.documents import conflicts as conflicts_module
+from support.properties import examples
 
 ROWS = 8
 OTHER = [{"op": "set", "id": "other", "value": {}}]
@@ -171,7 +172,9 @@ def naive(space, read, branch, own):
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+    max_examples=examples(60),
 )
 @given(data=st.data())
 def test_verdict_is_that_of_the_naive_rule(store, history, data):

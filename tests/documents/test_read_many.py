@@ -14,6 +14,7 @@ from space_costs import counted
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.documents import HISTORIES, reader
 from fourfold.models.documents.ancestry import chain, last_seq
+from support.properties import examples
 
 
 def patch(entity, field, value):
@@ -22,7 +23,7 @@ def patch(entity, field, value):
 
 
 @pytest.mark.parametrize("kind", sorted(HISTORIES))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(script=SCRIPTS)
 def test_many_are_what_single_reads_give_at_every_point_of_every_branch(kind, script):
     asked = [*IDS, "urn:never"]

@@ -13,6 +13,7 @@ from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import HISTORIES
 from fourfold.models.documents.snapshots import surplus
+from support.properties import examples
 
 
 def snapshots(space, branch=""):
@@ -32,7 +33,7 @@ def states(space, entity="urn:a", branch="", first=1):
 
 
 @pytest.mark.parametrize("kind", sorted(HISTORIES))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(script=SCRIPTS, retention=st.sampled_from(["all", "log", 1, 2]), data=st.data())
 def test_no_state_changes(kind, script, retention, data):
     with played(script, kind) as space:

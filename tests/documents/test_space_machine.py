@@ -9,9 +9,10 @@ from merge_machine import MergeMachine
 from space_machine import SpaceMachine
 
 from fourfold.models.documents import HISTORIES
+from support.properties import examples
 
 QUICK = settings(
-    max_examples=15,
+    max_examples=examples(15),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -39,7 +40,7 @@ def test_every_past_state_of_thousands_of_random_lives_is_read_back_equal(kind):
 @pytest.mark.parametrize("kind", sorted(HISTORIES))
 def test_merges_of_random_branches_are_those_of_a_commit_graph(kind):
     run_state_machine_as_test(
-        machine(kind, MergeMachine), settings=settings(QUICK, max_examples=30)
+        machine(kind, MergeMachine), settings=settings(QUICK, max_examples=examples(30))
     )
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fourfold.errors import FourfoldError, InvalidInput, NotFound, Refused
 from fourfold.models.graphs import writer
 from fourfold.models.graphs.records import KINDS
+from support.properties import examples
 
 MANY = writer.COLUMNS_MIN
 TIMES = ["2026-01-31T12:00:00+00:00", "2026-02-01T00:00:00+01:00"]
@@ -118,7 +119,7 @@ def without_time(row, given_row):
         yield value, type(value)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(some_rows())
 def test_columns_and_rows_come_to_the_same(twins, drawn):
     kind, rows = drawn

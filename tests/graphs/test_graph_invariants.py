@@ -19,6 +19,7 @@ from test_inserts import attr, dump, parent
 from fourfold.errors import FourfoldError, InvalidInput, NotFound, SequenceRegression
 from fourfold.models.graphs import Query
 from fourfold.models.graphs.records import KINDS
+from support.properties import examples
 
 TESTS = Path(__file__).parents[1]
 INVARIANTS = {
@@ -243,7 +244,7 @@ def test_12_a_cursor_falls_with_the_rows_of_its_transaction(graphs, types):
     assert dump(graphs) == before
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(groups=st.lists(st.integers(1, 5), min_size=1, max_size=8), shared=st.integers(1, 3))
 def test_14_pages_of_every_size_bring_each_pending_row_once(tmp_path_factory, groups, shared):
     graphs = open_graphs(tmp_path_factory.mktemp("pages") / "backend.db")
@@ -327,7 +328,7 @@ def test_19_text_that_looks_like_sql_is_kept_as_it_is_or_refused(graphs, types, 
     assert dump(graphs) == before
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["new", "change", "bad"]), st.integers(0, 9)), max_size=12)
 )

@@ -27,6 +27,7 @@ from fourfold.errors import FourfoldError, PackageReplayed, Refused
 from fourfold.kernel.backup import restore
 from fourfold.models.graphs import GLOBAL_SEQ, Query, fold
 from fourfold.models.graphs.verify import problems
+from support.properties import examples
 
 MARKET = 2
 ANY_APP = st.sampled_from([APP, MARKET])
@@ -433,7 +434,7 @@ def shared_content(graphs):
     return found
 
 
-ThreeNodes.TestCase.settings = settings(max_examples=15, stateful_step_count=25)
+ThreeNodes.TestCase.settings = settings(max_examples=examples(15), stateful_step_count=25)
 TestThreeNodes = ThreeNodes.TestCase
 
 

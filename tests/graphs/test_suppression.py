@@ -12,6 +12,7 @@ from fourfold.cli.main import main
 from fourfold.models.graphs import Query
 from fourfold.models.graphs.reader import Reader
 from fourfold.store import open_store
+from support.properties import examples
 
 KINDS = ("parent", "attr", "edge", "rating")
 
@@ -220,7 +221,7 @@ def naive(graphs, types, at, trusted):
     }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps=st.lists(STEP, max_size=30), pick=PICK, limit=st.integers(0, 6))
 def test_visible_rows_are_those_of_a_naive_look(tmp_path_factory, steps, pick, limit):
     graphs = open_graphs(tmp_path_factory.mktemp("s") / "backend.db")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fourfold import limits
 from fourfold.errors import Conflict, InvalidInput
 from fourfold.kernel import Database, Migration, bulk_insert
+from support.properties import examples
 
 VALUES = (
     None,
@@ -182,7 +183,7 @@ def series(tmp_path_factory):
         yield db
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     values=st.one_of(
         st.lists(st.binary(max_size=40), max_size=60),
@@ -278,7 +279,7 @@ def test_execute_many_accepts_any_iterable_and_counts_changes(db):
     assert len(ledger.entries(db)) == 10
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     fixed=st.lists(st.sampled_from(VALUES), max_size=4),
     starts=st.lists(st.integers(-5, 10**12), max_size=2),

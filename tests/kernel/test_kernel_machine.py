@@ -28,6 +28,7 @@ from hypothesis.stateful import (
 
 from fourfold.errors import Conflict, SequenceRegression, WriterLocked
 from fourfold.kernel import Options, inspection, verify_backup
+from support.properties import examples
 
 BODIES = st.one_of(
     st.none(),
@@ -250,7 +251,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 
 TestKernelMachine = Machine.TestCase
 TestKernelMachine.settings = settings(
-    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=QUIET
+    max_examples=examples(25), stateful_step_count=25, deadline=None, suppress_health_check=QUIET
 )
 
 

@@ -28,6 +28,7 @@ from fourfold.pipeline.documents import ingest as ingesting
 from fourfold.pipeline.documents import staging
 from fourfold.pipeline.documents.ingest import ingest
 from fourfold.pipeline.documents.sink import Batch
+from support.properties import examples
 
 
 @pytest.fixture
@@ -392,7 +393,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(rows=ROWS, tasks=st.integers(1, 4), cuts=st.integers(1, 4), data=st.data())
 def test_ingest_equals_row_by_row_writes(tmp_path_factory, rows, tasks, cuts, data):
     root = tmp_path_factory.mktemp("store")

@@ -17,6 +17,7 @@ from fourfold.pipeline import plan
 from fourfold.pipeline.cut import Cut
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import read_batches
+from support.properties import examples
 
 DID = "did:key:zLife"
 
@@ -41,7 +42,7 @@ lives = given(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @lives
 def test_pruned_rows_fold_to_every_state(tmp_path_factory, steps, history, chance):
     check(tmp_path_factory, steps, history, chance)

@@ -20,6 +20,7 @@ from fourfold.server import run, uvicorn_check
 from fourfold.server.fast_append import FastAppendProtocol
 from fourfold.server.http_protocol import RequestTimeouts
 from fourfold.server.streams import Protocol
+from support.properties import examples
 
 TEXT = "text/plain"
 numbers = itertools.count()
@@ -135,7 +136,7 @@ def life(front, prefix, requests, *, pipelined, cut):
     return [comparable(item) for item in result], held
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     requests=st.lists(asked().filter(lambda one: one[0] != "DELETE"), min_size=1, max_size=5),
     guarded=st.booleans(),

@@ -15,6 +15,7 @@ from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.json_messages import split
 from fourfold.server.fast_append import BusyPoll
+from support.properties import examples
 
 numbers = itertools.count()
 
@@ -79,7 +80,7 @@ def spoken(draw):
     return method, name, body, chunks, headers, draw(st.sampled_from(["1.1"] * 9 + ["1.0"]))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(requests=st.lists(spoken(), min_size=2, max_size=9))
 def test_each_request_is_answered_by_its_own_head(fronts, requests):
     prefix = f"h{next(numbers)}"

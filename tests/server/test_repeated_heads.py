@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fourfold import limits
 from fourfold.server.http_protocol import HttpProtocol
+from support.properties import examples
 
 numbers = itertools.count()
 
@@ -153,7 +154,7 @@ REQUESTS = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     asked=st.lists(st.tuples(REQUESTS, st.sampled_from("aab")), min_size=2, max_size=7),
     cuts=st.lists(st.integers(1, 900), max_size=4),

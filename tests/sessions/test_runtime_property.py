@@ -12,6 +12,7 @@ from runtime_session import SID, Death
 from fourfold.errors import CallFailed
 from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.runtime import Final, Runtime
+from support.properties import examples
 
 OPERATION = st.sampled_from(["call", "fail", "say", "set", "large", "use", "child", "attach"])
 PROGRAM = st.lists(st.lists(OPERATION, max_size=4), min_size=1, max_size=3)
@@ -120,7 +121,7 @@ def told(sessions):
     }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(PROGRAM, DEATHS)
 def test_dying_leaves_no_trace_in_what_is_recorded(program, deaths):
     sessions, effects, results, died = run(program, deaths)

@@ -25,6 +25,7 @@ from fourfold.models.sessions.fold import (
     kept_messages,
 )
 from fourfold.models.sessions.records import Event
+from support.properties import examples
 
 HEAD = {
     "id": "sha256:1",
@@ -80,7 +81,7 @@ LOGS = st.lists(st.one_of(EVENT, MARKS), max_size=25).map(stamped)
 
 
 @given(LOGS, st.data())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_folding_a_prefix_and_then_the_rest_is_folding_all(events, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(events)), max_size=3)))
     view = View()
@@ -90,7 +91,7 @@ def test_folding_a_prefix_and_then_the_rest_is_folding_all(events, data):
 
 
 @given(LOGS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_the_small_fold_is_the_state_of_the_large_one(events):
     state, view = State(), View()
     for event in events:
@@ -99,7 +100,7 @@ def test_the_small_fold_is_the_state_of_the_large_one(events):
 
 
 @given(LOGS, LOGS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_nothing_that_comes_in_is_changed(some, more):
     more = [
         Event("s", len(some) + event.id, event.type, event.data, entity_id=event.entity_id)
@@ -112,7 +113,7 @@ def test_nothing_that_comes_in_is_changed(some, more):
 
 
 @given(LOGS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_every_event_counts_whatever_its_type(events):
     view = fold(None, events)
     assert view.events == events

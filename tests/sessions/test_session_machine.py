@@ -5,8 +5,10 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 from session_machine import MemoryMachine, StoreMachine
 
+from support.properties import examples
+
 SETTINGS = settings(
-    max_examples=15,
+    max_examples=examples(15),
     stateful_step_count=25,
     suppress_health_check=list(HealthCheck),
     deadline=None,

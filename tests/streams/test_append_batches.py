@@ -19,6 +19,7 @@ from fourfold.errors import (
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Producer, Streams
 from fourfold.models.streams.validation import format_offset
+from support.properties import examples
 
 
 @pytest.fixture
@@ -156,7 +157,7 @@ def test_closed_database_fails_all_appends_of_batch(streams):
 RECORDS = st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     records=st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=60),
     average=st.integers(1, 40),

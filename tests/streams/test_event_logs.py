@@ -12,6 +12,7 @@ from json_spellings import BLANKS, spelled
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams import profiles
+from support.properties import examples
 
 NOW_MS = 1_769_860_800_007
 NOW = "2026-01-31T12:00:00.007Z"
@@ -283,7 +284,7 @@ def parsed(record):
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(object_pair(VALUES), min_size=1, max_size=2), BLANKS)
 def test_secrets_are_redacted_at_any_depth(bodies, blank):
     came, stays = (

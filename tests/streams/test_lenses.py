@@ -12,6 +12,7 @@ from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.schemas.compatibility import check_proven, compiled
 from fourfold.models.streams.schemas.lens import Lens
+from support.properties import examples
 
 TEXT = {"type": "string"}
 INTEGER = {"type": "integer"}
@@ -466,7 +467,7 @@ def changed(draw, schema):
     return out
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @drawn(st.data())
 def test_proof_holds_for_every_message(data):
     old = {**data.draw(schemas()), "$defs": DEFS}
@@ -500,7 +501,7 @@ JSON_TEXT = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @drawn(JSON_TEXT, JSON_TEXT, st.lists(ops(), min_size=1, max_size=5))
 def test_promoted_message_is_json_and_keeps_other_properties(text, kept, several):
     found = Lens.read(several)

@@ -21,6 +21,7 @@ from fourfold.errors import InvalidInput, Refused
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, StreamOptions, Streams
 from fourfold.models.streams.validation import JSON
+from support.properties import examples
 
 NAMES = st.sampled_from(["a", "a", "a", "b", "c/d"])
 NUMBER, TEXT = {"type": "integer"}, {"type": "string"}
@@ -244,7 +245,7 @@ class RulesMachine(RuleBasedStateMachine):
         assert self.streams.verify() == []
 
 
-RulesMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=40)
+RulesMachine.TestCase.settings = settings(max_examples=examples(50), stateful_step_count=40)
 TestRulesMachine = RulesMachine.TestCase
 
 

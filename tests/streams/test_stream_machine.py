@@ -42,6 +42,7 @@ from fourfold.models.streams import (
 from fourfold.models.streams.incarnations import reserve_in_file
 from fourfold.models.streams.settings import Settings
 from fourfold.models.streams.validation import format_offset
+from support.properties import examples
 
 NAMES = st.sampled_from(["a", "b", "c/d", "é"])
 RECORDS = st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=4)
@@ -487,7 +488,7 @@ class StreamMachine(RuleBasedStateMachine):
                 assert chunk.start_offset == found.first
 
 
-StreamMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
+StreamMachine.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=40)
 TestStreams = StreamMachine.TestCase
 
 

@@ -13,6 +13,7 @@ from json_spellings import BLANKS, spelled
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams import fold, profiles
+from support.properties import examples
 
 NOW_MS = 1_769_860_800_007
 STATE = profiles.read({"kind": "state-protocol"})
@@ -243,7 +244,7 @@ def is_control(message):
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(CHANGES)
 def test_accepted_messages_are_changes_for_the_fold(record):
     message = json.loads(record)

@@ -11,6 +11,7 @@ from fourfold.errors import AckRefused, AlreadyClaimed, NothingPending, WakeFenc
 from fourfold.models.streams import Append
 from fourfold.models.streams.subscriptions import Ack
 from fourfold.models.streams.validation import format_offset
+from support.properties import examples
 
 
 class SubscriptionMachine(RuleBasedStateMachine):
@@ -110,5 +111,5 @@ class SubscriptionMachine(RuleBasedStateMachine):
 def test_subscription_misses_nothing_and_cursors_never_move_back(tmp_path):
     SubscriptionMachine.folder = tmp_path
     machine = SubscriptionMachine.TestCase
-    machine.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+    machine.settings = settings(max_examples=examples(25), stateful_step_count=25, deadline=None)
     machine("runTest").runTest()

@@ -27,6 +27,7 @@ from touched_streams import CONTROL, TOUCHED
 from fourfold import limits
 from fourfold.errors import NotFound
 from fourfold.models.streams.touch import Entity, Row, Rows, Template
+from support.properties import examples
 
 NAMES, ENTITIES, KEYS = ("s", "t"), ("user", "order"), ("1", "2")
 VALUES = {"a": (None, 1, 2.5), "b": (None, "x")}
@@ -443,7 +444,7 @@ def _tiny_limits(monkeypatch):
     monkeypatch.setattr(opened_streams, "PROFILE", quick)
 
 
-TouchMachine.TestCase.settings = settings(max_examples=70, stateful_step_count=30)
+TouchMachine.TestCase.settings = settings(max_examples=examples(70), stateful_step_count=30)
 TestTouches = TouchMachine.TestCase
 
 
