@@ -254,6 +254,7 @@ def test_the_fold_needs_neither_the_kernel_nor_a_database():
     assert {name for name in own if not name.startswith("fourfold.limits.")} == {
         "fourfold",
         "fourfold.errors",
+        "fourfold.html",
         "fourfold._lazy",
         "fourfold.limits",
         "fourfold.models",

@@ -211,7 +211,7 @@ def test_b8_a_quiet_branch_is_readable_at_the_newest_seq_of_the_space(space):
     for number in range(3):
         space.set("b", {"n": number})
     assert document(space, "a", "f", space.seq()) == {"n": 1}
-    with pytest.raises(InvalidInput, match="goes from 0 to 5"):
+    with pytest.raises(InvalidInput, match="from 0 to 5"):
         space.read("a", "f", at=6)
 
 

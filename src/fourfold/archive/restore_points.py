@@ -315,9 +315,9 @@ class Points:
             )
             if before in left and not info.whole:
                 streams = self.places(known, info)
-                told = msgspec.structs.replace(info, whole=True)
+                updated = msgspec.structs.replace(info, whole=True)
                 yield _PackedPoints(
-                    told, msgspec.structs.replace(point, streams=streams, whole=True)
+                    updated, msgspec.structs.replace(point, streams=streams, whole=True)
                 )
             else:
                 yield _PackedPoints(info, point)

@@ -115,8 +115,8 @@ class RowFile:
         end = self.count if count is None else at + count
         if end > self.count:
             raise CorruptData(f"{self._what}: expected {end} rows, found {self.count}")
-        for group, (first, behind) in enumerate(pairwise(self._starts)):
-            if first < end and behind > at:
+        for group, (first, next_first) in enumerate(pairwise(self._starts)):
+            if first < end and next_first > at:
                 names, rows = self._group(group)
                 yield names, rows[max(at - first, 0) : end - first]
 

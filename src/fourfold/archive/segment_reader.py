@@ -89,24 +89,24 @@ class OpenFile:
         return self._file.read_row_group(at, columns=columns, use_threads=False)
 
     def has_only_nulls(self, at: int, column: str) -> bool:
-        found = self._column(at, column)
-        told = found.statistics
-        return told is not None and bool(told.null_count == self._rows(at))
+        chunk = self._column(at, column)
+        statistics = chunk.statistics
+        return statistics is not None and bool(statistics.null_count == self._rows(at))
 
     def may_have(self, at: int, column: str, value: bytes, *, ordered: bool = False) -> bool:
         """Return True if a row group may contain a value, passed as the bytes that Parquet stores.
 
         Checks the bloom filter, and if the bytes are `ordered`, the statistics.
         """
-        found = self._column(at, column)
-        told = found.statistics
-        if ordered and told is not None:
-            if told.null_count == self._rows(at):
+        chunk = self._column(at, column)
+        statistics = chunk.statistics
+        if ordered and statistics is not None:
+            if statistics.null_count == self._rows(at):
                 return False
-            if told.has_min_max and not told.min <= value <= told.max:
+            if statistics.has_min_max and not statistics.min <= value <= statistics.max:
                 return False
-        start = getattr(found, "bloom_filter_offset", None)
-        length = getattr(found, "bloom_filter_length", None)
+        start = getattr(chunk, "bloom_filter_offset", None)
+        length = getattr(chunk, "bloom_filter_length", None)
         if not start or not length:
             return True
         self._source.seek(start)

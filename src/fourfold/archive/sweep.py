@@ -72,7 +72,7 @@ def _deletable(  # noqa: PLR0917 - what is known, and when it is
     for page in manifest.pages:
         steps += read_page(objects, name, page, retries)
     live |= {entry.key for entry in database_manifest.objects_of(name, steps)}
-    told: set[str] = set()
+    reported: set[str] = set()
     oldest = now_ms - int(1000 * limits.PUBLISH_ORPHAN_S)
 
     def is_needed(key: str) -> bool:
@@ -83,11 +83,11 @@ def _deletable(  # noqa: PLR0917 - what is known, and when it is
     for entry in manifest.retired:
         for leaving in retired_objects.listed(objects, entry, retries):
             key = leaving.key
-            if key in live or key in told:
+            if key in live or key in reported:
                 continue
-            told.add(key)
+            reported.add(key)
             if entry in due and not (key.startswith(database_manifest.BLOBS) and is_needed(key)):
                 yield RetiredObject(key, name, leaving.size_bytes, entry.at_ms)
     for info in retries.run(lambda: list(objects.list(database_manifest.folder(name)))):
-        if info.key not in live | told and info.modified.timestamp() * 1000 < oldest:
+        if info.key not in live | reported and info.modified.timestamp() * 1000 < oldest:
             yield RetiredObject(info.key, name, info.size, None)

@@ -103,7 +103,7 @@ class ObjectBlobs:
             else:
                 return
         if found is None or found.size != size:
-            # Whatever it is, it is not the blob; what replaces it is the same whoever writes it.
+            # Whatever it is, it is not the blob; every writer replaces it with the same bytes.
             write(False)
 
     def get(self, blob_id: str) -> bytes:

@@ -1,5 +1,5 @@
 -- Every query asks length(data), which SQLite answers from the header of the row. The column `size`
--- lies behind the data, so reading it would walk through all of a large blob.
+-- is stored after the data, so reading it would walk through all of a large blob.
 
 -- name: put
 -- The first content type stays. A row whose data has another length than its hash promises is
@@ -22,7 +22,7 @@ SELECT length(data) FROM blob_store WHERE hash = ?
 SELECT content_type FROM blob_store WHERE hash = ?
 
 -- name: page
--- The next hashes behind one, in order; only the index of the key is read.
+-- The next hashes after one, in order; only the index of the key is read.
 SELECT hash FROM blob_store WHERE hash > ?1 ORDER BY hash LIMIT ?2
 
 -- name: delete

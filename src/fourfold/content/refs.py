@@ -3,7 +3,7 @@
 The type is its own, so a user's dict never passes for a reference, nor a reference for a dict. In
 canonical bytes it is the tag `~ref`, which no key of a user's dict can spell (see `canonical`).
 Elsewhere (command line, HTTP) it is printed as a plain dict, which becomes a reference again only
-where somebody calls `from_dict`.
+by calls of `from_dict`.
 
     session specification    PayloadRef    plain dict                    canonical bytes
     :fractal/ref :payload    the type      "ref": "payload"              ~ref

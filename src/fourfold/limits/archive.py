@@ -18,13 +18,13 @@ SEGMENT_ZSTD_LEVEL: Final = 3
 SEGMENT_BLOOM_FPP: Final = 0.01
 ARCHIVE_CACHE_BYTES: Final = 1 * GIB
 ARCHIVE_GRACE_S: Final = 86_400.0
-"""How long an object that is no longer needed is kept: somebody may be reading it."""
+"""Grace period of an object that is no longer needed: a reader may still use it."""
 ARCHIVE_CHUNK_BYTES: Final = 1 * MIB
 ARCHIVE_TAIL_BYTES: Final = 64 * KIB
 """The end of a segment that is fetched at once; it says where everything else is."""
 ARCHIVE_INDEXES_MAX: Final = 1_024
 ARCHIVE_GROUPS_HELD: Final = 16
-"""Ends of segments, and decoded row groups, that are kept in memory for whoever reads on."""
+"""Ends of segments, and decoded row groups, that are cached in memory for sequential readers."""
 ARCHIVE_LOCKS: Final = 64
 ARCHIVE_CONCURRENCY: Final = 4
 ARCHIVE_STREAMS_PER_ROUND: Final = 256
@@ -56,11 +56,11 @@ PUBLISH_FANOUT: Final = 16
 PUBLISH_LEVELS: Final = 3
 """Pages of a manifest that are merged into one of the next level, and the last level."""
 PUBLISH_MERGE_LEAST: Final = 4
-"""So many publications are worth merging when somebody asks for it."""
+"""Minimum number of publications that are merged on request."""
 PUBLISH_POINTS_PAGE: Final = 4_096
 """Points of a page that has them whole."""
 PUBLISH_ORPHAN_S: Final = 86_400.0
-"""An object that no manifest speaks of may be on its way: it is taken for left behind after so
+"""An object that no manifest speaks of may be on its way: it is an orphan after so
 long, whatever the time of grace is.
 """
 PUBLISH_EVERY_S: Final = 10.0
@@ -77,7 +77,7 @@ PUBLISH_DEADLINE_S: Final = 3_600.0
 """How long the one state that is published may be held open while it is sealed."""
 ARCHIVE_PATIENCE_S: Final = 0.05
 """How long the background lets others take its transactions along before it commits them itself:
-longer than a checkpoint, behind which those wait too.
+longer than a checkpoint, for which those wait too.
 """
 ARCHIVE_TRIM_ROWS: Final = 250
 ARCHIVE_TRIM_BYTES: Final = 4 * MIB
@@ -85,7 +85,7 @@ ARCHIVE_TRIM_BYTES: Final = 4 * MIB
 ROUTING_KEY_MAX: Final = 1_024
 """Bytes of a routing key."""
 KEY_READ_SEGMENTS: Final = 256
-"""Segments that one read by key looks into; whoever wants more goes on from where it ended."""
+"""Maximum number of segments that one read by key searches; the reader continues from its end."""
 INDEX_SPAN: Final = 16
 INDEX_FANOUT: Final = 16
 INDEX_LEVELS: Final = 4

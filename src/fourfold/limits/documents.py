@@ -57,7 +57,7 @@ STALE_CHECK_ATTEMPTS: Final = 8
 MAINTENANCE_PAGE_ROWS: Final = 500
 """Rows that maintenance looks at in one snapshot, and changes in one transaction."""
 MERGE_ATTEMPTS_MAX: Final = 5
-"""How often a merge is computed anew because its target changed meanwhile."""
+"""Maximum number of times that a merge is recomputed after its target changed."""
 MERGE_OPERATIONS_MAX: Final = 100_000
 """Operations on one entity since the base, on one side, that a merge looks at."""
 MERGE_BASE_DEPTH_MAX: Final = 32
@@ -78,7 +78,7 @@ GC_PREPARE_S: Final = 600.0
 GC_REQUEST_BYTES_MIN: Final = 256
 """A shorter request is not worth a digest in its place."""
 GC_BLOB_AGE_S: Final = 24 * 3_600.0
-"""How long ago a blob was last put before a collection may take it: whoever puts one needs time to
+"""Age of a blob since it was last put before gc may remove it: its writer needs time to
 commit what refers to it.
 """
 GC_BLOB_TOUCH_S: Final = 600

@@ -11,7 +11,7 @@ INTEGER_MAX: Final = 2**63 - 1
 GRAPH_NAME_MAX: Final = 256
 """Characters of a title, a type key, a setting's key, a label."""
 ENVELOPE_OPERATIONS_MAX: Final = 10_000
-"""Operations of one envelope: it is one transaction, and nobody else writes meanwhile."""
+"""Operations of one envelope: it is one transaction, during which no other writer runs."""
 ENVELOPE_LOAD_PAGE: Final = 500
 """Envelopes that a load applies in one transaction."""
 PACKAGE_BYTES_MAX: Final = 64 * MIB

@@ -18,7 +18,7 @@ DEADLINE_CHECK_STEPS: Final = 200_000
 
 LOCK_TRIES: Final = 50
 LOCK_LOOK_S: Final = 0.002
-"""Whoever looks who holds the writer's lock holds it a moment: a writer that meets them tries
+"""A process that reads who holds the writer's lock holds it briefly: a writer that meets it tries
 again.
 """
 

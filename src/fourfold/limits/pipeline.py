@@ -93,7 +93,7 @@ PUBLISHED_GROUP_ROWS: Final = 100_000
 PUBLISHED_GROUP_BYTES: Final = 64 * MIB
 """A row group of such a file ends when it has this much: a worker holds no more of it."""
 PUBLISHED_PARTS_MAX: Final = 64
-"""Files of a table that only grows; with more of them it is written anew."""
+"""Files of a table that only grows; with more of them it is rewritten."""
 SEAL_WAVE_STREAMS: Final = 20_000
 """Streams that one wave of the job `seal` takes: what they became is in memory until it is in."""
 SEAL_WAVE_TASKS: Final = 64

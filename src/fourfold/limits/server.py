@@ -50,7 +50,7 @@ HTTP_TIMEOUT_CHECK_S: Final = 1.0
 HTTP_PIPELINE_MAX: Final = 1_024
 """Appends of one connection that are under way before no more is read from it."""
 HTTP_BUSY_POLL_S: Final = 0.000_1
-"""How long the server stays awake behind an answer for the next request of a client."""
+"""Seconds of busy polling after a response, for the next request of a client."""
 HTTP_PATHS_REMEMBERED: Final = 4_096
 """Paths of streams that need not be looked at again."""
 HTTP_HEADS_REMEMBERED: Final = 1_024

@@ -21,7 +21,7 @@ and cost an fsync.
 SESSION_PAYLOAD_TOUCH_S: Final = 60
 """How exactly the age of a payload is known: a younger one is not written again to say so."""
 SESSION_GRACE_S: Final = 86_400.0
-"""What nothing refers to is kept so long, for whoever is about to refer to it."""
+"""Grace period of unreferenced payloads, for writers that are about to refer to them."""
 SESSION_SNAPSHOT_EVENTS_MIN: Final = 32
 """A head makes a snapshot of the folded state once so many events came since the last one."""
 SESSION_SNAPSHOT_EVENTS_MAX: Final = 256

@@ -9,7 +9,7 @@ from fourfold.limits.units import KIB, MIB
 STREAM_NAME_MAX: Final = 1024
 """Bytes of the name of a stream."""
 STREAM_READ_RECORDS: Final = 10_000
-"""Records of one read; whoever wants more goes on from where it ended."""
+"""Maximum number of records of one read; the reader continues from its end."""
 STREAM_READ_BYTES: Final = 4 * MIB
 """Bytes of one read, unless a single record is larger."""
 STREAM_SHORT_READ_RECORDS: Final = 256

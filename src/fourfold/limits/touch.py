@@ -12,7 +12,7 @@ TOUCH_KEY_CHARS: Final = 4_096
 """Characters of an entity, a key or a value that is waited for."""
 TOUCH_BACK_RECORDS: Final = 10_000
 TOUCH_BACK_BYTES: Final = 16 * MIB
-"""How far behind the end of its stream a cursor may be for its changes to be looked through; from
+"""Maximum lag of a cursor for which the changes are scanned; from
 further back everything counts as changed. Also what one look reads at most.
 """
 TOUCH_LOOP_RECORDS: Final = 256
@@ -21,7 +21,7 @@ TOUCH_LOOP_BYTES: Final = 256 * KIB
 TOUCH_MARKS_MAX: Final = 32_768
 """Keys of which a stream's journal knows when they changed last; then it forgets the older half."""
 TOUCH_JOURNALS_MAX: Final = 128
-"""Streams that have one. That of a stream which nobody waits at is made again when it is needed."""
+"""Streams that have one. The journal of a stream without waiters is rebuilt when it is needed."""
 TOUCH_TEMPLATES_MAX: Final = 256
 """Templates of a stream that are active; and so many of the others are remembered."""
 TOUCH_TEMPLATES_SWEPT: Final = 1_000
@@ -31,7 +31,7 @@ TOUCH_FIELDS_MAX: Final = 8
 TOUCH_NAME_CHARS: Final = 256
 """Characters of the entity of a template, and of each of its fields."""
 TOUCH_TTL_MS: Final = 3_600_000
-"""How long nobody may ask for a template before it is retired, if it says nothing else."""
+"""Idle time after which a template is retired, by default."""
 TOUCH_TTL_MS_MIN: Final = 60_000
 TOUCH_TTL_MS_MAX: Final = 7 * 24 * 3_600_000
 TOUCH_SEEN_EVERY_MS: Final = 10_000

@@ -107,14 +107,14 @@ class _Restore:
         report.failures |= report.streams.failures
         point = report.point
         if point is not None and self._take_over and point.id != self._known[-1].id:
-            told = RestorePoint(
+            branch_point = RestorePoint(
                 self._moment.point,
                 publish.now(),
                 _ms(self._moment.at),
                 self._branched,
                 restored=point.id,
             )
-            self._points.add(told)
+            self._points.add(branch_point)
         return report
 
     # Databases

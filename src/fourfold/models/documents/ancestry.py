@@ -43,7 +43,7 @@ from fourfold.models.documents.records import Branch
 from fourfold.models.documents.validation import check_known_branch
 
 At = int | datetime | None
-"""A point in history: a seq, a moment, or now."""
+"""A point in history: a seq, a datetime, or None for now."""
 
 
 class Link(NamedTuple):
@@ -62,9 +62,7 @@ def branch_named(view: HistoryReader, name: str) -> Branch:
 
 
 def no_such_branch(name: str) -> NotFound:
-    return NotFound(
-        f"there is no branch {name!r}", hint="`fourfold space branch list` names them all."
-    )
+    return NotFound(f"unknown branch {name!r}", hint="List them with `fourfold space branch list`.")
 
 
 def last_seq(view: HistoryReader) -> int:
@@ -72,11 +70,10 @@ def last_seq(view: HistoryReader) -> int:
 
 
 def target_of(view: HistoryReader, branch: str, at: At) -> int:
-    """The seq that `at` means on `branch`.
+    """Return the seq that `at` means on `branch`.
 
-    A moment means the newest commit at or before it. A seq beyond the newest is refused: nobody can
-    know that state yet. A seq before the branch existed is refused too; ask its parent. So is one
-    that a collection gave up.
+    A datetime means the newest commit at or before it. Refused are a seq after the newest, one
+    before the branch was created, and one whose history gc has removed.
     """
     check_known_branch(branch)
     newest = last_seq(view)
@@ -87,16 +84,14 @@ def target_of(view: HistoryReader, branch: str, at: At) -> int:
     elif type(at) is int:
         seq = at
     else:
-        raise InvalidInput(f"{at!r:.100} is neither a seq nor a moment")
+        raise InvalidInput(f"at must be a seq or a datetime, got {at!r:.100}")
     if not 0 <= seq <= newest:
-        raise InvalidInput(
-            f"seq {seq} is not in this space's history, which goes from 0 to {newest}"
-        )
+        raise InvalidInput(f"at must be a seq from 0 to {newest}, got {seq}")
     if branch:
         created = branch_named(view, branch).created_seq
         if seq < created:
             raise NotFound(
-                f"the branch {branch!r} did not exist at seq {seq}; it was made at {created}",
+                f"branch {branch!r} did not exist at seq {seq}; it was created at {created}",
                 hint="Read its parent at that point.",
             )
     check_point(view, branch, seq)
@@ -104,7 +99,7 @@ def target_of(view: HistoryReader, branch: str, at: At) -> int:
 
 
 def chain(view: HistoryReader, branch: str, target: int) -> list[Link]:
-    """What is visible on `branch` at `target`, nearest branch first."""
+    """Return what is visible on `branch` at the seq `target`, nearest branch first."""
     links = [Link(branch, target)]
     name, cap = branch, target
     while name:
@@ -164,9 +159,7 @@ class Lineage(Protocol):
 
 
 def extend(reached: dict[str, int], point: Point, lineage: Lineage) -> set[Point]:
-    """Add to what was reached what the point has behind it; the seqs that are new in there, each
-    the newest of its branch.
-    """
+    """Add the past of a point to `reached`; return the new points, one per branch."""
     changed: set[str] = set()
     pending = [point]
     while pending:

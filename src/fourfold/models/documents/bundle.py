@@ -140,9 +140,7 @@ def export(space: Space, *, after: int = 0, progress: Progress | None = None) ->
     """
     until = space.seq()
     if type(after) is not int or not 0 <= after <= until:
-        raise InvalidInput(
-            f"seq {after!r:.100} is not in this space's history, which goes to {until}"
-        )
+        raise InvalidInput(f"after must be a seq from 0 to {until}, got {after!r:.100}")
     with space.view() as view:
         check_after(view, after, "an export")
     yield _encoded(
@@ -474,7 +472,7 @@ def carry_over(source: Space, target: Space, progress: Progress | None = None) -
     if problems:
         raise CorruptData(
             f"{target.did} is not what {source.did} was: {problems[0]}",
-            hint=f"Do not use {target.did}. Verify {source.did}, and carry it over anew.",
+            hint=f"Do not use {target.did}. Verify {source.did}, and carry it over again.",
         )
     return carried
 

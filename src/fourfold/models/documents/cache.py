@@ -1,8 +1,8 @@
 """The newest state of entities, decoded, in bounded memory.
 
 It holds committed states only. A commit withdraws its entities before the file has them, and
-publishes them after that and before its caller hears of it. So a writer reads its own writes, and
-nobody who saw a new state in the file sees an older one in here. A reader may add what it found on
+publishes them after that and before the caller continues. So a writer reads its own writes, and no
+reader that saw a new state in the file sees an older one here. A reader may add what it found on
 disk, but only if nothing was published since it looked: otherwise it might put back an older state.
 The documents in here are private: they are never handed out, and never changed in place.
 """
@@ -33,14 +33,14 @@ class Entry(NamedTuple):
     bytes_max: int
     """An upper bound of the document's size."""
     text: str | None = None
-    """The document as it was set, as long as nobody needed it decoded; `document` is None then."""
+    """The document as it was set, until it is first decoded; `document` is None then."""
 
     def opened(self) -> Document | None:
         """The document; None for a deleted entity."""
         return self.document if self.text is None else decode(self.text)
 
     def copied(self) -> Document | None:
-        """The same for somebody who may change it."""
+        """A copy of the document that the caller may change; None for a deleted entity."""
         if self.text is not None:
             document: Document = decode(self.text)
             return document

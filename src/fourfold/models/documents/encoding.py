@@ -2,7 +2,7 @@
 
 `encode` takes exactly what JSON can hold, and proves it by reading the text back: a value that does
 not come back equal (NaN, a tuple, bytes, a key that is no string) is refused. What comes back is
-also a private copy, which nobody else can change.
+also a private copy, which no other code can change.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ names the path and the three values there.
 
 - Objects are merged key by key, to any depth; so are two objects that both sides created where the
   base has nothing. Everything else is one value. An array in particular is atomic: if both sides
-  changed it, and not alike, that is a conflict, since nobody knows whether an element moved or
+  changed it, and not alike, that is a conflict, since it is unknown whether an element moved or
   changed.
 - Absence is a value of its own and is not null. A field or a whole document that one side removed
   and the other changed is a conflict; if the other left it alone, it is removed. Pass `ABSENT` for
@@ -77,7 +77,7 @@ CONTESTED: Final = Verdict.CONTESTED
 """Makes a place a conflict, even if the two sides look the same."""
 
 Side: TypeAlias = Document | Absence | Verdict
-"""A document, or `ABSENT` for an entity that has none; `UNKNOWN` for a base that nobody knows."""
+"""A document, or `ABSENT` for an entity that has none; `UNKNOWN` for an unknown base."""
 Combine: TypeAlias = Callable[[Path, Any, Any, Any], Any]
 """Given a path, the base, ours and theirs: the merged value, `UNDECIDED` or `CONTESTED`."""
 

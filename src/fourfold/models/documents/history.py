@@ -1,4 +1,4 @@
-"""The two ways to keep a space's history, behind one set of questions.
+"""The two kinds of history of a space, with one interface.
 
 A history is a schema, the named queries that answer every question of the readers in the same
 shape, and a function that appends a commit. All else (chains, replay, admission, snapshots,

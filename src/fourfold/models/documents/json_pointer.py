@@ -6,7 +6,7 @@ and `""` is `()`, the root. The two forms name the same places, and each place h
 
 A segment says nothing about the container it is used on: `"0"` is the first element of an array and
 the key `"0"` of an object. An array index has no sign and no leading zero. The segment `-`, the
-place behind the last element, is for writing only, so `lookup` never finds anything there.
+place after the last element, is for writing only, so `lookup` never finds anything there.
 
 Absence is not null: `lookup` answers `ABSENT` where there is nothing, and None where null stands.
 
@@ -43,7 +43,7 @@ ABSENT: Final = Absence.ABSENT
 """What stands where there is nothing, not even null."""
 
 END: Final = "-"
-"""The segment for the place behind the last element of an array."""
+"""The segment for the place after the last element of an array."""
 
 
 class Unfit(Exception):

@@ -1,4 +1,4 @@
-"""Whether a later revision may have changed what somebody read.
+"""Checks whether a later revision may have changed what was read.
 
 A read names a path. A *recursive* read saw everything at and below it; a *shape* read saw whether
 something is there and what kind of thing, the keys of an object or the length of an array, but not

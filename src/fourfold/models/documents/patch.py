@@ -7,7 +7,7 @@ docs/reference/patches.md says what each of them does. What holds:
   and the path of the first that is wrong. Numbers are numbers: true is not 1, NaN is nothing.
 - `apply` changes nothing that it was given. It copies the containers on the way to a change, once,
   and shares everything else with the document before, so that a patch costs its path and not the
-  document. A document is therefore a value: whoever holds one must not change it.
+  document. A document is therefore a value and must not be changed.
 - If one operation of a list cannot be applied, the list is not applied.
 - A `Draft` applies many lists in a row and copies a container at most once between two `take`s;
   what `take` gives is what the same lists give when `apply` is called for one after the other.
@@ -513,7 +513,7 @@ def _existing_index(array: list[Any], path: Path, at: int) -> int:
 
 
 def _insert_index(array: list[Any], path: Path) -> int:
-    """The index that the last segment of `path` names in `array`, or just behind its end."""
+    """The index that the last segment of `path` names in `array`, or just after its end."""
     index = array_index(path[-1])
     if index is None:
         raise Unfit(f"{path[-1]!r} is no index of the array at {show_pointer(path[:-1])}")

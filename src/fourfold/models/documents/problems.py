@@ -84,7 +84,7 @@ class Rule:
 
 
 def seal_broken(seq: int) -> Problem:
-    """Of a commit from which something was taken: which of the two is damaged, nobody can say."""
+    """Of a commit from which something was taken: which of the two is damaged is unknown."""
     return Problem(
         f"seal of commit {seq}: it, or what is left of the commit, is not as a collection left it",
         "gc_seal",

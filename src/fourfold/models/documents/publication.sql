@@ -1,7 +1,7 @@
 -- What publishing asks of a space, in both kinds of history. {columns} are those of the table `t`.
 
 -- name: branches
--- The branches that have commits behind a seq. The plus keeps SQLite from walking the index of branches.
+-- The branches that have commits after a seq. The plus keeps SQLite from walking the index of branches.
 SELECT {columns} FROM (SELECT DISTINCT +branch AS branch FROM "commit" WHERE seq > ?1) AS c CROSS JOIN branch AS t ON t.name = c.branch
 
 -- name: bases
@@ -15,13 +15,13 @@ CROSS JOIN snapshot AS t ON t.branch = b.branch AND t.id = b.id AND t.seq = b.se
 WHERE c.table_name = 'gc_base' AND c.change <= ?1
 
 -- name: occurrences
--- The facts that were said behind a seq. The commit says on which branch to look.
+-- The facts that were asserted after a seq. The commit says on which branch to look.
 SELECT {columns} FROM "commit" AS c
 CROSS JOIN occurrence AS t INDEXED BY idx_occurrence_branch_seq ON t.branch = c.branch AND t.seq = c.seq
 WHERE c.seq > ?1 ORDER BY c.seq, t.op_index
 
 -- name: facts
--- Those that were first said behind a seq.
+-- Those that were first asserted after a seq.
 SELECT {columns} FROM "commit" AS c
 CROSS JOIN occurrence AS o INDEXED BY idx_occurrence_branch_seq ON o.branch = c.branch AND o.seq = c.seq
 CROSS JOIN fact AS t ON t.hash = o.fact_hash AND t.seq = o.seq

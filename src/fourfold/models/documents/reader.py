@@ -305,7 +305,7 @@ def _values(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
 
 
 def _folded(whole: fold.Row, patches: Rows) -> State:
-    """The state after a whole document and the patches behind it."""
+    """Return the state after a whole document and the patches that follow it."""
     seq, op, document = whole
     if op == "set" and type(document) is dict:
         return fold.patched(State(document, "set", seq), patches)

@@ -62,7 +62,7 @@ def make_request(
 ) -> Request:
     """Check everything that can be checked without the database."""
     if replayable:
-        # A request that nobody named has a name of our own.
+        # A request without a session gets one of this process.
         check_session(session, local_seq)
     check_known_branch(branch)
     if not isinstance(operations, list | tuple):
@@ -89,7 +89,7 @@ def make_request(
 
 class WriteCounts(Sequence[Revision]):
     """What a request writes, or wrote, under a seq; for one caller, who may change it. Most callers
-    never look, so nothing is made before somebody does.
+    never look, so nothing is built before it is read.
     """
 
     __slots__ = ("_made", "_request", "_seq")

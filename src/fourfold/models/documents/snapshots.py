@@ -77,7 +77,7 @@ def surplus(
 ) -> list[int]:
     """Which of an entity's snapshots, in order, a policy does not need.
 
-    An anchor is a seq at which somebody reads: the newest snapshot at or before it is kept.
+    An anchor is a seq that is read: the newest snapshot at or before it is kept.
     """
     if retention == "all" or not seqs:
         return []
@@ -114,7 +114,7 @@ def superfluous(space: Space, retention: Retention, pinned: Sequence[int]) -> It
             ]
             if not page:
                 return
-            # The last entity of a page may go on behind it, so it is read to its end.
+            # The last entity of a page may continue on the next page, so it is read to its end.
             branch, entity, _ = page[-1]
             while rest := view.all(
                 view.sql.snapshot_keys, (*page[-1], limits.MAINTENANCE_PAGE_ROWS)

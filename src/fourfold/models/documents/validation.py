@@ -60,11 +60,11 @@ def check_branch(name: str) -> str:
 
 
 def check_known_branch(name: str) -> str:
-    """A name that somebody gives for a branch that should exist; "" is the default branch."""
+    """Return the name of a branch that should exist; "" is the default branch."""
     if not isinstance(name, str):
         raise InvalidInput(f"{name!r:.100} is not the name of a branch", hint="Names are strings.")
     if name and (not _BRANCH.fullmatch(name) or len(name) > limits.BRANCH_NAME_CHARS_MAX):
-        raise NotFound(f"there is no branch {name!r:.100}", hint="No branch can have that name.")
+        raise NotFound(f"unknown branch {name!r:.100}", hint="No branch can have that name.")
     return name
 
 

@@ -12,7 +12,7 @@ The rows of an entity are folded once, in order, from its first one on, and comp
 snapshot on the way. So the cost is that of the log, however many snapshots there are, and one
 document is in memory at a time.
 
-Checking what lies beside the log of a space: its blobs, its tables that nobody writes yet, and
+Checking what lies beside the log of a space: its blobs, its reserved tables, and
 the times of its branches.
 
 The bytes and the size of a blob follow from its hash. Its content type and its time are remarks
@@ -55,7 +55,7 @@ _AFTER_ALL: Final = 2**31
 
 
 class _Lost:
-    """The state after a row that cannot be folded: nobody knows it until the next whole one."""
+    """The state after a row that cannot be folded: unknown until the next whole document."""
 
 
 _LOST: Final = _Lost()
@@ -137,7 +137,7 @@ class _Entity:
             self._started = True
             found = content_id(value or b"")
             if text(digest) != found:
-                # Nobody can say whether the document or the note of its digest is damaged.
+                # It is unknown whether the document or the note of its digest is damaged.
                 sentence = f"{where} is not what a collection left there"
                 yield Problem(sentence, "snapshot", key, expected=digest, found=found)
                 yield Problem(f"the digest of the {where} is not its own", "gc_base", key)
@@ -386,7 +386,7 @@ def faults(
                 yield found if isinstance(found, Problem) else Problem(found, rule.name)
         except UNREADABLE as error:
             if getattr(error, "retryable", False):
-                # Somebody was in the way, which says nothing about the space.
+                # Another process was in the way, which says nothing about the space.
                 raise
             yield Problem(f"the {rule.name} cannot be checked to the end: {error}", rule.name)
 

@@ -56,7 +56,7 @@ def commit(
     resolved = conflicts.check_reads(
         view, request, standing.newest, known, lookback or conflicts.Lookback()
     )
-    # The log is the counter, and nobody else can append to it before this transaction ends.
+    # The log is the counter, and no other writer can append to it before this transaction ends.
     seq = standing.newest + 1
     touched = _apply(view, request, known, seq)
     moment = request.created_at or next_moment(standing.moment)

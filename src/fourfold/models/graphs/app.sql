@@ -1,6 +1,6 @@
 -- The tables of one app; {n} is its number. Rows are only ever added.
 --
--- Behind the columns of the specification every object row has: `object_id`, the id of the object's first row on this
+-- After the columns of the specification every object row has: `object_id`, the id of the object's first row on this
 -- node, by which other rows point at the object; `version`, 1 for the first row of an object and one more than the newest
 -- known for each that follows; `origin`, the node that wrote the row, `origin_seq`, its number there, and `position`,
 -- its place in that number. (origin, origin_seq, position) names the row on every node, and its first row the object.

@@ -3,7 +3,7 @@
 -- order of the log.
 
 -- name: first_after
--- The first row behind a number.
+-- The first row after a seq.
 SELECT id FROM app_{n}_{kind} WHERE global_seq > ?1 ORDER BY global_seq LIMIT 1
 
 -- name: last_until
@@ -61,7 +61,7 @@ ORDER BY e.global_seq LIMIT ?4
 SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.id > ?1 AND r.id <= ?2 AND (r.sync_flags & ?3) <> 0 ORDER BY r.id LIMIT ?4
 
 -- name: pending
--- In the order of the log; whoever reads it stops between two numbers.
+-- In the order of the log; the reader stops between two seqs.
 SELECT {columns} FROM app_{n}_{kind} AS r
 WHERE r.global_seq > ?1 AND (r.sync_flags & ?2) <> 0 ORDER BY r.global_seq, r.id
 

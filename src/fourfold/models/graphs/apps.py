@@ -224,7 +224,7 @@ class Apps:
             _check_columns(snapshot, subject, table, wanted)
 
     def check(self, snapshot: ReadTransaction, subject: str) -> None:
-        """Refuse a database in which an app lacks a table or a column, or holds a row from behind
+        """Refuse a database in which an app lacks a table or a column, or holds a row from after
         the counter.
         """
         for app in self.all(snapshot):

@@ -2,7 +2,7 @@
 
 The log is the envelopes and the rows of every app; flags of rows that are set later are noticed by
 triggers. Small tables (apps, settings, peers, how far syncs are) are carried as a whole when they
-changed. The cache of identities is made again from the graph; results that somebody keeps to save
+changed. The cache of identities is made again from the graph; results that apps cache to save
 work are forgotten.
 """
 

@@ -7,7 +7,7 @@ SELECT seq FROM global_seq
 UPDATE global_seq SET seq = seq + ?1 WHERE id = 1 AND typeof(seq) = 'integer' RETURNING seq
 
 -- name: raise_seq
--- Claims the number behind ?1 if that is the newest.
+-- Claims the seq after ?1 if that is the newest.
 UPDATE global_seq SET seq = ?1 + 1 WHERE id = 1 AND seq = ?1
 
 -- name: lift_seq
@@ -60,7 +60,7 @@ SELECT name FROM pragma_table_info(?1)
 INSERT INTO envelopes (global_seq, app_id, kinds, sync_flags, created_at, trace_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 
 -- name: feed_end
--- The number of the envelope ?6 places behind the first one that a feed wants: behind ?1 and up to ?2, of the kinds ?3,
+-- The number of the envelope ?6 places after the first one that a feed matches: after ?1 and up to ?2, of the kinds ?3,
 -- with one of the flags ?4 if they are given, of the apps ?5 if they are given.
 SELECT global_seq FROM envelopes
 WHERE global_seq > ?1 AND global_seq <= ?2 AND (kinds & ?3) <> 0 AND (?4 IS NULL OR (sync_flags & ?4) <> 0)

@@ -181,7 +181,7 @@ class Reader:
     def pending(
         self, app_id: int, kind: Kind, flag_mask: int, limit: int, after_seq: int
     ) -> tuple[Row, ...]:
-        """Rows behind a number that have one of the flags: at least `limit` of them if there are
+        """Return rows after a seq that have one of the flags: at least `limit` of them if there are
         so many, and never a part of a number.
         """
         self._apps.must_exist(self._snapshot, app_id)
@@ -206,7 +206,7 @@ class Reader:
         return newest if at_most is None else min(newest, at_most)
 
     def ids_between(self, app_id: int, kind: Kind, after: int, until: int) -> tuple[int, int]:
-        """The ids above which and up to which the rows lie that were written behind one number and
+        """The ids above which and up to which the rows are that were written after one seq and
         up to another.
         """
         sql = statements_of(app_id, kind)

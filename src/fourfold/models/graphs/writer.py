@@ -118,7 +118,7 @@ def _read(kind: Kind, given: Mapping[str, Column], count: int, now: str) -> Batc
             varying[name] = checked
     for name in _TIMES[kind]:
         if name not in given:
-            # The time of a change is that of the creation, unless it is told.
+            # The time of a change is that of the creation, unless it is given.
             fixed[name] = fixed.get("created_at", now)
             if name == "updated_at" and "created_at" in varying:
                 varying[name] = varying["created_at"]

@@ -314,7 +314,7 @@ def _payload(document: dict[str, Any], number: int) -> InternedPayload:
 
 
 def _read(path: Path, *, check: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The lines behind the first. The last one, which proves the others, is for a check only."""
+    """Yield the lines after the first; the last one, a digest of the others, is only checked."""
     whole = hashlib.sha256()
     ended = False
     number = 0

@@ -1,7 +1,7 @@
 """Live events: every durable event once, in order, from any point on.
 
 A feed is a position in the log and nothing more. Events are not queued for it: it reads them from
-the log when its consumer is ready, so a slow one costs no memory, delays nobody, and misses none.
+the log when its consumer is ready, so a slow one costs no memory, delays no other, and skips none.
 Transient items (tokens, progress) are not kept anywhere, so each feed has a short queue for them;
 what does not fit is dropped, oldest first, and a Gap says so. They come in their place: after the
 events that were there when they were sent.
@@ -93,7 +93,7 @@ class Feed(Follower[Item]):
         return self._cursor
 
     def offer(self, item: Transient) -> None:
-        """Called by the store: a transient item for whoever is fast enough."""
+        """Deliver a transient item, best effort. Called by the store."""
         with self._lock:
             self._transients.append(item)
             if len(self._transients) > self._bound:
@@ -133,7 +133,7 @@ class Feed(Follower[Item]):
         return None
 
     def close(self) -> None:
-        """End the feed: whoever waits for the next item gets none."""
+        """End the feed; a waiting call returns None."""
         self._closed = True
         self._broadcast.leave(self)
         self._notifier.notify()
@@ -177,7 +177,7 @@ def _until(timeout: float | None) -> float | None:
     if timeout is None:
         return None
     if type(timeout) not in {int, float} or math.isnan(timeout):
-        raise InvalidInput(f"a timeout is a number of seconds, not {repr(timeout)[:100]}")
+        raise InvalidInput(f"timeout must be a number of seconds, got {repr(timeout)[:100]}")
     return time.monotonic() + timeout
 
 
@@ -308,7 +308,7 @@ class Broadcast:
         return subscription
 
     def send(self, sid: str, item: Any, event_id: int) -> None:
-        """Hand a transient item to whoever listens."""
+        """Deliver a transient item to the current feeds."""
         with self._lock:
             feeds = [*self._feeds.get(sid, ()), *self._feeds.get(None, ())]
         if not feeds:
@@ -322,7 +322,7 @@ class Broadcast:
         self.notify(sid)
 
     def start(self, sid: str | None, after: int | None) -> int:
-        """Where a feed begins: behind `after`, or behind what is there by now."""
+        """Return where a feed begins: after `after`, or after the newest event."""
         if sid is not None:
             check_session_id(sid)
         with self._log.read() as reading:
@@ -340,7 +340,7 @@ class Broadcast:
         return after
 
     def page(self, sid: str | None, cursor: int) -> list[Event]:
-        """The next events behind a feed's cursor."""
+        """Return the next events after the cursor of a feed."""
         most = SESSION_FEED_PAGE_EVENTS
         with self._log.read() as reading:
             if sid is None:

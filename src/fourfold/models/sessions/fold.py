@@ -65,7 +65,7 @@ class Counters(msgspec.Struct, frozen=True):
 _PLACES: Final = {
     kind: Counters.__struct_fields__.index(entity) - 1 for kind, entity in ENTITY_OF.items()
 }
-"""Which counter, behind that of the events, an event moves."""
+"""The counter that an event increments, besides that of the events."""
 
 
 class State(msgspec.Struct, frozen=True):
@@ -208,7 +208,7 @@ def _vars(_session: Any, event: Event) -> dict[str, Any]:
 
 
 def _compacted(_session: Any, event: Event) -> dict[str, Any]:
-    # A boundary that nobody named is the event itself.
+    # Without a boundary it is the event itself.
     boundary = event.data.get("compact_from_event_id")
     return {
         "vars_ref": event.data["vars_ref"],

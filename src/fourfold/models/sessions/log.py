@@ -66,7 +66,7 @@ class LogReader(Protocol):
     def sessions(
         self, after: int, limit: int, *, deleted: bool, prefix: str = ""
     ) -> list[SessionRow]:
-        """Sessions in the order of their creation, behind a key, whose ids begin with `prefix`."""
+        """Return sessions in the order of creation after a key, whose ids begin with `prefix`."""
         ...
 
     def sessions_of_run(self, family: str, run_id: str) -> list[SessionRow]:
@@ -85,8 +85,8 @@ class LogReader(Protocol):
         ...
 
     def events_with_refs(self, key: int | None, after: int, limit: int) -> list[tuple[int, Row]]:
-        """Events that may refer to payloads, with their session's key: of one session, behind an
-        event id; or of all that are not purged, behind a position.
+        """Events that may refer to payloads, with their session's key: of one session, after an
+        event id; or of all that are not purged, after a position.
         """
         ...
 
@@ -179,7 +179,7 @@ class Log(Protocol):
     def read(self) -> AbstractContextManager[LogReader]: ...
     def transact(self, work: Callable[[LogWriter], T], size: int = 0) -> T: ...
     def transact_alone(self, work: Callable[[LogWriter], T]) -> T:
-        """A transaction that shares its commit with nobody and may take its time."""
+        """Open a transaction with a commit of its own, for long work."""
         ...
 
     def transact_async(self, work: Callable[[LogWriter], T], size: int = 0) -> Awaitable[T]: ...

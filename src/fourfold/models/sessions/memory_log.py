@@ -45,7 +45,7 @@ class _Tables:
 
 
 class MemoryLogReader:
-    """Questions to the tables, while nobody changes them."""
+    """Reads of the tables while no writer changes them."""
 
     def __init__(self, tables: _Tables) -> None:
         self._tables = tables

@@ -2,8 +2,8 @@
 
 Small ones are rows beside the events and are committed with them; those beyond
 `limits.SESSION_PAYLOAD_ROW_BYTES_MAX` are files. Either way a payload is stored before any event
-that refers to it, so a crash leaves at worst a payload that nobody refers to. Collection removes
-those that nothing can reach, once they are old enough that nobody is about to refer to them.
+that refers to it, so a crash leaves at worst an unreferenced payload. Collection removes those
+that nothing refers to, after a grace period for writers that are about to refer to them.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Cutoff(NamedTuple):
 
 
 def collect(log: Log, files: FolderBlobs | None, cutoff: Cutoff) -> GcReport:
-    """Remove what nothing can reach and nobody is about to refer to."""
+    """Remove unreferenced payloads and deleted sessions older than the grace period."""
     sessions, events = _purge(log, cutoff.at)
     reached: set[bytes] = set()
     with log.read() as reading:
@@ -200,13 +200,13 @@ def mark(log: Log, files: BlobStore | None, cutoff: Cutoff) -> GcReport:
     reached: set[bytes] = set()
     for ref in _refs(log, None, going):
         _reach(log, files, ref, reached)
-    behind = b""
+    after = b""
     while True:
         with log.read() as reading:
-            rows = reading.payloads(behind, _PAGE)
+            rows = reading.payloads(after, _PAGE)
         if not rows:
             return GcReport(len(going), events, payloads, size)
-        behind = rows[-1].hash
+        after = rows[-1].hash
         for each in rows:
             if each.touched <= cutoff.touched and each.hash not in reached:
                 payloads, size = payloads + 1, size + each.size
@@ -312,7 +312,7 @@ def _remove_files(log: Log, files: FolderBlobs, cutoff: Cutoff) -> None:
                 continue
 
         def work(writing: LogWriter, name: str = name) -> None:
-            # Whoever stores the payload again looks for its file in a transaction, so after this.
+            # A writer that stores it again checks the file in a transaction, so after this.
             if writing.payload_size(_digest(name)) is None and _age(files.path(name), cutoff):
                 files.delete(name)
 
@@ -327,7 +327,7 @@ def _age(path: Path, cutoff: Cutoff) -> bool:
 
 
 def _before(digest: bytes) -> bytes:
-    """The greatest hash below one, so that a page behind it begins with it."""
+    """Return the greatest hash below one, so that a page after it begins with it."""
     return (int.from_bytes(digest) - 1).to_bytes(len(digest)) if any(digest) else b""
 
 

@@ -25,7 +25,7 @@ SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions WHE
 SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions WHERE session_key = ?
 
 -- name: sessions
--- In the order of their creation, behind one of them.
+-- In the order of creation, after one of them.
 SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions
 WHERE session_key > ?1 AND (?2 OR deleted_at IS NULL) ORDER BY session_key LIMIT ?3
 
@@ -83,7 +83,7 @@ SELECT position, event_id, type, at, entity, entity_id, request_key, body, diges
 WHERE session_key = ?1 AND request_key = ?2 ORDER BY position
 
 -- name: all_events
--- The log of all sessions, behind a position; what belongs to a deleted session is not shown.
+-- The log of all sessions, after a position; what belongs to a deleted session is not shown.
 SELECT s.session_id, e.position, e.event_id, e.type, e.at, e.entity, e.entity_id, e.request_key, e.body, e.digest
 FROM events AS e JOIN sessions AS s USING (session_key)
 WHERE e.position > ?1 AND s.deleted_at IS NULL ORDER BY e.position LIMIT ?2

@@ -1,9 +1,9 @@
 """The newest state of the sessions in use, in bounded memory.
 
 It holds committed states only. A commit marks its session as moving before the log has the new
-events, and publishes the new state after that and before its caller hears of it. So a writer reads
-its own writes. Whoever is inside a transaction and finds its session moving asks the transaction
-itself: the state in here may be behind what an earlier request of the same transaction wrote.
+events, and publishes the new state after that and before its caller continues. So a writer reads
+its own writes. Inside a transaction, the state of a moving session is read from the transaction:
+the state in here may be older than what an earlier request of the transaction wrote.
 
 A session as one moment shows it: the small things at once, the lists when they are asked for.
 

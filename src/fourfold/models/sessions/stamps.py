@@ -58,7 +58,7 @@ _row = tuple.__new__
 
 class Appended(Sequence[Event]):
     """The events of one request with their numbers. They lie here as the columns of their rows, and
-    become objects when somebody looks at them.
+    become objects when they are first read.
     """
 
     __slots__ = (
@@ -213,9 +213,9 @@ def _stamp_alike(
     digests: list[bytes] = []
     keep = digests.append
     between = f',"{drafts.type}","{at}",'
-    behind = ",null]" if key is None else f",{encode(key).decode()}]"
+    suffix = ",null]" if key is None else f",{encode(key).decode()}]"
     for body in drafts.bodies:
-        header = f"[{event_id}{between}{next_number}{behind}{body}"
+        header = f"[{event_id}{between}{next_number}{suffix}{body}"
         digest = sha256(digest + header.encode()).digest()
         keep(digest)
         event_id += 1
@@ -299,5 +299,5 @@ def _check_boundary(event: Event) -> None:
     if boundary is not None and boundary > event.id:
         raise InvalidInput(
             f"compact_from_event_id is {boundary}, but the compaction itself is event {event.id}",
-            hint="Leave it out: then the transcript starts anew with the compaction.",
+            hint="Leave it out: then the transcript starts with the compaction.",
         )

@@ -113,7 +113,7 @@ class _Walk:
         if event_id != self._expected:
             yield f"{name} stands where event {self._expected} belongs"
         if position <= self._position:
-            yield f"{name} has position {position}, not behind {self._position}"
+            yield f"{name} has position {position}, expected one after {self._position}"
         self._expected, self._position = event_id + 1, position
         row, problem = self._row(raw)
         if row is None:

@@ -271,7 +271,7 @@ def edge_row(event: Event, edge: Edge) -> EdgeRow:
 
 
 def _check_refs(reading: LogReader, request: Append) -> None:
-    """Refuse references to payloads that nobody stored."""
+    """Refuse references to payloads that are not stored."""
     for draft in request.drafts:
         if draft.refs:
             coming = {payload.ref.id for payload in request.payloads}

@@ -190,7 +190,7 @@ INSERT INTO wal_recent (sid, offset, id) SELECT sid, offset, id FROM wal_log WHE
 SELECT count(*) FROM wal_recent
 
 -- name: recent_end
--- What comes behind the next ?2 places from the stream ?1 on.
+-- What comes after the next ?2 places from the stream ?1 on.
 SELECT sid, offset FROM wal_recent WHERE sid >= ?1 ORDER BY sid, offset LIMIT 1 OFFSET ?2
 
 -- name: settle

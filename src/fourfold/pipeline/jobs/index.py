@@ -135,7 +135,9 @@ def _tasks(store: Store) -> Iterator[Task]:
     root, policy = store.root, store.archive_policy
     folder = stream_segments(root) / LOCAL
     with store.streams.database.read(deadline_s=float("inf")) as snapshot:
-        for stream, incarnation in dict(builder.behind(snapshot, policy, everything=True)).items():
+        for stream, incarnation in dict(
+            builder.streams_to_index(snapshot, policy, everything=True)
+        ).items():
             for task in builder.tasks(
                 snapshot, stream, incarnation, policy, folder, everything=True
             ):

@@ -150,7 +150,7 @@ def shorten(space: Space, after: int, until: int, tally: Tally) -> None:
 
 
 def _page(space: Space, after: int, until: int) -> tuple[list[Row], int]:
-    """Some of the requests behind a seq, and up to where these are all."""
+    """Return requests after a seq, and the seq up to which they are complete."""
     rows: list[Row] = []
     size = 0
     most = limits.GC_BATCH_ROWS

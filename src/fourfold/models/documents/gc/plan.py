@@ -42,7 +42,7 @@ Points = dict[str, list[int]]
 
 class Window(msgspec.Struct, frozen=True):
     """A part of a branch's log, beyond one seq and up to another, whose entities may have rows that
-    nobody needs any more.
+    no reader needs any more.
     """
 
     branch: str
@@ -113,12 +113,12 @@ def _check_pins(
 def _wanted(
     view: HistoryReader, branches: list[Branch], pins: tuple[int, ...], least: int, newest: int
 ) -> set[Point]:
-    """Every point that somebody reads, whether it lies below the horizon or not."""
+    """Return every point that stays readable, also above the horizon."""
     lineage = _Known(view, branches)
     read: dict[str, set[int]] = {branch.name: set() for branch in branches}
     for branch in branches:
-        # What can become the base of a merge, or of a diff of two states that stay, lies behind
-        # both sides; and what lies behind a branch only grows from the horizon up to now.
+        # The base of a merge, or of a diff of two retained states, is in the past of both
+        # sides; and the past of a branch only grows from the horizon up to now.
         read[branch.name] |= {max(least, branch.created_seq), newest}
         read[branch.name] |= {pin for pin in pins if pin >= branch.created_seq}
         if branch.parent is not None and branch.fork_seq is not None:
@@ -126,7 +126,7 @@ def _wanted(
     wanted: set[Point] = set()
     for branch in branches:
         wanted.update(Point(branch.name, seq) for seq in read[branch.name])
-        # Behind a branch that nothing was merged into lies its fork, and that is read already.
+        # The past of a branch without merges is its fork, which is read already.
         if branch.parent is not None and lineage.never_merged(branch.name):
             continue
         reached: dict[str, int] = {}
@@ -166,7 +166,7 @@ class _Known:
 def _windows(
     branches: list[Branch], before: int, least: int, old: Points, points: Points
 ) -> list[Window]:
-    """Where rows may have become superfluous: between the two horizons, and behind each point that
+    """Where rows may have become superfluous: between the two horizons, and after each point that
     is not kept any more, up to the next that is.
     """
     windows = []
@@ -207,7 +207,7 @@ class LogRow(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Rows between `after` and `until` that nobody needs. `until` stays."""
+    """Rows after `after` and before `until` that no reader needs."""
 
     after: Place
     until: Place

@@ -76,7 +76,7 @@ SELECT EXISTS (SELECT 1 FROM branch WHERE created_seq > ?1) OR EXISTS (
 -- The log below the horizon
 
 -- name: window_page
--- The entities that one branch wrote up to a seq, commit by commit, behind a place; but only where it had written them
+-- The entities that one branch wrote up to a seq, commit by commit, after a place; but only where it had written them
 -- before, since nothing else can have become superfluous.
 SELECT DISTINCT seq, id FROM revision AS r
 WHERE branch = ?1 AND (seq, id) > (?2, ?3) AND seq <= ?4 AND EXISTS (
@@ -166,7 +166,7 @@ DELETE FROM blob_store WHERE hash = ?1
 SELECT created_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?2) FROM blob_store WHERE hash = ?1
 
 -- name: touch_blob
--- Somebody put a blob that was there already: it counts as new again.
+-- A blob that exists was put again: it counts as new.
 UPDATE blob_store SET created_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
 WHERE hash = ?1 AND created_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?2)
 
@@ -175,7 +175,7 @@ WHERE hash = ?1 AND created_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?2)
 SELECT EXISTS (SELECT 1 FROM revision WHERE branch = ?1 AND id = ?2 AND op <> 'delete')
 
 -- name: texts_page
--- A page of the log in the order of its key, behind a place.
+-- A page of the log in the order of its key, after a place.
 SELECT branch, id, seq, op_index, data FROM revision
 WHERE (branch, id, seq, op_index) > (?1, ?2, ?3, ?4) AND op <> 'delete'
 ORDER BY branch, id, seq, op_index LIMIT ?5

@@ -1,15 +1,15 @@
 """Taking rows out of the log, in short transactions.
 
 What is to be taken was decided from a snapshot. That holds good later: states up to the horizon
-never change, and nobody but a collection takes anything. A transaction leaves the space whole. It
+never change, and only a collection removes anything. A transaction leaves the space whole. It
 writes the document that a surviving row needs before it takes what led there; it takes the newest
 row of a run first, so that older ones, which may have snapshots of their own, still stand on what
 they stood on; and it takes the snapshots along with their rows.
 
 Garbage collection of a space: `space.gc(policy)`, and `space.maintain()` where a policy is kept.
 
-A collection first moves the horizon, and writes down which points below it stay readable: from then
-on nobody can ask for what is about to go. Then it works through the log, the requests, the
+A collection first moves the horizon and records which points below it stay readable: from then on
+no read can need what is about to be removed. Then it works through the log, the requests, the
 snapshots, the values and the blobs, in transactions that are short enough for others to write in
 between. One that is stopped, or killed, leaves a space that is whole; the next one finishes it.
 
@@ -71,7 +71,7 @@ class SweepState(msgspec.Struct):
 
 
 class SweepRun(NamedTuple):
-    """The rows of an entity between two places, and what the row behind them needs."""
+    """The rows of an entity between two places, and the base that the next row needs."""
 
     branch: str
     entity: str
@@ -87,7 +87,7 @@ class _Done(NamedTuple):
 
 
 def sweep(space: Space, state: SweepState, points: Points, tally: Tally) -> None:
-    """Take what nobody needs out of every window.
+    """Remove what no reader needs from every window.
 
     In batches: many small runs to a transaction, or many transactions to a long run.
     """
@@ -154,7 +154,7 @@ def doomed_in(
 
 
 def _decided(view: HistoryReader, branch: str, entity: str, run: Run) -> SweepRun | None:
-    """What goes of a run, and what the row behind it needs instead."""
+    """What is removed of a run, and the base that the next row needs instead."""
     if not run.leading:
         return SweepRun(branch, entity, run.after, run.until, None, run.rows)
     seq = run.until[0]
@@ -363,7 +363,7 @@ def collect(
                 hint="Say what may go: `fourfold space gc ROOT DID --keep 1000`, or "
                 "`space.gc(GcPolicy(keep_seqs=1000))`.",
             )
-        # Whoever collects by another policy for once may not know what was pinned.
+        # A caller with another policy may not know the pins of the stored one.
         pinned = tuple({*chosen.pins, *(stored.pins if stored else ()), *pins})
         tally = Tally()
         _finish(space, tally)
@@ -413,7 +413,7 @@ def _on_a_copy(space: Space, asked: GcPolicy | None, pins: tuple[int, ...]) -> G
 
 def _begin(space: Space, chosen: GcPolicy, pins: tuple[int, ...]) -> None:
     """Move the horizon, and write down which points stay. What needs these is decided beside the
-    writers, and once more among them if somebody forked or merged meanwhile.
+    writers, and once more among them after a concurrent fork or merge.
     """
     kind = space.history_kind
     with space.background_view() as view:
@@ -483,7 +483,7 @@ def _drop_snapshots(
 
 
 def _orphans(space: Space, tally: Tally) -> None:
-    """Values of snapshots that maintenance dropped: nobody looked after them then."""
+    """Values of snapshots that maintenance dropped without removing their values."""
     kind = space.history_kind
     with space.background_view() as view:
         _, _, loose, _ = view.all(view.sql.gc_state)[0]

@@ -275,7 +275,7 @@ SELECT max(
 )
 
 -- name: snapshot_keys
--- A page of the snapshots, in order, behind one of them. Those with which the log begins are not derived, and stay.
+-- A page of the snapshots, in order, after one of them. Those with which the log begins are not derived, and stay.
 SELECT branch, id, seq FROM snapshot AS s WHERE (branch, id, seq) > (?1, ?2, ?3) AND NOT EXISTS (
     SELECT 1 FROM gc_base AS b WHERE b.branch = s.branch AND b.id = s.id AND b.seq = s.seq
 ) ORDER BY branch, id, seq LIMIT ?4
@@ -286,7 +286,7 @@ DELETE FROM snapshot WHERE branch = ?1 AND id = ?2 AND seq = ?3 AND NOT EXISTS (
 )
 
 -- name: head_keys
--- A page of the heads, in order, behind one of them.
+-- A page of the heads, in order, after one of them.
 SELECT branch, id, seq FROM head WHERE (branch, id) > (?1, ?2) ORDER BY branch, id LIMIT ?3
 
 -- name: replay_depth

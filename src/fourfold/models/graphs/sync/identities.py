@@ -2,7 +2,7 @@
 
 The authority is the graph of app 0: a parent of the type `identity` with an attribute `pubkey` and,
 if it has a name, one `label`. The number of an identity is the id of that parent. The table
-`identities` repeats this for fast questions, and can be made anew from the graph at any time.
+`identities` repeats this for fast lookups, and can be rebuilt from the graph at any time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def rebuild(txn: Transaction, *, drop_unknown: bool) -> Rebuilt:
         raise Refused(
             f"the graph of app {SYSTEM_APP} knows nothing of identity "
             f"{', '.join(map(str, unknown[:5]))}",
-            hint="Let them be dropped with `drop_unknown` if nobody needs them.",
+            hint="Drop them with `drop_unknown` if they are not needed.",
         )
     wrong = [number for number, each in graph.items() if cache.get(number) != each]
     if wrong or unknown:

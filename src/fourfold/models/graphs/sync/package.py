@@ -32,7 +32,7 @@ _PREFIX = "ed25519:"
 
 
 class Signer(Protocol):
-    """Whoever can sign for an identity: a key in memory, in an agent, in a hardware module."""
+    """Signs for an identity: a key in memory, in an agent, in a hardware module."""
 
     @property
     def public_key(self) -> str: ...

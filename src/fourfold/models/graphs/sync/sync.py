@@ -74,7 +74,7 @@ def export(
     limit: int = limits.FEED_PAGE_ROWS,
     for_node: str | None = None,
 ) -> Export | None:
-    """The next window of a domain behind `after`, signed; None when there is nothing to tell.
+    """Export the next signed package of a domain after `after`, or None if nothing is new.
 
     Rows that `for_node` wrote itself are left out.
     """
@@ -236,7 +236,7 @@ class _Inward:
 
     def _write(self, sent: Sent) -> None:
         app_id, kind = self._app(sent.app), sent.kind
-        # Whoever is new here becomes an object as well, so this comes before the id is taken.
+        # A new identity becomes an object as well, so this comes before the id is taken.
         owner = self._handle.identity(sent.owner)
         shape, row_id = SHAPES[kind], self._handle.next_id(app_id, kind)
         first = sent.object == sent.row
@@ -260,8 +260,8 @@ class _Inward:
         self.added += 1
 
     def _leads(self, app_id: int, sent: Sent, object_id: int, given: dict[str, Any]) -> bool:
-        """Whether a version is newer than all that are here. It cannot give the object to somebody
-        else, whoever sends it.
+        """Whether a version is newer than all that are here. It cannot change the
+        owner of the object.
         """
         old = self._handle.newest(app_id, sent.kind, object_id)
         for name in SHAPES[sent.kind].fixed:

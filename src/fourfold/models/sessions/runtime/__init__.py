@@ -4,7 +4,7 @@
     runtime.start({"id": "research", "model": "any"})
     runtime.run_turn("research", "What is a fold?").value
 
-The user brings the step function, and with it the model and the tools. Everything that it is told
+The user brings the step function, and with it the model and the tools. Everything that it receives
 and tells is recorded before it goes on, so a process that is killed at any point can be followed by
 one that goes on from there.
 """

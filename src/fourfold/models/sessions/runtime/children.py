@@ -208,7 +208,7 @@ async def _run(turns: Turns, child: _Child, parent: Progress | None) -> TurnResu
         return await turns.run(sid, child.task, child.settings, key=_KEY, until=until)
     except asyncio.CancelledError:
         if parent is not None and turns.late(parent):
-            # The parent is settled for good, so nobody would go on with this turn.
+            # The parent has ended, so nothing would continue this turn.
             await turns.abandon(sid, "the time of its parent ran out")
         raise
 

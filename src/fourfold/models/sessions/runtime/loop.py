@@ -1,7 +1,7 @@
 """Running turns: open, step by step, and settle. Written once, for functions and coroutines.
 
 A turn is opened by the user's message. Each step is started in the log before the step function is
-called; what the step leaves behind is in the log before the next one starts. A final turn takes a
+called; what the step records is in the log before the next one starts. A final turn takes a
 snapshot of the variables, gets its answer, and is published as a head. Every other outcome settles
 the turn and publishes nothing, so the session goes on from the head before.
 """
@@ -76,7 +76,7 @@ _RUNNING_LOCK = threading.Lock()
 
 
 def running_of(sessions: Sessions) -> RunningTurn:
-    """Shared by all runtimes of the same sessions: a session runs one turn, whoever runs it."""
+    """Shared by all runtimes of the same sessions: a session runs one turn at a time."""
     with _RUNNING_LOCK:
         return _RUNNING.setdefault(sessions, RunningTurn())
 

@@ -208,9 +208,7 @@ class PendingCall(Port):
 
 
 async def _whole(writing: Coroutine[Any, Any, T]) -> T:
-    """A write that is not left half way: whoever is cancelled waits until it is known what became
-    of it, so that the log says no less than what was done.
-    """
+    """Complete a write even if the caller is cancelled, so that the log has what was done."""
     task = asyncio.ensure_future(writing)
     try:
         return await asyncio.shield(task)

@@ -1,6 +1,6 @@
 """A turn under way: what it has so far, in memory, and the same read back from the log.
 
-Everything in here is either given anew (the step function, the deadline) or stands in the log. So
+Everything in here is either passed again (the step function, the deadline) or stands in the log. So
 what `continued` makes of the log of a dead process is what that process had, as of its last record.
 """
 

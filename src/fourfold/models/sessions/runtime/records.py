@@ -123,7 +123,7 @@ def clamp(*several: Capability) -> Capability:
 
 
 def check_source(caller: Capability, source: Capability, sid: str) -> None:
-    """Nobody gets at more by attaching to somebody who may do more."""
+    """Attaching to a session with more rights grants none of them."""
     if caller is None:
         return
     more = None if source is None else sorted(set(source) - set(caller))

@@ -132,7 +132,7 @@ class Runtime:
         )
 
     def compact(self, sid: str) -> str:
-        """Start the transcript anew with a summary of it; the id of the head."""
+        """Replace the transcript by a summary. Returns the new head's id."""
         return drive(self._direct.compact(sid, self._settings))
 
     async def compact_async(self, sid: str) -> str:

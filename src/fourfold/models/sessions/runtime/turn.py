@@ -5,7 +5,7 @@
         turn.say("assistant", answer)
         return Final(answer)
 
-Each call that leaves something behind is recorded, with its place in the step, before it returns.
+Each call with an effect is recorded, with its place in the step, before it returns.
 When a step is run again because its process died, the same calls give what was recorded, and the
 first one that was not recorded is the first that is really made.
 """
@@ -233,7 +233,7 @@ class _Shown:
             )
 
     def emit(self, item: Any) -> None:
-        """Hand something live, such as a token, to whoever listens; it is not kept."""
+        """Deliver a transient item, such as a token, to current followers, best effort."""
         self._work.turns.sessions.notify_transient(self.session, item)
 
 

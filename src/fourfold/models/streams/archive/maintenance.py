@@ -94,7 +94,7 @@ class SegmentMaintenance:
         done = MaintenanceResult()
         policy = self._policy
         with self._database.read() as snapshot:
-            found = dict(builder.behind(snapshot, policy, everything=everything))
+            found = dict(builder.streams_to_index(snapshot, policy, everything=everything))
         for stream, incarnation in found.items():
             if not stop():
                 self._alone(

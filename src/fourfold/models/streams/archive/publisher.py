@@ -424,8 +424,8 @@ def _build_manifest(snapshot: ReadTransaction, stream: str, plan: _Plan) -> dict
 
 def _size_through(snapshot: ReadTransaction, sid: int, through: int) -> int:
     """Return the bytes of a stream up to an offset, including removed records."""
-    size, behind = snapshot.one(SQL.size_and_behind, (sid, through)) or (0, 0)
-    return int(size) - int(behind)
+    size, size_after = snapshot.one(SQL.size_and_size_after, (sid, through)) or (0, 0)
+    return int(size) - int(size_after)
 
 
 def _continues(manifest: Manifest, plan: _Plan) -> bool:

@@ -293,7 +293,7 @@ VALUES (?1, ?2, ?3, ?3, ?25, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14
 INSERT INTO schemas (stream, schema_json, updated_at_ms, uploaded_size_bytes) VALUES (?1, ?2, ?3, ?4)
 
 -- name: restore_touch
--- Those who wait begin anew, where the profile lets them.
+-- Waiters start again, if the profile allows them.
 INSERT INTO stream_touch_state (stream, processed_through, updated_at_ms)
 SELECT stream, ?2, ?3 FROM stream_profiles WHERE stream = ?1 AND json_extract(profile_json, '$.touch.enabled')
 
@@ -309,7 +309,7 @@ INSERT INTO segments (segment_id, stream, segment_index, start_offset, end_offse
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, '', ?11, ?11, NULL)
 
 -- name: restore_manifest
--- It is due again: the node that it is restored on publishes from now on, and what it lacks is no longer told of.
+-- It is due again: the node that it is restored on publishes from now on, and what it lacks is no longer reported.
 INSERT INTO manifests (stream, generation, uploaded_generation, last_uploaded_at_ms, last_uploaded_etag,
                        last_uploaded_size_bytes, told_incarnation)
 VALUES (?1, ?2 + 1, ?2, ?3, ?4, ?5, ?6)
@@ -371,8 +371,8 @@ DELETE FROM stream_segment_meta WHERE stream = ?1
 -- name: forget_manifest
 DELETE FROM manifests WHERE stream = ?1 AND uploaded_generation = 0 AND NOT EXISTS (SELECT 1 FROM streams WHERE stream = ?1)
 
--- name: size_and_behind
--- The bytes of a stream, and those of them that are behind an offset. Sealed segments say theirs; only what retention may have
+-- name: size_and_size_after
+-- The bytes of a stream, and those of them after an offset. Sealed segments say theirs; only what retention may have
 -- given up in part is counted record by record.
 SELECT s.logical_size_bytes, CASE WHEN s.first_offset > ?2 + 1
     THEN (SELECT coalesce(sum(w.payload_len), 0) FROM wal_records AS w WHERE w.sid = ?1 AND w.offset > ?2)
@@ -424,7 +424,7 @@ FROM segments WHERE stream = ?1 AND start_offset >= ?2 AND end_offset <= ?3
 DELETE FROM segments WHERE stream = ?1 AND start_offset >= ?2 AND end_offset <= ?3
 
 -- name: renumber_segments
--- Those behind ?2 move ?3 places down.
+-- Those after ?2 move ?3 places down.
 UPDATE segments SET segment_index = segment_index - ?3 WHERE stream = ?1 AND start_offset > ?2
 
 -- name: fewer_segments

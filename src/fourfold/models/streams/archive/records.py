@@ -97,7 +97,7 @@ class Meta(NamedTuple):
         meta = self
         for swap in swaps:
             at = bisect_left(meta.starts, swap.start_offset)
-            behind = bisect_left(meta.ends, swap.end_offset) + 1
+            end = bisect_left(meta.ends, swap.end_offset) + 1
             if meta.fits(swap):
                 entry = (
                     swap.end_offset,
@@ -109,7 +109,7 @@ class Meta(NamedTuple):
                     swap.digest,
                 )
                 meta = Meta._make(
-                    (*column[:at], each, *column[behind:])
+                    (*column[:at], each, *column[end:])
                     for column, each in zip(meta, entry, strict=True)
                 )
         return meta

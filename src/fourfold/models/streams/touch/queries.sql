@@ -11,8 +11,8 @@ SELECT template_id, entity, fields_json, encodings_json, state, active_from_sour
 FROM live_templates WHERE stream = ?1 ORDER BY template_id
 
 -- name: activate
--- One that is active stays so, from where it was; one that was retired begins anew. ?1 stream, ?2 id, ?3 entity, ?4 fields,
--- ?5 encodings, ?6 now, ?7 how long it lives (NULL: as before), ?8 from which offset on, ?9 how long it lives if nobody ever said.
+-- One that is active stays so, from where it was; one that was retired starts again. ?1 stream, ?2 id, ?3 entity, ?4 fields,
+-- ?5 encodings, ?6 now, ?7 how long it lives (NULL: as before), ?8 from which offset on, ?9 its default lifetime.
 INSERT INTO live_templates (stream, template_id, entity, fields_json, encodings_json, state, created_at_ms, last_seen_at_ms,
                             inactivity_ttl_ms, active_from_source_offset)
 VALUES (?1, ?2, ?3, ?4, ?5, 'active', ?6, ?6, coalesce(?7, ?9), ?8)
@@ -32,12 +32,12 @@ DELETE FROM live_templates WHERE stream = ?1 AND state = 'retired' AND template_
 )
 
 -- name: seen
--- Somebody asked for a template: ?1 stream, ?2 id, ?3 when.
+-- A template was requested: ?1 stream, ?2 id, ?3 when.
 UPDATE live_templates SET last_seen_at_ms = ?3
 WHERE stream = ?1 AND template_id = ?2 AND state = 'active' AND last_seen_at_ms < ?3
 
 -- name: unseen
--- Active ones that nobody asked for in their time, as far as that is written down: ?1 now, ?2 the shortest of all times, ?3 how many.
+-- Active ones that were not requested within their lifetime, as far as recorded: ?1 now, ?2 the shortest of all times, ?3 how many.
 SELECT stream, template_id, inactivity_ttl_ms FROM live_templates
 WHERE state = 'active' AND last_seen_at_ms <= ?1 - ?2 AND last_seen_at_ms + inactivity_ttl_ms <= ?1
 ORDER BY last_seen_at_ms LIMIT ?3

@@ -70,12 +70,12 @@ class Built(NamedTuple):
     path: Path | None
 
 
-def behind(
+def streams_to_index(
     snapshot: ReadTransaction, policy: Policy, *, everything: bool
 ) -> Iterator[tuple[str, str]]:
     """Return the streams with something to index, and their incarnations."""
     least = 1 if everything else policy.index_span
-    for query in (SQL.behind, SQL.declared):
+    for query in (SQL.streams_to_index, SQL.declared):
         after = ""
         page = limits.ARCHIVE_STREAMS_PER_ROUND
         while rows := snapshot.all(query, (after, page, least)):

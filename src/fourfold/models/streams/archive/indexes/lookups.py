@@ -93,8 +93,8 @@ class Search:
 
     def _within(self, stream: str, entry: Entry, start: int, end: int) -> Iterator[_Part]:
         """Yield the parts of segments that an entry covers."""
-        at, behind = max(entry.first_offset, start), min(entry.last_offset + 1, end)
-        while at < behind:
+        at, until = max(entry.first_offset, start), min(entry.last_offset + 1, end)
+        while at < until:
             row = self._snapshot.one(SQL.segment_at, (stream, at))
             if row is None or row[3] < at:
                 raise CorruptData(
@@ -102,6 +102,6 @@ class Search:
                     hint="Run `fourfold verify --objects` to list all damage.",
                 )
             segment = Segment._make(row)
-            upto = min(segment.end_offset + 1, behind)
+            upto = min(segment.end_offset + 1, until)
             yield _Part(segment, max(at, segment.start_offset), upto)
             at = segment.end_offset + 1

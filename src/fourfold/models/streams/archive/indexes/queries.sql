@@ -74,7 +74,7 @@ FROM segments WHERE stream = ?1 AND start_offset <= ?2 ORDER BY start_offset DES
 -- name: name_of
 SELECT stream FROM streams WHERE sid = ?1
 
--- name: behind
+-- name: streams_to_index
 -- Streams with published segments that an index does not cover: ?3 is how many at least.
 SELECT s.stream, s.incarnation FROM streams AS s LEFT JOIN key_indexes AS k ON k.stream = s.stream AND k.index_name = ''
 WHERE s.uploaded_segment_count > 0 AND s.uploaded_segment_count - coalesce(k.indexed_through, 0) >= ?3 AND s.stream > ?1
