@@ -35,7 +35,7 @@ from bench.streams import load, servers
 from bench.streams.servers import Server
 from bench.turns import Taken, in_turns
 from fourfold.models.streams.archive.archiver import CACHE
-from fourfold.store import layout
+from fourfold.models.streams.model import segments_folder
 
 MESSAGES = 500_000
 QUICK = 50_000
@@ -148,7 +148,7 @@ def _pieces(store: fourfold.Store) -> Iterator[bytes]:
 
 
 def empty_cache(root: Path) -> None:
-    shutil.rmtree(layout.stream_segments(root) / CACHE, ignore_errors=True)
+    shutil.rmtree(segments_folder(root) / CACHE, ignore_errors=True)
 
 
 class _Served:

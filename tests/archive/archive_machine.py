@@ -109,7 +109,6 @@ class ArchiveMachine(RuleBasedStateMachine):
         root.mkdir(exist_ok=True)
         profile = PROFILE.with_(synchronous="OFF")
         self.database = Database.open(root / "wal.sqlite", profile=profile, migrations=MIGRATIONS)
-        self.streams = Streams(self.database, clock=lambda: self.now)
         self.archive = Archive(
             self.database,
             self.objects,
@@ -118,7 +117,7 @@ class ArchiveMachine(RuleBasedStateMachine):
             policy=POLICY,
             retries=Retries(pause_s=0.0),
         )
-        self.streams.cold = self.archive.cold
+        self.streams = Streams(self.database, clock=lambda: self.now, cold=self.archive.cold)
 
     def teardown(self):
         failpoints.disarm()
@@ -332,8 +331,7 @@ class ArchiveMachine(RuleBasedStateMachine):
             living = {m.name: m for m, ok in self.manifests() if ok and not m.deleted}
             torn = sum(not ok for _, ok in self.manifests())
             assert set(report.restored) | set(report.failures) >= set(living)
-            streams = Streams(database, clock=lambda: self.now)
-            streams.cold = self.archive.cold
+            streams = Streams(database, clock=lambda: self.now, cold=self.archive.cold)
             assert streams.verify() == []
             for name in report.restored:
                 manifest, found = living[name], self.history[living[name].incarnation]

@@ -6,13 +6,22 @@ from fourfold.archive import Retries, manifest
 from fourfold.errors import NotFound
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Streams
-from fourfold.models.streams.archive import Archive, Policy, bootstrap
+from fourfold.models.streams.archive import LOCAL, Archive, Cold, Policy, bootstrap
 
 SMALL = Policy(seal_bytes=40, seal_rows=4, seal_age_s=60.0, concurrency=2)
 
 
 class Node:
-    def __init__(self, root, objects, policy=SMALL, *, synchronous="OFF", archived=True):
+    def __init__(
+        self,
+        root,
+        objects,
+        policy=SMALL,
+        *,
+        synchronous="OFF",
+        archived=True,
+        publish_first=False,
+    ):
         root.mkdir(parents=True, exist_ok=True)
         self.root = root
         self.objects = objects
@@ -22,7 +31,12 @@ class Node:
             profile=PROFILE.with_(synchronous=synchronous),
             migrations=MIGRATIONS,
         )
-        self.streams = Streams(self.database, clock=lambda: self.now)
+        self.streams = Streams(
+            self.database,
+            clock=lambda: self.now,
+            cold=Cold(lambda: self.archive.segments, root / "segments" / LOCAL),
+            publish_on_write=self.settle if publish_first else None,
+        )
         self.policy = policy
         if archived:
             self.open_archive()
@@ -36,7 +50,9 @@ class Node:
             policy=self.policy,
             retries=Retries(pause_s=0.0),
         )
-        self.streams.cold = self.archive.cold
+
+    def settle(self, name):
+        self.archive.settle(name)
 
     def bootstrap(self, progress=None):
         return bootstrap(

@@ -18,8 +18,7 @@ from fourfold.objects import Fault, FaultyStore
 
 
 def test_publishing_first_loses_nothing_that_was_acknowledged(make, objects):
-    node = make("one")
-    node.streams.publish_on_write = node.archive.settle
+    node = make("one", publish_first=True)
     stream = node.streams.create("a", "text/plain")
     stream.append([b"1"])
     stream.append([b"2", b"3"])
@@ -52,8 +51,7 @@ def test_archive_call_inside_a_transaction_is_refused_at_once(node, objects, cal
 def test_publishing_first_refuses_to_acknowledge_what_it_could_not_publish(make, objects):
     broken = [False]
     plan = FaultyStore(objects, lambda call: Fault.FAIL if broken[0] else None)
-    node = make("one", over=plan)
-    node.streams.publish_on_write = node.archive.settle
+    node = make("one", over=plan, publish_first=True)
     stream = node.streams.create("a", "text/plain")
     broken[0] = True
     with pytest.raises(ObjectStoreError):
@@ -64,8 +62,7 @@ def test_publishing_first_refuses_to_acknowledge_what_it_could_not_publish(make,
 
 
 def test_coroutines_are_told_after_it_is_published(make, objects):
-    node = make("one")
-    node.streams.publish_on_write = node.archive.settle
+    node = make("one", publish_first=True)
 
     async def run():
         await node.streams.create_with_options_async(StreamOptions("a", "text/plain"))

@@ -24,6 +24,7 @@ from published_stores import (
 import fourfold
 from fourfold import limits
 from fourfold.errors import ObjectStoreError, PublisherFenced, ReadOnly, WriterLocked
+from fourfold.models.documents.model import MODEL
 from fourfold.objects import FaultyStore, MemoryStore
 from fourfold.store import layout
 from fourfold.store.background_publisher import Continuous
@@ -177,7 +178,7 @@ def test_whoever_asks_for_a_space_while_it_is_published_keeps_it(tmp_path, url):
 
         def asks(call):
             if call.key.startswith("databases/") and not kept:
-                assert layout.space_path(store.root, DID) in store._lent
+                assert MODEL.location.path(store.root, f"spaces/{DID}") in store._lent
                 kept.append(store.space(DID))
 
         store._objects = FaultyStore(store.objects, asks)

@@ -38,7 +38,7 @@ from fourfold.kernel import failpoints
 from fourfold.models.documents import GcPolicy
 from fourfold.models.streams.publication import ObjectsAt
 from fourfold.objects import MemoryStore
-from fourfold.store.published_databases import subject_of
+from fourfold.store.database_files import subject_lent
 from fourfold.store.restoration import rebuild
 
 # What a run costs
@@ -79,8 +79,7 @@ def test_what_is_new_is_found_without_a_look_at_history(store, name):
     """The plans of all that a run asks: each begins with a search by an index."""
     Life(store, Random(3)).everything()
     published(store)
-    subject = subject_of(store, name)
-    with subject.database.read() as snapshot:
+    with subject_lent(store, name) as subject, subject.database.read() as snapshot:
         for table in capture.tables_of(snapshot, subject.description):
             if table.whole:
                 continue

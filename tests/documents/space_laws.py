@@ -20,7 +20,7 @@ from space_operations import DOCUMENTS, ENTITIES, ENTITY, OPERATION, PICK
 
 from fourfold.errors import HistoryTruncated, InvalidInput
 from fourfold.models.documents import bundle
-from fourfold.store import layout
+from fourfold.models.documents.model import MODEL
 from fourfold.store.backup import restore
 from support.document_model import Refusal, apply_patches, text
 
@@ -147,7 +147,7 @@ class LawRules(RuleBasedStateMachine):
         self.recreations += 1
         lines = list(bundle.export(self.space))
         self.close()
-        path = layout.space_path(self.root, self.did)
+        path = MODEL.location.path(self.root, f"spaces/{self.did}")
         for file in path.parent.glob(f"{path.name}*"):
             file.unlink()
         self.open()

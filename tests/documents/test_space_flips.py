@@ -14,7 +14,7 @@ from space_machine import DID
 
 import fourfold
 from fourfold.models.documents import HISTORIES
-from fourfold.store import kinds
+from fourfold.store.verification import database_problems
 
 REMARKS = {("blob_store", "content_type"), ("blob_store", "created_at")}
 """Nothing vouches for these, so only a byte that makes them no text at all is found."""
@@ -34,7 +34,7 @@ def sound(request, tmp_path_factory):
         space.branches.merge("f", resolutions={"b": None})
         assert space.verify() == []
     [path] = (root / "spaces").glob("*.sqlite")
-    assert kinds.problems_of(path) == []
+    assert database_problems(path) == []
     return path
 
 
@@ -118,7 +118,7 @@ def rounds(sound, tmp_path, seed, times):
                 if not flip(path, table, columns[table], row, column, random):
                     continue
                 if (table, column) not in REMARKS:
-                    assert kinds.problems_of(path), (table, column, row)
+                    assert database_problems(path), (table, column, row)
                 tried.add((table, column))
     return tried, {
         (table, column) for table in content if content[table] for column in columns[table]
@@ -151,7 +151,7 @@ def flips_in_the_file(sound, tmp_path, seed, times):
         path.write_bytes(damaged)
         if _same_but_for_remarks(path, before, columns):
             continue
-        assert kinds.problems_of(path), f"byte {at} of {len(whole)} went unnoticed"
+        assert database_problems(path), f"byte {at} of {len(whole)} went unnoticed"
         found += 1
     return found
 
@@ -191,7 +191,7 @@ def test_damaged_blobs_are_named(copy):
         connection = apsw.Connection(str(copy))
         connection.execute(sql)
         connection.close()
-        return kinds.problems_of(copy)
+        return database_problems(copy)
 
     hashed = "some bytes"
     assert any("blob" in each for each in damage("UPDATE blob_store SET size = size + 1"))

@@ -13,8 +13,8 @@ import fourfold
 from fourfold import limits
 from fourfold.errors import CorruptData
 from fourfold.models.documents import HISTORIES, fold
+from fourfold.models.documents.file_verify import rules_of, verify_file
 from fourfold.models.documents.problems import Problem
-from fourfold.store.space_verify import faults_of, rules_of
 
 
 @pytest.fixture(params=["whole", "in parts"])
@@ -33,7 +33,7 @@ def file(request, root, size):
         lived_in(space)
         space.blobs.put(b"some bytes", metadata={"title": "t"})
     [path] = (root / "spaces").glob("*.sqlite")
-    assert list(faults_of(path)) == []
+    assert list(verify_file(path)) == []
     return path
 
 
@@ -46,7 +46,7 @@ def change(path, *statements):
 
 
 def found(path, table):
-    return [each for each in faults_of(path) if each.table == table]
+    return [each for each in verify_file(path) if each.table == table]
 
 
 def test_a_text_that_became_bytes_is_found_though_it_reads_the_same(file):

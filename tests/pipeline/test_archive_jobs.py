@@ -21,9 +21,9 @@ from fourfold.archive import manifest
 from fourfold.cli import main
 from fourfold.errors import NotFound, StorageError, WriterLocked
 from fourfold.models.streams.archive import bootstrap, sealer
+from fourfold.models.streams.model import segments_folder
 from fourfold.objects import FolderStore
 from fourfold.pipeline import jobs
-from fourfold.store import layout
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -370,9 +370,7 @@ def test_seal_keeps_every_record_once_after_repeated_kills(spark, tmp_path):
     assert len(rows) == len({row[1] for row in rows}) == 400
     with fourfold.open(root) as store:
         assert store.streams.verify() == []
-        files = sorted(
-            path.name for path in (layout.stream_segments(root) / "local").rglob("*.parquet")
-        )
+        files = sorted(path.name for path in (segments_folder(root) / "local").rglob("*.parquet"))
         assert len(files) == 400
         assert not store.archive.publish_all().failures
     assert seen(root) == before

@@ -20,7 +20,7 @@ from fourfold.models.graphs.records import KINDS
 from fourfold.pipeline import jobs, store_files, verify_tasks
 from fourfold.pipeline.graphs import verify
 from fourfold.pipeline.tables import model_tables
-from fourfold.store.kinds import problems_of
+from fourfold.store.verification import database_problems
 
 pytestmark = pytest.mark.spark
 
@@ -84,7 +84,7 @@ def every_damage_is_found(spark, home, sound, tmp_path, count, seed):
         path = root / "graphs" / "backend.db"
         if number % 4:
             damage(path, chance)
-            damaged[str(path)] = set(problems_of(path))
+            damaged[str(path)] = set(database_problems(path))
     into = tmp_path / "faults.ndjson"
     options = {"model": "graphs", "roots": f"{tmp_path}/many/*", "into": into}
     done = jobs.run("verify", home, options, spark=spark)

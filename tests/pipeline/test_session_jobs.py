@@ -18,7 +18,7 @@ from fourfold.models.sessions import Payload
 from fourfold.pipeline import jobs, store_files, verify_tasks
 from fourfold.pipeline.sessions import verify
 from fourfold.pipeline.tables import model_tables
-from fourfold.store.kinds import problems_of
+from fourfold.store.verification import database_problems
 from fourfold.testing.session_log_contract import SCRIPT, edge, message
 
 pytestmark = pytest.mark.spark
@@ -176,7 +176,7 @@ def every_damage_is_found(spark, home, sound, tmp_path, count, seed):
         shutil.copytree(sound, root)
         path = root / "sessions" / "events.db"
         if number % 4 and damage(path, chance):
-            damaged[str(path)] = set(problems_of(path))
+            damaged[str(path)] = set(database_problems(path))
     into = tmp_path / "faults.ndjson"
     options = {"model": "sessions", "roots": f"{tmp_path}/many/*", "into": into}
     done = jobs.run("verify", home, options, spark=spark)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
+from click.shell_completion import CompletionItem
 
 from fourfold.cli.options import KeepOption, objects_option, published_store, root_argument
 from fourfold.cli.options import command as _command
@@ -212,7 +213,31 @@ def _objects_line(verb: str, objects: Sequence[Gone]) -> str:
     return f"{verb} {counted(len(objects), 'object')}, {held}"
 
 
-_MODELS = ("documents", "sessions", "graphs", "streams")
+class ModelName(click.ParamType):  # type: ignore[type-arg]
+    """The name of a model of the registry."""
+
+    name = "MODEL"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        del param, ctx
+        return f"[{'|'.join(_model_names())}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in _model_names():
+            self.fail(f"{value!r} is not one of {', '.join(_model_names())}.", param, ctx)
+        return str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        del ctx, param
+        return [CompletionItem(name) for name in _model_names() if name.startswith(incomplete)]
+
+
+def _model_names() -> list[str]:
+    from fourfold.models.model import all_models  # noqa: PLC0415 - imports every model
+
+    return [model.name for model in all_models()]
 
 
 @_command("publish")
@@ -221,7 +246,7 @@ _MODELS = ("documents", "sessions", "graphs", "streams")
 @click.option(
     "--model",
     "models",
-    type=click.Choice(_MODELS),
+    type=ModelName(),
     multiple=True,
     help="Only this model; repeatable.",
 )
@@ -246,7 +271,7 @@ def command(out: Output, root: Path, *, objects: str | None, **options: Any) -> 
     Each run creates a restore point for `fourfold bootstrap`. Published data can be read without
     this store. A server started with --objects publishes automatically.
     """
-    chosen = options["models"] or _MODELS
+    chosen = options["models"] or _model_names()
     keep = _parse_keep(options["keep"])
     if options["keep"] and not (options["collect"] or options["dry_run"]):
         raise click.UsageError("--keep requires --collect or --dry-run.")

@@ -20,20 +20,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, PublisherFenced, StorageError, WriterLocked
-from fourfold.store import layout, publish, published_databases, retention
-from fourfold.store.publish import STREAMS, PublishReport
-from fourfold.store.published_databases import path_of
+from fourfold.models.model import model_of_database
+from fourfold.store import database_files, publish, retention
+from fourfold.store.publish import STREAMS, PublishReport, has_streams
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from fourfold.store.store import Store
 
-DATABASES = tuple(model for model in published_databases.MODELS if model != "streams")
 _STABLE_NS = 1_000_000_000
 """A file that changed less than a second ago may change again with the same timestamp."""
 _FileState = tuple[tuple[int, int], ...]
@@ -75,8 +75,8 @@ class Continuous:
     def __init__(self, store: Store, *, streams: bool | None = None) -> None:
         publish.refuse_reader(store)
         self._store = store
-        self._streams = (
-            layout.streams_path(store.root).exists if streams is None else lambda: streams
+        self._streams: Callable[[], bool] = (
+            partial(has_streams, store) if streams is None else lambda: streams
         )
         self._backoffs: dict[str, _Backoff] = {}
         self._file_states: dict[str, _FileState] = {}
@@ -103,7 +103,7 @@ class Continuous:
         `streams`, also publish all streams.
         """
         store = self._store
-        names = list(published_databases.names(store, DATABASES))
+        names = list(database_files.names(store.root))
         states = {name: self._file_state(name) for name in names}
         due = [name for name in names if self._is_due(name, states[name], everything=everything)]
         with store.publishing:
@@ -144,7 +144,7 @@ class Continuous:
         """Return the modification times and sizes of the files of a database; an empty WAL is
         ignored.
         """
-        path = path_of(self._store, name)
+        path = model_of_database(name).location.path(self._store.root, name)
         files = [_times(path), _times(path.with_name(path.name + "-wal"))]
         return tuple(times for times in files if times is not None and times[1])
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,12 +18,10 @@ import msgspec
 
 from fourfold._version import __version__
 from fourfold.errors import AlreadyExists, CorruptData, FutureFormat, InvalidInput, NotFound
-from fourfold.kernel import Sidecar, inspection, sync_folder
+from fourfold.kernel import Sequence, Sidecar, inspection, sync_folder
 from fourfold.kernel import verify_backup as verify_database
-from fourfold.models import streams
-from fourfold.models.streams import incarnations
+from fourfold.models.model import find_kind
 from fourfold.store import layout
-from fourfold.store.kinds import counters_of, counters_of_model
 from fourfold.store.verification import CheckResult, Progress, VerifyReport
 
 MANIFEST = "backup.json"
@@ -149,7 +146,7 @@ def restore(
         inspection.check_restore(
             folder / name,
             target / name,
-            counters_of_model(sidecar.model),
+            _counters(sidecar.model),
             advance=advance,
             replace_unreadable=replace_unreadable,
         )
@@ -157,14 +154,13 @@ def restore(
         inspection.restore(
             folder / name,
             target / name,
-            counters_of_model(sidecar.model),
+            _counters(sidecar.model),
             advance=advance,
             replace_unreadable=replace_unreadable,
         )
-        if sidecar.model == streams.PROFILE.name:
-            path = target / name
-            copies = layout.migration_backups(target, path)
-            incarnations.reserve_in_file(path, time.time_ns() // 1_000_000, copies)
+        if (found := find_kind(sidecar.model)) is not None:
+            model, _ = found
+            model.restored(target / name, layout.migration_backups(target, target / name))
     for entry in manifest.files:
         _restore_file(folder / entry.path, target / entry.path, entry)
     if fresh:
@@ -182,7 +178,9 @@ def _copy_all(root: Path, partial: Path, progress: Progress | None) -> BackupMan
         name = str(path.relative_to(root))
         if progress is not None:
             progress(name, number, len(paths))
-        databases[name] = inspection.back_up(path, partial / name, counters_of(path))
+        databases[name] = inspection.back_up(
+            path, partial / name, _counters(inspection.model_of(path))
+        )
     files = []
     others = layout.other_files(root)
     for number, path in enumerate(others):
@@ -196,6 +194,12 @@ def _copy_all(root: Path, partial: Path, progress: Progress | None) -> BackupMan
     return BackupManifest(
         FORMAT, datetime.now(UTC).isoformat(timespec="seconds"), __version__, databases, files
     )
+
+
+def _counters(stored: str) -> tuple[Sequence, ...] | None:
+    """Return the counters of a model's databases; None if the kernel's table has them."""
+    found = find_kind(stored)
+    return None if found is None else found[1].sequences
 
 
 def _copy_durably(source: Path, target: Path) -> tuple[int, str]:

@@ -12,8 +12,9 @@
       objects/                    the default object store: a local folder
       backups/migrations/         backups of databases, taken before a migration
 
-A database is recognised by its suffix, so that a tool finds all of them, including those of unknown
-models and those with a damaged header.
+Where the databases of a model are is part of its description in `fourfold.models.model`. A database
+is recognised by its suffix, so that a tool finds all of them, including those of unknown models and
+those with a damaged header.
 """
 
 from __future__ import annotations
@@ -26,10 +27,6 @@ from pathlib import Path
 from fourfold.errors import InvalidInput
 
 DATABASES = "databases"
-SPACES = "spaces"
-SESSIONS = "sessions"
-GRAPHS = "graphs"
-STREAMS = "streams"
 BACKUPS = "backups"
 _DATABASE_SUFFIXES = (".sqlite", ".db")
 _COMPANIONS = ("-wal", "-shm", ".lock")
@@ -45,39 +42,6 @@ def database_path(root: Path, name: str) -> Path:
             "letter or a digit.",
         )
     return root / DATABASES / f"{name}.sqlite"
-
-
-def space_path(root: Path, did: str) -> Path:
-    """Return the path of the space `did`; the caller has checked the DID."""
-    return root / SPACES / f"{did}.sqlite"
-
-
-def space_dids(root: Path) -> list[str]:
-    return sorted(path.stem for path in (root / SPACES).glob("did:*.sqlite"))
-
-
-def sessions_path(root: Path) -> Path:
-    return root / SESSIONS / "events.db"
-
-
-def session_blobs(root: Path) -> Path:
-    return root / SESSIONS / "blobs"
-
-
-def graphs_path(root: Path) -> Path:
-    return root / GRAPHS / "backend.db"
-
-
-def streams_path(root: Path) -> Path:
-    return root / STREAMS / "wal.sqlite"
-
-
-def stream_segments(root: Path) -> Path:
-    """Return the folder of segments on this disk.
-
-    Their records are also in the log or published.
-    """
-    return root / STREAMS / ".segments"
 
 
 def migration_backups(root: Path, path: Path) -> Path:

@@ -28,15 +28,16 @@ from fourfold.archive.publisher import (
 )
 from fourfold.archive.restore_points import Place, PointInfo, Points, RestorePoint
 from fourfold.errors import FourfoldError, ReadOnly, StorageError, WriterLocked
+from fourfold.models.streams import model as streams_model
 from fourfold.models.streams.publication import TrimmedRecords, moved_since
-from fourfold.store import layout, published_databases
-from fourfold.store.published_databases import check_models, scratch_of, subject_lent
+from fourfold.store import database_files
+from fourfold.store.database_files import check_models, scratch_of, subject_lent
 
 if TYPE_CHECKING:
     from fourfold.models.streams.archive import Round
     from fourfold.store.store import Store
 
-STREAMS = "streams"
+STREAMS = streams_model.MODEL.name
 Progress = Callable[[str, int, int], None]
 """Called with the current subject, the number of steps done, and the number of all steps."""
 
@@ -67,8 +68,8 @@ def publish(
     models = check_models(models)
     refuse_reader(store)
     with store.publishing:
-        names = published_databases.names(store, models)
-        return publish_some(store, list(names), progress, streams="streams" in models)
+        names = database_files.names(store.root, models)
+        return publish_some(store, list(names), progress, streams=STREAMS in models)
 
 
 def publish_some(
@@ -92,7 +93,7 @@ def publish_some(
     time_ = PublishTime(points.next_id(datetime.now(UTC)), now())
     _publish_databases(store, names, time_, report, progress)
     shutil.rmtree(scratch_of(store.root), ignore_errors=True)
-    if streams and layout.streams_path(store.root).exists():
+    if streams and has_streams(store):
         _publish_streams(store, report, progress)
     places: dict[str, Place] = {}
     if moved or (streams and report.streams is not None):
@@ -177,7 +178,7 @@ def standings(store: Store, models: Sequence[str] | None = None) -> list[Databas
     The difference would be lost with the disk.
     """
     found = []
-    for name in published_databases.names(store, check_models(models)):
+    for name in database_files.names(store.root, check_models(models)):
         with subject_lent(store, name) as subject:
             found.append(standing(subject))
     return found
@@ -187,7 +188,7 @@ def object_problems(
     store: Store, progress: Progress | None = None
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Return the problems in the object store of each published database."""
-    names = list(published_databases.names(store, published_databases.MODELS))
+    names = list(database_files.names(store.root))
     checked: set[str] = set()
     for number, name in enumerate(names):
         if progress is not None:
@@ -204,18 +205,25 @@ def _publish_streams(store: Store, report: PublishReport, progress: Progress | N
         nonlocal count
         count += len(done.published)
         if progress is not None:
-            progress("streams", count, 0)
+            progress(STREAMS, count, 0)
 
     try:
         report.streams = store.archive.publish_all(tell)
     except FourfoldError as error:
         report.failures[STREAMS] = error
         return
-    report.failures |= {f"streams/{name}": each for name, each in report.streams.failures.items()}
+    report.failures |= {
+        f"{STREAMS}/{name}": error for name, error in report.streams.failures.items()
+    }
 
 
 def _place(moved: TrimmedRecords) -> Place:
     return Place(moved.generation, moved.uploaded_through, moved.incarnation)
+
+
+def has_streams(store: Store) -> bool:
+    """Return True if the store has a database of streams."""
+    return bool(streams_model.MODEL.location.names(store.root))
 
 
 def refuse_reader(store: Store) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fourfold import limits
 from fourfold.archive import database_manifest, restore_points
@@ -24,14 +25,14 @@ from fourfold.archive.publisher import PublishTime
 from fourfold.archive.restore import History, Restorer, read_history
 from fourfold.archive.restore_points import Place, PointInfo, Points, RestorePoint, find
 from fourfold.archive.retry import Retries
-from fourfold.blobs import FolderBlobs
 from fourfold.errors import FourfoldError, NotFound
 from fourfold.kernel import Database, sync_folder
+from fourfold.models.model import Model
 from fourfold.models.streams.archive import BootstrapReport, bootstrap
 from fourfold.models.streams.publication import ObjectsAt
-from fourfold.store import layout, publish
+from fourfold.store import publish
+from fourfold.store.database_files import DatabaseFile, published_as
 from fourfold.store.publish import Progress
-from fourfold.store.published_databases import Kind, kind_of
 
 if TYPE_CHECKING:
     from fourfold.store.store import Store
@@ -148,9 +149,9 @@ class _Restore:
 
     def _restore(self, history: History) -> None:
         name, point = history.manifest.name, self._report.point
-        kind = kind_of(self._store, name, history.manifest.model)
+        file = published_as(self._store, name, history.manifest.model)
         publication = history.at(None if point is None else point.id)
-        if kind.path.exists():
+        if file.path.exists():
             self._report.present.append(name)
             return
         if publication is None:
@@ -158,15 +159,19 @@ class _Restore:
             if self._take_over and point is not None and not history.manifest.last.absent:
                 self._branch_off(history, None)
             return
-        staged = self._store.root / _STAGING / kind.path.relative_to(self._store.root)
-        with opened_aside(staged, kind) as database:
+        staged = self._store.root / _STAGING / file.path.relative_to(self._store.root)
+        with opened_aside(staged, file) as database:
             restorer = Restorer(
-                database, kind.description, self._objects, self._retries, self._keep_content
+                database,
+                file.publication,
+                self._objects,
+                self._retries,
+                self._put_content(file.model),
             )
-            rows = restorer.restore(history, publication, len(kind.migrations))
+            rows = restorer.restore(history, publication, len(file.kind.migrations))
             self._remember(restorer, history, publication)
             database.checkpoint("TRUNCATE")
-        _put_in_place(staged, kind.path)
+        _put_in_place(staged, file.path)
         self._report.restored.append(
             RestoreReport(name, publication.generation, publication.position, publication.at, rows)
         )
@@ -192,8 +197,12 @@ class _Restore:
         self._branched[history.manifest.name] = Place(step.generation, step.position)
         return branched
 
-    def _keep_content(self, _digest: str, data: bytes) -> None:
-        FolderBlobs(layout.session_blobs(self._store.root)).put(data)
+    def _put_content(self, model: Model[Any]) -> Callable[[str, bytes], object] | None:
+        """Return a function that stores a large value as a file, if the model has such files."""
+        if model.blobs is None:
+            return None
+        blobs = model.blobs(self._store.root)
+        return lambda _digest, data: blobs.put(data)
 
     # Streams
 
@@ -209,13 +218,13 @@ class _Restore:
         return done._replace(unclaimed=())
 
 
-def opened_aside(path: Path, kind: Kind) -> Database:
+def opened_aside(path: Path, file: DatabaseFile) -> Database:
     """Open a new database without syncs; it is synced at the end."""
     return Database.open(
         path,
-        profile=kind.profile.with_(synchronous="OFF", foreign_keys=False),
-        migrations=kind.migrations,
-        sequences=kind.sequences,
+        profile=file.profile.with_(synchronous="OFF", foreign_keys=False),
+        migrations=file.kind.migrations,
+        sequences=file.kind.sequences,
     )
 
 

@@ -30,9 +30,14 @@ from fourfold.archive.retry import Retries
 from fourfold.archive.sweep import sweep
 from fourfold.errors import FourfoldError, PublisherFenced
 from fourfold.kernel import Database
-from fourfold.store import published_databases
+from fourfold.store import database_files
+from fourfold.store.database_files import (
+    published_as,
+    scratch_of,
+    subject_lent,
+    tables_with_values,
+)
 from fourfold.store.publish import now_ms, refuse_reader
-from fourfold.store.published_databases import WITH_VALUES, kind_of, scratch_of, subject_lent
 from fourfold.store.restoration import opened_aside
 
 if TYPE_CHECKING:
@@ -206,11 +211,11 @@ class _Collection:
     def _scratch(self, subject: Subject) -> Scratch:
         @contextmanager
         def opened(model: str) -> Iterator[Database]:
-            kind = kind_of(self._store, subject.name, model)
+            file = published_as(self._store, subject.name, model)
             folder = subject.folder.with_name(subject.folder.name + ".state")
             shutil.rmtree(folder, ignore_errors=True)
             try:
-                with opened_aside(folder / kind.path.name, kind) as database:
+                with opened_aside(folder / file.path.name, file) as database:
                     yield database
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -225,12 +230,13 @@ class _Collection:
         """
         if self._values is None:
             needed: set[str] = set()
+            tables = tables_with_values()
             for info in self._retries.run(
                 lambda: list(self._objects.list(database_manifest.MANIFESTS))
             ):
                 read = self._retries.run(lambda key=info.key: self._objects.get(key))  # type: ignore[misc]
                 history = read_history(read, self._objects, self._retries)
-                needed |= values_needed(history, WITH_VALUES, self._objects, self._retries)
+                needed |= values_needed(history, tables, self._objects, self._retries)
             self._values = frozenset(needed)
         return self._values
 
@@ -238,7 +244,7 @@ class _Collection:
 def _for_each(
     store: Store, work: Callable[[Subject], None], failures: dict[str, FourfoldError]
 ) -> None:
-    for name in published_databases.names(store, published_databases.MODELS):
+    for name in database_files.names(store.root):
 
         def one(name: str = name) -> None:
             with subject_lent(store, name) as subject:

@@ -15,11 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from fourfold.archive import DiskCache, open_segments
 from fourfold.archive.restore_points import PointInfo, Points
-from fourfold.blobs import FolderBlobs
 from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, Refused, StorageError
 from fourfold.kernel import (
     Database,
@@ -36,37 +34,29 @@ from fourfold.kernel import (
 from fourfold.kernel import (
     Sequence as Counter,
 )
-from fourfold.models import documents, graphs, sessions, streams
+from fourfold.models import documents
 from fourfold.models.documents import Space
+from fourfold.models.documents.model import MODEL as DOCUMENTS
 from fourfold.models.graphs import Graphs
+from fourfold.models.graphs.model import MODEL as GRAPHS
+from fourfold.models.model import FileKind, Model, StoreContext, model_of_database
 from fourfold.models.sessions import Sessions
+from fourfold.models.sessions.model import MODEL as SESSIONS
 from fourfold.models.streams import Streams
-from fourfold.models.streams.archive import CACHE, LOCAL, Archive, Cold, Policy
+from fourfold.models.streams.archive import Archive, Policy
+from fourfold.models.streams.archive.opener import policy_of
 from fourfold.models.streams.archive.verify import object_problems, unclaimed_problems
+from fourfold.models.streams.model import MODEL as STREAMS
 from fourfold.objects import ObjectStore, open_objects
 from fourfold.settings import FILE_NAME, Settings, fresh_file, load
-from fourfold.store import backup, kinds, layout, verification
+from fourfold.store import backup, layout, verification
 from fourfold.store.backup import BackupReport
+from fourfold.store.database_files import DatabaseFile, locate
 from fourfold.store.verification import Progress
 
 if TYPE_CHECKING:
     from fourfold.archive.publisher import DatabaseStatus
     from fourfold.store.publish import PublishReport
-
-
-def policy_of(settings: Settings) -> Policy:
-    archive = settings.archive
-    return Policy(
-        seal_bytes=archive.seal_bytes,
-        seal_rows=archive.seal_rows,
-        seal_age_s=archive.seal_age_s,
-        cache_bytes=archive.cache_bytes,
-        grace_s=archive.grace_s,
-        concurrency=archive.concurrency,
-        index=archive.index == "on",
-        compact=archive.compact == "on",
-        compact_bytes=archive.compact_bytes,
-    )
 
 
 def options_of(settings: Settings) -> Options:
@@ -90,6 +80,7 @@ def options_of(settings: Settings) -> Options:
     )
 
 
+T = TypeVar("T")
 MEMORY = ":memory:"
 
 
@@ -106,14 +97,11 @@ class Store:
         self._temporary = temporary
         self._databases: dict[Path, Database] = {}
         self._lent: dict[Path, int] = {}
-        self._spaces: dict[str, Space] = {}
-        self._sessions: Sessions | None = None
-        self._graphs: Graphs | None = None
-        self._streams: Streams | None = None
-        self._archive: Archive | None = None
-        self._cache: DiskCache | None = None
+        self._collections: dict[str, tuple[Model[Any], Any]] = {}
         self._objects: ObjectStore | None = None
+        self._context = StoreContext(root, settings, mode == "rw", lambda: self.objects)
         self._lock = threading.Lock()
+        self._opening = threading.Lock()
         self.publishing = threading.Lock()
         """Serializes publishers; two at once would fence each other."""
         self._closed = False
@@ -137,130 +125,82 @@ class Store:
         `history` is the kind of history of a new space: "revisions" (the default) or "facts". An
         existing space keeps its own; a different value is refused.
         """
+        location = DOCUMENTS.location
         documents.check_did(did)
         if history is not None and history not in list(documents.HISTORIES):
             raise InvalidInput(
                 f"{history!r:.100} is not a kind of history",
                 hint=f"One of: {', '.join(documents.HISTORIES)}.",
             )
-        with self._lock:
-            self._refuse_if_closed()
-            space = self._spaces.get(did)
+        name = location.name(did)
+        space = self._opened(name)
         if space is None:
-            path = layout.space_path(self.root, did)
-            name = kinds.history_of(path) or history or documents.DEFAULT_HISTORY
-            _check_history(did, name, history)
-            kind = documents.HISTORIES[name]
-            profile = kind.profile.with_(page_size=self.settings.documents.page_size)
-            database = self._open_database(path, profile, kind.migrations, (kind.seq,))
-            with self._lock:
-                space = self._spaces.setdefault(did, Space(did, database, kind))
+            kind = DOCUMENTS.kind_in(location.path(self.root, name))
+            if kind is None:
+                kind = DOCUMENTS.kind(history or documents.DEFAULT_HISTORY)
+            _check_history(did, kind.name, history)
+            space = self._open(DOCUMENTS, name, kind)
         _check_history(did, space.history_kind.name, history)
         return space
 
     def spaces(self) -> list[str]:
         """Return the DIDs of all spaces in this store, sorted."""
-        return layout.space_dids(self.root)
+        location = DOCUMENTS.location
+        return [location.id_of(name) for name in location.names(self.root)]
 
     @property
     def sessions(self) -> Sessions:
         """Sessions of this store: event logs, views, heads and payloads."""
-        with self._lock:
-            self._refuse_if_closed()
-            found = self._sessions
-        if found is None:
-            database = self._open_database(
-                layout.sessions_path(self.root),
-                sessions.PROFILE.with_(synchronous=self.settings.sessions.synchronous),
-                sessions.MIGRATIONS,
-                (sessions.POSITION,),
-            )
-            opened = Sessions(
-                sessions.SqliteLog(database), files=FolderBlobs(layout.session_blobs(self.root))
-            )
-            with self._lock:
-                found = self._sessions = self._sessions or opened
-        return found
+        return self._open(SESSIONS, SESSIONS.location.folder)
 
     @property
     def graphs(self) -> Graphs:
         """Graphs of all apps of this store."""
-        with self._lock:
-            self._refuse_if_closed()
-            found = self._graphs
-        if found is None:
-            database = self._open_database(
-                layout.graphs_path(self.root),
-                graphs.PROFILE,
-                graphs.MIGRATIONS,
-                (graphs.GLOBAL_SEQ,),
-            )
-            opened = Graphs(database, strict=self.settings.graphs.sync_flags == "fixed")
-            with self._lock:
-                found = self._graphs = self._graphs or opened
-        return found
+        return self._open(GRAPHS, GRAPHS.location.folder)
 
     @property
     def streams(self) -> Streams:
         """Streams of this store."""
-        with self._lock:
-            self._refuse_if_closed()
-            found = self._streams
-        if found is None:
-            database = self._open_database(
-                layout.streams_path(self.root),
-                streams.PROFILE.with_(synchronous=self.settings.streams.synchronous),
-                streams.MIGRATIONS,
-                (),
-            )
-            opened = Streams(database, cold=self._cold())
-            with self._lock:
-                found = self._streams = self._streams or opened
-            if self.mode == "rw" and self.settings.archive.acknowledge == "published":
-                found.publish_on_write = self.archive.settle
-        return found
+        return self._open(STREAMS, STREAMS.location.folder)
 
     @property
     def archive(self) -> Archive:
         """Archive that seals the streams into segments and publishes them."""
-        opened = self.streams
-        with self._lock:
-            self._refuse_if_closed()
-            if self._archive is None:
-                if self.mode != "rw":
-                    raise ReadOnly(f"{self.root} is open for reading; cannot publish")
-                archive = self._archive = Archive(
-                    opened.database,
-                    self._open_objects(),
-                    layout.stream_segments(self.root),
-                    clock=opened.clock,
-                    policy=policy_of(self.settings),
-                    cache=self._segment_cache(),
-                )
-                opened.cold = self._archive.cold
-                opened.unpublished = lambda: archive.failures
-            return self._archive
+        return self.streams.archive
 
     @property
     def archive_policy(self) -> Policy:
         """Policy for sealing, indexing and compacting streams, from the settings."""
         return policy_of(self.settings)
 
-    def _cold(self) -> Cold:
-        """Reader of published segments; works also when this process does not publish."""
-        return Cold(
-            lambda: open_segments(self.objects, self._segment_cache()),
-            layout.stream_segments(self.root) / LOCAL,
-        )
+    def open(self, name: str) -> Any:
+        """Open the collection over a database of any model, and create it if needed.
 
-    def _segment_cache(self) -> DiskCache:
-        folder = layout.stream_segments(self.root)
-        if self.mode != "rw":
-            # The cache belongs to the writer, which may be another process.
-            return DiskCache(folder / f".{CACHE}-of-readers", 0)
-        if self._cache is None:
-            self._cache = DiskCache(folder / CACHE, self.settings.archive.cache_bytes)
-        return self._cache
+        The name is that of the database, such as `sessions` or `spaces/<did>`.
+        """
+        return self._open(model_of_database(name), name)
+
+    def _open(self, model: Model[T], name: str, kind: FileKind | None = None) -> T:
+        """Open the collection over the database `name`, once."""
+        collection: T | None = self._opened(name)
+        if collection is not None:
+            return collection
+        with self._opening:
+            collection = self._opened(name)
+            if collection is None:
+                file = locate(self, model, name, kind)
+                database = self._open_file(file)
+                collection = model.open(database, file.kind, self._context)
+                with self._lock:
+                    self._refuse_if_closed()
+                    self._collections[name] = (model, collection)
+            return collection
+
+    def _opened(self, name: str) -> Any:
+        with self._lock:
+            self._refuse_if_closed()
+            entry = self._collections.get(name)
+        return None if entry is None else entry[1]
 
     @property
     def objects(self) -> ObjectStore:
@@ -298,7 +238,7 @@ class Store:
         """
         self._refuse_if_closed()
         report = verification.verify(self.root, progress)
-        if objects and layout.streams_path(self.root).exists():
+        if objects and STREAMS.location.names(self.root):
             with self.streams.database.read(deadline_s=float("inf")) as snapshot:
                 found = tuple(object_problems(snapshot, self.objects, progress=progress))
             found += tuple(unclaimed_problems(self.streams.database, self.objects))
@@ -338,26 +278,22 @@ class Store:
         """Close a space, to limit open files; handles on it become unusable."""
         with self._lock:
             self._refuse_if_closed()
-            self._spaces.pop(did, None)
-            database = self._databases.pop(layout.space_path(self.root, did), None)
+            name = DOCUMENTS.location.name(did)
+            self._collections.pop(name, None)
+            database = self._databases.pop(DOCUMENTS.location.path(self.root, name), None)
         if database is not None:
             database.close()
 
     @contextmanager
-    def lent(
-        self,
-        path: Path,
-        profile: Profile,
-        migrations: Sequence[Migration],
-        sequences: Sequence[Counter],
-    ) -> Iterator[Database]:
+    def lent(self, file: DatabaseFile) -> Iterator[Database]:
         """Open a database temporarily.
 
         It is closed again if it was closed before and no other thread has opened it meanwhile, so
         that other processes may write it.
         """
+        path = file.path
         try:
-            yield self._open_database(path, profile, migrations, sequences, lent=True)
+            yield self._open_file(file, lent=True)
         finally:
             with self._lock:
                 count = self._lent.get(path, 0) - 1
@@ -372,15 +308,15 @@ class Store:
             if self._closed:
                 return
             self._closed = True
-            sessions_open = self._sessions
-        if sessions_open is not None:
+            collections = list(self._collections.values())
+        for model, collection in collections:
             # Without the lock: subscribers consume what is there, and may call the store.
-            sessions_open.close()
+            model.close(collection)
         with self._lock:
             for database in self._databases.values():
                 database.close()
             self._databases.clear()
-            self._spaces.clear()
+            self._collections.clear()
             if self._objects is not None:
                 self._objects.close()
             if self._temporary:
@@ -399,6 +335,12 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<Store {self.root} {'closed' if self._closed else self.mode}>"
+
+    def _open_file(self, file: DatabaseFile, *, lent: bool = False) -> Database:
+        kind = file.kind
+        return self._open_database(
+            file.path, file.profile, kind.migrations, kind.sequences, lent=lent
+        )
 
     def _open_database(
         self,

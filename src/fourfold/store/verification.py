@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fourfold.errors import CorruptData, NotFound
+from fourfold.errors import CorruptData, FourfoldError, NotFound
 from fourfold.kernel import inspection
-from fourfold.models.graphs.verify import is_dangling
+from fourfold.models.model import all_models, model_of
 from fourfold.store import layout
-from fourfold.store.kinds import problems_of
 
 Progress = Callable[[str, int, int], None]
 """Called with the current subject, the number of steps done, and the number of all steps."""
@@ -49,8 +48,13 @@ class VerifyReport:
 
     @property
     def damage(self) -> list[str]:
-        """Problems that a restore can fix: all except dangling references."""
-        return [problem for problem in self.problems if not is_dangling(problem)]
+        """Problems that a restore can fix: all but the harmless ones."""
+        models = all_models()
+        return [
+            problem
+            for problem in self.problems
+            if not any(model.is_harmless(problem) for model in models)
+        ]
 
     def with_(self, more: CheckResult) -> VerifyReport:
         return VerifyReport(self.root, (*self.checked, more))
@@ -75,10 +79,19 @@ def verify(root: Path, progress: Progress | None = None) -> VerifyReport:
         if path in blobs:
             checked.append(CheckResult(name, "blob", _blob_problems(path)))
         else:
-            checked.append(CheckResult(name, "database", tuple(problems_of(path))))
+            checked.append(CheckResult(name, "database", tuple(database_problems(path))))
     if progress is not None:
         progress("", total, total)
     return VerifyReport(root, tuple(checked))
+
+
+def database_problems(path: Path) -> list[str]:
+    """Return the problems of the database at `path`: file, counters, and the model's data."""
+    try:
+        model = model_of(path)
+        return inspection.check(path) if model is None else list(model.verify(path))
+    except FourfoldError as error:
+        return [error.message]
 
 
 def _blob_problems(path: Path) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ from fourfold import limits
 from fourfold.cli.options import command
 from fourfold.errors import NotFound
 from fourfold.models.streams import StreamInfo, Streams
+from fourfold.models.streams.model import MODEL
 from fourfold.models.streams.validation import format_offset
 from fourfold.store import open_store
-from fourfold.store.layout import streams_path
 
 if TYPE_CHECKING:
     from fourfold.cli.stream.remote import RemoteStreams
@@ -63,7 +63,7 @@ def streams_of(root: str, key: str | None, *, writes: bool, makes: bool = False)
     folder = Path(root)
     if not makes:
         with open_store(folder, mode="r"):
-            if not streams_path(folder).exists():
+            if not MODEL.location.path(folder).exists():
                 raise NotFound(
                     f"{root}: there are no streams yet",
                     hint=f"Create one: `fourfold stream create {root} NAME`.",

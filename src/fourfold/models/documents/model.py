@@ -1,27 +1,50 @@
-"""What the files of both histories have in common: how they are opened, and how they count."""
+"""The documents in the registry: a database for each space, of one of two kinds of history."""
 
 from __future__ import annotations
 
-from fourfold.kernel import Profile, Queries, Sequence, profiles
-from fourfold.models.documents import fold
+from collections.abc import Iterator
+from pathlib import Path
 
+from fourfold.kernel import Database, Profile
+from fourfold.models.documents.file_verify import verify_file
+from fourfold.models.documents.histories import HISTORIES
+from fourfold.models.documents.publication import PUBLICATIONS
+from fourfold.models.documents.space import Space
+from fourfold.models.documents.validation import check_did
+from fourfold.models.model import FileKind, Location, Model, StoreContext
+from fourfold.settings import Settings
 
-def profile(name: str) -> Profile:
-    """The name tells the kernel, and every tool that opens the file, which of the two logs it
-    holds; the rules, whether this Fourfold reads out of that log what its writer meant.
-    """
-    return profiles.DOCUMENTS.with_(name=name, rules=(("patch_semantics", fold.SEMANTICS),))
-
-
-def counter(sql: Queries) -> Sequence:
-    """The seqs of a space. The log itself is the counter; the kernel's row is only a floor for
-    restores.
-    """
-    return Sequence(
-        "seq",
-        read=sql.last_seq,
-        claim=sql.claim_seq,
-        advance=sql.lift_seq,
-        seed=sql.seed_seq,
-        used=sql.greatest_seq,
+_KINDS = tuple(
+    FileKind(
+        name=history.name,
+        profile=history.profile,
+        migrations=history.migrations,
+        sequences=(history.seq,),
+        publication=PUBLICATIONS[history.name],
     )
+    for history in HISTORIES.values()
+)
+_LOCATION = Location("spaces", "did:*.sqlite", check_did)
+
+
+def _open(database: Database, kind: FileKind, _context: StoreContext) -> Space:
+    did = database.path.name.removesuffix(_LOCATION.suffix)
+    return Space(did, database, HISTORIES[kind.name])
+
+
+def _configure(profile: Profile, settings: Settings) -> Profile:
+    return profile.with_(page_size=settings.documents.page_size)
+
+
+def _verify(path: Path) -> Iterator[str]:
+    return map(str, verify_file(path))
+
+
+MODEL = Model(
+    name="documents",
+    kinds=_KINDS,
+    location=_LOCATION,
+    open=_open,
+    verify=_verify,
+    configure=_configure,
+)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from fourfold._lazy import exports
 
 if TYPE_CHECKING:
+    from fourfold.models.graphs.database import GLOBAL_SEQ, MIGRATIONS, PROFILE
     from fourfold.models.graphs.feed import Feed, FeedFilter
     from fourfold.models.graphs.graph import Graph
     from fourfold.models.graphs.graphs import Graphs
     from fourfold.models.graphs.maintenance import Capability
-    from fourfold.models.graphs.model import GLOBAL_SEQ, MIGRATIONS, PROFILE
     from fourfold.models.graphs.reader import Query, Reader
     from fourfold.models.graphs.records import (
         App,
@@ -53,12 +53,12 @@ else:
             **dict.fromkeys(_RECORDS, "fourfold.models.graphs.records"),
             "Capability": "fourfold.models.graphs.maintenance",
             "Feed": "fourfold.models.graphs.feed",
-            "GLOBAL_SEQ": "fourfold.models.graphs.model",
+            "GLOBAL_SEQ": "fourfold.models.graphs.database",
             "Graph": "fourfold.models.graphs.graph",
             "GraphTransaction": "fourfold.models.graphs.writer",
             "Graphs": "fourfold.models.graphs.graphs",
-            "MIGRATIONS": "fourfold.models.graphs.model",
-            "PROFILE": "fourfold.models.graphs.model",
+            "MIGRATIONS": "fourfold.models.graphs.database",
+            "PROFILE": "fourfold.models.graphs.database",
             "Query": "fourfold.models.graphs.reader",
             "Reader": "fourfold.models.graphs.reader",
             "FeedFilter": "fourfold.models.graphs.feed",

@@ -25,10 +25,10 @@ from fourfold.errors import NotFound, Refused
 from fourfold.kernel import Database, Migration, Notifier, ReadTransaction, Transaction
 from fourfold.models.graphs import envelopes, feed, validation
 from fourfold.models.graphs.apps import Apps
+from fourfold.models.graphs.database import GLOBAL_SEQ
 from fourfold.models.graphs.feed import Feed, FeedFilter, Page
 from fourfold.models.graphs.graph import Graph
 from fourfold.models.graphs.maintenance import Maintenance
-from fourfold.models.graphs.model import GLOBAL_SEQ
 from fourfold.models.graphs.reader import Reader
 from fourfold.models.graphs.records import (
     SYSTEM_APP,

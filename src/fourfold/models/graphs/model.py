@@ -1,19 +1,39 @@
-"""The file of the graphs: its profile, its migrations, and the counter of all envelopes."""
+"""The graphs in the registry: one database for the graphs of all apps."""
 
 from __future__ import annotations
 
-from fourfold.kernel import Migration, Sequence, load_queries, profiles
-from fourfold.kernel.named_queries import read_sql
+from functools import partial
 
-_SQL = load_queries("fourfold.models.graphs")
+from fourfold.kernel import Database
+from fourfold.models.graphs import verify
+from fourfold.models.graphs.database import GLOBAL_SEQ, MIGRATIONS, PROFILE
+from fourfold.models.graphs.graphs import Graphs
+from fourfold.models.graphs.publication import PUBLICATION
+from fourfold.models.model import FileKind, Location, Model, StoreContext, verify_file
 
-PROFILE = profiles.GRAPHS
-MIGRATIONS = (Migration(1, "graphs", read_sql("fourfold.models.graphs", "0001_graphs.sql")),)
-GLOBAL_SEQ = Sequence(
-    "global_seq",
-    read=_SQL.last_seq,
-    claim=_SQL.claim_seq,
-    advance=_SQL.lift_seq,
-    seed=_SQL.seed_seq,
-    used=_SQL.greatest_seq,
+_KIND = FileKind(
+    name="graphs",
+    profile=PROFILE,
+    migrations=MIGRATIONS,
+    sequences=(GLOBAL_SEQ,),
+    publication=PUBLICATION,
+)
+
+
+def _open(database: Database, _kind: FileKind, context: StoreContext) -> Graphs:
+    return Graphs(database, strict=context.settings.graphs.sync_flags == "fixed")
+
+
+def _verify(database: Database) -> list[str]:
+    with database.read(deadline_s=float("inf")) as snapshot:
+        return verify.problems(snapshot, str(database.path), database.identity())
+
+
+MODEL = Model(
+    name="graphs",
+    kinds=(_KIND,),
+    location=Location("graphs", "backend.db"),
+    open=_open,
+    verify=partial(verify_file, kind=_KIND, check=_verify),
+    is_harmless=verify.is_dangling,
 )

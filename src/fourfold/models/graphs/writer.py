@@ -30,7 +30,7 @@ from fourfold.errors import InvalidInput, LimitExceeded, NotFound, Refused
 from fourfold.kernel import Transaction
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.apps import Apps
-from fourfold.models.graphs.model import GLOBAL_SEQ
+from fourfold.models.graphs.database import GLOBAL_SEQ
 from fourfold.models.graphs.records import BITS, ROWS, SYSTEM_APP, Attr, Kind, Row, Usage
 from fourfold.models.graphs.statements import (
     REFERENCES,

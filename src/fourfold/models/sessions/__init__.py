@@ -12,6 +12,7 @@ from fourfold._lazy import exports
 
 if TYPE_CHECKING:
     from fourfold.models.sessions.comparison import compare_heads
+    from fourfold.models.sessions.database import MIGRATIONS, POSITION, PROFILE
     from fourfold.models.sessions.feed import Feed, Subscription
     from fourfold.models.sessions.fold import (
         Counters,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from fourfold.models.sessions.request import Payload
     from fourfold.models.sessions.session import Session
     from fourfold.models.sessions.sessions import Sessions
-    from fourfold.models.sessions.sqlite_log import MIGRATIONS, POSITION, PROFILE, SqliteLog
+    from fourfold.models.sessions.sqlite_log import SqliteLog
 else:
     __getattr__, __dir__ = exports(
         __name__,
@@ -52,9 +53,9 @@ else:
             "Head": "fourfold.models.sessions.records",
             "HeadComparison": "fourfold.models.sessions.records",
             "LineageGraph": "fourfold.models.sessions.records",
-            "MIGRATIONS": "fourfold.models.sessions.sqlite_log",
-            "POSITION": "fourfold.models.sessions.sqlite_log",
-            "PROFILE": "fourfold.models.sessions.sqlite_log",
+            "MIGRATIONS": "fourfold.models.sessions.database",
+            "POSITION": "fourfold.models.sessions.database",
+            "PROFILE": "fourfold.models.sessions.database",
             "Payload": "fourfold.models.sessions.request",
             "Session": "fourfold.models.sessions.session",
             "SessionInfo": "fourfold.models.sessions.records",

@@ -10,16 +10,7 @@ from typing import Any, TypeVar
 from fourfold import limits
 from fourfold.content import InternedPayload, parse_content_id
 from fourfold.errors import FourfoldError
-from fourfold.kernel import (
-    Database,
-    Migration,
-    ReadTransaction,
-    Transaction,
-    load_queries,
-    profiles,
-)
-from fourfold.kernel import Sequence as Counter
-from fourfold.kernel.named_queries import read_sql
+from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
 from fourfold.models.sessions.log import (
     EdgeRow,
     HeadRow,
@@ -32,22 +23,7 @@ from fourfold.models.sessions.stamps import Appended, Row, position_check
 
 T = TypeVar("T")
 
-_PACKAGE = "fourfold.models.sessions"
-SQL = load_queries(_PACKAGE)
-
-PROFILE = profiles.SESSIONS
-MIGRATIONS = (
-    Migration(1, "sessions", read_sql(_PACKAGE, "0001_sessions.sql")),
-    Migration(2, "indexes", read_sql(_PACKAGE, "0002_indexes.sql")),
-)
-POSITION = Counter(
-    "position",
-    read=SQL.last_position,
-    claim=SQL.claim_position,
-    advance=SQL.lift_position,
-    seed=SQL.seed_position,
-)
-"""The store-wide position. The log itself is the counter; the kernel's row is only a floor."""
+SQL = load_queries("fourfold.models.sessions")
 
 _MARKS = {
     "heads": (SQL.head_events, SQL.heads_count),

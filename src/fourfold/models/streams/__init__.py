@@ -12,7 +12,7 @@ from fourfold._lazy import exports
 
 if TYPE_CHECKING:
     from fourfold.models.streams.append import Append
-    from fourfold.models.streams.model import MIGRATIONS, PROFILE
+    from fourfold.models.streams.database import MIGRATIONS, PROFILE
     from fourfold.models.streams.records import Appended, Chunk, Producer, Record, StreamInfo
     from fourfold.models.streams.stream import Stream
     from fourfold.models.streams.streams import Streams
@@ -26,9 +26,9 @@ else:
             "Appended": "fourfold.models.streams.records",
             "Chunk": "fourfold.models.streams.records",
             "Fork": "fourfold.models.streams.writer",
-            "MIGRATIONS": "fourfold.models.streams.model",
+            "MIGRATIONS": "fourfold.models.streams.database",
             "Offset": "fourfold.models.streams.validation",
-            "PROFILE": "fourfold.models.streams.model",
+            "PROFILE": "fourfold.models.streams.database",
             "Producer": "fourfold.models.streams.records",
             "Record": "fourfold.models.streams.records",
             "Stream": "fourfold.models.streams.stream",

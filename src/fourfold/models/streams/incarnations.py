@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fourfold.archive.manifest import Manifest
 from fourfold.kernel import Database, Transaction
-from fourfold.models.streams.model import MIGRATIONS, PROFILE
+from fourfold.models.streams.database import MIGRATIONS, PROFILE
 from fourfold.models.streams.writer import SQL
 
 _EVERY_NAME = ""

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -74,11 +74,15 @@ from fourfold.models.streams.touch import Touches
 from fourfold.models.streams.verify import problems
 from fourfold.models.streams.writer import SQL, Fork, ForkPoint, StreamClock, StreamOptions
 
+if TYPE_CHECKING:
+    from fourfold.models.streams.archive import Archive
+
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
 
 
-def _now_ms() -> int:
+def now_ms() -> int:
+    """Return the time of this machine, in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -86,16 +90,26 @@ class Streams:
     """All streams of one store."""
 
     def __init__(
-        self, database: Database, *, clock: Clock = _now_ms, cold: ColdRecords | None = None
+        self,
+        database: Database,
+        *,
+        clock: Clock = now_ms,
+        cold: ColdRecords | None = None,
+        publish_on_write: Callable[[str], None] | None = None,
+        unpublished: Callable[[], Mapping[str, FourfoldError]] | None = None,
+        open_archive: Callable[[], Archive] | None = None,
     ) -> None:
         self.database = database
         self.clock = clock
         self.cold = cold
         """Reader of records that are in segments only."""
-        self.publish_on_write: Callable[[str], None] | None = None
+        self.publish_on_write = publish_on_write
         """Publishes a changed stream before the call returns; None when writes do not wait."""
-        self.unpublished: Callable[[], Mapping[str, FourfoldError]] | None = None
-        """Errors of streams that could not be published, by name; None without an archive."""
+        self.unpublished = unpublished
+        """Returns the errors of streams that could not be published, by name; None without an
+        archive.
+        """
+        self._open_archive = open_archive
         self.notifier = Notifier()
         self.sweep_failure: FourfoldError | None = None
         """Error of the last background sweep, or None if it succeeded."""
@@ -108,6 +122,16 @@ class Streams:
         self._queues = preparation.Queues(self._prepare)
         self._appender = Appender(self.note_schema)
         self._batches = Batches(self._append_all, self._submit)
+
+    @property
+    def archive(self) -> Archive:
+        """Archive that seals the streams into segments and publishes them."""
+        if self._open_archive is None:
+            raise Refused(
+                f"{self.database.path}: these streams have no archive",
+                hint="Open the store with `fourfold.open`.",
+            )
+        return self._open_archive()
 
     # Streams
 

@@ -11,13 +11,13 @@ import msgspec
 
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Database
+from fourfold.models.documents.file_verify import history_in
 from fourfold.models.documents.gc.marks import mark
 from fourfold.models.documents.gc.records import KINDS
 from fourfold.models.documents.space import Space
 from fourfold.pipeline.gc_tasks import MarkResult
 from fourfold.pipeline.store_files import StoreFile
 from fourfold.store import open_store
-from fourfold.store.space_verify import history_in
 
 __all__ = ["KINDS", "NOUN", "collect", "describe", "mark_file"]
 NOUN = "space"

@@ -12,9 +12,9 @@ from pathlib import Path
 from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.models.documents import verify
+from fourfold.models.documents.file_verify import history_in, opened, rules_of, verify_file
 from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
-from fourfold.store.space_verify import faults_of, history_in, opened, rules_of
 
 
 def units(file: StoreFile) -> list[Unit]:
@@ -36,7 +36,7 @@ def units(file: StoreFile) -> list[Unit]:
 
 def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
     """Yield the problems of a unit."""
-    for problem in faults_of(Path(unit.path), unit.only, unit.part):
+    for problem in verify_file(Path(unit.path), unit.only, unit.part):
         key = {name: value for name, value in problem.key.items() if value is not None}
         yield VerifyProblem(
             unit.path, unit.space, problem.table, str(problem), key, problem.expected, problem.found

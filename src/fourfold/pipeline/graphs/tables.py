@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 
 from fourfold.kernel import ReadTransaction
 from fourfold.kernel.sequences import current
-from fourfold.models.graphs.model import GLOBAL_SEQ, MIGRATIONS, PROFILE
+from fourfold.models.graphs.database import GLOBAL_SEQ, MIGRATIONS, PROFILE
 from fourfold.pipeline.graphs import shapes
 from fourfold.pipeline.graphs.app_tables import SQL, check_app, counted, spread
 from fourfold.pipeline.graphs.fold import objects

@@ -19,7 +19,7 @@ from fourfold.errors import FourfoldError
 from fourfold.kernel import Database, ReadTransaction, inspection
 from fourfold.models.graphs import verify
 from fourfold.models.graphs.apps import Apps
-from fourfold.models.graphs.model import GLOBAL_SEQ, MIGRATIONS, PROFILE
+from fourfold.models.graphs.database import GLOBAL_SEQ, MIGRATIONS, PROFILE
 from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
 

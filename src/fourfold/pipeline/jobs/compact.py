@@ -28,10 +28,10 @@ from fourfold.errors import FourfoldError, StorageError
 from fourfold.models.streams.archive import CACHE, LOCAL, compaction
 from fourfold.models.streams.archive.compaction import CompactResult, Group
 from fourfold.models.streams.archive.maintenance import MADE
+from fourfold.models.streams.model import MODEL, segments_folder
 from fourfold.pipeline.jobs.job import Context, Job, Plan, Range, Report, pluralize
 from fourfold.pipeline.tables import arrow
 from fourfold.store import Store, open_store
-from fourfold.store.layout import stream_segments, streams_path
 from fourfold.store.store import objects_of
 
 _COLUMNS: Final = "place bigint, made string, problem string"
@@ -56,7 +56,7 @@ class Worker:
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         pa = arrow()
-        folder = stream_segments(self._root)
+        folder = segments_folder(self._root)
         with objects_of(self._root, settings.load(self._root, environ=os.environ)) as objects:
             segments = open_segments(objects, DiskCache(folder / f".{CACHE}-of-readers", 0))
             for batch in batches:
@@ -75,7 +75,7 @@ class Worker:
 
 def cached(root: Path, request: SegmentRequest) -> SegmentRequest:
     """Return a request that reads from the node's cache if the segment is there."""
-    path = stream_segments(root) / CACHE / f"{request.segment}.parquet"
+    path = segments_folder(root) / CACHE / f"{request.segment}.parquet"
     return request._replace(local=path) if path.exists() else request
 
 
@@ -126,7 +126,7 @@ class Compact(Job):
     def plan(self, context: Context) -> Plan:
         """List the groups of segments to compact."""
         groups: list[Group] = []
-        if streams_path(context.root).exists():
+        if MODEL.location.path(context.root).exists():
             with open_store(context.root, mode="r") as store:
                 groups = _groups(store)
         return Plan(
@@ -209,7 +209,7 @@ def _names(group: Group) -> tuple[str, ...]:
 
 def build(root: Path, segments: StoredSegments, group: Any, folder: Path) -> str:
     """Build the segment of a group, in a worker."""
-    result = compaction.build(segments, group, folder, stream_segments(root) / LOCAL)
+    result = compaction.build(segments, group, folder, segments_folder(root) / LOCAL)
     return msgspec.json.encode((str(result.path), result.sealed)).decode()
 
 

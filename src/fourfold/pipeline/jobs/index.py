@@ -23,10 +23,10 @@ from fourfold.models.streams.archive import LOCAL
 from fourfold.models.streams.archive.indexes import builder
 from fourfold.models.streams.archive.indexes.builder import Built, Task
 from fourfold.models.streams.archive.maintenance import MaintenanceResult
+from fourfold.models.streams.model import MODEL, segments_folder
 from fourfold.pipeline.jobs import compact
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, pluralize
 from fourfold.store import Store, open_store
-from fourfold.store.layout import stream_segments, streams_path
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Index(Job):
         if (declared[0] is None) != (declared[1] is None):
             raise InvalidInput("--field and --stream must be passed together")
         tasks: list[Task] = []
-        if streams_path(context.root).exists():
+        if MODEL.location.path(context.root).exists():
             with open_store(context.root, mode="r") as store:
                 tasks = list(_tasks(store))
         return Plan(
@@ -133,7 +133,7 @@ class Index(Job):
 
 def _tasks(store: Store) -> Iterator[Task]:
     root, policy = store.root, store.archive_policy
-    folder = stream_segments(root) / LOCAL
+    folder = segments_folder(root) / LOCAL
     with store.streams.database.read(deadline_s=float("inf")) as snapshot:
         for stream, incarnation in dict(
             builder.streams_to_index(snapshot, policy, everything=True)

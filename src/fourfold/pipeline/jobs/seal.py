@@ -28,10 +28,10 @@ from fourfold.models.streams.archive import sealer
 from fourfold.models.streams.archive.archiver import LOCAL, Archive
 from fourfold.models.streams.archive.records import SQL, Policy
 from fourfold.models.streams.archive.sealer import Sealable
+from fourfold.models.streams.model import MODEL
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, pluralize
 from fourfold.pipeline.tables import arrow
 from fourfold.store import open_store
-from fourfold.store.layout import streams_path
 
 _COLUMNS: Final = (
     "place bigint, start_offset bigint, end_offset bigint, rows bigint, payload_bytes bigint, "
@@ -75,7 +75,7 @@ class Seal(Job):
     def plan(self, context: Context) -> Plan:
         """List the due streams."""
         due: list[Due] = []
-        if streams_path(context.root).exists():
+        if MODEL.location.path(context.root).exists():
             with open_store(context.root, mode="r") as store:
                 archive = store.settings.archive
                 policy = Policy(archive.seal_bytes, archive.seal_rows, archive.seal_age_s)
@@ -255,7 +255,7 @@ def _schema() -> Any:
 def _built(context: Context, archive: Archive, wave: Sequence[Due]) -> list[tuple[int, Any]]:
     """Return the segments of a wave, or the problem, by the index of their stream."""
     tasks = _tasks(wave)
-    path = streams_path(context.root)
+    path = MODEL.location.path(context.root)
     worker = SealTask(path, archive.folder / LOCAL, archive.policy, tasks)
 
     def build(batches: Iterable[Any]) -> Iterator[Any]:

@@ -30,8 +30,9 @@ from pathlib import Path
 from fourfold.blobs import FolderBlobs
 from fourfold.kernel import Database, ReadTransaction, load_queries
 from fourfold.kernel.sequences import current
+from fourfold.models.sessions.database import MIGRATIONS, POSITION, PROFILE
 from fourfold.models.sessions.prepared import iso
-from fourfold.models.sessions.sqlite_log import MIGRATIONS, POSITION, PROFILE, SqliteLog
+from fourfold.models.sessions.sqlite_log import SqliteLog
 from fourfold.pipeline.sessions.fold import tails
 from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, tables_by_name
 

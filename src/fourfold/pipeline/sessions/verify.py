@@ -20,7 +20,8 @@ from fourfold.content import parse_content_id
 from fourfold.errors import FourfoldError
 from fourfold.kernel import inspection, load_queries
 from fourfold.models.sessions import verify
-from fourfold.models.sessions.sqlite_log import POSITION, SqliteLog, SqliteLogAudit, SqliteLogReader
+from fourfold.models.sessions.database import POSITION
+from fourfold.models.sessions.sqlite_log import SqliteLog, SqliteLogAudit, SqliteLogReader
 from fourfold.pipeline.sessions.tables import open_files, open_log
 from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.verify_tasks import Unit, VerifyProblem

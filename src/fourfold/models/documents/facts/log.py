@@ -33,7 +33,7 @@ from fourfold import limits
 from fourfold.content import Reference, refer
 from fourfold.kernel import Migration, Transaction, load_queries
 from fourfold.kernel.named_queries import read_sql
-from fourfold.models.documents import model
+from fourfold.models.documents import database
 from fourfold.models.documents.ancestry import chain
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.facts import identity
@@ -261,13 +261,13 @@ def keep_snapshot(txn: Transaction, branch: str, entity: str, seq: int, text: st
 
 FACTS = History(
     name="facts",
-    profile=model.profile("documents-facts"),
+    profile=database.profile("documents-facts"),
     migrations=(
         Migration(1, "facts", read_sql(_PACKAGE, "0001_facts.sql")),
         Migration(2, "collection", read_sql(_COLLECTION, "0002_collection.sql")),
     ),
     sql=_SQL,
-    seq=model.counter(_SQL),
+    seq=database.counter(_SQL),
     append=append,
     keep_snapshot=keep_snapshot,
     rules=RULES,

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from fourfold.kernel import Migration, Transaction, load_queries
 from fourfold.kernel.bulk_insert import values_statement
 from fourfold.kernel.named_queries import read_sql
-from fourfold.models.documents import model
+from fourfold.models.documents import database
 from fourfold.models.documents.gc.records import Tally
 from fourfold.models.documents.history import AppendedRows, Collector, History, HistoryReader, Row
 from fourfold.models.documents.revisions.verify import RULES, resolution, sound
@@ -84,13 +84,13 @@ def keep_snapshot(txn: Transaction, branch: str, entity: str, seq: int, text: st
 
 REVISIONS = History(
     name="revisions",
-    profile=model.profile("documents"),
+    profile=database.profile("documents"),
     migrations=(
         Migration(1, "revisions", read_sql(_PACKAGE, "0001_revisions.sql")),
         Migration(2, "collection", read_sql(_COLLECTION, "0002_collection.sql")),
     ),
     sql=_SQL,
-    seq=model.counter(_SQL),
+    seq=database.counter(_SQL),
     append=append,
     keep_snapshot=keep_snapshot,
     rules=RULES,

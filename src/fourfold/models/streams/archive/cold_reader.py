@@ -5,7 +5,6 @@ A read transaction lists the segments, which never change, so both parts always 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,15 +22,11 @@ class Cold:
     def __init__(self, segments: Callable[[], StoredSegments], folder: Path) -> None:
         self._open = segments
         self._folder = folder
-        self._segments: StoredSegments | None = None
-        self._lock = threading.Lock()
 
     @property
     def segments(self) -> StoredSegments:
-        with self._lock:
-            if self._segments is None:
-                self._segments = self._open()
-            return self._segments
+        """Segments on this disk and in the object store."""
+        return self._open()
 
     def records(
         self, snapshot: ReadTransaction, sid: int, start: int, end: int

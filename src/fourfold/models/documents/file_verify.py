@@ -40,7 +40,7 @@ def rules_of(history: History) -> tuple[Rule, ...]:
     return (Rule(PAGES, "", _nothing), Rule(SCHEMA, "", _nothing), *verify.rules(history))
 
 
-def faults_of(
+def verify_file(
     path: Path, only: Collection[str] = (), part: KeyRange | None = None
 ) -> Iterator[Problem]:
     """Return the problems of the file; with `only`, by these rules, applied to `part`.

@@ -1,0 +1,25 @@
+"""The database of the sessions: profile, migrations, and the counter of all events."""
+
+from __future__ import annotations
+
+from fourfold.kernel import Migration, Sequence, load_queries, profiles
+from fourfold.kernel.named_queries import read_sql
+
+_PACKAGE = "fourfold.models.sessions"
+_SQL = load_queries(_PACKAGE)
+
+PROFILE = profiles.SESSIONS
+MIGRATIONS = (
+    Migration(1, "sessions", read_sql(_PACKAGE, "0001_sessions.sql")),
+    Migration(2, "indexes", read_sql(_PACKAGE, "0002_indexes.sql")),
+)
+POSITION = Sequence(
+    "position",
+    read=_SQL.last_position,
+    claim=_SQL.claim_position,
+    advance=_SQL.lift_position,
+    seed=_SQL.seed_position,
+)
+"""The position of an event among all sessions. The log itself is the counter; the row of the kernel
+is only a floor.
+"""

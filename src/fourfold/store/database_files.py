@@ -1,0 +1,127 @@
+"""Databases of a store by name, for every model of the registry, and those that are published.
+
+A name is the same on every node: `spaces/<did>`, `sessions`, `graphs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fourfold.archive.publication import Contents, Description
+from fourfold.archive.publisher import Subject
+from fourfold.content.hashes import PREFIX
+from fourfold.errors import FormatError, InvalidInput
+from fourfold.kernel import Database, Profile
+from fourfold.models.model import FileKind, Model, all_models, model_of_database
+
+if TYPE_CHECKING:
+    from fourfold.store.store import Store
+
+
+class DatabaseFile(NamedTuple):
+    """A database of a store: its model and kind, its path, and its profile with the settings."""
+
+    name: str
+    model: Model[Any]
+    kind: FileKind
+    path: Path
+    profile: Profile
+
+    @property
+    def publication(self) -> Description:
+        """What is published of it; raises FormatError if its model publishes records itself."""
+        if self.kind.publication is None:
+            raise FormatError(f"{self.name!r} is not published as a database")
+        return self.kind.publication
+
+
+def locate(
+    store: Store, model: Model[Any], name: str, kind: FileKind | None = None
+) -> DatabaseFile:
+    """Return the file of a database, existing or not.
+
+    The kind is that of the existing file, or `kind`, or the default of the model.
+    """
+    path = model.location.path(store.root, name)
+    if kind is None:
+        several = len(model.kinds) > 1
+        kind = (model.kind_in(path) if several else None) or model.kinds[0]
+    return DatabaseFile(name, model, kind, path, model.configure(kind.profile, store.settings))
+
+
+def published_as(store: Store, name: str, kind: str) -> DatabaseFile:
+    """Return the file of a published database, by its name and kind in its manifest.
+
+    Raises:
+        FormatError: no model of this version has such a database.
+    """
+    model = model_of_database(name)
+    return locate(store, model, name, model.kind(kind))
+
+
+@contextmanager
+def subject_lent(store: Store, name: str) -> Iterator[Subject]:
+    """Open a database for publishing, and close it again."""
+    file = locate(store, model_of_database(name), name)
+    with store.lent(file) as database:
+        yield _subject(store, file, database)
+
+
+def _subject(store: Store, file: DatabaseFile, database: Database) -> Subject:
+    return Subject(
+        file.name,
+        file.kind.name,
+        len(file.kind.migrations),
+        database,
+        file.publication,
+        scratch_of(store.root) / file.name,
+        _contents(store, file.model),
+    )
+
+
+def _contents(store: Store, model: Model[Any]) -> Contents | None:
+    if model.blobs is None:
+        return None
+    blobs = model.blobs(store.root)
+    return lambda digest: blobs.chunks(f"{PREFIX}{digest}")
+
+
+def scratch_of(root: Path) -> Path:
+    """Return the folder for files that are made for publishing."""
+    return root / ".publishing"
+
+
+def names(root: Path, models: Sequence[str] | None = None) -> Iterator[str]:
+    """Yield the names of the published databases of a store, of some models or of all."""
+    for model in all_models():
+        if model.published and (models is None or model.name in models):
+            yield from model.location.names(root)
+
+
+def tables_with_values() -> frozenset[str]:
+    """Return the names of the published tables whose large values are separate objects."""
+    return frozenset(
+        table.name
+        for model in all_models()
+        for kind in model.kinds
+        if kind.publication is not None
+        for table in kind.publication.tables
+        if table.content is not None
+    )
+
+
+def check_models(models: Sequence[str] | None) -> Sequence[str]:
+    """Return the names of the models to publish; raise InvalidInput if one is unknown."""
+    known = [model.name for model in all_models()]
+    if models is None:
+        return known
+    unknown = sorted(set(models) - set(known))
+    if unknown or not models:
+        raise InvalidInput(
+            f"{', '.join(unknown) or 'nothing'} is not a published model",
+            hint=f"One of: {', '.join(known)}.",
+        )
+    return models

@@ -1,0 +1,1 @@
+"""A fifth model, made of one folder: tallies, which count votes. Its log is the votes."""
