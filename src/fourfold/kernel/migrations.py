@@ -43,17 +43,18 @@ class Migration:
         return hashlib.sha256(statements.encode()).hexdigest()
 
 
-def load_migrations(package: str, folder: str = "migrations") -> tuple[Migration, ...]:
-    """Load every `NNNN_name.sql` in `folder` of `package`, in order."""
+def load_migrations(*packages: str) -> tuple[Migration, ...]:
+    """Load every `migrations/NNNN_name.sql` of the packages, in order."""
     migrations = []
-    for entry in resources.files(package).joinpath(folder).iterdir():
-        if entry.name.endswith(".sql"):
-            number, _, name = entry.name.removesuffix(".sql").partition("_")
-            if not number.isdigit() or not name:
-                raise InvalidInput(
-                    f"{package}/{folder}: file name must be NNNN_name.sql, got {entry.name}"
-                )
-            migrations.append(Migration(int(number), name, entry.read_text(encoding="utf-8")))
+    for package in packages:
+        for entry in resources.files(package).joinpath("migrations").iterdir():
+            if entry.name.endswith(".sql"):
+                number, _, name = entry.name.removesuffix(".sql").partition("_")
+                if not number.isdigit() or not name:
+                    raise InvalidInput(
+                        f"{package}/migrations: file name must be NNNN_name.sql, got {entry.name}"
+                    )
+                migrations.append(Migration(int(number), name, entry.read_text(encoding="utf-8")))
     return check_order(migrations)
 
 

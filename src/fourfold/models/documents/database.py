@@ -1,21 +1,28 @@
-"""What the files of both histories have in common: how they are opened, and how they count."""
+"""The database of a space: profile, migrations and counter, for both kinds of history."""
 
 from __future__ import annotations
 
-from fourfold.kernel import Profile, Queries, Sequence, profiles
+from fourfold.kernel import Migration, Profile, Queries, Sequence, load_migrations, profiles
 from fourfold.models.documents import fold
 
 
 def profile(name: str) -> Profile:
-    """The name tells the kernel, and every tool that opens the file, which of the two logs it
-    holds; the rules, whether this Fourfold reads out of that log what its writer meant.
+    """Return the profile of a kind of history.
+
+    The name is stored in each file and identifies its log; the rules are checked when it is opened.
     """
     return profiles.DOCUMENTS.with_(name=name, rules=(("patch_semantics", fold.SEMANTICS),))
 
 
+def migrations(package: str) -> tuple[Migration, ...]:
+    """Return the migrations of a kind of history: its own, and those of the garbage collection."""
+    return load_migrations(package, "fourfold.models.documents.gc")
+
+
 def counter(sql: Queries) -> Sequence:
-    """The seqs of a space. The log itself is the counter; the kernel's row is only a floor for
-    restores.
+    """Return the counter of the seqs of a space.
+
+    The log itself is the counter; the row of the kernel is only a floor for restores.
     """
     return Sequence(
         "seq",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from fourfold.kernel import Migration, Sequence, load_queries, profiles
-from fourfold.kernel.named_queries import read_sql
+from fourfold.kernel import Sequence, load_migrations, load_queries, profiles
 
 _SQL = load_queries("fourfold.models.graphs")
 
 PROFILE = profiles.GRAPHS
-MIGRATIONS = (Migration(1, "graphs", read_sql("fourfold.models.graphs", "0001_graphs.sql")),)
+MIGRATIONS = load_migrations("fourfold.models.graphs")
 GLOBAL_SEQ = Sequence(
     "global_seq",
     read=_SQL.last_seq,

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from fourfold.kernel import Migration, Sequence, load_queries, profiles
-from fourfold.kernel.named_queries import read_sql
+from fourfold.kernel import Sequence, load_migrations, load_queries, profiles
 
 _PACKAGE = "fourfold.models.sessions"
 _SQL = load_queries(_PACKAGE)
 
 PROFILE = profiles.SESSIONS
-MIGRATIONS = (
-    Migration(1, "sessions", read_sql(_PACKAGE, "0001_sessions.sql")),
-    Migration(2, "indexes", read_sql(_PACKAGE, "0002_indexes.sql")),
-)
+MIGRATIONS = load_migrations(_PACKAGE)
 POSITION = Sequence(
     "position",
     read=_SQL.last_position,

@@ -31,8 +31,7 @@ from typing import Any, NamedTuple
 
 from fourfold import limits
 from fourfold.content import Reference, refer
-from fourfold.kernel import Migration, Transaction, load_queries
-from fourfold.kernel.named_queries import read_sql
+from fourfold.kernel import Transaction, load_queries
 from fourfold.models.documents import database
 from fourfold.models.documents.ancestry import chain
 from fourfold.models.documents.encoding import decode, trusted
@@ -262,10 +261,7 @@ def keep_snapshot(txn: Transaction, branch: str, entity: str, seq: int, text: st
 FACTS = History(
     name="facts",
     profile=database.profile("documents-facts"),
-    migrations=(
-        Migration(1, "facts", read_sql(_PACKAGE, "0001_facts.sql")),
-        Migration(2, "collection", read_sql(_COLLECTION, "0002_collection.sql")),
-    ),
+    migrations=database.migrations(_PACKAGE),
     sql=_SQL,
     seq=database.counter(_SQL),
     append=append,

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
-from fourfold.kernel import Migration, Transaction, load_queries
+from fourfold.kernel import Transaction, load_queries
 from fourfold.kernel.bulk_insert import values_statement
-from fourfold.kernel.named_queries import read_sql
 from fourfold.models.documents import database
 from fourfold.models.documents.gc.records import Tally
 from fourfold.models.documents.history import AppendedRows, Collector, History, HistoryReader, Row
@@ -85,10 +84,7 @@ def keep_snapshot(txn: Transaction, branch: str, entity: str, seq: int, text: st
 REVISIONS = History(
     name="revisions",
     profile=database.profile("documents"),
-    migrations=(
-        Migration(1, "revisions", read_sql(_PACKAGE, "0001_revisions.sql")),
-        Migration(2, "collection", read_sql(_COLLECTION, "0002_collection.sql")),
-    ),
+    migrations=database.migrations(_PACKAGE),
     sql=_SQL,
     seq=database.counter(_SQL),
     append=append,

@@ -1,0 +1,111 @@
+-- The whole current schema. A database gets it from the migrations; a test compares the two.
+--
+-- The tables that every graph database has. The tables of an app are created with it: see app.sql.
+
+-- Cache of public keys, derived from the graph of app 0.
+CREATE TABLE identities (
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
+    pubkey     TEXT NOT NULL,
+    label      TEXT,
+    created_at TEXT NOT NULL
+);
+-- A key belongs to one identity.
+CREATE UNIQUE INDEX identities_pubkey ON identities (pubkey);
+
+-- Rows are never deleted, so the number of an app is never reused.
+CREATE TABLE apps (
+    app_id     INTEGER PRIMARY KEY,
+    slug       TEXT UNIQUE NOT NULL,
+    title      TEXT NOT NULL,
+    version    INTEGER NOT NULL,
+    created_at TEXT NOT NULL
+);
+
+-- Position up to which this node has applied the rows of a peer, by domain. It only increases.
+CREATE TABLE sync_state (
+    peer_id  INTEGER,
+    domain   TEXT,
+    last_seq INTEGER NOT NULL,
+    PRIMARY KEY (peer_id, domain)
+);
+
+-- Watermarks of this node.
+CREATE TABLE domain_seq (
+    domain   TEXT PRIMARY KEY,
+    last_seq INTEGER NOT NULL
+);
+
+CREATE TABLE settings (
+    key   TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+);
+
+CREATE TABLE peers (
+    id          INTEGER PRIMARY KEY AUTOINCREMENT,
+    identity_id INTEGER NOT NULL,
+    endpoint    TEXT NOT NULL,
+    meta_json   TEXT NOT NULL,
+    created_at  TEXT NOT NULL
+);
+
+-- The seq of the newest envelope. A database in which this row is wrong does not open.
+CREATE TABLE global_seq (
+    id  INTEGER PRIMARY KEY CHECK (id = 1),
+    seq INTEGER NOT NULL
+);
+
+-- The app, tables and flags of each accepted transaction. The change feed reads this table, so its cost does not
+-- depend on the number of apps. `kinds` has a bit for each table: 1 parent, 2 attr, 4 edge, 8 rating. `sync_flags` are
+-- the flags of all its rows.
+CREATE TABLE envelopes (
+    global_seq INTEGER NOT NULL,
+    app_id     INTEGER NOT NULL,
+    kinds      INTEGER NOT NULL,
+    sync_flags INTEGER NOT NULL,
+    created_at TEXT NOT NULL,
+    trace_id   TEXT,
+    PRIMARY KEY (global_seq, app_id)
+) WITHOUT ROWID;
+
+-- Rows and bytes of an app, and their limits; NULL is unlimited.
+CREATE TABLE app_usage (
+    app_id    INTEGER PRIMARY KEY,
+    rows      INTEGER NOT NULL DEFAULT 0,
+    bytes     INTEGER NOT NULL DEFAULT 0,
+    rows_max  INTEGER,
+    bytes_max INTEGER
+);
+
+-- Migrations that were applied to the tables of an app.
+CREATE TABLE app_migrations (
+    app_id     INTEGER NOT NULL,
+    version    INTEGER NOT NULL,
+    name       TEXT NOT NULL,
+    checksum   TEXT NOT NULL,
+    applied_at TEXT NOT NULL,
+    PRIMARY KEY (app_id, version)
+);
+
+-- Rows that a domain shares with peers: those with any bit of `mask`.
+CREATE TABLE sync_domains (
+    domain TEXT PRIMARY KEY,
+    mask   INTEGER NOT NULL
+);
+
+-- Position up to which a peer has confirmed the rows of this node, by domain.
+CREATE TABLE sync_sent (
+    peer_id  INTEGER NOT NULL,
+    domain   TEXT NOT NULL,
+    last_seq INTEGER NOT NULL,
+    PRIMARY KEY (peer_id, domain)
+);
+
+-- Cached results. Any row may be dropped at any time.
+CREATE TABLE derived_cache (
+    owner             TEXT NOT NULL,
+    cache_key         TEXT NOT NULL,
+    value             TEXT NOT NULL,
+    source_global_seq INTEGER NOT NULL,
+    updated_at        INTEGER NOT NULL,
+    PRIMARY KEY (owner, cache_key)
+);
