@@ -7,14 +7,19 @@ the command line does too.
 from __future__ import annotations
 
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
-from tally.model import MODEL
+from tally.model import MODEL, check_name
 
 import fourfold
 from fourfold import errors
 from fourfold.cli import main
 from fourfold.models import model as registry
+from fourfold.models.model import Location
 from fourfold.store import verify
 from fourfold.store.background_publisher import Continuous
 from fourfold.store.restoration import rebuild
@@ -66,6 +71,43 @@ def test_store_opens_the_model_once(filled):
             store.open("tallies/../escape")
         with pytest.raises(errors.FormatError, match="unknown database"):
             store.open("tables")
+
+
+def test_concurrent_first_use_opens_the_model_once(root):
+    """Every thread receives the one collection, complete as its `open` made it."""
+    opened = []
+    waiting = threading.Barrier(8)
+
+    def open_slowly(database, kind, context):
+        opened.append(MODEL.open(database, kind, context))
+        time.sleep(0.05)
+        return opened[-1]
+
+    slow = replace(MODEL, name="slow", location=Location("slow", "*.sqlite", check_name))
+    with (
+        registry.added(replace(slow, open=open_slowly)),
+        fourfold.open(root) as store,
+        ThreadPoolExecutor(8) as pool,
+    ):
+
+        def first_use(_number):
+            waiting.wait()
+            return store.open("slow/drinks")
+
+        collections = set(pool.map(first_use, range(8)))
+    assert collections == set(opened)
+    assert len(opened) == 1
+
+
+def test_streams_publish_before_they_acknowledge_from_the_first_use(root, tmp_path):
+    settings = {"archive.acknowledge": "published", "objects.url": str(tmp_path / "objects")}
+    with fourfold.open(root, settings=settings) as store:
+        store.streams.create("a", "text/plain", body=b"x")
+        assert store.archive.standing().unpublished_records == 0
+    with fourfold.open(root, mode="r", settings=settings) as store:
+        assert store.streams.publish_on_write is None
+        with pytest.raises(errors.ReadOnly):
+            _ = store.archive
 
 
 def test_verify_checks_the_rules_of_the_model(filled):
