@@ -25,11 +25,11 @@ from fourfold.cli.output import Output, counted, size
 from fourfold.cli.space.arguments import file_bytes, json_argument, new_file
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound
 from fourfold.models.graphs import App, Change, Graphs, Kind, Query
+from fourfold.models.graphs.model import MODEL
 from fourfold.models.graphs.records import KINDS
 from fourfold.models.graphs.statements import table_of
 from fourfold.models.graphs.sync.package import Ed25519Signer
 from fourfold.store import open_store
-from fourfold.store.layout import graphs_path
 
 kind_choice: Final = click.Choice(list(KINDS))
 
@@ -58,7 +58,7 @@ def graphs_of(root: Path, *, writes: bool, makes: bool = False) -> Iterator[Grap
     """
     if not makes:
         with open_store(root, mode="r"):
-            if not graphs_path(root).exists():
+            if not MODEL.location.names(root):
                 raise NotFound(
                     f"{root}: there are no apps yet",
                     hint=f"Register one: `fourfold app register {root} SLUG`.",

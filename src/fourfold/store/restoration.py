@@ -197,12 +197,16 @@ class _Restore:
         self._branched[history.manifest.name] = Place(step.generation, step.position)
         return branched
 
-    def _put_content(self, model: Model[Any]) -> Callable[[str, bytes], object] | None:
+    def _put_content(self, model: Model[Any]) -> Callable[[str, bytes], None] | None:
         """Return a function that stores a large value as a file, if the model has such files."""
         if model.blobs is None:
             return None
         blobs = model.blobs(self._store.root)
-        return lambda _digest, data: blobs.put(data)
+
+        def put(_digest: str, data: bytes) -> None:
+            blobs.put(data)
+
+        return put
 
     # Streams
 

@@ -133,7 +133,7 @@ class Store:
                 hint=f"One of: {', '.join(documents.HISTORIES)}.",
             )
         name = location.name(did)
-        space = self._opened(name)
+        space: Space | None = self._opened(name)
         if space is None:
             kind = DOCUMENTS.kind_in(location.path(self.root, name))
             if kind is None:
@@ -151,17 +151,17 @@ class Store:
     @property
     def sessions(self) -> Sessions:
         """Sessions of this store: event logs, views, heads and payloads."""
-        return self._open(SESSIONS, SESSIONS.location.folder)
+        return self._open(SESSIONS)
 
     @property
     def graphs(self) -> Graphs:
         """Graphs of all apps of this store."""
-        return self._open(GRAPHS, GRAPHS.location.folder)
+        return self._open(GRAPHS)
 
     @property
     def streams(self) -> Streams:
         """Streams of this store."""
-        return self._open(STREAMS, STREAMS.location.folder)
+        return self._open(STREAMS)
 
     @property
     def archive(self) -> Archive:
@@ -180,8 +180,9 @@ class Store:
         """
         return self._open(model_of_database(name), name)
 
-    def _open(self, model: Model[T], name: str, kind: FileKind | None = None) -> T:
-        """Open the collection over the database `name`, once."""
+    def _open(self, model: Model[T], name: str = "", kind: FileKind | None = None) -> T:
+        """Open the collection over the database `name`, or over the only one, once."""
+        name = name or model.location.folder
         collection: T | None = self._opened(name)
         if collection is not None:
             return collection
@@ -207,12 +208,9 @@ class Store:
         """Object store of the setting `objects.url`; by default a folder of this store."""
         with self._lock:
             self._refuse_if_closed()
-            return self._open_objects()
-
-    def _open_objects(self) -> ObjectStore:
-        if self._objects is None:
-            self._objects = objects_of(self.root, self.settings)
-        return self._objects
+            if self._objects is None:
+                self._objects = objects_of(self.root, self.settings)
+            return self._objects
 
     def health(self) -> dict[str, Health]:
         """Return the health of every open database, by its path in the store."""
