@@ -44,12 +44,12 @@ def test_every_command_argument_and_option_is_documented(path, command):
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             for name in parameter.opts + parameter.secondary_opts:
-                assert f"`{name}" in section or name in {"--json", "--traceback"}, name
+                assert f"`{name}" in section or name in {"--json", "--traceback", "--root"}, name
         else:
             assert parameter.human_readable_name in section
 
 
-@pytest.mark.parametrize("name", ["--json", "--traceback", "--help", "--version"])
+@pytest.mark.parametrize("name", ["--json", "--traceback", "--root", "--help", "--version"])
 def test_options_that_every_command_has_are_documented_once(name):
     assert f"`{name}`" in markdown.section(page("cli.md"), "## Every command")
 

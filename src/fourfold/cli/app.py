@@ -667,8 +667,7 @@ Examples:
   fourfold app query ROOT notes --at 1
   fourfold app feed ROOT --follow
 
-With FOURFOLD_ROOT set to a store, write it out as "$FOURFOLD_ROOT" where more
-arguments follow. --at takes a seq of the store.
+ROOT is an argument, --root or FOURFOLD_ROOT. --at takes a seq of the store.
 Every command takes --json and --traceback.
 """
 

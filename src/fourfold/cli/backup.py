@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from fourfold.cli.options import command as fourfold_command
+from fourfold.cli.options import root_argument
 from fourfold.cli.output import counted, size
 from fourfold.kernel.pauses import lower_thread_priority
 from fourfold.store import open_store
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @fourfold_command("backup")
-@click.argument("root", type=click.Path(path_type=Path))
+@root_argument(required=True)
 @click.argument("dest", type=click.Path(path_type=Path))
 def command(out: Output, root: Path, dest: Path) -> None:
     """Back up the store in ROOT to the new folder DEST, and verify the backup.

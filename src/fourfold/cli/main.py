@@ -88,7 +88,8 @@ Examples:
   fourfold backup ROOT DEST          a verified copy, while the store is in use
   fourfold verify DEST --json        verify the copy, report as JSON
 
-Every command takes --json. Errors go to stderr with their kind and a hint,
+ROOT is an argument, --root or FOURFOLD_ROOT. An argument or --root counts
+before the variable. Every command takes --json. Errors go to stderr with their kind and a hint,
 and the exit code follows the kind.
 """
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from fourfold.cli.output import Output
 from fourfold.errors import InvalidConfig, NotFound, Refused
@@ -18,13 +21,101 @@ from fourfold.settings import FILE_NAME
 from fourfold.store import Store, open_store
 from fourfold.store.store import remember
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+_ROOT_VARIABLE: Final = "FOURFOLD_ROOT"
+_URLS: Final = ("http://", "https://")
 
 
-def command(
-    name: str, cls: type[click.Command] = click.Command
-) -> Callable[[Callable[..., None]], click.Command]:
+def is_url(root: str) -> bool:
+    """Return True if ROOT is the address of a server."""
+    return root.startswith(_URLS)
+
+
+class StoreCommand(click.Command):
+    """A command that finds ROOT by one rule, if it takes a ROOT.
+
+    1. `--root ROOT`; then the arguments do not include it.
+    2. The argument ROOT, if there are more arguments than the other parameters take.
+    3. FOURFOLD_ROOT, if there are no more arguments than the other parameters require.
+
+    In between, which only commands with optional arguments allow, the first argument is ROOT unless
+    FOURFOLD_ROOT is set and the argument is neither the folder of a store nor a URL.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        root = next((param for param in self.params if isinstance(param, RootArgument)), None)
+        if root is not None:
+            ctx.meta[_AS_ARGUMENT] = self._has_root_argument(ctx, root, args)
+        return super().parse_args(ctx, args)
+
+    def _has_root_argument(self, ctx: click.Context, root: RootArgument, args: list[str]) -> bool:
+        options = [param for param in self.params if not isinstance(param, click.Argument)]
+        words = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)
+        probe = click.Command(self.name, params=[*options, words])
+        values, _, _ = probe.make_parser(ctx).parse_args(list(args))
+        if isinstance(values.get(_ROOT_OPTION), str):
+            return False
+        parsed = values.get("words")
+        arguments = parsed if isinstance(parsed, tuple) else ()
+        others = [
+            param
+            for param in self.params
+            if isinstance(param, click.Argument) and not isinstance(param, RootArgument)
+        ]
+        required = sum(max(param.nargs, 1) for param in others if param.required)
+        most = math.inf if any(param.nargs < 0 for param in others) else len(others)
+        has_default = root.value_from_envvar(ctx) is not None
+        if ctx.resilient_parsing and arguments:
+            # The word that is being completed does not count yet.
+            return not has_default or _is_store(arguments[0])
+        if len(arguments) <= required:
+            return False
+        return len(arguments) > most or not has_default or _is_store(arguments[0])
+
+
+def _is_store(root: str) -> bool:
+    return is_url(root) or (Path(root) / FILE_NAME).is_file()
+
+
+_AS_ARGUMENT: Final = "fourfold.cli.root_is_argument"
+_ROOT_OPTION: Final = "root_option"
+
+
+class RootArgument(click.Argument):
+    """The argument ROOT, which `--root` or FOURFOLD_ROOT may give instead."""
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        if ctx.meta.get(_AS_ARGUMENT, True):
+            super().add_to_parser(parser, ctx)
+
+    def consume_value(
+        self, ctx: click.Context, opts: Mapping[str, Any]
+    ) -> tuple[Any, ParameterSource]:
+        if isinstance(opts.get(_ROOT_OPTION), str):
+            return opts[_ROOT_OPTION], ParameterSource.COMMANDLINE
+        value, source = super().consume_value(ctx, opts)
+        if ctx.resilient_parsing and source is ParameterSource.ENVIRONMENT:
+            # Completion then continues with the next argument.
+            source = ParameterSource.COMMANDLINE
+        return value, source
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        try:
+            return super().process_value(ctx, value)
+        except click.MissingParameter:
+            arguments = [param for param in ctx.command.params if isinstance(param, click.Argument)]
+            expected = " ".join(param.human_readable_name for param in arguments)
+            raise click.UsageError(
+                f"Missing argument, expected {expected}. Pass ROOT, the folder of the store, as "
+                f"an argument or with --root, or set {_ROOT_VARIABLE}.",
+                ctx,
+            ) from None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        del ctx
+        return [CompletionItem(incomplete, type="dir")]
+
+
+def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
     """Decorate a command: its function gets an `Output` first; adds `--json` and `--traceback`."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
@@ -40,19 +131,40 @@ def command(
             click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
         ):
             run = decorator(run)
-        return click.command(name, cls=cls)(run)
+        return click.command(name, cls=StoreCommand)(run)
 
     return decorate
 
 
-def root_argument(*, required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the argument ROOT; its default is FOURFOLD_ROOT."""
-    return click.argument(
-        "root",
-        required=required,
-        envvar="FOURFOLD_ROOT",
-        type=click.Path(path_type=Path),
-    )
+def root_argument(
+    *, required: bool, new: bool = False, url: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add ROOT: an argument, the option `--root`, or FOURFOLD_ROOT.
+
+    With `new`, ROOT is a folder to create, which is never FOURFOLD_ROOT. With `url`, it may be the
+    address of a server, and is passed as text.
+    """
+    kind = click.STRING if url else click.Path(path_type=Path)
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        option = click.option(
+            "--root",
+            _ROOT_OPTION,
+            metavar="ROOT",
+            expose_value=False,
+            help="Folder of the store, instead of the argument ROOT.",
+        )
+        argument = click.argument(
+            "root",
+            cls=RootArgument,
+            required=required,
+            envvar=None if new else _ROOT_VARIABLE,
+            is_eager=True,
+            type=kind,
+        )
+        return argument(option(function))
+
+    return decorate
 
 
 def set_option(function: Callable[..., None]) -> Callable[..., None]:

@@ -208,6 +208,7 @@ Examples:
   fourfold pipeline run load ROOT --from notes.ndjson --space did:web:shop.example --dry-run
   fourfold pipeline history ROOT
 
+ROOT is an argument, --root or FOURFOLD_ROOT.
 Spark runs on this machine unless you pass --master or --remote.
 Every command takes --json and --traceback.
 """

@@ -10,6 +10,7 @@ import msgspec
 
 from fourfold import store
 from fourfold.cli.options import command as fourfold_command
+from fourfold.cli.options import root_argument
 from fourfold.cli.output import counted
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @fourfold_command("restore")
 @click.argument("backup", type=click.Path(path_type=Path))
-@click.argument("root", type=click.Path(path_type=Path))
+@root_argument(required=True)
 @click.option(
     "--advance",
     is_flag=True,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,21 +33,6 @@ _INTEGER_BITS_MAX = 8_192
 """Integers with more digits are printed as strings: most JSON parsers cannot read them."""
 
 
-class RootMayBeLeftOut(click.Command):
-    """A command that takes ROOT and one more argument, such as SID.
-
-    With only one argument, ROOT defaults to FOURFOLD_ROOT.
-    """
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        values, _, _ = self.make_parser(ctx).parse_args(list(args))
-        root = os.environ.get("FOURFOLD_ROOT")
-        _, other = [param.name for param in self.params if isinstance(param, click.Argument)]
-        if root and isinstance(values.get("root"), str) and not isinstance(values.get(other), str):
-            args = [str(Path(root).absolute()), *args]
-        return super().parse_args(ctx, args)
-
-
 def session_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
     """Decorate a command that reads one session.
 
@@ -62,7 +46,7 @@ def session_command(name: str) -> Callable[[Callable[..., None]], click.Command]
                 function(out, sessions, sid, **arguments)
 
         with_sid = click.argument("sid")(run)
-        return plain_command(name, RootMayBeLeftOut)(root_argument(required=True)(with_sid))
+        return plain_command(name)(root_argument(required=True)(with_sid))
 
     return decorate
 
@@ -137,7 +121,7 @@ def export_session(out: Output, sessions: Sessions, sid: str, output: Path | Non
     out.line(f"exported {sid} to {output}: {_bundle_line(counts)}, {size(written)}")
 
 
-@plain_command("import", RootMayBeLeftOut)
+@plain_command("import")
 @root_argument(required=True)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def import_sessions(out: Output, root: Path, file: Path) -> None:
@@ -380,7 +364,7 @@ def _line(event: Event) -> str:
     return f"{event.id:>6}  {event.at}  {event.type}  {brief(event.data)}"
 
 
-@plain_command("payload", RootMayBeLeftOut)
+@plain_command("payload")
 @root_argument(required=True)
 @click.argument("payload")
 def read_payload(out: Output, root: Path, payload: str) -> None:
@@ -459,8 +443,8 @@ Examples:
   fourfold session log ROOT SID --follow
   fourfold session tree ROOT SID
 
-With FOURFOLD_ROOT set, you may omit ROOT. Every command takes --json and
---traceback.
+ROOT is an argument, --root or FOURFOLD_ROOT.
+Every command takes --json and --traceback.
 """
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from fourfold.cli.options import command as fourfold_command
+from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output, counted
 from fourfold.cli.space.arguments import at_option, branch_option
 from fourfold.errors import FourfoldError, InvalidInput
@@ -19,15 +20,10 @@ At = int | datetime | None
 
 
 @fourfold_command("sql")
+@root_argument(required=False)
 @click.argument("query")
 @click.option(
-    "--root",
-    envvar="FOURFOLD_ROOT",
-    type=click.Path(path_type=Path),
-    help="Store to query; default: FOURFOLD_ROOT.",
-)
-@click.option(
-    "--roots", metavar="PATTERN", help="Several stores, instead of --root: '/data/tenants/*'."
+    "--roots", metavar="PATTERN", help="Several stores, instead of ROOT: '/data/tenants/*'."
 )
 @click.option(
     "--model",
@@ -40,7 +36,7 @@ At = int | datetime | None
 @click.option(
     "--objects",
     metavar="URL",
-    help="Streams: published records; with --root, also unpublished ones.",
+    help="Streams: published records; with ROOT, also unpublished ones.",
 )
 @click.option("--app", metavar="APP", help="Graphs: only this app, as a slug or an id.")
 @at_option("As of this seq or time.")
@@ -57,9 +53,9 @@ At = int | datetime | None
 @click.option("--remote", help="Spark Connect server, instead of --master: sc://HOST:PORT.")
 def command(
     out: Output,
+    root: Path | None,
     query: str,
     *,
-    root: Path | None,
     roots: str | None,
     model: str,
     space: str | None,
@@ -89,7 +85,7 @@ def command(
     if root is None and roots is None and objects is None:
         raise InvalidInput(
             "no store given",
-            hint="Pass --root ROOT, --roots PATTERN or --objects URL, or set FOURFOLD_ROOT.",
+            hint="Pass ROOT, --roots PATTERN or --objects URL, or set FOURFOLD_ROOT.",
         )
     answer = _ask(
         query,

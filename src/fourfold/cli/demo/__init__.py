@@ -6,16 +6,15 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import click
-
 from fourfold.cli.demo.steps import ACTS, Stage
 from fourfold.cli.options import command as _command
+from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output
 from fourfold.errors import AlreadyExists
 
 
 @_command("demo")
-@click.argument("root", required=False, type=click.Path(path_type=Path))
+@root_argument(required=False, new=True)
 def command(output: Output, root: Path | None) -> None:
     """Watch a store at work: group commit, a killed writer, branches, time travel.
 

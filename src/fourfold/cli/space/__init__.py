@@ -29,7 +29,7 @@ Examples:
       '{"op": "replace", "path": "/title", "value": "Hello, world"}'
   fourfold space get ROOT did:web:shop.example note --at 1
 
-With FOURFOLD_ROOT set, you may omit ROOT. --at takes a seq or a time.
+ROOT is an argument, --root or FOURFOLD_ROOT. --at takes a seq or a time.
 Every command takes --json and --traceback.
 """
 

@@ -21,25 +21,6 @@ from fourfold.models.documents import Revision, Space, check_did
 from fourfold.store import open_store
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
-_ROOT_VARIABLE: Final = "FOURFOLD_ROOT"
-
-
-class RootMayBeLeftOut(click.Command):
-    """A command whose first two arguments are ROOT and DID.
-
-    If the first argument is a DID, ROOT was omitted and defaults to FOURFOLD_ROOT.
-    """
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        values, _, _ = self.make_parser(ctx).parse_args(list(args))
-        if str(values.get("root") or "").startswith("did:"):
-            root = os.environ.get(_ROOT_VARIABLE)
-            if not root:
-                raise click.UsageError(
-                    f"ROOT, the folder of the store, is missing before {values['root']}.", ctx
-                )
-            args = [str(Path(root).absolute()), *args]
-        return super().parse_args(ctx, args)
 
 
 def space_arguments(name: str) -> Callable[[Callable[..., None]], click.Command]:
@@ -47,7 +28,7 @@ def space_arguments(name: str) -> Callable[[Callable[..., None]], click.Command]
 
     def decorate(function: Callable[..., None]) -> click.Command:
         with_did = click.argument("did")(function)
-        return command(name, RootMayBeLeftOut)(root_argument(required=True)(with_did))
+        return command(name)(root_argument(required=True)(with_did))
 
     return decorate
 

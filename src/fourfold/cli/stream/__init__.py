@@ -24,8 +24,9 @@ Examples:
   fourfold stream tail ROOT orders --follow
 
 Offset -1 is the beginning, now is the end, and every read returns the next
-offset. `fourfold serve ROOT` serves the streams over HTTP, and ROOT may be
-its URL: `fourfold stream list http://127.0.0.1:4437`.
+offset. ROOT is an argument, --root or FOURFOLD_ROOT. `fourfold serve ROOT`
+serves the streams over HTTP, and ROOT may be its URL:
+`fourfold stream list http://127.0.0.1:4437`.
 Every command takes --json and --traceback.
 """
 

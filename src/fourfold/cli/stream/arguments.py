@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from fourfold import limits
-from fourfold.cli.options import command
+from fourfold.cli.options import command, is_url, root_argument
 from fourfold.errors import NotFound
 from fourfold.models.streams import StreamInfo, Streams
 from fourfold.models.streams.model import MODEL
@@ -36,13 +36,12 @@ def streams_command(
             with streams_of(root, key, writes=writes, makes=makes) as streams:
                 function(out, streams, **arguments)
 
-        place = click.argument("root", envvar="FOURFOLD_ROOT")
         secret = click.option(
             "--key",
             envvar="FOURFOLD_KEY",
             help="Key of the server; prefer FOURFOLD_KEY, which other users cannot see.",
         )
-        return command(name)(place(secret(run)))
+        return command(name)(root_argument(required=True, url=True)(secret(run)))
 
     return decorate
 
@@ -53,7 +52,7 @@ def streams_of(root: str, key: str | None, *, writes: bool, makes: bool = False)
 
     Only a command that creates a stream creates the store.
     """
-    if root.startswith(("http://", "https://")):
+    if is_url(root):
         from fourfold.cli.stream.remote import RemoteStreams  # noqa: PLC0415 - only paid for here
         from fourfold.client import StreamClient  # noqa: PLC0415
 
