@@ -52,6 +52,28 @@ def run(tmp_path, monkeypatch, capfdbinary):
 
 
 @pytest.fixture
+def invoke(tmp_path, monkeypatch, capfdbinary):
+    """Run `fourfold ...` in this process, in an empty folder; keywords are variables."""
+    folder = tmp_path / "here"
+    folder.mkdir(exist_ok=True)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("FOURFOLD_ROOT", raising=False)
+
+    def call(*arguments, **environ):
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in environ.items():
+                patch.setenv(name, value)
+            try:
+                code = main.run([*map(str, arguments)])
+            except SystemExit as leave:  # Completion leaves the process.
+                code = leave.code or 0
+        printed = capfdbinary.readouterr()
+        return Done(code, printed.out.decode(), printed.err.decode())
+
+    return call
+
+
+@pytest.fixture
 def on(run):
     """Run a command on the space of a store that has one; it must succeed."""
     assert run("create", "shop", DID).code == 0

@@ -13,6 +13,7 @@ from cli_process import start
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fourfold
 from fourfold.cli.output import Output, aligned, counted, printable, size
 
 
@@ -129,3 +130,48 @@ def test_one_thing_is_not_written_as_many():
         "0 files",
         "2 files",
     )
+
+
+@pytest.fixture
+def changed(tmp_path):
+    with fourfold.open(tmp_path / "shop") as store:
+        space = store.space("did:web:shop.example")
+        space.transact([{"op": "set", "id": "note", "value": {"a": 1}}])
+        space.transact([{"op": "set", "id": "new", "value": {"b": 1}}])
+        space.transact([{"op": "delete", "id": "note"}])
+    return tmp_path
+
+
+DIFF = ("space", "diff", "shop", "did:web:shop.example", "--at", "1")
+LOG = ("space", "log", "shop", "did:web:shop.example")
+GREEN, RED, YELLOW = "\x1b[32m", "\x1b[31m", "\x1b[33m"
+
+
+def test_differences_and_logs_are_coloured_on_a_terminal(changed):
+    drawn = run_in_terminal(changed, *DIFF)[0]
+    assert f"{GREEN}+ new" in drawn
+    assert f"{RED}- note" in drawn
+    assert YELLOW in run_in_terminal(changed, *LOG)[0]
+    for arguments in (DIFF, LOG):
+        plain = run_in_terminal(changed, *arguments, NO_COLOR="1")[0]
+        assert not {GREEN, RED, YELLOW} & {plain[at : at + 5] for at in range(len(plain))}
+
+
+def test_differences_and_logs_are_plain_in_a_pipe(changed, call):
+    for name, *rest in (DIFF, LOG):
+        done = call(name, rest[0], changed / "shop", *rest[2:])
+        assert done.code == 0
+        assert "\x1b" not in done.out
+
+
+def test_transcript_is_wrapped_to_the_terminal_and_not_in_a_pipe(tmp_path, call):
+    content = "word " * 60
+    with fourfold.open(tmp_path / "store") as store:
+        store.sessions.create_session({"id": "s"})
+        message = {"role": "user", "content": content}
+        store.sessions.append_event("s", {"type": "message/appended", "message": message})
+    drawn = run_in_terminal(tmp_path, "session", "show", "store", "s", COLUMNS="60")[0]
+    wrapped = [line for line in drawn.replace("\r", "").splitlines() if "word word" in line]
+    assert len(wrapped) > 4
+    assert max(map(len, wrapped)) <= 60
+    assert content.strip() in call("session", "show", tmp_path / "store", "s").out

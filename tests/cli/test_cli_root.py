@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 import pytest
+from command_tree import COMMANDS
 
 import fourfold
-from fourfold.cli.main import app
 from fourfold.cli.options import RootArgument, StoreCommand
 
 WITHOUT_ROOT = {"version", "pipeline list", "app sync key"}
@@ -17,17 +17,6 @@ NEW_FOLDER = {"demo"}
 """Commands that create ROOT and never take FOURFOLD_ROOT for it."""
 
 
-def commands(group=app, path=()):
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if isinstance(command, click.Group):
-            yield from commands(command, (*path, name))
-        else:
-            yield " ".join((*path, name)), command
-
-
-COMMANDS = dict(commands())
 ROOTED = [name for name in COMMANDS if name not in WITHOUT_ROOT]
 
 

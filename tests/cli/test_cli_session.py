@@ -37,18 +37,12 @@ def root(tmp_path):
 
 
 @pytest.fixture
-def call(tmp_path):
+def call(tmp_path, invoke, monkeypatch):
     def run(*arguments, code=0, **environ):
-        done = subprocess.run(
-            [sys.executable, "-m", "fourfold", "session", *map(str, arguments)],
-            cwd=tmp_path,
-            env=environment(tmp_path, **environ),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done.stderr
-        return done.stdout if code == 0 or done.stdout else done.stderr
+        monkeypatch.chdir(tmp_path)
+        done = invoke("session", *arguments, **environ)
+        assert done.code == code, done.err
+        return done.out if code == 0 or done.out else done.err
 
     return run
 
@@ -75,6 +69,100 @@ def test_a_session_is_shown_now_and_then(root, call):
 
 def test_the_root_may_come_from_the_environment(root, call):
     assert "turn 1: final" in call("show", "s-1", FOURFOLD_ROOT=str(root))
+
+
+def test_transcript_shows_messages_calls_and_answers_with_their_payloads(tmp_path, call):
+    def step(turn):
+        found = turn.call("search", lambda: {"rows": [1, 2]})
+        parts = [
+            {"type": "text", "text": "I searched."},
+            {"type": "tool_use", "name": "search", "input": {"q": "folds"}},
+        ]
+        turn.say("assistant", parts)
+        return Final("The end. " * 300 + str(found["rows"]))
+
+    with fourfold.open(tmp_path / "agent") as store:
+        runtime = Runtime(store.sessions, step)
+        runtime.start({"id": "s"})
+        runtime.run_turn(
+            "s", "explain folds in four parts, each with an example of its own\nplease"
+        )
+    text = call("show", "s", "--root", "agent")
+    lines = text.splitlines()
+    assert lines[0] == "s: idle, 10 events, 1 turn"
+    assert "        explain folds in four parts, each with an example of its own" in lines
+    assert "        please" in lines
+    assert '        call search {"q": "folds"}' in lines
+    assert any(line.endswith("  call search: ok") for line in lines)
+    assert any(line.endswith("  turn 1: final") for line in lines)
+    assert lines[-1] == "        [706 more characters: --full]"
+    full = call("show", "s", "--root", "agent", "--full")
+    assert "[1, 2]" in full
+    assert "more characters" not in full
+    document = json.loads(call("show", "s", "--root", "agent", "--json"))
+    assert document["activity"] == "idle"
+    assert document["session"]["status"] == "running"
+    assert [entry["kind"] for entry in document["transcript"]] == [
+        "message",
+        "turn",
+        "call",
+        "message",
+        "turn",
+    ]
+    assert document["transcript"][2]["content"] == {"rows": [1, 2]}
+    assert call("tree", "agent", "s").startswith("s  idle, ")
+    few = call("show", "s", "--root", "agent", "--limit", "1").splitlines()
+    assert few[2] == "the newest 1 entries; --limit shows more"
+    assert few[3].endswith("turn 1: final")
+
+
+@pytest.mark.parametrize(
+    ("turns", "expected"),
+    [
+        (None, "not started"),
+        ([], "idle"),
+        (["running"], "running"),
+        (["final"], "idle"),
+        (["error"], "idle (the last turn: error)"),
+        (["final", "running"], "running"),
+    ],
+)
+def test_activity_follows_the_newest_turn(tmp_path, call, turns, expected):
+    with fourfold.open(tmp_path / "store") as store:
+        store.sessions.create_session({"id": "s"})
+        if turns is not None:
+            store.sessions.append_event("s", {"type": "session/started", "session": {}})
+        for status in turns or ():
+            store.sessions.append_event("s", {"type": "turn/started", "turn": {"status": status}})
+    assert call("show", "store", "s").startswith(f"s: {expected}, ")
+
+
+def test_transcript_starts_at_the_compaction_and_shows_errors(tmp_path, call):
+    with fourfold.open(tmp_path / "store") as store:
+        sessions = store.sessions
+        sessions.create_session({"id": "s"})
+        for text in ("one", "two"):
+            message = {"role": "user", "content": text}
+            sessions.append_event("s", {"type": "message/appended", "message": message})
+        summary = {"role": "system", "content": "a summary"}
+        sessions.append_event(
+            "s", {"type": "session/compacted", "message": summary, "vars_ref": None}
+        )
+        sessions.append_event("s", {"type": "session/error", "error": {"message": "no model"}})
+    text = call("show", "store", "s")
+    assert text.startswith("s: error, ")
+    assert "a summary" in text
+    assert "no model" in text
+    assert "two" not in text
+    assert "two" in call("show", "store", "s", "--at", "2")
+
+
+def test_log_is_an_aligned_table(root, call):
+    header, *rows = call("log", root, "s-1").splitlines()
+    assert header.split() == ["EVENT", "TIME", "TYPE", "DATA"]
+    column = header.index("DATA")
+    assert {row[column] for row in rows} == {"{"}
+    assert {row[column - 2 : column] for row in rows} == {"  "}
 
 
 def test_the_log_is_listed_in_pages_and_followed(root, call, tmp_path):
@@ -115,7 +203,8 @@ def test_what_is_not_there_is_said(root, call, tmp_path):
     assert "error[not_found]" in call("show", root, "s-1", "--at", "99", code=3)
     with fourfold.open(tmp_path / "empty"):
         pass
-    assert "there are no sessions yet" in call("list", tmp_path / "empty", code=3)
+    assert call("list", tmp_path / "empty") == "no sessions yet\n"
+    assert "there are no sessions yet" in call("show", tmp_path / "empty", "s-1", code=3)
 
 
 @pytest.fixture
@@ -142,7 +231,7 @@ def family(tmp_path):
 def test_the_lineage_of_a_session_is_drawn(family, call):
     root, heads = family
     lines = call("tree", root, "top").splitlines()
-    assert [line[: line.index("  r")] for line in lines] == [
+    assert [line[: line.index("  idle")] for line in lines] == [
         "top",
         "├─ top/2.2.1  invocation",
         "│  └─ top/2.2.1/1.1.1  invocation",

@@ -12,12 +12,11 @@ import click
 import markdown_pages as markdown
 import pytest
 import repository_files as tree
-from test_error_tree import CLASSES
+from test_error_tree import CLASSES, generate
 
 import fourfold
 from fourfold import settings
 from fourfold.cli import doctor
-from fourfold.cli.main import app
 from fourfold.content import content_id, encode
 from fourfold.models.graphs.sync.package import Ed25519Signer
 
@@ -29,27 +28,26 @@ def page(name):
     return (REFERENCE / name).read_text(encoding="utf-8")
 
 
-def commands(group=app, path="fourfold"):
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        yield f"{path} {name}", command
-        if isinstance(command, click.Group):
-            yield from commands(command, f"{path} {name}")
+SHARED = generate.SHARED_OPTIONS
 
 
-@pytest.mark.parametrize(("path", "command"), list(commands()), ids=str)
+@pytest.mark.parametrize(("path", "command"), list(generate.iter_commands()), ids=str)
 def test_every_command_argument_and_option_is_documented(path, command):
     section = markdown.section(page("cli.md"), f"## `{path}`")
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             for name in parameter.opts + parameter.secondary_opts:
-                assert f"`{name}" in section or name in {"--json", "--traceback", "--root"}, name
+                assert f"`{name}" in section or name in SHARED, name
         else:
             assert parameter.human_readable_name in section
 
 
-@pytest.mark.parametrize("name", ["--json", "--traceback", "--root", "--help", "--version"])
+def test_reference_of_the_command_line_is_generated_from_the_commands():
+    text = page("cli.md")
+    assert generate.with_commands(text) == text, "run: python docs/generate.py"
+
+
+@pytest.mark.parametrize("name", [*SHARED, "--help", "--version"])
 def test_options_that_every_command_has_are_documented_once(name):
     assert f"`{name}`" in markdown.section(page("cli.md"), "## Every command")
 
@@ -171,7 +169,9 @@ CALLS = {
 
 
 def test_the_json_documents_have_the_keys_that_are_documented(tmp_path):
-    single = [path for path, command in commands() if not isinstance(command, click.Group)]
+    single = [
+        path for path, command in generate.iter_commands() if not isinstance(command, click.Group)
+    ]
     assert [f"fourfold {name}" for name in CALLS] == single
     (tmp_path / "some-bytes").write_bytes(b"bytes")
     (tmp_path / "my.key").write_bytes(base64.b64encode(KEY.private_bytes()))

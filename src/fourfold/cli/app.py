@@ -18,34 +18,55 @@ from uuid import uuid4
 
 import click
 
+from fourfold.cli.completion import complete_apps
 from fourfold.cli.main import SectionedGroup, Sections
 from fourfold.cli.options import command as plain_command
 from fourfold.cli.options import root_argument
-from fourfold.cli.output import Output, counted, size
+from fourfold.cli.output import Column, Output, counted, size
 from fourfold.cli.space.arguments import file_bytes, json_argument, new_file
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound
 from fourfold.models.graphs import App, Change, Graphs, Kind, Query
 from fourfold.models.graphs.model import MODEL
-from fourfold.models.graphs.records import KINDS
+from fourfold.models.graphs.records import (
+    KINDS,
+    ROWS,
+    Identity,
+    Peer,
+    Progress,
+    Type,
+    Usage,
+)
 from fourfold.models.graphs.statements import table_of
 from fourfold.models.graphs.sync.package import Ed25519Signer
 from fourfold.store import open_store
 
 kind_choice: Final = click.Choice(list(KINDS))
+app_argument: Final = click.argument("app", shell_complete=complete_apps)
 
 
 def graphs_command(
-    name: str, *, writes: bool = False, makes: bool = False
+    name: str,
+    *,
+    writes: bool = False,
+    makes: bool = False,
+    rows: bool = False,
+    optional: bool = False,
 ) -> Callable[[Callable[..., None]], click.Command]:
-    """Decorate a command on the graphs of a store; its function gets an `Output` and `Graphs`."""
+    """Decorate a command on the graphs of a store; its function gets an `Output` and `Graphs`.
+
+    With `optional`, the graphs are None in a store that never had an app.
+    """
 
     def decorate(function: Callable[..., None]) -> click.Command:
         @functools.wraps(function)
         def run(out: object, root: Path, **arguments: Any) -> None:
+            if optional and not _has_graphs(root):
+                function(out, None, **arguments)
+                return
             with graphs_of(root, writes=writes, makes=makes) as graphs:
                 function(out, graphs, **arguments)
 
-        return plain_command(name)(root_argument(required=True)(run))
+        return plain_command(name, rows=rows)(root_argument(required=True)(run))
 
     return decorate
 
@@ -56,15 +77,19 @@ def graphs_of(root: Path, *, writes: bool, makes: bool = False) -> Iterator[Grap
 
     Reading works while another process writes. Only a command with `makes` creates the store.
     """
-    if not makes:
-        with open_store(root, mode="r"):
-            if not MODEL.location.names(root):
-                raise NotFound(
-                    f"{root}: there are no apps yet",
-                    hint=f"Register one: `fourfold app register {root} SLUG`.",
-                )
+    if not makes and not _has_graphs(root):
+        raise NotFound(
+            f"{root}: there are no apps yet",
+            hint=f"Register one: `fourfold app register {root} SLUG`.",
+        )
     with open_store(root, mode="rw" if writes else "r") as store:
         yield store.graphs
+
+
+def _has_graphs(root: Path) -> bool:
+    """Return False if ROOT is a store that never had an app; raise if it is not a store."""
+    with open_store(root, mode="r"):
+        return bool(MODEL.location.names(root))
 
 
 def app_of(graphs: Graphs, name: str) -> App:
@@ -80,16 +105,16 @@ def row_json(row: Any) -> dict[str, Any]:
     }
 
 
-def value_of(row: Any) -> str:
+def value_of(row: dict[str, Any]) -> str:
     """Return the value of a row for a table."""
     for name in ("value_text", "value_number", "value_json"):
-        if getattr(row, name, None) is not None:
-            return str(getattr(row, name))
-    blob = getattr(row, "value_blob", None)
-    return "" if blob is None else f"{len(blob)} bytes"
+        if row.get(name) is not None:
+            return str(row[name])
+    blob = row.get("value_blob")
+    return "" if blob is None else f"{len(base64.b64decode(blob))} bytes"
 
 
-def points_of(row: Any) -> str:
+def points_of(row: dict[str, Any]) -> str:
     """Describe what a row points at, for a table."""
     parts = []
     for name, sign in (
@@ -100,8 +125,8 @@ def points_of(row: Any) -> str:
         ("target_parent_id", "parent"),
         ("target_attr_id", "attr"),
     ):
-        if getattr(row, name, None) is not None:
-            parts.append(f"{sign} {getattr(row, name)}")
+        if row.get(name) is not None:
+            parts.append(f"{sign} {row[name]}")
     return " ".join(parts)
 
 
@@ -120,24 +145,33 @@ def register(out: Output, graphs: Graphs, *, slug: str, title: str | None) -> No
         out.line(f"{app.slug} is app {app.app_id}")
 
 
-@graphs_command("list")
-def list_apps(out: Output, graphs: Graphs) -> None:
+@graphs_command("list", rows=True, optional=True)
+def list_apps(out: Output, graphs: Graphs | None) -> None:
     """List the apps of ROOT."""
-    apps = graphs.list_apps()
-    if out.as_json:
-        found = [{**app._asdict(), **_usage(graphs, app.app_id)} for app in apps]
-        out.document({"apps": found, "global_seq": graphs.get_global_seq()})
-        return
-    rows = []
-    for app in apps:
-        usage = graphs.usage(app.app_id)
-        rows.append((app.slug, app.app_id, app.title, app.version, usage.rows, size(usage.bytes)))
-    out.table(("app", "number", "title", "version", "rows", "values"), rows)
+    apps = [] if graphs is None else _apps_with_usage(graphs)
+    out.rows(
+        {"apps": apps, "global_seq": 0 if graphs is None else graphs.get_global_seq()},
+        "apps",
+        {
+            "app": "slug",
+            "number": "app_id",
+            "title": "title",
+            "version": "version",
+            "rows": "rows",
+            "values": lambda app: size(app["bytes"]),
+        },
+        fields=(*App._fields, *Usage._fields[1:]),
+        empty="no apps yet",
+    )
+
+
+def _apps_with_usage(graphs: Graphs) -> list[dict[str, Any]]:
+    return [{**app._asdict(), **graphs.usage(app.app_id)._asdict()} for app in graphs.list_apps()]
 
 
 @graphs_command("type", writes=True)
-@click.argument("app")
-@click.argument("kind", type=kind_choice)
+@app_argument
+@click.argument("kind", type=kind_choice, metavar="KIND")
 @click.argument("type_key")
 def add_type(out: Output, graphs: Graphs, *, app: str, kind: Kind, type_key: str) -> None:
     """Register a type of an app: KIND is parent, attr, edge or rating.
@@ -152,20 +186,22 @@ def add_type(out: Output, graphs: Graphs, *, app: str, kind: Kind, type_key: str
         out.line(f"{type_key} is type {number} of {kind}")
 
 
-@graphs_command("types")
-@click.argument("app")
+@graphs_command("types", rows=True)
+@app_argument
 def types(out: Output, graphs: Graphs, *, app: str) -> None:
     """List the types of an app."""
-    found = graphs.list_types(app_of(graphs, app).app_id)
-    if out.as_json:
-        out.document({"types": [row._asdict() for row in found]})
-    else:
-        rows = [(row.type_key, row.kind, row.id) for row in found]
-        out.table(("type", "kind", "number"), rows)
+    rows = graphs.list_types(app_of(graphs, app).app_id)
+    out.rows(
+        {"types": [row._asdict() for row in rows]},
+        "types",
+        {"type": "type_key", "kind": "kind", "number": "id"},
+        fields=Type._fields,
+        empty=f"{app} has no types yet",
+    )
 
 
 @graphs_command("limits", writes=True)
-@click.argument("app")
+@app_argument
 @click.option("--rows", metavar="NUMBER|none", help="Maximum number of rows of the app.")
 @click.option(
     "--bytes", "size_max", metavar="NUMBER|none", help="Maximum bytes of all values of the app."
@@ -197,36 +233,42 @@ def limits(
         )
 
 
-@graphs_command("stats")
-@click.argument("app", required=False)
-def stats(out: Output, graphs: Graphs, *, app: str | None) -> None:
+@graphs_command("stats", rows=True, optional=True)
+@click.argument("app", required=False, shell_complete=complete_apps)
+def stats(out: Output, graphs: Graphs | None, *, app: str | None) -> None:
     """Count the rows of each table, and show the newest seq.
 
     The durable seq is the newest that survives a power loss.
     """
-    chosen = [app_of(graphs, app)] if app else list(graphs.list_apps())
-    with graphs.database.read() as snapshot:
-        tables = [
+    if graphs is None and app is not None:
+        raise NotFound(f"unknown app {app!r}", hint="List the apps: `fourfold app list`.")
+    tables = [] if graphs is None else _counted_tables(graphs, app)
+    newest = 0 if graphs is None else graphs.get_global_seq()
+    columns = ("table", "app", "kind", "rows")
+    out.rows(
+        {"tables": tables, "global_seq": newest, "node": None if graphs is None else graphs.node},
+        "tables",
+        {name: name for name in columns},
+        fields=columns,
+        empty="no apps yet",
+    )
+    if graphs is not None and out.format == "text":
+        out.line(f"global_seq is {newest}; this node is {graphs.node}")
+
+
+def _counted_tables(graphs: Graphs, app: str | None) -> list[dict[str, Any]]:
+    apps = [app_of(graphs, app)] if app else list(graphs.list_apps())
+    with graphs.database.read() as reading:
+        return [
             {
                 "app": entry.slug,
                 "kind": kind,
-                "rows": graphs.count(snapshot, entry.app_id, kind),
+                "rows": graphs.count(reading, entry.app_id, kind),
                 "table": table_of(entry.app_id, kind),
             }
-            for entry in chosen
+            for entry in apps
             for kind in KINDS
         ]
-    log = {"global_seq": graphs.get_global_seq(), "node": graphs.node}
-    if out.as_json:
-        out.document({"tables": tables, **log})
-        return
-    columns = ("table", "app", "kind", "rows")
-    out.table(columns, [tuple(table[name] for name in columns) for table in tables])
-    out.line(f"global_seq is {log['global_seq']}; this node is {log['node']}")
-
-
-def _usage(graphs: Graphs, app_id: int) -> dict[str, Any]:
-    return graphs.usage(app_id)._asdict()
 
 
 def _limit(text: str) -> int | None:
@@ -238,7 +280,7 @@ def _limit(text: str) -> int | None:
 
 
 @graphs_command("insert", writes=True)
-@click.argument("app")
+@app_argument
 @click.argument("operations")
 @click.option("--owner", type=click.IntRange(min=0), default=0, help="Owner of the objects.")
 @click.option("--trace", help="Name of this batch, to find it again; default: a new one.")
@@ -273,11 +315,21 @@ def _full(op: Any, app_id: int, owner: int) -> Any:
     return {"app_id": app_id, "owner_identity": owner, "payload": {}, **op}
 
 
-_COLUMNS = ("object", "type", "owner", "number", "version", "points at", "value")
+def _columns(names: dict[int, str]) -> dict[str, Column]:
+    """Return the columns of a table of objects, with the names of their types."""
+    return {
+        "object": "object_id",
+        "type": lambda row: names.get(row["type_id"], row["type_id"]),
+        "owner": "owner_identity",
+        "number": "global_seq",
+        "version": "version",
+        "points at": points_of,
+        "value": value_of,
+    }
 
 
-@graphs_command("query")
-@click.argument("app")
+@graphs_command("query", rows=True)
+@app_argument
 @click.option(
     "--kind", type=kind_choice, default="parent", show_default=True, help="Table to read."
 )
@@ -341,36 +393,47 @@ def query(
     )
     rows = graphs.select(question) if raw else graphs.current(question, suppressed=suppressed)
     shown = rows[:limit]
-    if out.as_json:
-        found = [{**row_json(row), "type_key": names.get(row.type_id)} for row in shown]
-        out.document({"app_id": app_id, "kind": kind, "rows": found, "at": at})
-    else:
-        out.table(_COLUMNS, [_cells(row, names) for row in shown])
-        if len(rows) > len(shown):
-            out.line(f"There are more: --limit {limit * 10}")
+    records = [{**row_json(row), "type_key": names.get(row.type_id)} for row in shown]
+    out.rows(
+        {"app_id": app_id, "kind": kind, "rows": records, "at": at},
+        "rows",
+        _columns(names),
+        fields=(*ROWS[kind]._fields, "type_key"),
+        empty="no objects",
+    )
+    if len(rows) > len(shown) and out.format == "text":
+        out.line(f"There are more: --limit {limit * 10}")
 
 
-@graphs_command("history")
-@click.argument("app")
-@click.argument("kind", type=kind_choice)
+@graphs_command("history", rows=True)
+@app_argument
+@click.argument("kind", type=kind_choice, metavar="KIND")
 @click.argument("object_id", type=int)
 def history(out: Output, graphs: Graphs, *, app: str, kind: Kind, object_id: int) -> None:
-    """Show every version of one object, oldest first."""
+    """Show every version of one object, oldest first: KIND is parent, attr, edge or rating."""
     app_id = app_of(graphs, app).app_id
     graphs.newest(app_id, kind, object_id)
     names = {row.id: row.type_key for row in graphs.list_types(app_id)}
     rows = graphs.versions(app_id, kind, object_id)
-    if out.as_json:
-        out.document({"app_id": app_id, "versions": [row_json(row) for row in rows]})
-    else:
-        out.table(_COLUMNS, [_cells(row, names) for row in rows])
+    out.rows(
+        {"app_id": app_id, "versions": [row_json(row) for row in rows]},
+        "versions",
+        _columns(names),
+        fields=ROWS[kind]._fields,
+    )
 
 
-@graphs_command("feed")
+@graphs_command("feed", rows=True, optional=True)
 @click.option(
     "--after", type=click.IntRange(min=0), default=0, metavar="NUMBER", help="Start after this seq."
 )
-@click.option("--app", "apps", multiple=True, help="Only this app; repeatable.")
+@click.option(
+    "--app",
+    "apps",
+    multiple=True,
+    shell_complete=complete_apps,
+    help="Only this app; repeatable.",
+)
 @click.option(
     "--kind", "kinds", multiple=True, type=kind_choice, help="Only this kind; repeatable."
 )
@@ -381,7 +444,7 @@ def history(out: Output, graphs: Graphs, *, app: str, kind: Kind, object_id: int
 )
 def feed(
     out: Output,
-    graphs: Graphs,
+    graphs: Graphs | None,
     *,
     after: int,
     apps: tuple[str, ...],
@@ -395,6 +458,14 @@ def feed(
     Rows of one transaction are never split. To resume, pass the last seq as --after. With --json
     the lines of one page become one document.
     """
+    if graphs is None:
+        if follow or apps:
+            _existing(graphs)
+        if out.as_json:
+            out.document({"changes": [], "next": after})
+        elif out.as_rows:
+            out.row_writer(_CHANGE_FIELDS)
+        return
     chosen = [app_of(graphs, app).app_id for app in apps] or None
     changes = graphs.feed(
         after=after,
@@ -410,9 +481,17 @@ def feed(
             {"changes": [_change(publication) for publication in page], "next": changes.position}
         )
         return
+    write = out.row_writer(_CHANGE_FIELDS) if out.as_rows else None
     for page in changes:
         for publication in page:
-            out.text(json.dumps(_change(publication), ensure_ascii=False) + "\n")
+            if write is None:
+                out.text(json.dumps(_change(publication), ensure_ascii=False) + "\n")
+            else:
+                write(_change(publication))
+        out.flush()
+
+
+_CHANGE_FIELDS: Final = ("global_seq", "app_id", "kind", "row")
 
 
 def _change(change: Change) -> dict[str, Any]:
@@ -422,18 +501,6 @@ def _change(change: Change) -> dict[str, Any]:
         "kind": change.kind,
         "row": row_json(change.row),
     }
-
-
-def _cells(row: Any, names: dict[int, str]) -> tuple[object, ...]:
-    return (
-        row.object_id,
-        names.get(row.type_id, row.type_id),
-        row.owner_identity,
-        row.global_seq,
-        row.version,
-        points_of(row),
-        value_of(row),
-    )
 
 
 _SYNC_EPILOG = """\b
@@ -481,10 +548,10 @@ def key(out: Output, *, file: Path) -> None:
         out.line(signer.public_key)
 
 
-@graphs_command("domain", writes=True)
+@graphs_command("domain", writes=True, rows=True, optional=True)
 @click.argument("domain", required=False)
 @click.argument("mask", type=click.IntRange(min=1), required=False)
-def domain(out: Output, graphs: Graphs, *, domain: str | None, mask: int | None) -> None:
+def domain(out: Output, graphs: Graphs | None, *, domain: str | None, mask: int | None) -> None:
     """Share rows with one of the bits of MASK as DOMAIN, or list the domains.
 
     The mask of a domain never changes.
@@ -492,60 +559,82 @@ def domain(out: Output, graphs: Graphs, *, domain: str | None, mask: int | None)
     if domain is not None:
         if mask is None:
             raise click.UsageError("DOMAIN requires MASK, for example 1.")
-        graphs.define_domain(domain, mask)
-    found = graphs.domains()
+        _existing(graphs).define_domain(domain, mask)
+    domains = {} if graphs is None else graphs.domains()
     if out.as_json:
-        out.document({"domains": found})
-    else:
-        out.table(("domain", "mask"), list(found.items()))
+        out.document({"domains": domains})
+        return
+    columns = ("domain", "mask")
+    out.rows(
+        {"domains": [{"domain": name, "mask": bits} for name, bits in domains.items()]},
+        "domains",
+        {name: name for name in columns},
+        fields=columns,
+        empty="no domains yet",
+    )
 
 
-@graphs_command("peer", writes=True)
+def _existing(graphs: Graphs | None) -> Graphs:
+    if graphs is None:
+        raise NotFound("there are no apps yet", hint="Register one: `fourfold app register`.")
+    return graphs
+
+
+@graphs_command("peer", writes=True, rows=True, optional=True)
 @click.argument("public_key", required=False)
 @click.option("--endpoint", default="file:", show_default=True, help="Address of the peer.")
 @click.option("--label", help="Display name of the peer.")
 def peer(
-    out: Output, graphs: Graphs, *, public_key: str | None, endpoint: str, label: str | None
+    out: Output, graphs: Graphs | None, *, public_key: str | None, endpoint: str, label: str | None
 ) -> None:
     """Add a peer by its PUBLIC_KEY, or list the peers."""
     if public_key is not None:
-        identity = graphs.add_identity(public_key, label)
-        graphs.add_peer(identity.id, endpoint)
-    keys = {entry.id: entry for entry in graphs.list_identities()}
-    found = [
-        {**entry._asdict(), "public_key": keys[entry.identity_id].pubkey}
-        for entry in graphs.list_peers()
+        identity = _existing(graphs).add_identity(public_key, label)
+        _existing(graphs).add_peer(identity.id, endpoint)
+    out.rows(
+        {"peers": [] if graphs is None else _peers_with_keys(graphs)},
+        "peers",
+        {"peer": "id", "public key": "public_key", "endpoint": "endpoint"},
+        fields=(*Peer._fields, "public_key"),
+        empty="no peers yet",
+    )
+
+
+def _peers_with_keys(graphs: Graphs) -> list[dict[str, Any]]:
+    keys = {entry.id: entry.pubkey for entry in graphs.list_identities()}
+    return [
+        {**peer._asdict(), "public_key": keys[peer.identity_id]} for peer in graphs.list_peers()
     ]
-    if out.as_json:
-        out.document({"peers": found})
-    else:
-        rows = [(row["id"], row["public_key"], row["endpoint"]) for row in found]
-        out.table(("peer", "public key", "endpoint"), rows)
 
 
-@graphs_command("identities", writes=True)
+@graphs_command("identities", writes=True, rows=True, optional=True)
 @click.option("--rebuild", is_flag=True, help="Rebuild the key cache from the graph.")
 @click.option(
     "--drop-unknown",
     is_flag=True,
     help="Also drop keys that only the cache has.",
 )
-def identities(out: Output, graphs: Graphs, *, rebuild: bool, drop_unknown: bool) -> None:
+def identities(out: Output, graphs: Graphs | None, *, rebuild: bool, drop_unknown: bool) -> None:
     """List known identities by id and public key.
 
     The list comes from a cache of the system app's graph; --rebuild rebuilds it.
     """
     if drop_unknown and not rebuild:
         raise click.UsageError("--drop-unknown requires --rebuild")
-    done = graphs.rebuild_identities(drop_unknown=drop_unknown) if rebuild else None
-    found = [identity._asdict() for identity in graphs.list_identities()]
-    if out.as_json:
-        out.document({"identities": found, "rebuilt": None if done is None else done._asdict()})
-        return
-    if done is not None:
+    done = _existing(graphs).rebuild_identities(drop_unknown=drop_unknown) if rebuild else None
+    if done is not None and out.format == "text":
         out.line(f"{done.kept} kept, {done.restored} restored, {done.dropped} dropped")
-    columns = ("id", "label", "pubkey")
-    out.table(columns, [tuple(row[name] or "" for name in columns) for row in found])
+    known = [] if graphs is None else graphs.list_identities()
+    out.rows(
+        {
+            "identities": [identity._asdict() for identity in known],
+            "rebuilt": None if done is None else done._asdict(),
+        },
+        "identities",
+        {"id": "id", "label": "label", "pubkey": "pubkey"},
+        fields=Identity._fields,
+        empty="no identities yet",
+    )
 
 
 @graphs_command("export", writes=True)
@@ -617,15 +706,17 @@ def import_package(out: Output, graphs: Graphs, *, file: Path, peer_id: int) -> 
         out.line(f"{counted(done.added, 'row')} imported; peer {peer_id} is at {done.to_seq}")
 
 
-@graphs_command("status")
-def status(out: Output, graphs: Graphs) -> None:
+@graphs_command("status", rows=True, optional=True)
+def status(out: Output, graphs: Graphs | None) -> None:
     """Show up to which seq each peer's packages were imported."""
-    found = graphs.sync_progress()
-    if out.as_json:
-        progress = [row._asdict() for row in found]
-        out.document({"progress": progress, "global_seq": graphs.get_global_seq()})
-    else:
-        out.table(("peer", "domain", "imported up to"), [tuple(row) for row in found])
+    progress = [] if graphs is None else [row._asdict() for row in graphs.sync_progress()]
+    out.rows(
+        {"progress": progress, "global_seq": 0 if graphs is None else graphs.get_global_seq()},
+        "progress",
+        {"peer": "peer_id", "domain": "domain", "imported up to": "last_seq"},
+        fields=Progress._fields,
+        empty="no package was imported yet",
+    )
 
 
 def signer_of(file: Path) -> Ed25519Signer:

@@ -13,13 +13,13 @@ import msgspec
 from fourfold.cli.options import command as fourfold_command
 from fourfold.cli.options import root_argument, set_option
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound
-from fourfold.settings import FILE_NAME, fresh_file, load
+from fourfold.settings import FILE_NAME, SettingInfo, fresh_file, load
 
 if TYPE_CHECKING:
     from fourfold.cli.output import Output
 
 
-@fourfold_command("config")
+@fourfold_command("config", rows=True)
 @root_argument(required=False)
 @click.option(
     "--init",
@@ -40,20 +40,22 @@ def command(out: Output, root: Path | None, *, init: bool, flags: dict[str, str]
     if root is not None and not root.is_dir():
         raise NotFound(f"{root} is not a folder", hint="Pass the folder of a store as ROOT.")
     settings = load(root, environ=os.environ, flags=flags)
-    rows = settings.explain()
-    if out.as_json:
-        file = None if root is None else root / FILE_NAME
-        out.document(
-            {
-                "root": None if root is None else str(root),
-                "file": str(file) if file is not None and file.exists() else None,
-                "settings": [msgspec.to_builtins(row) for row in rows],
-            }
-        )
-        return
-    out.table(
-        ("setting", "value", "source", "default", "description"),
-        [(row.name, row.value, row.source, row.default, row.description) for row in rows],
+    file = None if root is None else root / FILE_NAME
+    out.rows(
+        {
+            "root": None if root is None else str(root),
+            "file": str(file) if file is not None and file.exists() else None,
+            "settings": [msgspec.to_builtins(row) for row in settings.explain()],
+        },
+        "settings",
+        {
+            "setting": "name",
+            "value": "value",
+            "source": "source",
+            "default": "default",
+            "description": "description",
+        },
+        fields=SettingInfo.__struct_fields__,
     )
 
 

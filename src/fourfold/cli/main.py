@@ -9,6 +9,7 @@ its name to `SECTIONS`. The module of a command is imported only when it runs, o
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import io
@@ -48,6 +49,18 @@ class SectionedGroup(click.Group):
         """Return a command by its name; `ls` is an alias of `list`."""
         found = super().get_command(ctx, cmd_name)
         return super().get_command(ctx, "list") if found is None and cmd_name == "ls" else found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of a call; an unknown name is answered with similar ones."""
+        name = args[0]
+        is_known = name.startswith("-") or self.get_command(ctx, name) is not None
+        if is_known or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        similar = difflib.get_close_matches(name, self.list_commands(ctx), n=3)
+        suggestion = f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
+        raise click.UsageError(f"No such command {name!r}.{suggestion}", ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -131,6 +144,8 @@ _INTERRUPTED: Final[Mapping[str, object]] = {
     "again to finish.",
     "retryable": True,
 }
+_FOLLOWED: Final = {**_INTERRUPTED, "hint": ""}
+"""The report of a command with `--follow`, which has no other end."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -146,7 +161,7 @@ def run(arguments: list[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    output = Output(as_json="--json" in options)
+    output = Output("json" if {"--json", "--ndjson"} & set(options) else "text")
     try:
         code = _invoke(arguments)
         # A failing write must be noticed here, not by the interpreter at exit.
@@ -155,7 +170,8 @@ def run(arguments: list[str]) -> int:
         _discard_stdout()
         return EXIT_BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):
-        code, report = EXIT_INTERRUPTED, _INTERRUPTED
+        code = EXIT_INTERRUPTED
+        report = _FOLLOWED if "--follow" in options else _INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last line of defence turns all into a message
         code, report = _describe(error)
         if "--traceback" in options:

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from fourfold.cli.output import Output
+from fourfold.cli.output import Format, Output
 from fourfold.errors import InvalidConfig, NotFound, Refused
 from fourfold.objects import ObjectStore, check_conditional_writes
 from fourfold.settings import FILE_NAME
@@ -42,10 +42,19 @@ class StoreCommand(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing and args and self._takes_value(args[-1]):
+            # The value of the last option is being completed; without it, parsing stops there.
+            args = args[:-1]
         root = next((param for param in self.params if isinstance(param, RootArgument)), None)
         if root is not None:
             ctx.meta[_AS_ARGUMENT] = self._has_root_argument(ctx, root, args)
         return super().parse_args(ctx, args)
+
+    def _takes_value(self, word: str) -> bool:
+        return any(
+            isinstance(param, click.Option) and not param.is_flag and word in param.opts
+            for param in self.params
+        )
 
     def _has_root_argument(self, ctx: click.Context, root: RootArgument, args: list[str]) -> bool:
         options = [param for param in self.params if not isinstance(param, click.Argument)]
@@ -115,25 +124,43 @@ class RootArgument(click.Argument):
         return [CompletionItem(incomplete, type="dir")]
 
 
-def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Decorate a command: its function gets an `Output` first; adds `--json` and `--traceback`."""
+_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+_ROWS: Final = (
+    click.option("--csv", "as_csv", is_flag=True, help="Print the rows as CSV, with a header."),
+    click.option("--ndjson", "as_ndjson", is_flag=True, help="Print each row as a line of JSON."),
+)
+_TRACEBACK: Final = click.option(
+    "--traceback", is_flag=True, help="Show a traceback for unexpected errors."
+)
+
+
+def command(name: str, *, rows: bool = False) -> Callable[[Callable[..., None]], click.Command]:
+    """Decorate a command: its function gets an `Output` first; adds `--json` and `--traceback`.
+
+    A command that prints a list of `rows` with `Output.rows` also takes `--csv` and `--ndjson`.
+    """
 
     def decorate(function: Callable[..., None]) -> click.Command:
         @functools.wraps(function)
-        def run(*, as_json: bool, traceback: bool, **arguments: Any) -> None:
+        def run(*, traceback: bool, **arguments: Any) -> None:
             del traceback  # The entry point reads it, also when parsing fails.
-            function(Output(as_json=as_json), **arguments)
+            output = Output(_output_format(arguments))
+            function(output, **arguments)
 
-        for decorator in (
-            click.option(
-                "--traceback", is_flag=True, help="Show a traceback for unexpected errors."
-            ),
-            click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
-        ):
+        for decorator in (_TRACEBACK, *reversed(_ROWS if rows else ()), _JSON):
             run = decorator(run)
         return click.command(name, cls=StoreCommand)(run)
 
     return decorate
+
+
+def _output_format(arguments: dict[str, Any]) -> Format:
+    """Take the options that choose a format from the arguments, and return the format."""
+    formats: tuple[Format, ...] = ("json", "csv", "ndjson")
+    chosen = [name for name in formats if arguments.pop(f"as_{name}", False)]
+    if len(chosen) > 1:
+        raise click.UsageError("Pass only one of --json, --csv and --ndjson.")
+    return chosen[0] if chosen else "text"
 
 
 def root_argument(

@@ -1,42 +1,122 @@
 """Output of commands.
 
 Results go to stdout: a table on a terminal, plain aligned text in a pipe, one JSON document with
-`--json`. Progress bars and errors go to stderr, bars only on a terminal. Colour is off when
+`--json`. A command that prints rows also takes `--csv` and `--ndjson`, which print the rows of the
+JSON document. Progress bars and errors go to stderr, bars only on a terminal. Colour is off when
 `NO_COLOR` or `FOURFOLD_NO_COLOR` is set. Control characters in names are escaped.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+import shutil
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from rich.console import Console
 
+Format = Literal["text", "json", "csv", "ndjson"]
+Record = Mapping[str, Any]
+Column = str | Callable[[Any], object]
+"""How a column of a table is made from a record: the name of a field, or a function."""
+
 _COLOURS: Final = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "bright_black"}
+_COLUMN_COLOURS: Final = {"seq": "yellow", "event": "yellow", "time": "bright_black"}
+_CHANGE_COLOURS: Final = {"+": "green", "-": "red", "~": "yellow"}
 
 
 class Output:
     """Prints the results, progress and errors of one command."""
 
     def __init__(
-        self, *, as_json: bool = False, stdout: TextIO | None = None, stderr: TextIO | None = None
+        self,
+        output_format: Format = "text",
+        *,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
     ) -> None:
-        self.as_json = as_json
+        self.format = output_format
         self._stdout = sys.stdout if stdout is None else stdout
         self._stderr = sys.stderr if stderr is None else stderr
+
+    @property
+    def as_json(self) -> bool:
+        """True if the command prints one JSON document."""
+        return self.format == "json"
+
+    @property
+    def as_rows(self) -> bool:
+        """True if the command prints only rows, one by one: `--csv` or `--ndjson`."""
+        return self.format in {"csv", "ndjson"}
+
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal; None if stdout is not a terminal."""
+        return shutil.get_terminal_size().columns if is_terminal(self._stdout) else None
 
     def document(self, document: Mapping[str, object]) -> None:
         """Print the JSON document of a command that ran with `--json`."""
         self._stdout.write(json.dumps(document, indent=2) + "\n")
 
-    def line(self, text: str = "") -> None:
-        self._stdout.write(printable(text) + "\n")
+    def rows(
+        self,
+        document: Mapping[str, Any],
+        name: str,
+        columns: Mapping[str, Column],
+        *,
+        fields: Sequence[str],
+        empty: str = "",
+    ) -> None:
+        """Print the list `document[name]`: as a table, or in the format that was requested.
+
+        The list contains records with the keys `fields`. `columns` makes the table: a heading, and
+        the field or the function of a record that fills it. Text output of an empty list is the
+        line `empty`.
+        """
+        records: Sequence[Record] = document[name]
+        if self.as_json:
+            self.document(document)
+        elif self.as_rows:
+            write = self.row_writer(fields)
+            for record in records:
+                write(record)
+        elif records or not empty:
+            self.table(
+                list(columns),
+                [[_column(record, column) for column in columns.values()] for record in records],
+            )
+        else:
+            self.line(empty)
+
+    def row_writer(self, fields: Sequence[str]) -> Callable[[Record], None]:
+        """Return a function that prints one record as a line of `--csv` or `--ndjson`.
+
+        A CSV has a header, also without rows. Values that are not text, numbers or missing are
+        written as JSON.
+        """
+        if self.format == "ndjson":
+            return lambda record: self.text(json.dumps(record) + "\n")
+        writer = csv.writer(self._stdout, lineterminator="\n")
+        writer.writerow(fields)
+        return lambda record: writer.writerow([_csv_cell(record.get(name)) for name in fields])
+
+    def line(self, text: str = "", colour: str = "") -> None:
+        """Print a line of text, on a terminal in a colour."""
+        if not colour or not is_terminal(self._stdout):
+            self._stdout.write(printable(text) + "\n")
+            return
+        from rich.text import Text  # noqa: PLC0415 - drawing is only paid for on a terminal
+
+        _console(self._stdout).print(Text(printable(text), style=colour), soft_wrap=True)
+
+    def change(self, text: str) -> None:
+        """Print a line of a difference: `+` added, `-` removed, `~` changed."""
+        self.line(text, _CHANGE_COLOURS.get(text[:1], ""))
 
     def flush(self) -> None:
         """Flush stdout before a long wait."""
@@ -56,7 +136,7 @@ class Output:
 
     def error(self, error: Mapping[str, object]) -> None:
         """Print an error on stderr: `error[kind]: message` and its hint, or as JSON."""
-        if self.as_json:
+        if self.format in {"json", "ndjson"}:
             self._stderr.write(json.dumps({"error": dict(error)}) + "\n")
             return
         text = f"error[{error['kind']}]: {printable(str(error['message']))}\n"
@@ -72,9 +152,9 @@ class Output:
     def progress(self, title: str) -> Iterator[Callable[[str, int, int], None]]:
         """Show a progress bar on stderr during the block; yields `advance(label, done, total)`.
 
-        Without a terminal, or with `--json`, the calls do nothing.
+        Without a terminal, or with `--json`, `--csv` or `--ndjson`, the calls do nothing.
         """
-        if self.as_json or not is_terminal(self._stderr):
+        if self.format != "text" or not is_terminal(self._stderr):
             yield lambda _label, _done, _total: None
             return
         from rich.progress import (  # noqa: PLC0415 - drawing is only paid for on a terminal
@@ -146,6 +226,16 @@ def _cell(value: object) -> str:
     return "" if value is None else str(value)
 
 
+def _column(record: Record, column: Column) -> object:
+    return record[column] if isinstance(column, str) else column(record)
+
+
+def _csv_cell(value: object) -> object:
+    if value is None or (isinstance(value, str | int | float) and not isinstance(value, bool)):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _console(stream: TextIO) -> Console:
     from rich.console import Console  # noqa: PLC0415 - drawing is only paid for on a terminal
 
@@ -162,7 +252,8 @@ def _draw(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for index, column in enumerate(columns):
         # The first column is what people copy, so it never wraps.
-        table.add_column(column, no_wrap=index == 0, overflow="fold")
+        colour = _COLUMN_COLOURS.get(column)
+        table.add_column(column, no_wrap=index == 0, overflow="fold", style=colour)
     for row in rows:
         table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
     console.print(table)

@@ -20,10 +20,10 @@ from fourfold.pipeline import jobs
 from fourfold.store import open_store
 
 
-@plain_command("list")
+@plain_command("list", rows=True)
 def list_jobs(out: Output) -> None:
     """List the jobs."""
-    found = [
+    listed = [
         {
             "name": job.name,
             "summary": job.summary,
@@ -31,13 +31,15 @@ def list_jobs(out: Output) -> None:
         }
         for job in jobs.all_jobs().values()
     ]
-    if out.as_json:
-        out.document({"jobs": found})
-    else:
-        out.table(("job", "what it does"), [(row["name"], row["summary"]) for row in found])
+    out.rows(
+        {"jobs": listed},
+        "jobs",
+        {"job": "name", "what it does": "summary"},
+        fields=("name", "summary", "options"),
+    )
 
 
-@plain_command("status")
+@plain_command("status", rows=True)
 @root_argument(required=True)
 def status(out: Output, root: Path) -> None:
     """Show the newest run of each job of ROOT, for each target."""
@@ -45,7 +47,7 @@ def status(out: Output, root: Path) -> None:
     _show(out, folder, jobs.newest(folder))
 
 
-@plain_command("history")
+@plain_command("history", rows=True)
 @root_argument(required=True)
 @click.option("--job", help="Only runs of this job.")
 @click.option(
@@ -69,28 +71,26 @@ def _checked(root: Path) -> Path:
 
 
 def _show(out: Output, root: Path, runs: list[jobs.Run]) -> None:
-    found = [_facts(root, run) for run in runs]
-    if out.as_json:
-        out.document({"root": str(root), "runs": found})
-    elif not found:
-        out.line(f"{root}: no job has run yet. See `fourfold pipeline list`.")
-    else:
-        out.table(
-            ("run", "job", "state", "started", "seconds", "read", "written", "output"),
-            [
-                (
-                    row["id"],
-                    row["job"],
-                    row["state"],
-                    row["started_at"],
-                    "" if row["duration_ms"] is None else f"{row['duration_ms'] / 1000:.1f}",
-                    row["rows_in"],
-                    row["rows_out"],
-                    row["output"],
-                )
-                for row in found
-            ],
-        )
+    out.rows(
+        {"root": str(root), "runs": [_facts(root, run) for run in runs]},
+        "runs",
+        {
+            "run": "id",
+            "job": "job",
+            "state": "state",
+            "started": "started_at",
+            "seconds": _seconds,
+            "read": "rows_in",
+            "written": "rows_out",
+            "output": "output",
+        },
+        fields=jobs.Run.__struct_fields__,
+        empty=f"{root}: no job has run yet. See `fourfold pipeline list`.",
+    )
+
+
+def _seconds(run: dict[str, Any]) -> str:
+    return "" if run["duration_ms"] is None else f"{run['duration_ms'] / 1000:.1f}"
 
 
 def _facts(root: Path, run: jobs.Run) -> dict[str, Any]:

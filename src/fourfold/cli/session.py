@@ -17,23 +17,32 @@ import click
 import msgspec
 
 from fourfold import limits
+from fourfold.cli.completion import complete_sessions
 from fourfold.cli.main import SectionedGroup, Sections
 from fourfold.cli.options import command as plain_command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output, counted, size
 from fourfold.cli.space.arguments import new_file
-from fourfold.content import PayloadRef, encode, parse_content_id
-from fourfold.content.canonical import integer_text
+from fourfold.cli.transcript import (
+    Entry,
+    activity,
+    print_transcript,
+    read_transcript,
+    to_json,
+)
+from fourfold.content import PayloadRef, parse_content_id
 from fourfold.errors import CorruptData, InvalidInput, NotFound, PayloadMissing
 from fourfold.models.sessions import Edge, Event, Sessions, SessionView, compare_heads
+from fourfold.models.sessions.model import MODEL
+from fourfold.models.sessions.records import GcReport, SessionInfo
 from fourfold.store import open_store
 
-_CELL_CHARS = 60
-_INTEGER_BITS_MAX = 8_192
-"""Integers with more digits are printed as strings: most JSON parsers cannot read them."""
+_CELL_CHARS: Final = 120
 
 
-def session_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
+def session_command(
+    name: str, *, rows: bool = False
+) -> Callable[[Callable[..., None]], click.Command]:
     """Decorate a command that reads one session.
 
     Its function gets an `Output`, the `Sessions` and the id.
@@ -45,48 +54,41 @@ def session_command(name: str) -> Callable[[Callable[..., None]], click.Command]
             with sessions_of(root) as sessions:
                 function(out, sessions, sid, **arguments)
 
-        with_sid = click.argument("sid")(run)
-        return plain_command(name)(root_argument(required=True)(with_sid))
+        with_sid = click.argument("sid", shell_complete=complete_sessions)(run)
+        return plain_command(name, rows=rows)(root_argument(required=True)(with_sid))
 
     return decorate
 
 
 @contextmanager
-def sessions_of(root: Path, *, writes: bool = False) -> Iterator[Sessions]:
-    """Open the sessions of a store; never create the database."""
-    with open_store(root, mode="r") as store:
-        try:
-            sessions = store.sessions
-        except NotFound:
+def sessions_of(root: Path) -> Iterator[Sessions]:
+    """Open the sessions of a store for reading; never create the database."""
+    with existing_sessions(root) as sessions:
+        if sessions is None:
             raise NotFound(
                 f"{root}: there are no sessions yet",
                 hint="Create one in a program: `store.sessions.create_session()`.",
-            ) from None
+            )
+        yield sessions
+
+
+@contextmanager
+def existing_sessions(root: Path, *, writes: bool = False) -> Iterator[Sessions | None]:
+    """Open the sessions of a store; None if it never had one."""
+    with open_store(root, mode="r") as store:
+        if not MODEL.location.names(root):
+            yield None
+            return
         if not writes:
-            yield sessions
+            yield store.sessions
             return
     with open_store(root) as store:
         yield store.sessions
 
 
-def plain(value: Any) -> Any:
-    """Convert a value to JSON; a reference becomes a dict, other tags stay."""
-    if isinstance(value, PayloadRef):
-        return value.as_dict()
-    if isinstance(value, dict):
-        return {name: plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if type(value) is int and value.bit_length() > _INTEGER_BITS_MAX:
-        return integer_text(value)
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    return json.loads(encode(value))
-
-
 def brief(value: Any) -> str:
     """Format a value as one line."""
-    text = json.dumps(plain(value), ensure_ascii=True)
+    text = json.dumps(to_json(value), ensure_ascii=False)
     return text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 3] + "..."
 
 
@@ -177,7 +179,7 @@ def tree(out: Output, sessions: Sessions, sid: str) -> None:
             (edge.to_session, edge, below, edge is following[-1]) for edge in reversed(following)
         ]
     if out.as_json:
-        shown = [{**msgspec.to_builtins(edge), "extra": plain(edge.extra)} for edge in drawn]
+        shown = [{**msgspec.to_builtins(edge), "extra": to_json(edge.extra)} for edge in drawn]
         out.document({"id": sid, "sessions": list(seen.values()), "edges": shown})
         return
     for line in lines:
@@ -190,9 +192,8 @@ def _session(sessions: Sessions, sid: str) -> dict[str, Any]:
         view = sessions.current_view(sid)
     except NotFound:
         return facts  # An edge may lead to another store, or to a deleted session.
-    status = (view.session or {}).get("status", "not started")
     heads = [{"id": head.id, "kind": head.kind, "turn_id": head.turn_id} for head in view.heads]
-    return {"id": sid, "status": status, "events": view.counters.event, "heads": heads}
+    return {"id": sid, "status": activity(view), "events": view.counters.event, "heads": heads}
 
 
 def _lineage_line(session: dict[str, Any]) -> str:
@@ -219,7 +220,7 @@ def diff(out: Output, sessions: Sessions, sid: str, one: str | None, other: str 
         )
     found = compare_heads(sessions, one, other)
     if out.as_json:
-        out.document(plain(msgspec.structs.asdict(found)))
+        out.document(to_json(msgspec.structs.asdict(found)))
         return
     out.line(f"from {found.one}")
     out.line(f"to   {found.other}")
@@ -227,15 +228,21 @@ def diff(out: Output, sessions: Sessions, sid: str, one: str | None, other: str 
         out.line(f"both go back to {found.common or 'nothing'}")
     for mark, names in (("+", found.added), ("-", found.removed), ("~", found.changed)):
         for name in names:
-            out.line(f"{mark} {name}")
+            out.change(f"{mark} {name}")
     for mark, messages in (("+", found.new_messages), ("-", found.gone_messages)):
         for message in messages:
-            out.line(f"{mark} message {message['id']}: {message.get('role', '')}: {brief(message)}")
+            role = message.get("role", "")
+            out.change(f"{mark} message {message['id']}: {role}: {brief(message)}")
 
 
-@plain_command("list")
+@plain_command("list", rows=True)
 @root_argument(required=True)
-@click.option("--after", metavar="SID", help="Start after this session.")
+@click.option(
+    "--after",
+    metavar="SID",
+    shell_complete=complete_sessions,
+    help="Start after this session.",
+)
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -246,71 +253,85 @@ def diff(out: Output, sessions: Sessions, sid: str, one: str | None, other: str 
 @click.option("--deleted", is_flag=True, help="Include deleted sessions.")
 def list_sessions(out: Output, root: Path, after: str | None, limit: int, *, deleted: bool) -> None:
     """List the sessions of ROOT, in the order of their creation."""
-    with sessions_of(root) as sessions:
-        found = sessions.list_sessions(after=after, limit=limit, deleted=deleted)
-        more = bool(found) and bool(
-            sessions.list_sessions(after=found[-1].id, limit=1, deleted=deleted)
-        )
-    if out.as_json:
-        out.document(
-            {
-                "root": str(root),
-                "sessions": [msgspec.to_builtins(row) for row in found],
-                "next_after": found[-1].id if more else None,
-            }
-        )
-        return
-    out.table(
-        ("session", "events", "created", "deleted"),
-        [(row.id, row.events, row.created_at, row.deleted_at or "") for row in found],
+    with existing_sessions(root) as sessions:
+        rows: list[SessionInfo] = []
+        if sessions is not None:
+            # Request one more, to see if there are more.
+            rows = sessions.list_sessions(after=after, limit=limit + 1, deleted=deleted)
+    following = rows[limit - 1].id if len(rows) > limit else None
+    out.rows(
+        {
+            "root": str(root),
+            "sessions": [msgspec.to_builtins(row) for row in rows[:limit]],
+            "next_after": following,
+        },
+        "sessions",
+        {
+            "session": "id",
+            "events": "events",
+            "created": "created_at",
+            "deleted": "deleted_at",
+        },
+        fields=SessionInfo.__struct_fields__,
+        empty="no sessions" + (f" after {after}" if after else " yet"),
     )
-    if more:
-        out.line(f"There are more: --after {found[-1].id}")
+    if following is not None and out.format == "text":
+        out.line(f"There are more: --after {following}")
 
 
-@session_command("show")
+@session_command("show", rows=True)
 @click.option("--at", metavar="EVENT|HEAD", help="As of this event or head.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Maximum number of turns and messages, the newest.",
+    help="Maximum number of entries, the newest.",
 )
-def show(out: Output, sessions: Sessions, sid: str, at: str | None, limit: int) -> None:
-    """Show the session SID, now or at a point in the past."""
+@click.option("--full", is_flag=True, help="Print long contents in full.")
+def show(
+    out: Output, sessions: Sessions, sid: str, *, at: str | None, limit: int, full: bool
+) -> None:
+    """Show the session SID as a transcript, now or at a point in the past.
+
+    The transcript contains messages, calls with their results, and the ends of turns, with the
+    contents of their payloads. It starts at the newest compaction.
+    """
     if at is None:
         view = sessions.current_view(sid)
     else:
         view = sessions.view_at(sid, int(at) if at.isdecimal() and len(at) < 19 else at)
-    messages = list(view.kept_messages())[-limit:]
-    if out.as_json:
-        out.document(_facts(view, limit, messages))
+    entries, more = read_transcript(sessions, view, limit, full=full)
+    if out.format != "text":
+        out.rows(_facts(view, limit, entries), "transcript", {}, fields=Entry._fields)
         return
-    status = (view.session or {}).get("status", "not started")
-    out.line(f"{sid}: {status}, {counted(view.counters.event, 'event')}")
+    out.line(
+        f"{sid}: {activity(view)}, {counted(view.counters.event, 'event')}, "
+        f"{counted(view.counters.turn, 'turn')}"
+    )
     out.line(f"current head: {view.current_head or 'none'}")
-    for turn in view.turns[-limit:]:
-        out.line(f"turn {turn['id']}: {turn.get('status', '')}")
-    for message in messages:
-        out.line(f"message {message['id']}: {message.get('role', '')}: {brief(message)}")
+    if more:
+        out.line(f"the newest {limit} entries; --limit shows more")
+    print_transcript(out, entries, full=full)
 
 
-def _facts(view: SessionView, limit: int, messages: list[dict[str, Any]]) -> dict[str, Any]:
+def _facts(view: SessionView, limit: int, entries: list[Entry]) -> dict[str, Any]:
     return {
         "id": view.id,
-        "session": plain(view.session),
+        "activity": activity(view),
+        "session": to_json(view.session),
         "counters": msgspec.to_builtins(view.counters),
         "current_head": view.current_head,
-        "vars_ref": plain(view.vars_ref),
+        "vars_ref": to_json(view.vars_ref),
         "compact_from_event_id": view.compact_from_event_id,
-        "error": plain(view.error),
-        "turns": plain(view.turns[-limit:]),
-        "kept_messages": plain(messages),
+        "error": to_json(view.error),
+        "turns": to_json(view.turns[-limit:]),
+        "kept_messages": to_json(list(view.kept_messages())[-limit:]),
+        "transcript": [entry.as_dict() for entry in entries],
     }
 
 
-@session_command("log")
+@session_command("log", rows=True)
 @click.option(
     "--after",
     type=click.IntRange(min=0),
@@ -335,33 +356,62 @@ def log(
     newest = sessions.peek_next_id(sid) - 1
     start = max(0, newest - limit) if after is None else after
     if follow:
-        for item in sessions.follow(sid, after=min(start, newest)):
-            if isinstance(item, Event):
-                out.line(json.dumps(_event(item)) if out.as_json else _line(item))
-                # A reader of a pipe needs each event without delay.
-                sys.stdout.flush()
+        _follow(out, sessions, sid, min(start, newest))
         return
     events = sessions.events_since(sid, start, limit=limit)
-    if out.as_json:
-        more = bool(events) and events[-1].id < newest
-        out.document(
-            {
-                "id": sid,
-                "events": [_event(event) for event in events],
-                "next_after": events[-1].id if more else None,
-            }
-        )
-        return
-    for event in events:
-        out.line(_line(event))
+    record = _flat_event if out.format == "csv" else _event
+    out.rows(
+        {
+            "id": sid,
+            "events": [record(event) for event in events],
+            "next_after": events[-1].id if events and events[-1].id < newest else None,
+        },
+        "events",
+        {"event": "id", "time": "at", "type": "type", "data": _brief_data},
+        fields=_EVENT_FIELDS,
+        empty=f"{sid} has no events" + (f" after {start}" if start else " yet"),
+    )
+
+
+_EVENT_FIELDS: Final = ("id", "at", "type", "position", "data")
+_TYPE_CHARS: Final = len("session/vars-snapshotted")
+
+
+def _follow(out: Output, sessions: Sessions, sid: str, after: int) -> None:
+    write = out.row_writer(_EVENT_FIELDS) if out.as_rows else None
+    for item in sessions.follow(sid, after=after):
+        if not isinstance(item, Event):
+            continue
+        if write is not None:
+            write(_flat_event(item) if out.format == "csv" else _event(item))
+        elif out.as_json:
+            out.text(json.dumps(_event(item)) + "\n")
+        else:
+            out.line(
+                f"{item.id:>6}  {item.at}  {item.type:{_TYPE_CHARS}}  {brief(to_json(item.data))}"
+            )
+        # A reader of a pipe needs each event without delay.
+        out.flush()
 
 
 def _event(event: Event) -> dict[str, Any]:
-    return {**plain(event.as_dict()), "position": event.position}
+    return {**to_json(event.as_dict()), "position": event.position}
 
 
-def _line(event: Event) -> str:
-    return f"{event.id:>6}  {event.at}  {event.type}  {brief(event.data)}"
+def _flat_event(event: Event) -> dict[str, Any]:
+    """Return an event as a row of a CSV: what events carry differs, so it is one column."""
+    return {
+        "id": event.id,
+        "at": event.at,
+        "type": event.type,
+        "position": event.position,
+        "data": to_json(event.data),
+    }
+
+
+def _brief_data(event: dict[str, Any]) -> str:
+    outside = {"id", "type", "at", "position"}
+    return brief({name: value for name, value in event.items() if name not in outside})
 
 
 @plain_command("payload")
@@ -375,7 +425,7 @@ def read_payload(out: Output, root: Path, payload: str) -> None:
             size = reading.payload_size(digest)
         if size is None:
             raise PayloadMissing(f"payload {payload} is not in this store")
-        value = plain(sessions.read_payload(PayloadRef(payload, "message", size)))
+        value = to_json(sessions.read_payload(PayloadRef(payload, "message", size)))
     if out.as_json:
         out.document({"id": payload, "size": size, "value": value})
     else:
@@ -389,9 +439,9 @@ def verify(out: Output, root: Path) -> None:
 
     Nothing is changed, and the store may be in use. Exits with 8 if something is damaged.
     """
-    with sessions_of(root) as sessions:
-        position = sessions.position()
-        problems = sessions.verify()
+    with existing_sessions(root) as sessions:
+        position = 0 if sessions is None else sessions.position()
+        problems = [] if sessions is None else sessions.verify()
     if out.as_json:
         document = {"root": str(root), "position": position, "ok": not problems}
         out.document({**document, "problems": problems})
@@ -419,8 +469,8 @@ def verify(out: Output, root: Path) -> None:
 )
 def gc(out: Output, root: Path, grace: float) -> None:
     """Remove payloads without references, and the events of deleted sessions."""
-    with sessions_of(root, writes=True) as sessions:
-        done = sessions.gc(grace)
+    with existing_sessions(root, writes=True) as sessions:
+        done = GcReport(0, 0, 0, 0) if sessions is None else sessions.gc(grace)
     if out.as_json:
         out.document({"root": str(root), **msgspec.to_builtins(done)})
         return

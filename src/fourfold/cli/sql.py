@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from fourfold.cli.completion import complete_apps, complete_spaces
 from fourfold.cli.options import command as fourfold_command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output, counted
@@ -19,7 +20,7 @@ from fourfold.pipeline.tables import DEFAULT_MODEL, MODELS
 At = int | datetime | None
 
 
-@fourfold_command("sql")
+@fourfold_command("sql", rows=True)
 @root_argument(required=False)
 @click.argument("query")
 @click.option(
@@ -32,13 +33,18 @@ At = int | datetime | None
     show_default=True,
     help="Model whose tables to query.",
 )
-@click.option("--space", metavar="DID", help="Only this space.")
+@click.option("--space", metavar="DID", shell_complete=complete_spaces, help="Only this space.")
 @click.option(
     "--objects",
     metavar="URL",
     help="Streams: published records; with ROOT, also unpublished ones.",
 )
-@click.option("--app", metavar="APP", help="Graphs: only this app, as a slug or an id.")
+@click.option(
+    "--app",
+    metavar="APP",
+    shell_complete=complete_apps,
+    help="Graphs: only this app, as a slug or an id.",
+)
 @at_option("As of this seq or time.")
 @branch_option("Branch of `state` and `history`; '*' for every branch.")
 @click.option(
@@ -104,6 +110,11 @@ def command(
     )
     if out.as_json:
         out.document(answer)
+        return
+    if out.as_rows:
+        write = out.row_writer(answer["columns"])
+        for row in answer["rows"]:
+            write(dict(zip(answer["columns"], row, strict=True)))
         return
     out.table(answer["columns"], [[_cell(value) for value in row] for row in answer["rows"]])
     if answer["more"]:

@@ -29,7 +29,7 @@ _DANGLING = (
 )
 
 
-@fourfold_command("verify")
+@fourfold_command("verify", rows=True)
 @root_argument(required=True)
 @click.option(
     "--objects", is_flag=True, help="Also check every object published to the object store."
@@ -59,8 +59,8 @@ def command(out: Output, root: Path, *, objects: bool) -> None:
 
 
 def _show(out: Output, report: VerifyReport, kind: str) -> None:
-    if out.as_json:
-        out.document(
+    if out.format != "text":
+        out.rows(
             {
                 "root": str(report.root),
                 "kind": kind,
@@ -69,7 +69,10 @@ def _show(out: Output, report: VerifyReport, kind: str) -> None:
                     {"path": check.path, "what": check.what, "problems": list(check.problems)}
                     for check in report.checked
                 ],
-            }
+            },
+            "checked",
+            {},
+            fields=("path", "what", "problems"),
         )
         return
     damaged = [check for check in report.checked if not check.ok]

@@ -40,7 +40,7 @@ CHECKS: Final[Mapping[str, Callable[[Patient], Iterable[Finding]]]] = {
 }
 
 
-@fourfold_command("doctor")
+@fourfold_command("doctor", rows=True)
 @root_argument(required=False)
 @click.option("--spark", "start_spark", is_flag=True, help="Start Spark and run two small jobs.")
 @set_option
@@ -64,26 +64,24 @@ def command(out: Output, root: Path | None, *, start_spark: bool, flags: dict[st
         status: sum(finding.status == status for finding in findings)
         for status in ("ok", "warn", "fail", "skip")
     }
-    if out.as_json:
-        out.document(
-            {
-                "root": None if root is None else str(root),
-                "ok": not counts["fail"],
-                "counts": counts,
-                "findings": [finding.as_dict() for finding in findings],
-            }
-        )
-    else:
-        _show(out, findings, counts)
+    out.rows(
+        {
+            "root": None if root is None else str(root),
+            "ok": not counts["fail"],
+            "counts": counts,
+            "findings": [finding.as_dict() for finding in findings],
+        },
+        "findings",
+        {"check": "check", "status": "status", "finding": "message"},
+        fields=("check", "status", "message", "fix", "facts"),
+    )
+    if out.format == "text":
+        _show_fixes(out, findings, counts)
     if counts["fail"]:
         raise click.exceptions.Exit(1)
 
 
-def _show(out: Output, findings: list[Finding], counts: Mapping[str, int]) -> None:
-    out.table(
-        ("check", "status", "finding"),
-        [(finding.check, finding.status, finding.message) for finding in findings],
-    )
+def _show_fixes(out: Output, findings: list[Finding], counts: Mapping[str, int]) -> None:
     for status, title in (("fail", "To fix:"), ("warn", "To consider:")):
         fixable = [finding for finding in findings if finding.status == status and finding.fix]
         if fixable:

@@ -15,26 +15,29 @@ from typing import Any, BinaryIO, Final
 import click
 import msgspec
 
+from fourfold.cli.completion import complete_branches, complete_entities, complete_spaces
 from fourfold.cli.options import command, root_argument
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound
-from fourfold.models.documents import Revision, Space, check_did
+from fourfold.models.documents import Space, check_did
 from fourfold.store import open_store
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
-def space_arguments(name: str) -> Callable[[Callable[..., None]], click.Command]:
+def space_arguments(
+    name: str, *, rows: bool = False
+) -> Callable[[Callable[..., None]], click.Command]:
     """Decorate a command that takes ROOT and DID, and then its own arguments."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
-        with_did = click.argument("did")(function)
-        return command(name)(root_argument(required=True)(with_did))
+        with_did = click.argument("did", shell_complete=complete_spaces)(function)
+        return command(name, rows=rows)(root_argument(required=True)(with_did))
 
     return decorate
 
 
 def space_command(
-    name: str, *, writes: bool = False
+    name: str, *, writes: bool = False, rows: bool = False
 ) -> Callable[[Callable[..., None]], click.Command]:
     """Decorate a command on an existing space; its function gets an `Output` and the `Space`."""
 
@@ -44,7 +47,7 @@ def space_command(
             with existing_space(root, did, writes=writes) as space:
                 function(out, space, **arguments)
 
-        return space_arguments(name)(run)
+        return space_arguments(name, rows=rows)(run)
 
     return decorate
 
@@ -94,7 +97,16 @@ def at_option(help_text: str, name: str = "--at", *, required: bool = False) -> 
 
 
 def branch_option(help_text: str) -> Decorator:
-    return click.option("--branch", default="", metavar="NAME", help=help_text)
+    return click.option(
+        "--branch",
+        default="",
+        metavar="NAME",
+        help=help_text,
+        shell_complete=complete_branches,
+    )
+
+
+entity_argument: Final = click.argument("entity", metavar="ID", shell_complete=complete_entities)
 
 
 def limit_option(default: int) -> Decorator:
@@ -213,12 +225,12 @@ def on_branch(name: str) -> str:
     return f" on {name}" if name else ""
 
 
-def change(revision: Revision) -> str:
-    """Describe a revision in one line."""
-    if revision.op == "set":
-        return compact(revision.data)
-    if revision.op == "patch":
-        return "; ".join(patch_line(patch) for patch in revision.data)
+def change(op: str, data: Any) -> str:
+    """Describe the change of a revision in one line."""
+    if op == "set":
+        return compact(data)
+    if op == "patch":
+        return "; ".join(patch_line(patch) for patch in data)
     return ""
 
 

@@ -19,6 +19,7 @@ from fourfold.cli.space.arguments import (
 )
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import Space
+from fourfold.models.documents.blobs import BlobStat
 
 
 @click.command(
@@ -82,19 +83,17 @@ def get(out: Output, space: Space, hash: str, *, output: Path | None) -> None:  
         out.line(f"wrote {output} ({size(stat.size)})")
 
 
-@space_command("list")
+@space_command("list", rows=True)
 def list_blobs(out: Output, space: Space) -> None:
     """List the blobs of the space."""
-    found = [space.blobs.stat(name) for name in space.blobs.ids()]
-    if out.as_json:
-        out.document({"blobs": [msgspec.to_builtins(row) for row in found]})
-    elif found:
-        out.table(
-            ("hash", "size", "type"),
-            [(row.hash, size(row.size), row.content_type) for row in found],
-        )
-    else:
-        out.line("no blobs yet")
+    blobs = [space.blobs.stat(name) for name in space.blobs.ids()]
+    out.rows(
+        {"blobs": [msgspec.to_builtins(row) for row in blobs]},
+        "blobs",
+        {"hash": "hash", "size": lambda row: size(row["size"]), "type": "content_type"},
+        fields=BlobStat.__struct_fields__,
+        empty="no blobs yet",
+    )
 
 
 for _each in (put, get, list_blobs):

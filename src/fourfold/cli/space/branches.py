@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from fourfold.cli.completion import complete_branches, complete_entities
 from fourfold.cli.main import SectionedGroup
 from fourfold.cli.output import Output, counted
 from fourfold.cli.space.arguments import (
@@ -50,6 +51,7 @@ def branch() -> None:
     "--parent",
     default="",
     metavar="NAME",
+    shell_complete=complete_branches,
     help="Parent branch; default: the default branch.",
 )
 @at_option("Branch from the parent at this seq or time; default: now.")
@@ -64,34 +66,30 @@ def create(out: Output, space: Space, name: str, parent: str, at: int | datetime
 
 
 @space_command("delete", writes=True)
-@click.argument("name")
+@click.argument("name", shell_complete=complete_branches)
 def delete(out: Output, space: Space, name: str) -> None:
     """Delete the branch NAME: it stays readable, but accepts no more commits."""
     ended = space.branches.delete(name)
     _show(out, ended, f"deleted branch {ended.name}; it can still be read")
 
 
-@space_command("list")
+@space_command("list", rows=True)
 @click.option("--deleted", is_flag=True, help="Include deleted branches.")
 def list_branches(out: Output, space: Space, *, deleted: bool) -> None:
     """List the branches in order of creation."""
     branches = space.branches.list(deleted=deleted)
-    if out.as_json:
-        out.document({"branches": [msgspec.to_builtins(row) for row in branches]})
-        return
-    out.table(
-        ("branch", "parent", "fork", "created", "head", "status"),
-        [
-            (
-                branch_name(row.name),
-                "" if row.fork_seq is None else branch_name(row.parent),
-                row.fork_seq,
-                row.created_seq,
-                row.head_seq,
-                row.status,
-            )
-            for row in branches
-        ],
+    out.rows(
+        {"branches": [msgspec.to_builtins(row) for row in branches]},
+        "branches",
+        {
+            "branch": lambda row: branch_name(row["name"]),
+            "parent": lambda row: "" if row["fork_seq"] is None else branch_name(row["parent"]),
+            "fork": "fork_seq",
+            "created": "created_seq",
+            "head": "head_seq",
+            "status": "status",
+        },
+        fields=Branch.__struct_fields__,
     )
 
 
@@ -109,10 +107,15 @@ for _each in (create, delete, list_branches):
 At = int | datetime | None
 
 
-@space_command("diff")
+@space_command("diff", rows=True)
 @branch_option("Branch to start from; default: the default branch.")
 @at_option("Start from this seq or time; default: now.")
-@click.option("--to-branch", metavar="NAME", help="Branch to compare with; default: the same.")
+@click.option(
+    "--to-branch",
+    metavar="NAME",
+    shell_complete=complete_branches,
+    help="Branch to compare with; default: the same.",
+)
 @at_option("Compare with this seq or time; default: now.", "--to-at")
 def diff(
     out: Output, space: Space, *, branch: str, at: At, to_branch: str | None, to_at: At
@@ -128,14 +131,17 @@ def diff(
             hint="Pass --at SEQ, --to-branch NAME or --to-at SEQ.",
         )
     difference = space.branches.diff(branch, other, at, to_at)
-    if out.as_json:
-        out.document(
+    if out.format != "text":
+        out.rows(
             {
                 "a": difference.a._asdict(),
                 "b": difference.b._asdict(),
                 "base": difference.base._asdict(),
                 "changes": [msgspec.to_builtins(change) for change in difference],
-            }
+            },
+            "changes",
+            {},
+            fields=Change.__struct_fields__,
         )
         return
     out.line(
@@ -143,7 +149,7 @@ def diff(
     )
     for change in difference:
         for text in _change_lines(difference, change):
-            out.line(text)
+            out.change(text)
 
 
 def _differing(count: int) -> str:
@@ -167,7 +173,7 @@ def _change_lines(difference: Difference, change: Change) -> list[str]:
 
 
 @space_command("revert", writes=True)
-@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete_entities)
 @at_option("Seq or time to return to.", required=True)
 @branch_option("Branch to change; default: the default branch.")
 def revert(out: Output, space: Space, ids: tuple[str, ...], *, at: At, branch: str) -> None:
@@ -205,12 +211,13 @@ def revert(out: Output, space: Space, ids: tuple[str, ...], *, at: At, branch: s
 
 
 @space_command("merge", writes=True)
-@click.argument("source")
+@click.argument("source", shell_complete=complete_branches)
 @click.option(
     "--into",
     "target",
     default="",
     metavar="NAME",
+    shell_complete=complete_branches,
     help="Branch to write; default: the default branch.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be written, and the conflicts.")

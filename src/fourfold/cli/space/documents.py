@@ -15,6 +15,7 @@ from fourfold.cli.space.arguments import (
     branch_name,
     branch_option,
     change,
+    entity_argument,
     json_argument,
     limit_option,
     on_branch,
@@ -24,6 +25,7 @@ from fourfold.cli.space.arguments import (
 )
 from fourfold.errors import NotFound
 from fourfold.models.documents import Revision, Space
+from fourfold.models.documents.records import LogEntry
 
 At = int | datetime | None
 _branch: Final = branch_option("Branch to read; default: the default branch.")
@@ -31,7 +33,7 @@ _at: Final = at_option("Read as of this seq or time.")
 
 
 @space_command("get")
-@click.argument("entity", metavar="ID")
+@entity_argument
 @_branch
 @_at
 def get(out: Output, space: Space, entity: str, branch: str, at: At) -> None:
@@ -54,7 +56,7 @@ def get(out: Output, space: Space, entity: str, branch: str, at: At) -> None:
         out.text(pretty(state.document) + "\n")
 
 
-@space_command("ids")
+@space_command("ids", rows=True)
 @_branch
 @_at
 @click.option("--prefix", default="", metavar="TEXT", help="Only ids that start with this.")
@@ -72,11 +74,16 @@ def ids(  # noqa: PLR0917
         following = shown[-1] if len(found) > len(shown) else None
         out.document({"branch": branch, "ids": shown, "next": following})
         return
+    if out.as_rows:
+        write = out.row_writer(("id",))
+        for entity in shown:
+            write({"id": entity})
+        return
     for entity in shown:
         out.line(entity)
 
 
-@space_command("log")
+@space_command("log", rows=True)
 @click.option(
     "--after",
     type=click.IntRange(min=0),
@@ -89,30 +96,23 @@ def log(out: Output, space: Space, after: int | None, limit: int) -> None:
     newest = space.seq()
     start = max(0, newest - limit) if after is None else after
     entries = space.log(after=start, limit=limit)
-    if out.as_json:
-        following = entries[-1].seq if entries and entries[-1].seq < newest else None
-        out.document(
-            {"commits": [msgspec.to_builtins(entry) for entry in entries], "next": following}
-        )
-    elif entries:
-        out.table(
-            ("seq", "time", "branch", "change"),
-            [
-                (
-                    entry.seq,
-                    entry.created_at,
-                    branch_name(entry.branch),
-                    request_line(entry.original),
-                )
-                for entry in entries
-            ],
-        )
-    else:
-        out.line("no commits" + (f" after seq {start}" if start else " yet"))
+    following = entries[-1].seq if entries and entries[-1].seq < newest else None
+    out.rows(
+        {"commits": [msgspec.to_builtins(entry) for entry in entries], "next": following},
+        "commits",
+        {
+            "seq": "seq",
+            "time": "created_at",
+            "branch": lambda entry: branch_name(entry["branch"]),
+            "change": lambda entry: request_line(entry["original"]),
+        },
+        fields=LogEntry.__struct_fields__,
+        empty="no commits" + (f" after seq {start}" if start else " yet"),
+    )
 
 
-@space_command("history")
-@click.argument("entity", metavar="ID")
+@space_command("history", rows=True)
+@entity_argument
 @_branch
 @click.option(
     "--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Start after this seq."
@@ -133,30 +133,25 @@ def history(
     found = space.history(entity, branch, after=after, at=at, limit=limit + 1)
     revisions = _whole_commits(found, limit)
     following = revisions[-1].seq if len(found) > len(revisions) else None
-    if out.as_json:
-        out.document(
-            {
-                "id": entity,
-                "branch": branch,
-                "revisions": [msgspec.to_builtins(revision) for revision in revisions],
-                "next": following,
-            }
-        )
-        return
-    if not revisions:
-        beyond = f" after seq {after}" if after else ""
-        raise NotFound(
-            f"{entity!r} has no revisions{on_branch(branch)}{beyond}{_as_of(at)}",
-            hint="List all entities: `fourfold space ids`.",
-        )
-    out.table(
-        ("seq", "branch", "op", "change"),
-        [
-            (revision.seq, branch_name(revision.branch), revision.op, change(revision))
-            for revision in revisions
-        ],
+    beyond = f" after seq {after}" if after else ""
+    out.rows(
+        {
+            "id": entity,
+            "branch": branch,
+            "revisions": [msgspec.to_builtins(revision) for revision in revisions],
+            "next": following,
+        },
+        "revisions",
+        {
+            "seq": "seq",
+            "branch": lambda revision: branch_name(revision["branch"]),
+            "op": "op",
+            "change": lambda revision: change(revision["op"], revision["data"]),
+        },
+        fields=Revision.__struct_fields__,
+        empty=f"{entity!r} has no revisions{on_branch(branch)}{beyond}{_as_of(at)}",
     )
-    if following is not None:
+    if following is not None and out.format == "text":
         out.line(f"There are more: --after {following}")
 
 
@@ -187,7 +182,7 @@ _if_seq: Final = click.option(
 
 
 @space_command("set", writes=True)
-@click.argument("entity", metavar="ID")
+@entity_argument
 @click.argument("document")
 @_changes_branch
 @_if_seq
@@ -209,7 +204,7 @@ def set_document(
 
 
 @space_command("patch", writes=True)
-@click.argument("entity", metavar="ID")
+@entity_argument
 @click.argument("patches")
 @_changes_branch
 @_if_seq
@@ -233,7 +228,7 @@ def patch_document(
 
 
 @space_command("delete", writes=True)
-@click.argument("entity", metavar="ID")
+@entity_argument
 @_changes_branch
 @_if_seq
 def delete_document(

@@ -44,30 +44,25 @@ def create(out: Output, root: Path, did: str, *, history: str) -> None:
         out.line(f"created {did} in {root}")
 
 
-@command("list")
+@command("list", rows=True)
 @root_argument(required=True)
 def list_spaces(out: Output, root: Path) -> None:
     """List the spaces of ROOT."""
     with open_store(root, mode="r") as store:
         spaces = [_facts(store.space(did)) for did in store.spaces()]
-    if out.as_json:
-        out.document({"root": str(root), "spaces": spaces})
-    elif spaces:
-        out.table(
-            ("space", "history", "seq", "branches", "size"),
-            [
-                (
-                    space["did"],
-                    space["history"],
-                    space["seq"],
-                    space["branches"],
-                    size(space["bytes"]),
-                )
-                for space in spaces
-            ],
-        )
-    else:
-        out.line(f"{root} has no spaces yet. Make one: `fourfold space create {root} DID`.")
+    out.rows(
+        {"root": str(root), "spaces": spaces},
+        "spaces",
+        {
+            "space": "did",
+            "history": "history",
+            "seq": "seq",
+            "branches": "branches",
+            "size": lambda space: size(space["bytes"]),
+        },
+        fields=("did", "history", "seq", "branches", "bytes"),
+        empty=f"{root} has no spaces yet. Create one: `fourfold space create {root} DID`.",
+    )
 
 
 def _facts(space: Space) -> dict[str, Any]:

@@ -6,11 +6,12 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
 from fourfold import limits
+from fourfold.cli.completion import complete_streams
 from fourfold.cli.options import command, is_url, root_argument
 from fourfold.errors import NotFound
 from fourfold.models.streams import StreamInfo, Streams
@@ -26,13 +27,24 @@ Place: TypeAlias = "Streams | RemoteStreams"
 
 
 def streams_command(
-    name: str, *, writes: bool = False, makes: bool = False
+    name: str,
+    *,
+    writes: bool = False,
+    makes: bool = False,
+    rows: bool = False,
+    optional: bool = False,
 ) -> Callable[[Callable[..., None]], Any]:
-    """Decorate a command on streams; its function gets an `Output` and the streams."""
+    """Decorate a command on streams; its function gets an `Output` and the streams.
+
+    With `optional`, the streams are None in a store that never had one.
+    """
 
     def decorate(function: Callable[..., None]) -> Any:
         @functools.wraps(function)
         def run(out: object, root: str, key: str | None, **arguments: Any) -> None:
+            if optional and not _has_streams(root):
+                function(out, None, **arguments)
+                return
             with streams_of(root, key, writes=writes, makes=makes) as streams:
                 function(out, streams, **arguments)
 
@@ -41,9 +53,17 @@ def streams_command(
             envvar="FOURFOLD_KEY",
             help="Key of the server; prefer FOURFOLD_KEY, which other users cannot see.",
         )
-        return command(name)(root_argument(required=True, url=True)(secret(run)))
+        return command(name, rows=rows)(root_argument(required=True, url=True)(secret(run)))
 
     return decorate
+
+
+def _has_streams(root: str) -> bool:
+    """Return False if ROOT is a store that never had a stream; raise if it is not a store."""
+    if is_url(root):
+        return True
+    with open_store(Path(root), mode="r"):
+        return bool(MODEL.location.names(Path(root)))
 
 
 @contextmanager
@@ -60,15 +80,28 @@ def streams_of(root: str, key: str | None, *, writes: bool, makes: bool = False)
             yield RemoteStreams(client)
         return
     folder = Path(root)
-    if not makes:
-        with open_store(folder, mode="r"):
-            if not MODEL.location.path(folder).exists():
-                raise NotFound(
-                    f"{root}: there are no streams yet",
-                    hint=f"Create one: `fourfold stream create {root} NAME`.",
-                )
+    if not makes and not _has_streams(root):
+        raise NotFound(
+            f"{root}: there are no streams yet",
+            hint=f"Create one: `fourfold stream create {root} NAME`.",
+        )
     with open_store(folder, mode="rw" if writes else "r") as store:
         yield store.streams
+
+
+FACTS: Final = (
+    "name",
+    "content_type",
+    "first_offset",
+    "next_offset",
+    "size_bytes",
+    "closed",
+    "ttl_seconds",
+    "expires_at_ms",
+)
+
+
+name_argument: Final = click.argument("name", shell_complete=complete_streams)
 
 
 def facts(info: StreamInfo) -> dict[str, Any]:

@@ -21,18 +21,18 @@ import base64
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Self
+from typing import BinaryIO, Final, NamedTuple, Self
 
 import click
 import msgspec
 
 from fourfold import limits
 from fourfold.cli.output import Output, counted
-from fourfold.cli.stream.arguments import Place, streams_command
+from fourfold.cli.stream.arguments import Place, name_argument, streams_command
 from fourfold.errors import (
     CommitUncertain,
     FourfoldError,
@@ -48,8 +48,8 @@ from fourfold.models.streams.stream import sought
 from fourfold.models.streams.validation import check_key, format_offset
 
 
-@streams_command("read")
-@click.argument("name")
+@streams_command("read", rows=True)
+@name_argument
 @click.option("--offset", default="-1", show_default=True, help="Offset to start at.")
 @click.option(
     "--limit",
@@ -76,12 +76,11 @@ def read(
     if out.as_json:
         _print_document(out, name, chunks, _row, ("next_offset", "up_to_date", "closed"))
     else:
-        for chunk in chunks:
-            _print(out, chunk)
+        _print(out, chunks)
 
 
-@streams_command("tail")
-@click.argument("name")
+@streams_command("tail", rows=True)
+@name_argument
 @click.option(
     "--lines", type=click.IntRange(min=0), default=10, show_default=True, help="Number of records."
 )
@@ -92,9 +91,7 @@ def tail(out: Output, streams: Place, *, name: str, lines: int, follow: bool) ->
     end = info.next_offset
     first = max(info.first_offset, end - lines)
     if follow:
-        for chunk in streams.open(name).follow(format_offset(first, info.incarnation_number)):
-            _print(out, chunk)
-            out.flush()
+        _print(out, streams.open(name).follow(format_offset(first, info.incarnation_number)))
         return
     number = info.incarnation_number
     chunks = iter((Chunk((), end, end, True, info.closed, number),))
@@ -105,27 +102,33 @@ def tail(out: Output, streams: Place, *, name: str, lines: int, follow: bool) ->
             out, name, chunks, lambda record, _: _format_payload(record.payload), ("next_offset",)
         )
     else:
-        for chunk in chunks:
-            _print(out, chunk)
+        _print(out, chunks)
 
 
-@streams_command("state")
-@click.argument("name")
+@streams_command("state", rows=True)
+@name_argument
 def state(out: Output, streams: Place, *, name: str) -> None:
     """Print the newest value of each key of a state stream.
 
     Its messages are changes: {"type", "key", "value", "headers": {"operation": "upsert"}}.
     """
     state = streams.state(name)
-    if out.as_json:
-        rows = [{"type": key[0], "key": key[1], "value": value} for key, value in state.items()]
-        out.document({"name": name, "state": rows})
-    else:
-        rows_shown = [
-            tuple(map(_printable, (*key, json.dumps(value, ensure_ascii=False))))
-            for key, value in state.items()
-        ]
-        out.table(("type", "key", "value"), rows_shown)
+    out.rows(
+        {
+            "name": name,
+            "state": [
+                {"type": key[0], "key": key[1], "value": value} for key, value in state.items()
+            ],
+        },
+        "state",
+        {
+            "type": lambda row: _printable(row["type"]),
+            "key": lambda row: _printable(row["key"]),
+            "value": lambda row: _printable(json.dumps(row["value"], ensure_ascii=False)),
+        },
+        fields=("type", "key", "value"),
+        empty=f"{name} has no state yet",
+    )
 
 
 def _chunks(
@@ -175,9 +178,19 @@ def _row(record: Record, chunk: Chunk) -> dict[str, object]:
     }
 
 
-def _print(out: Output, chunk: Chunk) -> None:
-    for record in chunk.records:
-        out.text(_format_payload(record.payload) + "\n")
+_ROW_FIELDS: Final = ("offset", "ts_ms", "record")
+
+
+def _print(out: Output, chunks: Iterable[Chunk]) -> None:
+    """Print records as they are, or as rows; a reader of a pipe gets each chunk without delay."""
+    write = out.row_writer(_ROW_FIELDS) if out.as_rows else None
+    for chunk in chunks:
+        for record in chunk.records:
+            if write is None:
+                out.text(_format_payload(record.payload) + "\n")
+            else:
+                write(_row(record, chunk))
+        out.flush()
 
 
 def _printable(text: str) -> str:
@@ -465,7 +478,7 @@ async def _in_one_commit(
 
 
 @streams_command("append", writes=True)
-@click.argument("name")
+@name_argument
 @click.argument("body", required=False)
 @click.option(
     "--from", "source", metavar="FILE|-", help="Append every line as a record; - is stdin."

@@ -12,7 +12,7 @@ import msgspec
 
 from fourfold.cli.main import SectionedGroup
 from fourfold.cli.output import Output
-from fourfold.cli.stream.arguments import Place, streams_command
+from fourfold.cli.stream.arguments import Place, name_argument, streams_command
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.streams import rule_changes
 from fourfold.models.streams.schemas.registry import Registry, RoutingKey
@@ -35,7 +35,7 @@ def schema() -> None:
 
 
 @streams_command("show")
-@click.argument("name")
+@name_argument
 @click.option(
     "--version", type=click.IntRange(min=1), metavar="NUMBER", help="Print only this version."
 )
@@ -51,7 +51,7 @@ def show_schema(out: Output, streams: Place, *, name: str, version: int | None) 
 
 
 @streams_command("set", writes=True)
-@click.argument("name")
+@name_argument
 @click.argument("file")
 @click.option(
     "--lens",
@@ -82,7 +82,7 @@ def set_schema(out: Output, streams: Place, *, name: str, file: str, lens: str |
 
 
 @streams_command("key", writes=True)
-@click.argument("name")
+@name_argument
 @click.argument("pointer", required=False)
 @click.option("--required", is_flag=True, help="Refuse messages without a value there.")
 @click.option("--none", "nowhere", is_flag=True, help="Stop reading the routing key from messages.")
@@ -113,7 +113,7 @@ def set_key(
 
 
 @streams_command("fields", writes=True)
-@click.argument("name")
+@name_argument
 @click.argument("fields", nargs=-1, metavar="FIELD...")
 @click.option("--none", "nothing", is_flag=True, help="Remove all declared fields.")
 def set_fields(
@@ -142,14 +142,14 @@ def profile() -> None:
 
 
 @streams_command("show")
-@click.argument("name")
+@name_argument
 def show_profile(out: Output, streams: Place, *, name: str) -> None:
     """Print the profile of a stream."""
     _show_profile(out, name, streams.profiles.get(name).to_json())
 
 
 @streams_command("set", writes=True)
-@click.argument("name")
+@name_argument
 @click.argument("kind")
 @click.option(
     "--touch/--no-touch", default=None, help="state-protocol: let clients wait for changes."

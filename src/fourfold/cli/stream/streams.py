@@ -6,9 +6,11 @@ from typing import Any
 
 import click
 
+from fourfold.cli.completion import complete_streams
 from fourfold.cli.output import Output, counted, size
-from fourfold.cli.stream.arguments import Place, facts, streams_command
+from fourfold.cli.stream.arguments import FACTS, Place, facts, name_argument, streams_command
 from fourfold.models.streams import Fork, StreamOptions
+from fourfold.models.streams.records import Totals
 from fourfold.models.streams.rule_changes import UNCHANGED
 from fourfold.models.streams.settings import Setting, Settings
 from fourfold.models.streams.validation import format_offset, parse_offset
@@ -70,7 +72,7 @@ def create(
         )
 
 
-@streams_command("list")
+@streams_command("list", rows=True, optional=True)
 @click.option("--prefix", default="", help="Only names that start with this.")
 @click.option("--after", default="", help="Only names after this one.")
 @click.option(
@@ -80,31 +82,31 @@ def create(
     show_default=True,
     help="Maximum number of streams.",
 )
-def list_streams(out: Output, streams: Place, *, prefix: str, after: str, limit: int) -> None:
+def list_streams(
+    out: Output, streams: Place | None, *, prefix: str, after: str, limit: int
+) -> None:
     """List streams in the order of their names."""
-    infos = streams.list(prefix=prefix, after=after, limit=limit)
-    if out.as_json:
-        out.document({"streams": [facts(info) for info in infos]})
-        return
-    out.table(
-        ("stream", "type", "records", "size", "state"),
-        [
-            (
-                row.name,
-                row.content_type,
-                row.next_offset - row.first_offset,
-                size(row.size_bytes),
-                "closed" if row.closed else "open",
-            )
-            for row in infos
-        ],
+    infos = () if streams is None else streams.list(prefix=prefix, after=after, limit=limit)
+    records = {info.name: info.next_offset - info.first_offset for info in infos}
+    out.rows(
+        {"streams": [facts(info) for info in infos]},
+        "streams",
+        {
+            "stream": "name",
+            "type": "content_type",
+            "records": lambda row: records[row["name"]],
+            "size": lambda row: size(row["size_bytes"]),
+            "state": lambda row: "closed" if row["closed"] else "open",
+        },
+        fields=FACTS,
+        empty="no streams" + (" with such names" if prefix or after else " yet"),
     )
 
 
-@streams_command("stats")
-def stats(out: Output, streams: Place) -> None:
+@streams_command("stats", optional=True)
+def stats(out: Output, streams: Place | None) -> None:
     """Count streams, records and bytes."""
-    totals = streams.totals()
+    totals = Totals(0, 0, 0) if streams is None else streams.totals()
     if out.as_json:
         out.document(totals._asdict())
     else:
@@ -113,7 +115,7 @@ def stats(out: Output, streams: Place) -> None:
 
 
 @streams_command("set", writes=True)
-@click.argument("name")
+@name_argument
 @click.option(
     "--ttl",
     type=_Setting(),
@@ -163,7 +165,7 @@ def configure(
 
 
 @streams_command("fork", writes=True)
-@click.argument("source")
+@click.argument("source", shell_complete=complete_streams)
 @click.argument("name")
 @click.option("--at", metavar="OFFSET", help="Offset of the fork; default: the end of SOURCE.")
 def fork(out: Output, streams: Place, *, source: str, name: str, at: str | None) -> None:
@@ -178,7 +180,7 @@ def fork(out: Output, streams: Place, *, source: str, name: str, at: str | None)
 
 
 @streams_command("close", writes=True)
-@click.argument("name")
+@name_argument
 def close(out: Output, streams: Place, *, name: str) -> None:
     """Close a stream: it accepts no more appends, and followers receive an end-of-stream marker."""
     done = streams.open(name).close()
@@ -189,7 +191,7 @@ def close(out: Output, streams: Place, *, name: str) -> None:
 
 
 @streams_command("delete", writes=True)
-@click.argument("name")
+@name_argument
 def delete(out: Output, streams: Place, *, name: str) -> None:
     """Delete a stream. Its forks keep the records that they share with it."""
     streams.delete(name)

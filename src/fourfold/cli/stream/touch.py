@@ -10,7 +10,7 @@ import msgspec
 
 from fourfold.cli.main import SectionedGroup
 from fourfold.cli.output import Output
-from fourfold.cli.stream.arguments import Place, streams_command
+from fourfold.cli.stream.arguments import Place, name_argument, streams_command
 from fourfold.models.streams.touch import ActiveTemplate, Encoding, Entity, Key, Row, Rows, Template
 from fourfold.models.streams.validation import format_offset
 
@@ -31,44 +31,39 @@ def touch() -> None:
     """
 
 
-@streams_command("show")
-@click.argument("name")
+@streams_command("show", rows=True)
+@name_argument
 def show(out: Output, streams: Place, *, name: str) -> None:
     """Print a cursor at the end of a stream, the processed offset, and the templates."""
     meta = streams.touches.meta(name)
     templates = streams.touches.templates(name)
     number = streams.info(name).incarnation_number
     processed = format_offset(meta.processed_through + 1, number)
-    if out.as_json:
-        out.document(
-            {
-                "name": name,
-                "cursor": meta.cursor,
-                "processed_offset": processed,
-                "templates": [_document(active, number) for active in templates],
-            }
-        )
-        return
-    out.line(f"cursor: {meta.cursor}")
-    out.line(f"processed up to {processed}")
-    if templates:
-        out.table(
-            ("template", "entity", "fields", "state", "from"),
-            [
-                (
-                    active.id,
-                    active.entity,
-                    ", ".join(f"{field}:{kind}" for field, kind in active.fields.items()),
-                    active.state,
-                    format_offset(active.active_from_offset, number),
-                )
-                for active in templates
-            ],
-        )
+    if out.format == "text":
+        out.line(f"cursor: {meta.cursor}")
+        out.line(f"processed up to {processed}")
+    out.rows(
+        {
+            "name": name,
+            "cursor": meta.cursor,
+            "processed_offset": processed,
+            "templates": [_document(active, number) for active in templates],
+        },
+        "templates",
+        {
+            "template": "id",
+            "entity": "entity",
+            "fields": lambda row: ", ".join(f"{key}:{kind}" for key, kind in row["fields"].items()),
+            "state": "state",
+            "from": "active_from_offset",
+        },
+        fields=ActiveTemplate._fields,
+        empty="no templates",
+    )
 
 
 @streams_command("template", writes=True)
-@click.argument("name")
+@name_argument
 @click.argument("entity")
 @click.argument("fields", nargs=-1, required=True, metavar="FIELD[:ENCODING]...")
 @click.option(
@@ -101,7 +96,7 @@ def template(
 
 
 @streams_command("wait")
-@click.argument("name")
+@name_argument
 @click.option("--cursor", help="Start after this cursor; default: now.")
 @click.option(
     "--timeout",
@@ -121,8 +116,8 @@ def template(
     "rows",
     nargs=2,
     multiple=True,
-    metavar="Wait for one row; repeatable.",
-    help="One row.",
+    metavar="ENTITY KEY",
+    help="Wait for one row; repeatable.",
 )
 @click.option(
     "--rows",

@@ -1,0 +1,192 @@
+"""Lists: empty ones are not errors, and `--csv` and `--ndjson` print the rows of `--json`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from command_tree import COMMANDS
+
+import fourfold
+from fourfold.cli.output import Output
+from fourfold.models.streams.rule_changes import profile
+
+DID = "did:web:shop.example"
+SPACE = (DID,)
+LISTS = {
+    "space list": ((), "spaces"),
+    "space log": (SPACE, "commits"),
+    "space history": ((*SPACE, "note"), "revisions"),
+    "space diff": ((*SPACE, "--at", "1"), "changes"),
+    "space branch list": (SPACE, "branches"),
+    "space blob list": (SPACE, "blobs"),
+    "stream list": ((), "streams"),
+    "stream read": (("orders",), "records"),
+    "stream state": (("state",), "state"),
+    "stream touch show": (("state",), "templates"),
+    "session list": ((), "sessions"),
+    "session show": (("s-1",), "transcript"),
+    "app list": ((), "apps"),
+    "app types": (("notes",), "types"),
+    "app stats": ((), "tables"),
+    "app query": (("notes",), "rows"),
+    "app history": (("notes", "parent", "1"), "versions"),
+    "app feed": ((), "changes"),
+    "app sync peer": ((), "peers"),
+    "app sync identities": ((), "identities"),
+    "app sync status": ((), "progress"),
+    "pipeline list": (None, "jobs"),
+    "pipeline status": ((), "runs"),
+    "pipeline history": ((), "runs"),
+    "config": ((), "settings"),
+    "verify": ((), "checked"),
+}
+"""Arguments after ROOT, and the key of the list in the JSON document."""
+OTHERWISE = {"space ids", "stream tail", "session log", "app sync domain", "sql", "doctor"}
+"""Lists whose rows are not the records of their JSON document; they have tests of their own."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    root = tmp_path_factory.mktemp("rows") / "store"
+    with fourfold.open(root) as store:
+        space = store.space(DID)
+        space.transact([{"op": "set", "id": "note", "value": {"title": "a,b\nc", "n": 1}}])
+        space.transact([{"op": "set", "id": "other", "value": {"on": True}}])
+        space.branches.create("draft")
+        space.blobs.put(b"bytes", "text/plain")
+        store.streams.create("orders", "application/json").append({"id": 1})
+        state = store.streams.create("state", "application/json")
+        store.streams.profiles.put("state", profile("state-protocol", True, None, None))
+        change = {"type": "t", "key": "k", "value": {"a": 1}}
+        state.append({**change, "headers": {"operation": "upsert"}})
+        store.sessions.create_session({"id": "s-1"})
+        message = {"role": "user", "content": "Hello"}
+        store.sessions.append_event("s-1", {"type": "message/appended", "message": message})
+        app = store.graphs.register_app("notes", "Notes")
+        store.graphs.register_type(app.app_id, "parent", "note")
+        operation = {"app_id": app.app_id, "owner_identity": 0, "op": "parent_create"}
+        store.graphs.apply(
+            {"trace_id": "t", "ops": [{**operation, "type_key": "note", "payload": {}}]}
+        )
+    return root
+
+
+def arguments(name, root):
+    rest, _ = LISTS[name]
+    return name.split() + ([] if rest is None else [str(root), *rest])
+
+
+def test_every_command_with_rows_is_tested():
+    with_rows = {
+        name
+        for name, command in COMMANDS.items()
+        if any("--csv" in param.opts for param in command.params)
+    }
+    assert with_rows == set(LISTS) | OTHERWISE
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_rows_are_those_of_the_json_document(name, store, invoke):
+    document = invoke(*arguments(name, store), "--json").document
+    records = document[LISTS[name][1]]
+    lines = invoke(*arguments(name, store), "--ndjson")
+    assert (lines.code, lines.err) == (0, "")
+    assert [json.loads(line) for line in lines.out.splitlines()] == records
+    table = invoke(*arguments(name, store), "--csv")
+    assert (table.code, table.err) == (0, "")
+    header, *rows = csv.reader(io.StringIO(table.out))
+    assert len(rows) == len(records)
+    for record, row in zip(records, rows, strict=True):
+        assert set(record) == set(header)
+        cells = dict(zip(header, row, strict=True))
+        for field, value in record.items():
+            if isinstance(value, str) or value is None:
+                assert cells[field] == (value or "")
+            else:
+                assert json.loads(cells[field]) == value
+
+
+def test_ids_domains_and_events_have_rows(store, invoke):
+    assert invoke("space", "ids", store, DID, "--csv").out == "id\nnote\nother\n"
+    lines = invoke("space", "ids", store, DID, "--ndjson").out.splitlines()
+    assert [json.loads(line) for line in lines] == [{"id": "note"}, {"id": "other"}]
+    assert invoke("app", "sync", "domain", store, "--csv").out == "domain,mask\n"
+    header, *rows = csv.reader(io.StringIO(invoke("session", "log", store, "s-1", "--csv").out))
+    assert header == ["id", "at", "type", "position", "data"]
+    assert json.loads(rows[-1][-1])["message"]["content"] == "Hello"
+    document = invoke("session", "log", store, "s-1", "--json").document
+    lines = invoke("session", "log", store, "s-1", "--ndjson").out.splitlines()
+    assert [json.loads(line) for line in lines] == document["events"]
+    [record] = invoke("stream", "tail", store, "orders", "--ndjson").out.splitlines()
+    assert json.loads(record)["record"] == '{"id":1}'
+    findings = invoke("doctor", store, "--ndjson").out.splitlines()
+    assert {"check", "status", "message", "fix", "facts"} == set(json.loads(findings[0]))
+
+
+def test_only_one_format_may_be_chosen(invoke, store):
+    done = invoke("space", "list", store, "--csv", "--json")
+    assert done.code == 2
+    assert "only one of --json, --csv and --ndjson" in done.err
+
+
+def test_error_is_json_with_ndjson(invoke):
+    assert invoke("space", "list", "nowhere", "--ndjson").error["kind"] == "not_found"
+    assert invoke("space", "list", "nowhere", "--csv").err.startswith("error[not_found]: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("space list", "spaces"),
+        ("stream list", "streams"),
+        ("session list", "sessions"),
+        ("app list", "apps"),
+        ("app stats", "tables"),
+        ("app feed", "changes"),
+        ("app sync peer", "peers"),
+        ("app sync identities", "identities"),
+        ("app sync status", "progress"),
+        ("app sync domain", "domains"),
+        ("pipeline status", "runs"),
+        ("pipeline history", "runs"),
+        ("key list", "keys"),
+    ],
+)
+def test_empty_list_of_a_sound_store_is_not_an_error(name, key, root, invoke):
+    files = sorted(root.rglob("*"))
+    done = invoke(*name.split(), root, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert len(done.document[key]) == 0
+    text = invoke(*name.split(), root)
+    assert (text.code, text.err) == (0, "")
+    assert sorted(root.rglob("*")) == files
+    other = root.parent / "not-a-store"
+    other.mkdir()
+    assert invoke(*name.split(), other, "--json").error["kind"] == "not_found"
+
+
+def test_empty_model_has_no_totals_and_no_problems(root, invoke):
+    totals = invoke("stream", "stats", root, "--json").document
+    assert totals == {"streams": 0, "records": 0, "bytes": 0}
+    assert invoke("stream", "stats", root).out == "0 streams, 0 records, 0 B\n"
+    assert invoke("session", "verify", root, "--json").document["ok"]
+    assert invoke("session", "gc", root, "--json").document["payloads"] == 0
+    assert invoke("stream", "read", root, "orders", "--json").error["kind"] == "not_found"
+    assert invoke("app", "stats", root, "notes", "--json").error["kind"] == "not_found"
+    assert invoke("app", "sync", "domain", root, "a", "1", "--json").error["kind"] == "not_found"
+
+
+def test_history_without_revisions_is_an_empty_list(store, invoke):
+    done = invoke("space", "history", store, DID, "note", "--after", "9")
+    assert (done.code, done.err) == (0, "")
+    assert "no revisions after seq 9" in done.out
+
+
+def test_csv_of_no_rows_has_a_header():
+    stream = io.StringIO()
+    out = Output("csv", stdout=stream, stderr=stream)
+    out.rows({"rows": []}, "rows", {}, fields=("a", "b"), empty="nothing")
+    assert stream.getvalue() == "a,b\n"
