@@ -42,6 +42,7 @@ LISTS = {
     "pipeline history": ((), "runs"),
     "config": ((), "settings"),
     "verify": ((), "checked"),
+    "show": ((), "models"),
 }
 """Arguments after ROOT, and the key of the list in the JSON document."""
 OTHERWISE = {"space ids", "stream tail", "session log", "app sync domain", "sql", "doctor"}

@@ -64,6 +64,7 @@ KEY = Ed25519Signer(bytes(range(32)))
 SPACE = ["my-store", "did:web:shop.example"]
 CALLS = {
     "demo": ["my-store"],
+    "show": ["my-store"],
     "space create": SPACE,
     "space list": ["my-store"],
     "space verify": SPACE,

@@ -82,7 +82,7 @@ def _help_without_command() -> None:
 
 
 SECTIONS: Final[Sections] = (
-    ("Start here", ("demo",)),
+    ("Start here", ("demo", "show")),
     ("Work with documents", ("space",)),
     ("Work with graphs", ("app",)),
     ("Work with streams", ("stream", "serve", "key")),
@@ -95,6 +95,7 @@ SECTIONS: Final[Sections] = (
 _EPILOG: Final = """\b
 Examples:
   fourfold demo                      a tour in a few seconds
+  fourfold show ROOT                 what a store contains
   fourfold doctor                    check this machine
   fourfold space --help              documents with branches and time travel
   fourfold config ROOT               all settings with their values and sources

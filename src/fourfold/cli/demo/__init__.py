@@ -41,7 +41,7 @@ def command(output: Output, root: Path | None) -> None:
         if output.as_json:
             output.document({"root": str(stage.root) if root else None, "acts": results})
         elif root:
-            output.line(f"The store is in {root}. Look at it with `fourfold verify {root}`.")
+            output.line(f"The store is in {root}. Look at it with `fourfold show {root}`.")
         else:
             output.line("To keep the store and inspect it: `fourfold demo my-store`.")
     finally:

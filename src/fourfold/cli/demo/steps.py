@@ -345,6 +345,8 @@ def a_restore_never_goes_back(stage: Stage) -> Shown:
     except SequenceRegression as error:
         refusal = error
     fourfold.restore(stage.backup, stage.root, advance=True)
+    for replaced in list(stage.root.rglob("*.replaced-*")):
+        replaced.unlink()  # The demo trusts its backup; `fourfold doctor` would report the file.
     with fourfold.open(stage.root) as store:
         following = journal(store).transact(lambda txn: add(txn, "after the restore"))
     name = refusal.message.replace(str(stage.root), "ROOT")

@@ -1,0 +1,254 @@
+"""`fourfold show`: an overview of the four models of a store.
+
+The cost does not grow with the logs. Counted: the files of each model, streams, sessions, apps and
+rows of graphs. Read from the newest entry of a log: the time of the newest activity. Sampled: the
+spaces that were written last, for commits and health. Records of streams are counted as long as
+there are few streams.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import heapq
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from fourfold import kernel
+from fourfold.cli.options import command as fourfold_command
+from fourfold.cli.options import root_argument
+from fourfold.cli.output import Output, counted, size
+from fourfold.errors import FourfoldError
+from fourfold.kernel import inspection
+from fourfold.kernel.named_queries import load_queries
+from fourfold.models.sessions import SqliteLog
+from fourfold.store import Store, layout, open_store
+
+SQL: Final = load_queries("fourfold.cli", "show.sql")
+SPACES_SAMPLED: Final = 20
+COUNT_MAX: Final = 1_000_000
+STREAMS_SUMMED_MAX: Final = 10_000
+FILES_MAX: Final = 100_000
+_FIELDS: Final = (
+    "model",
+    "unit",
+    "count",
+    "count_exact",
+    "bytes",
+    "bytes_exact",
+    "newest",
+    "health",
+    "problems",
+    "writer",
+    "details",
+)
+
+
+class Files(NamedTuple):
+    """The files of a model: their size, and those that changed last."""
+
+    bytes: int
+    exact: bool
+    databases: int
+    newest: list[tuple[float, Path]]
+    """Databases by the time of their last change, newest first; only some of them."""
+
+
+class Facts(NamedTuple):
+    """What a model holds."""
+
+    unit: str
+    total: int
+    newest: str | None
+    details: dict[str, Any]
+
+
+@fourfold_command("show", rows=True)
+@root_argument(required=True)
+def command(out: Output, root: Path) -> None:
+    """Show what the store ROOT contains: size, counts, newest activity and health of each model.
+
+    Takes about as long for a large store as for a small one: logs are not read, and of many spaces
+    only those that changed last are opened. Nothing is written, and the store may be in use.
+    """
+    with open_store(root, mode="r") as store:
+        models = [_describe(store, name) for name in MODELS]
+    total = sum(model["bytes"] for model in models)
+    out.rows(
+        {"root": str(root), "bytes": total, "models": models},
+        "models",
+        {
+            "model": "model",
+            "contains": _contents,
+            "size": _size,
+            "newest": "newest",
+            "writer": lambda model: "" if model["writer"] is None else f"pid {model['writer']}",
+            "health": "health",
+        },
+        fields=_FIELDS,
+    )
+    if out.format == "text":
+        for model in models:
+            for problem in model["problems"]:
+                out.line(f"{model['model']}: {problem}")
+        out.line(f"{root}: {size(total)}. Check every part: `fourfold verify {root}`.")
+
+
+def _describe(store: Store, name: str) -> dict[str, Any]:
+    folder, pattern, count_facts = MODELS[name]
+    files = _files(store.root / folder, pattern)
+    problems = [problem for _, path in files.newest for problem in _problems(store, path)]
+    writers = (kernel.holder(path) for _, path in files.newest)
+    facts = Facts("", 0, None, {})
+    try:
+        facts = count_facts(store, files)
+    except FourfoldError as error:
+        problems.append(("fail", error.message))
+    newest = None
+    if facts.newest is not None:
+        newest = _time(datetime.fromisoformat(facts.newest))
+    elif files.newest:
+        newest = _time(datetime.fromtimestamp(files.newest[0][0], UTC))
+    statuses = {status for status, _ in problems}
+    return {
+        "model": name,
+        "unit": facts.unit,
+        "count": min(facts.total, COUNT_MAX),
+        "count_exact": facts.total <= COUNT_MAX,
+        "bytes": files.bytes,
+        "bytes_exact": files.exact,
+        "newest": newest,
+        "health": next((status for status in ("fail", "warn") if status in statuses), "ok"),
+        "problems": list(dict.fromkeys(text for _, text in problems)),
+        "writer": next((writer.get("pid") for writer in writers if writer is not None), None),
+        "details": facts.details,
+    }
+
+
+def _problems(store: Store, path: Path) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a database as far as opening it shows, each with a status."""
+    try:
+        held = inspection.inspect(path).wal_size_bytes
+    except FourfoldError as error:
+        yield "fail", error.message
+        return
+    health = store.settings.health
+    if held >= health.wal_degraded_bytes:
+        name = path.relative_to(store.root)
+        status = "fail" if held >= health.wal_failed_bytes else "warn"
+        yield status, f"{name}: the write-ahead log has {size(held)}"
+
+
+def _files(folder: Path, pattern: str) -> Files:
+    """Return the files below a folder, up to a limit; links are not followed.
+
+    Databases of the model are those directly in the folder whose names match `pattern`.
+    """
+    total, seen, changed = 0, 0, dict[Path, float]()
+    folders = [folder] if folder.is_dir() else []
+    while folders and seen < FILES_MAX:
+        current = folders.pop()
+        with os.scandir(current) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(Path(entry.path))
+                    continue
+                seen += 1
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # A store in use removes files all the time.
+                total += status.st_size
+                name = entry.name.removesuffix("-wal")
+                if current == folder and fnmatch.fnmatchcase(name, pattern):
+                    changed[folder / name] = max(changed.get(folder / name, 0.0), status.st_mtime)
+    newest = heapq.nlargest(SPACES_SAMPLED, ((at, path) for path, at in changed.items()))
+    return Files(total, seen < FILES_MAX, len(changed), newest)
+
+
+def _documents(store: Store, files: Files) -> Facts:
+    commits, newest = 0, ""
+    for _, path in files.newest:
+        space = store.space(path.stem)
+        seq = space.seq()
+        commits += seq
+        for entry in space.log(after=seq - 1, limit=1) if seq else ():
+            newest = max(newest, entry.created_at)
+    details = {"sampled_spaces": len(files.newest), "commits": commits}
+    return Facts("space", files.databases, newest or None, details)
+
+
+def _streams(store: Store, files: Files) -> Facts:
+    if not files.databases:
+        return Facts("stream", 0, None, {"records": 0})
+    with store.streams.database.read() as reading:
+        count = reading.value(SQL.streams, (COUNT_MAX + 1,))
+        # The sum reads the row of every stream, so it is left out for many streams.
+        records = reading.value(SQL.stream_records) if count <= STREAMS_SUMMED_MAX else None
+        at_ms = reading.value(SQL.newest_record)
+    newest = None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()
+    return Facts("stream", count, newest, {"records": records})
+
+
+def _graphs(store: Store, files: Files) -> Facts:
+    if not files.databases:
+        return Facts("app", 0, None, {"rows": 0, "global_seq": 0})
+    graphs = store.graphs
+    apps = graphs.list_apps()
+    rows = sum(graphs.usage(app.app_id).rows for app in apps)
+    with graphs.database.read() as reading:
+        newest = reading.value(SQL.newest_envelope)
+    return Facts("app", len(apps), newest, {"rows": rows, "global_seq": graphs.get_global_seq()})
+
+
+def _sessions(store: Store, files: Files) -> Facts:
+    if not files.databases:
+        return Facts("session", 0, None, {"events": 0})
+    log = store.sessions.log
+    assert isinstance(log, SqliteLog)
+    with log.database.read() as reading:
+        count = reading.value(SQL.sessions, (COUNT_MAX + 1,))
+        newest = reading.value(SQL.newest_event)
+    return Facts("session", count, newest, {"events": store.sessions.position()})
+
+
+class Model(NamedTuple):
+    """Where the files of a model are, and how to count what it holds."""
+
+    folder: str
+    pattern: str
+    count_facts: Callable[[Store, Files], Facts]
+
+
+MODELS: Final = {
+    "documents": Model(layout.SPACES, "did:*.sqlite", _documents),
+    "streams": Model(layout.STREAMS, "wal.sqlite", _streams),
+    "graphs": Model(layout.GRAPHS, "backend.db", _graphs),
+    "sessions": Model(layout.SESSIONS, "events.db", _sessions),
+}
+
+
+def _contents(model: dict[str, Any]) -> str:
+    """Describe what a model holds: `3 spaces, 12 commits`."""
+    details = model["details"]
+    text = counted(model["count"], model["unit"]) if model["unit"] else "not readable"
+    if not model["count_exact"]:
+        text += " or more"
+    if "commits" in details:
+        sampled = details["sampled_spaces"]
+        text += f", {counted(details['commits'], 'commit')}"
+        return text if sampled == model["count"] else f"{text} in the {sampled} newest"
+    for name, unit in (("records", "record"), ("rows", "row"), ("events", "event")):
+        if details.get(name) is not None:
+            text += f", {counted(details[name], unit)}"
+    return text
+
+
+def _size(model: dict[str, Any]) -> str:
+    return size(model["bytes"]) + ("" if model["bytes_exact"] else " or more")
+
+
+def _time(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
