@@ -24,7 +24,7 @@ def console() -> Console:
     return found if found.is_terminal else Console(width=170)
 
 
-def chosen(only: str, known: Iterable[str]) -> set[str]:
+def select_columns(only: str, known: Iterable[str]) -> set[str]:
     """The workloads that were asked for, as in `A,C`; all of them when none was."""
     names = {part.strip().upper() for part in only.split(",") if part.strip()}
     if unknown := names - set(known):

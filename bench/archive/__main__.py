@@ -46,7 +46,7 @@ def main(*, quick: bool, rounds: int | None, only: str, docs: bool) -> None:
     path = RESULTS / f"archive-{datetime.now(UTC):%Y-%m-%d}.json"
     if quick:
         path = BUILD / "newest-archive.json"
-    chosen, missed = commands.chosen(only, PARTS), False
+    chosen, missed = commands.select_columns(only, PARTS), False
     with alone():
         (BUILD / "archive").mkdir(exist_ok=True)
         facts, versions = machine.describe(BUILD), _versions()

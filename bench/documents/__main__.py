@@ -36,7 +36,7 @@ def main(
     if docs:
         _document(console)
         return
-    bench = _bench(commands.chosen(only, lines.WORKLOADS), history, page, quick=quick)
+    bench = _bench(commands.select_columns(only, lines.WORKLOADS), history, page, quick=quick)
     wanted = rounds or (QUICK_ROUNDS if quick else ROUNDS)
     result = _measure(console, bench, wanted, quick=quick)
     report.show(result, console)

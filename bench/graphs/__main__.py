@@ -36,7 +36,7 @@ def main(*, quick: bool, rounds: int, only: str, largest: bool, docs: bool) -> N
     if docs:
         _document(console)
         return
-    chosen = {"D"} if largest else commands.chosen(only, lines.WORKLOADS)
+    chosen = {"D"} if largest else commands.select_columns(only, lines.WORKLOADS)
     bench = _bench(chosen, quick=quick, largest=largest)
     result = _measure(console, bench, rounds, quick=quick)
     report.show(result, console)

@@ -29,7 +29,7 @@ from bench.place import BUILD
 from bench.processes import workers
 from bench.turns import Taken, in_turns
 from fourfold.pipeline import session, store_files
-from fourfold.pipeline.tables import model_tables
+from fourfold.pipeline.models import model_tables
 
 FILES = 10_000
 _START = """

@@ -39,7 +39,7 @@ def main(*, quick: bool, rounds: int | None, only: str, docs: bool) -> None:
     if docs:
         _document(console)
         return
-    chosen = commands.chosen(only, lines.WORKLOADS)
+    chosen = commands.select_columns(only, lines.WORKLOADS)
     result = _measure(console, chosen, rounds or (QUICK_ROUNDS if quick else ROUNDS), quick=quick)
     report.show(result, console)
     path = BUILD / "newest-sessions.json"

@@ -51,7 +51,7 @@ def main(*, quick: bool, rounds: int | None, only: str, named: str, docs: bool) 
         return
     load.require_wrk()
     wanted = rounds or (1 if quick else ROUNDS)
-    chosen = commands.chosen(only, WORKLOADS)
+    chosen = commands.select_columns(only, WORKLOADS)
     bench = Bench(chosen, set(filter(None, named.split(","))), quick=quick)
     with console.status("starting") as status:
         result = bench.run(wanted, status.update)

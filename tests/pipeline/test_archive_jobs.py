@@ -235,7 +235,7 @@ def test_verify_accepts_published_objects(spark, lived_in):
     assert verified(lived_in, spark, lived_in / "objects") == (0, set())
     done = run("verify", lived_in, spark, model="streams")
     assert done.report["faults"] == 0
-    assert jobs.find("verify").verdict(done.report) is None
+    assert jobs.get_job("verify").verdict(done.report) is None
 
 
 def test_verify_reports_every_damage_of_objects(spark, tmp_path):
@@ -292,7 +292,7 @@ def test_verify_reports_every_damage_of_objects(spark, tmp_path):
     count, actual = verified(root, spark, root / "objects")
     assert any(file == manifest.manifest_key("s3") and "manifest" in what for file, what in actual)
     done = run("verify", root, spark, objects=str(root / "objects"))
-    assert jobs.find("verify").verdict(done.report).kind == "corrupt_data"
+    assert jobs.get_job("verify").verdict(done.report).kind == "corrupt_data"
 
 
 # From the command line

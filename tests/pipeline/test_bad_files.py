@@ -118,7 +118,7 @@ def test_skip_bad_reports_bad_file_and_reads_others(root, damage):
     assert str(path_of(root)) in caught.value.message
     assert caught.value.kind == KINDS[damage]
     taken = cut.read_cut(options(root, skip_bad="true"))
-    assert [mark.space for mark in taken.marks] == GOOD
+    assert [mark.space for mark in taken.bounds] == GOOD
     assert [(bad.space, bad.kind) for bad in taken.bad] == [(BAD, KINDS[damage])]
     # Also when only the good ones are selected.
     assert cut.read_cut(options(root, space=GOOD[0])).bad == ()
@@ -151,7 +151,7 @@ def test_locked_file_is_named_in_error(root, monkeypatch):
             cut.read_cut(options(root))
         taken = cut.read_cut(options(root, skip_bad="true"))
         assert [bad.kind for bad in taken.bad] == ["lock_timeout"]
-        assert len(taken.marks) == len(GOOD)
+        assert len(taken.bounds) == len(GOOD)
     finally:
         holder.communicate()
 
@@ -168,7 +168,7 @@ def damaged_page(path):
 def test_scan_error_names_damaged_file(root):
     damaged_page(path_of(root))
     taken = cut.read_cut(options(root))
-    works = plan.plan(taken.marks, options(root), options(root).table.chosen())
+    works = plan.plan(taken.bounds, options(root), options(root).table.select_columns())
     with pytest.raises(CorruptData, match=r"bad\.example"):
         list(chain.from_iterable(map(scan.read_batches, works)))
 
@@ -220,4 +220,4 @@ def test_cut_waits_for_space_being_created(root):
     looked.set()
     taken = cut.read_cut(options(root, space=did))
     creator.join()
-    assert [(mark.space, mark.seq >= 0) for mark in taken.marks] == [(did, True)]
+    assert [(mark.space, mark.seq >= 0) for mark in taken.bounds] == [(did, True)]

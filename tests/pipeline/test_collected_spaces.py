@@ -43,7 +43,7 @@ def collect(root):
 
 def rows(root, table, **more):
     options = read_options({"root": str(root), "table": table, **more})
-    works = plan.plan(cut.read_cut(options).marks, options, options.table.chosen())
+    works = plan.plan(cut.read_cut(options).bounds, options, options.table.select_columns())
     return [row for work in works for batch in scan.read_batches(work) for row in batch.to_pylist()]
 
 
@@ -71,14 +71,14 @@ def test_scan_detects_gc_after_cut(root):
     options = read_options({"root": str(root), "table": "state", "at": "30"})
     taken = cut.read_cut(options)
     collect(root)
-    [work] = plan.plan(taken.marks, options, options.table.chosen())
+    [work] = plan.plan(taken.bounds, options, options.table.select_columns())
     with pytest.raises(HistoryTruncated, match="seq 30"):
         list(scan.read_batches(work))
 
 
 def test_stream_with_unread_truncated_rows_is_refused(root):
     options = read_options({"root": str(root), "table": "revisions"})
-    columns = options.table.chosen()
+    columns = options.table.select_columns()
     following = FileFollower(options)
     end = following.end_offset({}, None)
     assert (

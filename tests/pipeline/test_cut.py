@@ -80,7 +80,7 @@ def test_views_share_one_cut(busy, spark):
     root, space = busy
     made = views(spark, root)
     space.set("later", {"n": 1})
-    assert [mark.seq for mark in made.cut.marks] == [50]
+    assert [mark.seq for mark in made.cut.bounds] == [50]
     for table in ("commits", "revisions"):
         assert spark.sql(f"select max(seq) from {table}").collect() == [(50,)]
     assert spark.sql("select * from state where id = 'later'").count() == 0

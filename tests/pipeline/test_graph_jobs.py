@@ -19,7 +19,7 @@ from fourfold.models.graphs import Query
 from fourfold.models.graphs.records import KINDS
 from fourfold.pipeline import jobs, store_files, verify_tasks
 from fourfold.pipeline.graphs import verify
-from fourfold.pipeline.tables import model_tables
+from fourfold.pipeline.models import model_tables
 from fourfold.store.verification import database_problems
 
 pytestmark = pytest.mark.spark

@@ -12,8 +12,8 @@ import fourfold
 from fourfold.models.graphs import Query
 from fourfold.models.graphs.records import KINDS, ROWS
 from fourfold.pipeline import sql, views
+from fourfold.pipeline.models import model_tables
 from fourfold.pipeline.spark import unwrap_error
-from fourfold.pipeline.tables import model_tables
 
 pytestmark = pytest.mark.spark
 TABLES = model_tables("graphs").tables
@@ -119,7 +119,7 @@ def test_views_cover_every_table_and_select_app(store, spark):
     made = views(spark, store, model="graphs", prefix="g_")
     assert made.names == tuple(f"g_{name}" for name, table in TABLES.items() if table.public)
     for name in made.names:
-        chosen = TABLES[name.removeprefix("g_")].chosen()
+        chosen = TABLES[name.removeprefix("g_")].select_columns()
         assert spark.table(name).columns == [column.name for column in chosen]
     query = "select type, value_text from current where kind = 'attr' order by value_text"
     frame, _ = sql(spark, query, store.root, model="graphs", app="mail")
@@ -137,7 +137,7 @@ def test_where_on_app_and_kind_selects_tables(store):
         where = "app = 'mail' and kind = 'edge'"
         asked = {"root": str(store.root), "model": "graphs", "table": table, "where": where}
         options = read_options(asked)
-        [work] = plan.plan(cut.read_cut(options).marks, options, options.table.chosen())
+        [work] = plan.plan(cut.read_cut(options).bounds, options, options.table.select_columns())
         [piece] = work.pieces
         assert "app_2_edge" in piece.sql
         assert "app_1_" not in piece.sql

@@ -59,6 +59,21 @@ def tree(root):
     return {path: path.read_bytes() for path in files if not path.name.endswith("-shm")}
 
 
+def test_run_opens_table_of_runs_to_plan_begin_and_end(root, count, monkeypatch):
+    opened = []
+    open_database = runs.Database.open
+
+    def counting(*arguments, **keywords):
+        opened.append(keywords.get("mode", "rw"))
+        return open_database(*arguments, **keywords)
+
+    count()
+    monkeypatch.setattr(runs.Database, "open", counting)
+    assert count(into=root.parent / "other", fail=None, speed="slow").outcome == "done"
+    steps = 2
+    assert opened == ["r", *["rw"] * (2 + steps)]
+
+
 def test_run_is_recorded_with_its_report(root, count, tmp_path):
     done = count()
     assert (done.outcome, done.rows_in, done.rows_out) == ("done", 3, 1)
@@ -238,7 +253,7 @@ def test_run_in_folder_without_store_is_refused(tmp_path, source):
 def test_register_adds_job_by_name(root, source, tmp_path):
     added = jobs.register(Counting())
     try:
-        assert jobs.find("count-lines") is added
+        assert jobs.get_job("count-lines") is added
         with pytest.raises(AlreadyExists):
             jobs.register(Counting())
         done = jobs.run("count-lines", root, {"input": source, "into": tmp_path / "out"})
@@ -246,7 +261,7 @@ def test_register_adds_job_by_name(root, source, tmp_path):
     finally:
         unregister("count-lines")
     with pytest.raises(NotFound, match="count-lines"):
-        jobs.find("count-lines")
+        jobs.get_job("count-lines")
 
 
 def test_backup_includes_runs_without_scratch_folder(root, source, count, tmp_path):

@@ -29,7 +29,7 @@ def root(tmp_path):
 
 def links_of(root, branch):
     options = read_options({"root": str(root), "table": "state", "branch": branch})
-    [(_, [line])] = list(lines(cut.read_cut(options).marks, options))
+    [(_, [line])] = list(lines(cut.read_cut(options).bounds, options))
     return line.links
 
 

@@ -9,6 +9,7 @@ import pytest
 import fourfold
 from fourfold.errors import InvalidInput, NotFound, ReplayMismatch
 from fourfold.pipeline import jobs
+from fourfold.pipeline.documents import load as documents_load
 from fourfold.pipeline.jobs import load as loading
 
 pytestmark = pytest.mark.spark
@@ -73,6 +74,22 @@ def test_json_lines_are_loaded_once(load, root, tmp_path):
     assert seq(root) == 2
     with pytest.raises(NotFound):
         load(tmp_path / "nowhere.ndjson", space=A)
+
+
+def test_file_changed_during_load_is_loaded_by_the_next_run(load, root, tmp_path, monkeypatch):
+    file = lines(tmp_path / "notes.ndjson", {"id": "a", "n": 1})
+    commit = loading.Load.commit
+
+    def change_and_commit(self, context, plan, result):
+        lines(file, {"id": "a", "n": 2}, {"id": "b", "n": 2})
+        return commit(self, context, plan, result)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loading.Load, "commit", change_and_commit)
+        load(file, space=A)
+    assert documents(root) == {"a": {"id": "a", "n": 1}}
+    load(file, space=A)
+    assert documents(root) == {"a": {"id": "a", "n": 2}, "b": {"id": "b", "n": 2}}
 
 
 def test_named_load_with_changed_files_is_refused(load, root, tmp_path):
@@ -161,7 +178,7 @@ def test_load_killed_before_commit_stages_once(load, root, tmp_path, monkeypatch
     def stop(*_given):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loading, "ingest", stop)
+    monkeypatch.setattr(documents_load, "ingest", stop)
     with pytest.raises(KeyboardInterrupt):
         load(file, space=A)
     monkeypatch.undo()
@@ -170,6 +187,12 @@ def test_load_killed_before_commit_stages_once(load, root, tmp_path, monkeypatch
     assert done.resumed
     assert done.rows_out == 2
     assert documents(root) == {"a": {"id": "a"}, "b": {"id": "b"}}
+
+
+def test_dataframe_for_graphs_is_refused(spark, root):
+    frame = spark.range(1)
+    with pytest.raises(InvalidInput, match="loaded from files, got a DataFrame"):
+        loading.load(frame, root, job="j", model="graphs")
 
 
 def test_conflicting_load_options_are_refused(load, tmp_path, root):

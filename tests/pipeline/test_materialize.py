@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import fourfold
-from fourfold.errors import CorruptData, InvalidInput, Refused
+from fourfold.errors import CorruptData, InvalidInput, MissingDependency, Refused
 from fourfold.pipeline import jobs
-from fourfold.pipeline.jobs import key_ranges
+from fourfold.pipeline.documents import key_ranges
 from fourfold.pipeline.jobs.table_folder import File, TableFolder
 
 pytestmark = pytest.mark.spark
@@ -96,7 +96,7 @@ def test_materialize_without_changes_does_nothing(root, tmp_path, spark):
 
 def test_materialize_rewrites_only_changed_files(root, tmp_path, spark, monkeypatch):
     # Two rows per file, so that one change leaves most files unchanged.
-    monkeypatch.setattr("fourfold.limits.PUBLISHED_FILE_ROWS", 2)
+    monkeypatch.setattr("fourfold.limits.MATERIALIZED_FILE_ROWS", 2)
     into = tmp_path / "out"
     run(root, into, spark)
     before = {path.name: path.stat().st_ino for path in (into / "current" / "state").iterdir()}
@@ -225,6 +225,21 @@ def test_delta_log_shows_same_rows(root, tmp_path, spark):
     assert run(root, into, spark, delta=True).outcome == "nothing"
 
 
+def test_missing_delta_package_is_reported_before_anything_is_written(
+    root, tmp_path, spark, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(MissingDependency, match="deltalake"):
+        run(root, tmp_path / "out", spark, delta=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_tables_inside_the_spaces_are_refused(root, spark):
+    with pytest.raises(InvalidInput, match="outside the folder of the model"):
+        run(root, root / "spaces" / "tables", spark)
+    assert run(root, root.parent / "store" / "spaces-tables", spark).outcome == "done"
+
+
 def test_overlapping_ranges_are_not_disjoint():
     def file(first, last):
         return File("f", 1, 1, first, last)
@@ -237,18 +252,19 @@ def test_overlapping_ranges_are_not_disjoint():
 CHILD = """
 import sys
 from fourfold.pipeline import jobs
-from fourfold.pipeline.jobs import materialize, published
+from fourfold.pipeline.documents import materialize as documents
+from fourfold.pipeline.jobs import materialize, table_folder
 point = sys.argv[3]
 def die(*_, **__): import os, signal; os.kill(os.getpid(), signal.SIGKILL)
 if point == "folded":
     materialize.Materialize.commit = die
 elif point == "written":
-    materialize._placed = die
+    documents._place = die
 elif point == "placed":
-    published.Path.symlink_to = die
+    table_folder.Path.symlink_to = die
 elif point == "shown":
-    before = published.Published.publish
-    published.Published.publish = lambda *a: (before(*a), die())
+    before = table_folder.TableFolder.replace
+    table_folder.TableFolder.replace = lambda *a: (before(*a), die())
 jobs.run("materialize", sys.argv[1], {"into": sys.argv[2]}, master="local[1]")
 """
 

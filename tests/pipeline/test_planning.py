@@ -31,10 +31,10 @@ from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.pipeline import cut, plan, scan, store_files
 from fourfold.pipeline.conditions import Condition, Conditions, parse
+from fourfold.pipeline.models import model_tables
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import Piece
 from fourfold.pipeline.source import FourfoldSource
-from fourfold.pipeline.tables import model_tables
 
 MANY = 400
 ROWS = 6
@@ -58,8 +58,8 @@ def many(tmp_path_factory):
 def planned(options, *conditions):
     narrowed = replace(options, conditions=Conditions(conditions)) if conditions else options
     taken = cut.read_cut(narrowed)
-    columns = narrowed.table.chosen(narrowed.columns)
-    return plan.plan(taken.marks, narrowed, columns)
+    columns = narrowed.table.select_columns(narrowed.columns)
+    return plan.plan(taken.bounds, narrowed, columns)
 
 
 def open_files(folder):
@@ -305,7 +305,7 @@ assert "fourfold.kernel" not in sys.modules
 def test_worker_does_not_import_kernel(many, table):
     source = FourfoldSource({"root": f"{many}/one", "table": table})
     source.schema()
-    names = [column.name for column in model_tables("documents").table(table).chosen()]
+    names = [column.name for column in model_tables("documents").table(table).select_columns()]
     types = {
         "string": StringType,
         "bigint": LongType,
@@ -314,7 +314,7 @@ def test_worker_does_not_import_kernel(many, table):
     }
     fields = [
         StructField(column.name, types[column.type]())
-        for column in model_tables("documents").table(table).chosen(names)
+        for column in model_tables("documents").table(table).select_columns(names)
     ]
     reader = source.reader(StructType(fields))
     sent = pickle.dumps((reader, reader.partitions()))

@@ -337,7 +337,7 @@ def test_where_prunes_objects_before_reading(store):
         works = published_plan.plan_tasks(
             cut,
             url,
-            PUBLISHED.table("records").chosen(),
+            PUBLISHED.table("records").select_columns(),
             Conditions(conditions),
             until_ms=None,
             partition_bytes=4 * 2**20,

@@ -14,9 +14,8 @@ from fourfold.errors import HistoryTruncated, InvalidInput, NotFound, SequenceRe
 from fourfold.models.documents import GcPolicy
 from fourfold.pipeline import cut, scan, stream_source
 from fourfold.pipeline import plan as plan_module
-from fourfold.pipeline.jobs import lineage, materialize, run, stats
+from fourfold.pipeline.jobs import run
 from fourfold.pipeline.jobs.job import Plan, Range
-from fourfold.pipeline.jobs.runner import checked_options
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.spark import unwrap_error
 
@@ -39,7 +38,7 @@ def recreate(root, prefix, commits, did=A):
 def rows_of(options, cut_taken, **more):
     """Read a table without Spark, by running its tasks in this process."""
     asked = read_options({**options, "cut": cut_taken.token(), **more})
-    works = plan_module.plan(cut.read_cut(asked).marks, asked, asked.table.chosen())
+    works = plan_module.plan(cut.read_cut(asked).bounds, asked, asked.table.select_columns())
     return [row for work in works for batch in scan.read_batches(work) for row in batch.to_pylist()]
 
 
@@ -171,7 +170,7 @@ def test_dataframe_raises_when_space_was_recreated_after_it_was_created(read, tm
 def batch(files, start, limit=None):
     """Read one micro-batch; return its end, and the ids of its rows."""
     end = files.end_offset(start, limit)
-    works = files.plan_tasks(start, end, files._options.table.chosen())
+    works = files.plan_tasks(start, end, files._options.table.select_columns())
     rows = [row for work in works for part in scan.read_batches(work) for row in part.to_pylist()]
     return end, [row["id"] for row in rows]
 
@@ -205,7 +204,7 @@ def test_repeated_batch_of_recreated_space_is_refused(tmp_path):
     end = files.end_offset({}, None)
     recreate(tmp_path, "new", 5)
     with pytest.raises(NotFound, match="was created again"):
-        stream(tmp_path).plan_tasks({}, end, files._options.table.chosen())
+        stream(tmp_path).plan_tasks({}, end, files._options.table.select_columns())
 
 
 @pytest.mark.spark
@@ -249,63 +248,15 @@ def test_materialize_folds_recreated_space_completely(spark, tmp_path):
     assert ids() == [*(f"new{number}" for number in range(5)), "other0", "other1"]
 
 
-# Inputs and outputs of jobs
-
-
-class Context:
-    """The part of a context that a job needs to plan; it fails when Spark is needed."""
-
-    def __init__(self, root, job, options):
-        self.root, self.skip_bad, self.work = root, False, "w-1"
-        self.options = checked_options(job, options)
-
-    def spark_progress(self, _name):
-        raise SparkNeeded
-
-    @property
-    def spark(self):
-        raise SparkNeeded
-
-
-class SparkNeeded(Exception):
-    pass
-
-
-JOBS = {
-    "materialize": (materialize.job, {"into": "into"}),
-    "stats": (stats.job, {}),
-    "stats of sessions": (stats.job, {"model": "sessions"}),
-    "lineage": (lineage.job, {"head": ["sha256:" + "0" * 64]}),
-}
-
-
-@pytest.mark.parametrize("name", JOBS)
-def test_job_opens_every_file_once(tmp_path, monkeypatch, name):
-    job, options = JOBS[name]
-    monkeypatch.chdir(tmp_path)
-    root = tmp_path / "store"
-    for did in (A, "did:web:b.example"):
-        fill(root, "e", 2, did)
-    with fourfold.open(root) as store:
-        write_sessions(store, "s")
-    looked = []
-    real = cut.inspect_file
-    monkeypatch.setattr(cut, "inspect_file", lambda *a, **k: looked.append(1) or real(*a, **k))
-    context = Context(root, job, options)
-    plan = job.plan(context)
-    for path in (root / "spaces").glob(f"{A}*"):
-        path.unlink()
-    with pytest.raises(SparkNeeded):
-        job.run(context, plan)
-    assert len(looked) == len(plan.bounds) == len(plan.ranges)
+# Plans and outputs of jobs
 
 
 def test_plan_of_recreated_file_is_other_work():
     """A run that was killed is not resumed with what it computed from the file before."""
     bound = cut.FileBound("/r", "/r/a.sqlite", "a", "revisions", 5, 4096, file_id="one")
-    plan = Plan("out", (Range("a", 0, 5),), bounds=(bound,))
-    other = Plan("out", plan.ranges, bounds=(replace(bound, file_id="two"),))
-    grown = Plan("out", plan.ranges, bounds=(replace(bound, bytes=8192, horizon=2),))
+    plan = Plan("out", (Range("a", 0, 5),), cut=cut.Cut((bound,)))
+    other = Plan("out", plan.ranges, cut=cut.Cut((replace(bound, file_id="two"),)))
+    grown = Plan("out", plan.ranges, cut=cut.Cut((replace(bound, bytes=8192, horizon=2),)))
     assert plan.key == grown.key != other.key
 
 

@@ -16,8 +16,8 @@ from fourfold import limits
 from fourfold.errors import CorruptData, InvalidInput, NotFound
 from fourfold.models.sessions import Payload
 from fourfold.pipeline import jobs, store_files, verify_tasks
+from fourfold.pipeline.models import model_tables
 from fourfold.pipeline.sessions import verify
-from fourfold.pipeline.tables import model_tables
 from fourfold.store.verification import database_problems
 from fourfold.testing.session_log_contract import SCRIPT, edge, message
 
@@ -113,7 +113,7 @@ def test_stream_reads_events_once_including_later_stores(run, tmp_path):
 
 def test_tables_with_changing_rows_cannot_be_streamed(run, sound):
     tables = model_tables("sessions").tables
-    streamed = {name for name, table in tables.items() if table.counted}
+    streamed = {name for name, table in tables.items() if table.count_query}
     assert streamed == {"events", "messages", "evals", "heads", "edges"}
     with pytest.raises(Exception, match="cannot be streamed"):
         run("turns", root=sound)
@@ -187,7 +187,7 @@ def every_damage_is_found(spark, home, sound, tmp_path, count, seed):
     assert result.keys() == damaged.keys()
     for path, problems in result.items():
         assert problems <= damaged[path]
-    assert isinstance(jobs.find("verify").verdict(done.report), CorruptData)
+    assert isinstance(jobs.get_job("verify").verdict(done.report), CorruptData)
 
 
 def test_verify_finds_seeded_damage(spark, home, sound, tmp_path):

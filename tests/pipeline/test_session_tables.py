@@ -14,8 +14,8 @@ from fourfold.errors import InvalidInput
 from fourfold.models.sessions import Payload
 from fourfold.models.sessions.stamps import ENTITY_CODES
 from fourfold.pipeline import sql, views
+from fourfold.pipeline.models import model_tables
 from fourfold.pipeline.spark import unwrap_error
-from fourfold.pipeline.tables import model_tables
 
 pytestmark = pytest.mark.spark
 TABLES = model_tables("sessions").tables
@@ -131,7 +131,7 @@ def test_views_cover_every_table_at_one_cut(store, spark):
     assert made.names == tuple(f"s_{name}" for name, table in TABLES.items() if table.public)
     store.sessions.append_event("a", {"type": "session/stopped"})
     for name in made.names:
-        chosen = TABLES[name.removeprefix("s_")].chosen()
+        chosen = TABLES[name.removeprefix("s_")].select_columns()
         assert spark.table(name).columns == [column.name for column in chosen]
     assert spark.sql("select event_id from s_view where session = 'a'").collect() == [(17,)]
     assert spark.sql("select count(*) from s_events where session = 'a'").collect() == [(17,)]

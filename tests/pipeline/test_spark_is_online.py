@@ -47,7 +47,7 @@ def cut_of(root, lives):
     """Return a cut with its own seq for each space."""
     options = read_options({"root": str(root), "table": "state"})
     marks = []
-    for mark in cuts.read_cut(options).marks:
+    for mark in cuts.read_cut(options).bounds:
         life = lives[mark.space]
         seq = random.randint(life.space.horizon(), life.model.seq)
         marks.append(replace(mark, seq=seq))
@@ -56,12 +56,12 @@ def cut_of(root, lives):
 
 def later_part_of(cut):
     """Return the cut with a lower bound for each space."""
-    return Cut(tuple(replace(mark, since=random.randint(0, mark.seq)) for mark in cut.marks))
+    return Cut(tuple(replace(mark, since=random.randint(0, mark.seq)) for mark in cut.bounds))
 
 
 def expected(lives, cut):
     states, versions = {}, {}
-    for mark in cut.marks:
+    for mark in cut.bounds:
         states.update(lives[mark.space].states(mark))
         versions.update(lives[mark.space].versions(mark))
     return states, versions

@@ -10,7 +10,7 @@ import sample_store
 
 from fourfold import limits
 from fourfold.pipeline import jobs
-from fourfold.pipeline.jobs import key_ranges, state_files
+from fourfold.pipeline.documents import key_ranges, state_files
 
 pytestmark = pytest.mark.spark
 
@@ -58,7 +58,7 @@ def test_files_of_failed_attempt_are_ignored(root, tmp_path, spark):
 
 
 def test_state_file_respects_row_limit(root, tmp_path, spark, monkeypatch):
-    monkeypatch.setattr(limits, "PUBLISHED_FILE_ROWS", 3)
+    monkeypatch.setattr(limits, "MATERIALIZED_FILE_ROWS", 3)
     target = tmp_path / "state"
     files = state_files.write(spark, options_of(root), tmp_path / "written", target, "job-1")
     assert max(file.rows for file in files) == 3

@@ -181,8 +181,8 @@ def states_in(rows):
 def works(root, table, **options):
     """Return the rows of a table, read without Spark."""
     given = read_options({"root": str(root), "model": "streams", "table": table, **options})
-    columns = given.table.chosen(given.columns)
-    planned = plan.plan(cuts.read_cut(given).marks, given, columns)
+    columns = given.table.select_columns(given.columns)
+    planned = plan.plan(cuts.read_cut(given).bounds, given, columns)
     return [row for work in planned for batch in read_batches(work) for row in batch.to_pylist()]
 
 

@@ -123,7 +123,7 @@ def test_state_table_equals_engine(read, tmp_path):
 def states(root, **options):
     """Return the table `state`, read without Spark."""
     given = read_options({"root": str(root), "model": "streams", "table": "state", **options})
-    works = plan.plan(cuts.read_cut(given).marks, given, given.table.chosen())
+    works = plan.plan(cuts.read_cut(given).bounds, given, given.table.select_columns())
     return [row for work in works for batch in read_batches(work) for row in batch.to_pylist()]
 
 
@@ -276,9 +276,9 @@ def test_batch_with_deleted_records_fails(tmp_path):
         stream.append([b"x"] * 5)
         following = followed(tmp_path / "store")
         end = following.end_offset({}, None)
-        columns = read_options({"root": ".", "model": "streams", "table": "records"}).table.chosen(
-            ["stream", "offset"]
-        )
+        columns = read_options(
+            {"root": ".", "model": "streams", "table": "records"}
+        ).table.select_columns(["stream", "offset"])
         [work] = following.plan_tasks({}, end, columns)
         assert sum(batch.num_rows for batch in read_batches(work)) == 5
         clock[0] += 60_000

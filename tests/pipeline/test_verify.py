@@ -17,7 +17,7 @@ from fourfold.models.documents import HISTORIES
 from fourfold.pipeline import jobs, store_files, verify_tasks
 from fourfold.pipeline.documents import verify
 from fourfold.pipeline.jobs.verify import Verify
-from fourfold.pipeline.tables import model_tables
+from fourfold.pipeline.models import model_tables
 
 pytestmark = pytest.mark.spark
 
@@ -165,7 +165,7 @@ def test_killed_verify_resumes(spark, home, sound, tmp_path, monkeypatch):
 
 
 def test_verdict_is_error_when_damaged():
-    verdict = jobs.find("verify").verdict
+    verdict = jobs.get_job("verify").verdict
     assert verdict({"faults": 0, "first": []}) is None
     wrong = verdict({"faults": 1, "first": [{"file": "f", "problem": "p"}]})
     assert wrong.kind == "corrupt_data"

@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 
 import fourfold
 from fourfold.pipeline import sql, views
-from fourfold.pipeline.tables import model_tables
+from fourfold.pipeline.models import model_tables
 from fourfold.pipeline.views import planned_needs
 
 TABLES = model_tables("documents").tables
@@ -26,7 +26,7 @@ def root(tmp_path_factory):
     return folder
 
 
-ALL = {column.name for column in TABLES["revisions"].chosen()}
+ALL = {column.name for column in TABLES["revisions"].select_columns()}
 PATCHES = "op = 'patch'"
 NEEDS = [
     ("select id, seq from revisions", {"id", "seq"}, ""),
@@ -137,7 +137,7 @@ def test_views_cover_every_public_table(root, spark):
     assert made.names == tuple(f"shop_{name}" for name, table in TABLES.items() if table.public)
     for name in made.names:
         assert spark.table(name).columns == [
-            column.name for column in TABLES[name.removeprefix("shop_")].chosen()
+            column.name for column in TABLES[name.removeprefix("shop_")].select_columns()
         ]
     assert spark.sql("select count(*) from shop_state where op <> 'delete'").collect() == [(8,)]
 

@@ -61,7 +61,7 @@ def history(out: Output, root: Path, *, job: str | None, limit: int) -> None:
     """List the runs of ROOT, newest first."""
     folder = _checked(root)
     if job is not None:
-        jobs.find(job)
+        jobs.get_job(job)
     _show(out, folder, jobs.history(folder, job, limit))
 
 
@@ -106,7 +106,7 @@ class _Jobs(SectionedGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
-        return list(jobs.all_jobs())
+        return list(jobs.job_names())
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.sections = (("Jobs", self.list_commands(ctx)),)
@@ -114,8 +114,7 @@ class _Jobs(SectionedGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
-        found = jobs.all_jobs().get(cmd_name)
-        return None if found is None else _command(found)
+        return _command(jobs.get_job(cmd_name)) if cmd_name in jobs.job_names() else None
 
 
 @click.command("run", cls=_Jobs, sections=())

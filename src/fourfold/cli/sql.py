@@ -15,7 +15,7 @@ from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output, counted
 from fourfold.cli.space.arguments import at_option, branch_option
 from fourfold.errors import FourfoldError, InvalidInput
-from fourfold.pipeline.tables import DEFAULT_MODEL, MODELS
+from fourfold.pipeline.models import DEFAULT_MODEL, model_names
 
 At = int | datetime | None
 
@@ -28,7 +28,7 @@ At = int | datetime | None
 )
 @click.option(
     "--model",
-    type=click.Choice(tuple(MODELS)),
+    type=click.Choice(model_names()),
     default=DEFAULT_MODEL,
     show_default=True,
     help="Model whose tables to query.",

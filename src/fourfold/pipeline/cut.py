@@ -89,7 +89,7 @@ class UnreadableFile:
 class Cut:
     """The bounds of every file in a read; `token()` passes them to other reads."""
 
-    marks: tuple[FileBound, ...]
+    bounds: tuple[FileBound, ...]
     bad: tuple[UnreadableFile, ...] = field(default=())
 
     def token(self) -> str:
@@ -127,7 +127,7 @@ def select_space(cut: Cut, space: str | None) -> Cut:
     """Return the part of a cut that covers one space, or all of it if `space` is None."""
     if space is None:
         return cut
-    return Cut(tuple(bound for bound in cut.marks if bound.space == space), cut.bad)
+    return Cut(tuple(bound for bound in cut.bounds if bound.space == space), cut.bad)
 
 
 def read_files_cut(
@@ -214,7 +214,7 @@ def apply_bounds(cut: Cut, options: ReadOptions) -> Cut:
         return cut
     check_reach(cut, options.at, options.location)
     bounds = []
-    for bound in cut.marks:
+    for bound in cut.bounds:
         until, since = bound.seq, bound.since
         if isinstance(options.at, int):
             until = min(until, options.at)
@@ -233,7 +233,7 @@ def apply_bounds(cut: Cut, options: ReadOptions) -> Cut:
 
 def check_reach(cut: Cut, at: Point, where: str) -> None:
     """Raise InvalidInput if no file has reached the seq `at`."""
-    newest = max((bound.seq for bound in cut.marks), default=0)
+    newest = max((bound.seq for bound in cut.bounds), default=0)
     if isinstance(at, int) and at > newest:
         raise InvalidInput(f"{where}: at must be between 0 and {newest}, got seq {at}")
 

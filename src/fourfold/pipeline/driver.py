@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def reachable(spark: SparkSession) -> bool:
+def is_reachable(spark: SparkSession) -> bool:
     """Return True if the driver's JVM can be reached, which Spark Connect does not allow."""
     return hasattr(spark, "_jsparkSession")
 
@@ -22,7 +22,7 @@ def gateway(spark: Any) -> Any:
     return spark.sparkContext._gateway  # noqa: SLF001 - no public access
 
 
-def compiled(jvm: Any, source: str) -> Any:
+def compile_source(jvm: Any, source: str) -> Any:
     """Compile a Java source and return the compiler, which holds bytecode and class loader."""
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader(jvm))

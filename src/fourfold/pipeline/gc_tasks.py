@@ -1,19 +1,22 @@
 """The mark phase of gc as Spark tasks, each over some of the files.
 
-A model's `gc` module marks what may be removed from one file. Marking only reads, so writers may
+A model's `Collector` marks what may be removed from one file. Marking only reads, so writers may
 run at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from fourfold import limits
+from fourfold.pipeline.models import get_collector
+from fourfold.pipeline.packing import pack
 from fourfold.pipeline.store_files import StoreFile
-from fourfold.pipeline.tables import arrow, load_part
+from fourfold.pipeline.tables import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +41,22 @@ class MarkResult(msgspec.Struct, frozen=True):
         return any(self.counts.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """Gc of a model: what it removes, how a file is marked, and how it is collected."""
+
+    kinds: tuple[str, ...]
+    """The kinds of items that are counted."""
+    noun: str
+    """What a file contains, for messages."""
+    describe: Callable[[int, int], str]
+    """Returns a summary from the number of files, and of those with a policy."""
+    mark_file: Callable[[StoreFile, float], MarkResult]
+    """Marks what may be removed, older than a grace period in seconds."""
+    collect: Callable[[MarkResult, float], tuple[dict[str, int], int]]
+    """Collects a marked file; returns the number of removed items by kind, and the bytes."""
+
+
 class MarkTask:
     """Worker function: marks the files of the tasks whose numbers it receives."""
 
@@ -48,7 +67,7 @@ class MarkTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pa = arrow()
-        mark_file = load_part(self._model, "gc").mark_file
+        mark_file = get_collector(self._model).mark_file
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for file in self._work[number]:
@@ -56,21 +75,13 @@ class MarkTask:
                     yield pa.RecordBatch.from_pylist([{"mark": text}])
 
 
-def tasks(files: Sequence[StoreFile]) -> list[list[StoreFile]]:
+def group_files(files: Sequence[StoreFile]) -> list[list[StoreFile]]:
     """Group files into tasks of about equal size."""
-    cost = [file.bytes + limits.SOURCE_FILE_COST_BYTES for file in files]
-    limit = max(sum(cost) // limits.VERIFY_TASKS, limits.VERIFY_TASK_BYTES_MIN)
-    groups: list[list[StoreFile]] = []
-    size = limit
-    for file, bytes_ in zip(files, cost, strict=True):
-        if size + bytes_ > limit:
-            groups.append([])
-            size = 0
-        groups[-1].append(file)
-        size += bytes_
-    return groups
+    costs = [file.bytes + limits.SOURCE_FILE_COST_BYTES for file in files]
+    limit = max(sum(costs) // limits.VERIFY_TASKS, limits.VERIFY_TASK_BYTES_MIN)
+    return list(pack(zip(costs, files, strict=True), limit))
 
 
-def decoded(text: str) -> MarkResult:
+def decode(text: str) -> MarkResult:
     """Decode a result that a task returned."""
     return msgspec.json.decode(text, type=MarkResult)

@@ -17,8 +17,10 @@ from urllib.parse import unquote, urlsplit
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.pipeline.conditions import Conditions, parse
+from fourfold.pipeline.models import DEFAULT_MODEL, model_tables
+from fourfold.pipeline.streams.published_tables import MODEL as PUBLISHED_MODEL
 from fourfold.pipeline.streams.published_tables import published_tables
-from fourfold.pipeline.tables import ModelTables, Table, model_tables
+from fourfold.pipeline.tables import ModelTables, Table
 
 Point = int | datetime | None
 """A point in history: a seq, a time, or None."""
@@ -105,9 +107,9 @@ class ReadOptions:
         return self.root or self.roots or self.objects or ""
 
 
-def read_options(given: Mapping[str, str]) -> ReadOptions:
+def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
     """Parse and check the options of a read."""
-    texts = plain_options(given)
+    texts = plain_options(raw_options)
     for name in texts:
         if name not in NAMES:
             near = difflib.get_close_matches(name, NAMES, n=1)
@@ -119,7 +121,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         root=texts.get("root"),
         roots=texts.get("roots"),
         space=texts.get("space"),
-        model=texts.get("model", "documents" if "objects" not in texts else "streams"),
+        model=texts.get("model", DEFAULT_MODEL if "objects" not in texts else PUBLISHED_MODEL),
         table_name=texts.get("table", ""),
         columns=_names(texts.get("columns")),
         conditions=Conditions(),
@@ -142,23 +144,23 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     if not options.table_name:
         public = (table.name for table in options.tables.tables.values() if table.public)
         raise InvalidInput("option 'table' is required", hint=f"Tables: {', '.join(public)}.")
-    options.table.chosen(options.columns)
+    options.table.select_columns(options.columns)
     _refuse_misplaced(texts, options)
     return replace(options, conditions=parse(texts.get("where"), options.table))
 
 
-def is_table(given: Mapping[str, str]) -> bool:
+def is_table(raw_options: Mapping[str, str]) -> bool:
     """Return True if Spark passes these options to create a table."""
-    return any(name.lower().startswith(_OF_TABLE) for name in given)
+    return any(name.lower().startswith(_OF_TABLE) for name in raw_options)
 
 
-def plain_options(given: Mapping[str, str]) -> dict[str, str]:
+def plain_options(raw_options: Mapping[str, str]) -> dict[str, str]:
     """Return the options of a read by name, for a DataFrame or a table being created.
 
     Spark repeats the options of a table as `option.NAME`, among its own properties. The path of
     `load(path)` and `LOCATION` is the root.
     """
-    options = {name.lower(): value for name, value in given.items()}
+    options = {name.lower(): value for name, value in raw_options.items()}
     path = options.pop("path", None)
     if is_table(options):
         own = {name for name in options if name.startswith(_OF_TABLE)}

@@ -16,11 +16,10 @@ from typing import Any, Final, TypeVar
 from fourfold import limits
 from fourfold.kernel import Queries, load_queries
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline.conditions import Condition, as_sql
+from fourfold.pipeline.conditions import as_sql
 from fourfold.pipeline.cut import FileBound
-from fourfold.pipeline.documents.fold_query import relevant
-from fourfold.pipeline.documents.lines import Line, lines
 from fourfold.pipeline.options import ReadOptions
+from fourfold.pipeline.packing import pack
 from fourfold.pipeline.scan import Guard, Origin, Piece, ScanTask
 from fourfold.pipeline.tables import ROOT, SPACE, Column, Table
 
@@ -69,11 +68,12 @@ def plan(
         options.tables.check(bounds, options)
     selected = [bound for bound in bounds if options.conditions.allow(SPACE, bound.space)]
     parts: Iterator[tuple[int, Piece]]
-    if table.folded:
-        read, fold = options.tables.table(table.reads).chosen(), table.fold
-        parts = (options.tables.folded_parts or _folded_parts)(selected, options)
+    if table.fold is not None:
+        assert options.tables.folded_parts is not None
+        read = options.tables.table(table.reads).select_columns()
+        parts = options.tables.folded_parts(selected, options)
     else:
-        read, fold = columns, ""
+        read = columns
         parts = iter_raw_parts(selected, options, columns, whole=whole)
     origins = {bound.path: _origin(bound, options) for bound in selected}
     parts = ((cost, replace(piece, origin=origins[piece.path])) for cost, piece in parts)
@@ -85,7 +85,7 @@ def plan(
             attach=ATTACH,
             detach=DETACH,
             batch_rows=options.batch_rows,
-            fold=fold,
+            fold=table.fold,
             output=columns,
         )
         for build_pieces in pack_parts(parts, task_bytes(options))
@@ -111,17 +111,7 @@ def task_bytes(options: ReadOptions) -> int:
 
 def pack_parts(parts: Iterable[tuple[int, T]], max_bytes: int) -> Iterator[list[T]]:
     """Group consecutive parts into tasks, counting the cost of opening each file."""
-    group: list[T] = []
-    size = 0
-    for cost, piece in parts:
-        total = cost + limits.SOURCE_FILE_COST_BYTES
-        if group and size + total > max_bytes:
-            yield group
-            group, size = [], 0
-        group.append(piece)
-        size += total
-    if group:
-        yield group
+    return pack(((cost + limits.SOURCE_FILE_COST_BYTES, part) for cost, part in parts), max_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +205,7 @@ def _ranges(
             yield _Range(low, min(low + width, whole.seq))
     elif table.key:
         queries = options.tables.kinds[bound.kind].queries
-        keys = _keys(bound, queries, count)
+        keys = split_keys(bound, queries, count)
         [(last,)] = cuts.fetch_rows(bound, queries.last_branch)
         for after, upto in zip([None, *keys], [*keys, None], strict=True):
             yield _Range(whole.since, whole.seq, after, upto, last)
@@ -229,7 +219,7 @@ def count_parts(cost: int, part_bytes: int) -> int:
     return count + count % 2 if count > 1 else count
 
 
-def _keys(bound: FileBound, queries: Queries, count: int) -> list[tuple[Any, ...]]:
+def split_keys(bound: FileBound, queries: Queries, count: int) -> list[tuple[Any, ...]]:
     """Return the keys between the parts of a file, each with about as many entities."""
     [(heads,)] = cuts.fetch_rows(bound, queries.heads)
     width = -(-heads // count)
@@ -345,73 +335,3 @@ def _around(
     ]
     samples = ", ".join(f'{_SAMPLES[cast]} AS "{name}"' for name, cast in casts)
     return templates.scan.format(samples=samples, parts=" ".join(parts))
-
-
-def _folded_parts(bounds: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
-    """Yield, for every selected line of history, the rows that its readers see, in fold order."""
-    branches = options.conditions.on("branch")
-    for bound, file_lines in lines(bounds, options):
-        for line in file_lines:
-            if all(condition.holds(line.branch) for condition in branches):
-                for part, share in _folded_ranges(bound, options):
-                    yield bound.bytes // share, build_folded_piece(bound, options, line, part)
-
-
-def _folded_ranges(
-    bound: FileBound, options: ReadOptions
-) -> Iterator[tuple[tuple[str | None, str | None], int]]:
-    count = count_parts(bound.bytes, task_bytes(options))
-    if count <= 1 or options.conditions.on("id"):
-        yield (None, None), 1
-        return
-    queries = options.tables.kinds[bound.kind].queries
-    ids = sorted({key[1] for key in _keys(bound, queries, count)})
-    for after, upto in zip([None, *ids], [*ids, None], strict=True):
-        yield (after, upto), len(ids) + 1
-
-
-def build_folded_piece(
-    bound: FileBound,
-    options: ReadOptions,
-    line: Line,
-    part: tuple[str | None, str | None] = (None, None),
-) -> Piece:
-    """Return the query for the rows of one line that the fold needs, by entity, in log order."""
-    conditions = [
-        Condition("id", sign, (key,))
-        for sign, key in ((">", part[0]), ("<=", part[1]))
-        if key is not None
-    ]
-    conditions += options.conditions.on("id")
-    sql, parameters = relevant(
-        options.tables.kinds[bound.kind].queries,
-        line.links,
-        versions=options.table_name == "history",
-        since=max(bound.since, line.since),
-        conditions=lambda first: as_sql(conditions, first),
-    )
-    return Piece(
-        bound.path,
-        sql,
-        tuple(parameters),
-        ((SPACE, bound.space), (ROOT, bound.root), ("branch", line.branch)),
-        max(bound.since, line.since),
-        _guard(bound, options, line),
-    )
-
-
-def _guard(bound: FileBound, options: ReadOptions, line: Line) -> Guard:
-    """Return the check that gc has not removed the state, nor the versions before it."""
-    queries = options.tables.kinds[bound.kind].queries
-    if options.table_name == "history":
-        return Guard(
-            queries.whole_after,
-            (line.since + 1,),
-            f"gc removed versions after seq {line.since}",
-        )
-    branch = f"branch {line.branch!r}" if line.branch else "the default branch"
-    return Guard(
-        queries.readable,
-        (line.branch, bound.seq),
-        f"gc removed the state of {branch} at seq {bound.seq}",
-    )

@@ -24,7 +24,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -42,7 +41,7 @@ from fourfold.errors import (
 )
 from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.store_files import is_closed, is_immutable
-from fourfold.pipeline.tables import Column, arrow, arrow_schema
+from fourfold.pipeline.tables import Column, Fold, arrow, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,8 +121,8 @@ class Piece:
 class ScanTask:
     """The queries of one Spark task, run in order, all with the same columns.
 
-    `fold` is the function (`module:function`) applied to the rows of each piece, and `output` the
-    columns of its result.
+    `fold` is the function applied to the rows of each piece, and `output` the columns of its
+    result. It is pickled by its name, so a worker only imports the module of that fold.
     """
 
     pieces: tuple[Piece, ...]
@@ -132,7 +131,7 @@ class ScanTask:
     attach: str
     detach: str
     batch_rows: int
-    fold: str = ""
+    fold: Fold | None = None
     output: tuple[Column, ...] = ()
 
 
@@ -162,7 +161,7 @@ def _all_pieces(task: ScanTask) -> Iterator[pa.RecordBatch]:
     """Yield the rows of all pieces over one connection, attaching one file at a time."""
     if not task.pieces:
         return
-    rows = _folded if task.fold else _piece
+    rows = _piece if task.fold is None else _folded
     with (
         _driver().connect(":memory:", autocommit=True) as connection,
         connection.cursor() as cursor,
@@ -190,10 +189,9 @@ def _folded(piece: Piece, task: ScanTask, cursor: Any) -> Iterator[pa.RecordBatc
     """
     schema = arrow_schema(task.output)
     constants = _Constants(piece.constants)
-    module, _, name = task.fold.partition(":")
-    fold = getattr(import_module(module), name)
+    assert task.fold is not None
     context = () if piece.context is None else (piece.context,)
-    for batch in fold(_piece(piece, task, cursor), *context):
+    for batch in task.fold(_piece(piece, task, cursor), *context):
         rows = _after(batch, piece.since) if piece.since else batch
         if rows.num_rows:
             yield _shaped(rows, schema, constants)

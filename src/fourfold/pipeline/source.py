@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,18 +43,16 @@ from pyspark.sql.types import (
 )
 
 from fourfold import limits
-from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.errors import FourfoldError, InvalidInput, NotFound
 from fourfold.pipeline import scan
+from fourfold.pipeline.models import DEFAULT_MODEL, PipelineModel, get_model, model_names
 from fourfold.pipeline.options import ReadOptions, is_table, plain_options, read_options
 from fourfold.pipeline.scan import ScanTask, read_batches
 from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.store_files import find_files, find_stores
 from fourfold.pipeline.tables import (
-    DEFAULT_MODEL,
     FILES,
-    ModelTables,
     arrow,
-    model_tables,
 )
 
 if TYPE_CHECKING:
@@ -63,6 +60,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 
     from fourfold.pipeline.cut import Cut
+    from fourfold.pipeline.sink import Sink
     from fourfold.pipeline.store_files import StoreFile
 
 NAME = "fourfold"
@@ -113,35 +111,30 @@ class FourfoldSource(DataSource):
             cut = self._cut or _read_cut(options)
             self._drop_cut()
             if options.objects is not None:
-                reader: DataSourceReader = _published().PublishedReader(options, names, cut)
-                return reader
+                from fourfold.pipeline.streams.published_source import PublishedReader  # noqa: PLC0415
+
+                return PublishedReader(options, names, cut)
             return FourfoldReader(replace(options, cut=None, columns=names), names, cut)
         except FourfoldError as error:
             raise wrap_error(error) from error
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a batch writer of the model."""
-        writer: DataSourceWriter = _sink(self.options).batch_writer(self.options, schema, overwrite)
-        return writer
+        return _sink(self.options).batch_writer(self.options, schema, overwrite)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """Return a streaming writer of the model."""
-        sink = _sink(self.options)
-        writer: DataSourceStreamWriter = sink.stream_writer(self.options, schema, overwrite)
-        return writer
+        return _sink(self.options).stream_writer(self.options, schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return a streaming reader of the model."""
-        from fourfold.pipeline.documents import stream_source  # noqa: PLC0415 - only for streams
+        from fourfold.pipeline.stream_reader import stream_reader  # noqa: PLC0415 - only for streams
 
         own = _model(self.options).stream_reader
-        make = stream_source.stream_reader
-        if own:
-            module, _, name = own.partition(":")
-            make = getattr(import_module(module), name)
-        reader = make(self.options, schema)
+        open_reader = stream_reader if own is None else own()
+        reader = open_reader(self.options, schema)
         self._drop_cut()
         return reader
 
@@ -173,8 +166,8 @@ class FourfoldReader(DataSourceReader):
             from fourfold.pipeline import plan  # noqa: PLC0415 - workers do not need the kernel
 
             assert self._cut is not None
-            columns = self._options.table.chosen(self._columns)
-            tasks = plan.plan(self._cut.marks, self._options, columns)
+            columns = self._options.table.select_columns(self._columns)
+            tasks = plan.plan(self._cut.bounds, self._options, columns)
         except FourfoldError as error:
             raise wrap_error(error) from error
         # For an empty list Spark creates a default partition, which `read` cannot handle.
@@ -255,7 +248,7 @@ def _table_schema(options: ReadOptions, texts: dict[str, str]) -> StructType:
         "binary": BinaryType(),
         "boolean": BooleanType(),
     }
-    columns = options.table.chosen(options.columns)
+    columns = options.table.select_columns(options.columns)
     fields = [StructField(column.name, types[column.type]) for column in columns]
     fields[0].metadata = {_OPTIONS: texts}
     return StructType(fields)
@@ -266,18 +259,23 @@ def _table_options(schema: StructType) -> dict[str, str]:
     return next((field.metadata[_OPTIONS] for field in schema if _OPTIONS in field.metadata), {})
 
 
-def _model(options: Mapping[str, str]) -> ModelTables:
+def _model(options: Mapping[str, str]) -> PipelineModel:
     """Return the model of the options, whose names are case-insensitive."""
     texts = {name.lower(): value for name, value in options.items()}
     try:
-        return model_tables(texts.get("model", DEFAULT_MODEL))
+        return get_model(texts.get("model", DEFAULT_MODEL))
     except FourfoldError as error:
         raise wrap_error(error) from error
 
 
-def _sink(options: Mapping[str, str]) -> Any:
+def _sink(options: Mapping[str, str]) -> Sink:
     """Import the sink of a model, which only writers need."""
-    return import_module(_model(options).sink or "fourfold.pipeline.documents.sink")
+    model = _model(options)
+    if model.sink is None:
+        names = " or ".join(model_names("sink"))
+        error = NotFound(f"model {model.name!r} has no sink", hint=f"Write {names}.")
+        raise wrap_error(error) from error
+    return model.sink()
 
 
 def _empty_task(columns: Any) -> ScanTask:
@@ -287,7 +285,9 @@ def _empty_task(columns: Any) -> ScanTask:
 def _read_cut(options: ReadOptions) -> Any:
     """Return the cut of a read, of files or of published objects."""
     if options.objects is not None:
-        return _published().read_cut(options)
+        from fourfold.pipeline.streams.published_source import read_cut  # noqa: PLC0415
+
+        return read_cut(options)
     from fourfold.pipeline import cut  # noqa: PLC0415 - workers do not need the kernel
 
     return cut.read_cut(options)
@@ -295,25 +295,14 @@ def _read_cut(options: ReadOptions) -> Any:
 
 def _check_options(options: ReadOptions, cut: Any) -> None:
     """Raise for options that match no file, before a DataFrame is created."""
-    if options.objects is not None:
-        return
-    from fourfold.pipeline.documents import lines  # noqa: PLC0415 - workers need no kernel
-
-    if options.tables.check is not None:
-        options.tables.check(cut.marks, options)
-    if options.branch:
-        lines.check_branch(cut.marks, options)
-
-
-def _published() -> Any:
-    """Import the reader of published objects, which only its users need."""
-    return import_module("fourfold.pipeline.streams.published_source")
+    if options.objects is None and options.tables.check is not None:
+        options.tables.check(cut.bounds, options)
 
 
 def column_names(options: ReadOptions, schema: StructType) -> tuple[str, ...]:
     """Return the names of a schema after checking them and their types against the table."""
     names = tuple(schema.fieldNames())
-    for field, column in zip(schema, options.table.chosen(names), strict=True):
+    for field, column in zip(schema, options.table.select_columns(names), strict=True):
         if field.dataType.simpleString() != column.type:
             raise InvalidInput(
                 f"{options.table_name}: column {column.name!r} must be {column.type}, "

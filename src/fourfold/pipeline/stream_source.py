@@ -43,7 +43,7 @@ class FileFollower:
         """Return the initial offset: empty, or the position of the option `since`."""
         if self._options.since is None:
             return {}
-        bounds = cuts.read_cut(self._options).marks
+        bounds = cuts.read_cut(self._options).bounds
         return dict(sorted((self._key(bound), bound.since) for bound in bounds))
 
     def end_offset(self, start: Offset, rows: int | None) -> Offset:
@@ -107,7 +107,7 @@ class FileFollower:
 
     def _inspect(self, file: StoreFile) -> FileBound | None:
         cut = cuts.read_files_cut([file], self._options.tables, skip_bad=self._options.skip_bad)
-        return cut.marks[0] if cut.marks else None
+        return cut.bounds[0] if cut.bounds else None
 
     def _bounds(self, keys: Sequence[str]) -> dict[str, FileBound]:
         """Return the bounds of the files in an offset; those of a repeated batch are unknown."""
@@ -161,9 +161,9 @@ class FileFollower:
     def _commits(self, bound: FileBound, after: int, limit: int) -> Sequence[tuple[int, int]]:
         """Return the first `limit` commits after a seq, each with its number of rows."""
         kind = self._options.tables.kinds[bound.kind]
-        if kind.counted is not None:
-            return kind.counted(bound, self._options, after, limit)
-        query = getattr(kind.queries, self._options.table.counted)
+        if kind.count_rows is not None:
+            return kind.count_rows(bound, self._options, after, limit)
+        query = getattr(kind.queries, self._options.table.count_query)
         return [
             (row[0], row[1]) for row in cuts.fetch_rows(bound, query, (after, bound.seq, limit))
         ]

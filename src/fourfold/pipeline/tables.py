@@ -1,7 +1,6 @@
-"""The registry of the tables that the source can read, by model.
+"""Descriptions of the tables that the source can read.
 
-A model has a package `pipeline/<model>/` whose `tables.py` defines one `ModelTables`, and a line in
-`MODELS` below. It supplies:
+The `tables.py` of a model defines one `ModelTables`:
 
     folder, suffix    where its files are in a store
     kinds             for each model name stored in a database: profile, migrations, the counter
@@ -20,16 +19,8 @@ A *raw* table is a query over a file. A *folded* one is computed by a function o
 argument. A table whose rows are in many tables of the file, such as one per app, is expanded by the
 kind's `spread`.
 
-A table with a `counted` query can be streamed. The source does the rest (finding files, cuts,
+A table with a `count_query` can be streamed. The source does the rest (finding files, cuts,
 partitions, conditions, pruning, offsets) for every model alike.
-
-The parts of jobs that depend on the model are modules of its package, found by their names:
-
-    verify.py        verify        units(file), iter_problems(unit)
-    gc.py            gc            KINDS, NOUN, describe, mark_file(file, grace_s), collect(...)
-    stats.py         stats         TABLE, figures(measure, top), sentence(figures), rows(figures)
-    materialize.py   materialize   TABLES, NOUN, WHOLE, generation(mark); documents differ
-    load.py          load          refuse_options, staged, commit; documents differ
 
 Types have the names that Spark uses in a schema; Arrow's are derived here, so that the two never
 disagree.
@@ -40,8 +31,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 from fourfold.errors import InvalidInput, MissingDependency, NotFound
@@ -60,14 +49,13 @@ if TYPE_CHECKING:
     """Yields the queries of a folded table, each with the approximate bytes that it reads."""
     Spread = Callable[[FileBound, ReadOptions, Sequence[Condition], str], Iterator[tuple[str, ...]]]
     """Expands a query into the queries of one file, grouped by statement."""
-    Counted = Callable[[FileBound, ReadOptions, int, int], list[tuple[int, int]]]
+    CountRows = Callable[[FileBound, ReadOptions, int, int], list[tuple[int, int]]]
     """Count the rows of the first `limit` positions after `after`, up to the bound."""
 
 Type = Literal["string", "bigint", "int", "double", "timestamp", "binary", "boolean"]
 
-DEFAULT_MODEL = "documents"
-"""Model of a read without the option `model`."""
-_PACKAGE = "fourfold.pipeline"
+Fold = Callable[..., Iterator[Any]]
+"""Computes the batches of a folded table from those that it reads, in a worker."""
 
 SPACE = "space"
 """The column that every table has: the space, stream or app of the row."""
@@ -112,20 +100,20 @@ class Table:
     key: tuple[str, ...] = ()
     by_position: bool = False
     """Split a large file by position, because its rows are stored in that order."""
-    fold: str = ""
-    """For a folded table, `module:function` that computes its rows."""
+    fold: Fold | None = None
+    """For a folded table, the function that computes its rows."""
     reads: str = ""
     """For a folded table, the internal table with the input columns of the fold."""
     options: tuple[str, ...] = ()
     """Options that apply to this table but not to every table."""
     public: bool = True
-    counted: str = ""
+    count_query: str = ""
     """For a table that can be streamed, the query that counts the rows of each commit."""
 
     @property
     def folded(self) -> bool:
         """True if the rows are computed by a fold."""
-        return bool(self.fold)
+        return self.fold is not None
 
     def column(self, name: str) -> Column:
         """Return a column by name."""
@@ -146,7 +134,7 @@ class Table:
             return (self.column(self.position),)
         return next((column,) for column in self.columns if column.name not in {SPACE, ROOT})
 
-    def chosen(self, names: Iterable[str] | None = None) -> tuple[Column, ...]:
+    def select_columns(self, names: Iterable[str] | None = None) -> tuple[Column, ...]:
         """Return the columns with these names, in their order; all that are not hidden if None."""
         if names is None:
             return tuple(column for column in self.columns if not column.hidden)
@@ -157,11 +145,11 @@ class Table:
 
     def schema(self, names: Iterable[str] | None = None) -> pa.Schema:
         """Return the Arrow schema of the selected columns."""
-        return arrow_schema(self.chosen(names))
+        return arrow_schema(self.select_columns(names))
 
     def ddl(self, names: Iterable[str] | None = None) -> str:
         """Return the selected columns as a Spark schema string."""
-        return ", ".join(f"{column.name} {column.type}" for column in self.chosen(names))
+        return ", ".join(f"{column.name} {column.type}" for column in self.select_columns(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +165,8 @@ class Kind:
     queries: Queries
     """One query for each table, and those used for planning."""
     spread: Spread | None = None
-    counted: Counted | None = None
-    """Used instead of the table's `counted` query if one query cannot count the rows."""
+    count_rows: CountRows | None = None
+    """Used instead of the table's `count_query` if one query cannot count the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,15 +181,11 @@ class ModelTables:
     """Kinds by the model name stored in a database."""
     tables: Mapping[str, Table]
     folded_parts: FoldedParts | None = None
-    """Yields the parts of folded tables; by default the lines of history of documents."""
+    """Yields the parts of folded tables."""
     check: Callable[[Sequence[FileBound], ReadOptions], None] | None = None
     """Raises for options that match no file."""
     spaces: bool = True
     """True if each file is a space, which the option `space` selects."""
-    stream_reader: str = ""
-    """`module:function` of a model whose stream offsets have more than one number per file."""
-    sink: str = ""
-    """The module with `batch_writer` and `stream_writer` of a model with its own sink."""
 
     def table(self, name: str) -> Table:
         """Return a table by name."""
@@ -239,61 +223,6 @@ def tables_by_name(model: str, tables: Iterable[Table]) -> dict[str, Table]:
         query="",
     )
     return {**by_name, FILES: files}
-
-
-def model_tables(model: str) -> ModelTables:
-    """Return the tables of a model."""
-    if model not in MODELS:
-        raise NotFound(f"unknown model {model!r}", hint=f"Models: {', '.join(MODELS)}.")
-    return MODELS[model]()
-
-
-def _documents() -> ModelTables:
-    from fourfold.pipeline.documents.tables import DOCUMENTS  # noqa: PLC0415 - circular import
-
-    return DOCUMENTS
-
-
-def _sessions() -> ModelTables:
-    from fourfold.pipeline.sessions.tables import SESSIONS  # noqa: PLC0415 - as above
-
-    return SESSIONS
-
-
-def _graphs() -> ModelTables:
-    from fourfold.pipeline.graphs.tables import GRAPHS  # noqa: PLC0415 - as above
-
-    return GRAPHS
-
-
-def _streams() -> ModelTables:
-    from fourfold.pipeline.streams.tables import STREAMS  # noqa: PLC0415 - as above
-
-    return STREAMS
-
-
-MODELS: dict[str, Callable[[], ModelTables]] = {
-    "documents": _documents,
-    "sessions": _sessions,
-    "graphs": _graphs,
-    "streams": _streams,
-}
-"""Models with tables; each module is imported on first use."""
-
-
-def models_with(part: str) -> tuple[str, ...]:
-    """Return the models whose package has a module of this name."""
-    return tuple(model for model in MODELS if find_spec(f"{_PACKAGE}.{model}.{part}") is not None)
-
-
-def load_part(model: str, part: str) -> Any:
-    """Import the module of a model that implements its part of a job."""
-    if model not in models_with(part):
-        raise NotFound(
-            f"job does not support the model {model!r}",
-            hint=f"Models: {', '.join(models_with(part))}.",
-        )
-    return import_module(f"{_PACKAGE}.{model}.{part}")
 
 
 def arrow() -> Any:

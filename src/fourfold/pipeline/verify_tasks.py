@@ -1,6 +1,6 @@
 """Verification of many files as Spark tasks: units of work, and the worker function.
 
-A model's `verify` module splits a file into units and yields the problems of a unit; here units are
+A model's `Verifier` splits a file into units and yields the problems of a unit; here units are
 grouped into tasks, and the problems are stored. Workers read through the kernel, each file in
 read-only mode, one unit at a time, and write the problems to a file of their task.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,10 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import FourfoldError
-from fourfold.pipeline.tables import arrow, load_part
+from fourfold.pipeline.models import get_verifier
+from fourfold.pipeline.packing import pack
+from fourfold.pipeline.store_files import StoreFile
+from fourfold.pipeline.tables import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,22 +57,22 @@ class Unit:
     model: str = "documents"
 
 
-def tasks(work: Sequence[Unit]) -> list[list[Unit]]:
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """The rules of a model: how a file is split into units, and the problems of a unit."""
+
+    units: Callable[[StoreFile], list[Unit]]
+    iter_problems: Callable[[Unit], Iterator[VerifyProblem]]
+
+
+def group_units(work: Sequence[Unit]) -> list[list[Unit]]:
     """Group units into tasks of about equal size."""
-    cost = [unit.bytes + limits.SOURCE_FILE_COST_BYTES for unit in work]
+    costs = [unit.bytes + limits.SOURCE_FILE_COST_BYTES for unit in work]
     limit = min(
-        max(sum(cost) // limits.VERIFY_TASKS, limits.VERIFY_TASK_BYTES_MIN),
+        max(sum(costs) // limits.VERIFY_TASKS, limits.VERIFY_TASK_BYTES_MIN),
         limits.VERIFY_PART_BYTES,
     )
-    groups: list[list[Unit]] = []
-    size = limit
-    for unit, bytes_ in zip(work, cost, strict=True):
-        if size + bytes_ > limit:
-            groups.append([])
-            size = 0
-        groups[-1].append(unit)
-        size += bytes_
-    return groups
+    return list(pack(zip(costs, work, strict=True), limit))
 
 
 class VerifyTask:
@@ -118,11 +121,11 @@ def result_path(folder: Path, number: int) -> Path:
 
 def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
     """Yield the problems of a unit. A file that stays busy is reported like a damaged one."""
-    model = load_part(unit.model, "verify")
+    verifier = get_verifier(unit.model)
     for attempt in range(limits.VERIFY_ATTEMPTS):
         problems: list[VerifyProblem] = []
         try:
-            for problem in model.iter_problems(unit):
+            for problem in verifier.iter_problems(unit):
                 problems.append(problem)
                 if len(problems) >= limits.VERIFY_FAULTS_SHOWN:
                     yield from problems
@@ -137,7 +140,7 @@ def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
         return
 
 
-def read(folder: Path, count: int) -> Iterator[VerifyProblem]:
+def iter_results(folder: Path, count: int) -> Iterator[VerifyProblem]:
     """Yield the problems of all tasks, in the order of the tasks."""
     decoder = msgspec.json.Decoder(VerifyProblem)
     for number in range(count):

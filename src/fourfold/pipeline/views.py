@@ -26,13 +26,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput
 from fourfold.pipeline import driver
+from fourfold.pipeline.models import DEFAULT_MODEL, model_tables
 from fourfold.pipeline.options import point
 from fourfold.pipeline.query_plan import EmptyTable, TableNeed, needs
 from fourfold.pipeline.reader import frame
 from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.streams.published_tables import MESSAGES, RECORDS, published_tables
 from fourfold.pipeline.streams.published_tables import MODEL as STREAMS
-from fourfold.pipeline.tables import DEFAULT_MODEL, Table, model_tables
+from fourfold.pipeline.tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -165,7 +166,7 @@ def _with_published(
     )
     view_names = (f"{options['prefix']}{name}" for name in selected)
     return Views(
-        (*created.names, *view_names), Cut(created.cut.marks, (*created.cut.bad, *unreadable))
+        (*created.names, *view_names), Cut(created.cut.bounds, (*created.cut.bad, *unreadable))
     )
 
 
@@ -202,7 +203,7 @@ def sql(
         public = [published.get(table.name, table) for table in public]
     named = [table for table in public if f"{prefix}{table.name}".lower() in words] or public
     names = [table.name for table in named]
-    if not driver.reachable(spark):
+    if not driver.is_reachable(spark):
         created = views(spark, store, tables=names, **options)
         return spark.sql(query), created
     with _restored_views(spark, [f"{prefix}{name}" for name in names]) as keep:
@@ -233,7 +234,9 @@ def planned_needs(
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - an optional dependency
 
     words = set(re.findall(r"\w+", query.lower()))
-    visible = [EmptyTable(f"{prefix}{table.name}", table, table.chosen()) for table in tables]
+    visible = [
+        EmptyTable(f"{prefix}{table.name}", table, table.select_columns()) for table in tables
+    ]
     try:
         return needs(spark, query, visible)
     except AnalysisException:

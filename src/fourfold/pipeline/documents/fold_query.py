@@ -1,4 +1,4 @@
-"""The query for the rows of one file that a fold needs.
+"""The parts of the folded tables of documents, and the query for the rows that a fold needs.
 
 For `state` the rows of an entity begin at the newest whole document at that point in history: a
 snapshot, a set or a delete. For `history` they begin there as seen from the seq after `since`, or
@@ -11,12 +11,19 @@ child are read, and the fold drops them undecoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from fourfold.kernel import Queries, load_queries
+from fourfold.pipeline import plan
+from fourfold.pipeline.conditions import Condition, as_sql
+from fourfold.pipeline.cut import FileBound
+from fourfold.pipeline.documents.lines import Line, lines
+from fourfold.pipeline.options import ReadOptions
+from fourfold.pipeline.scan import Guard, Piece
+from fourfold.pipeline.tables import ROOT, SPACE
 
-_SQL: Final = load_queries("fourfold.pipeline.documents", "relevant.sql")
+_SQL: Final = load_queries("fourfold.pipeline.documents", "fold_query.sql")
 COLUMNS: Final = (
     ("id", "TEXT", "''"),
     ("seq", "INTEGER", "0"),
@@ -30,7 +37,77 @@ Conditions = Callable[[int], tuple[list[str], list[Any]]]
 """Conditions on `id`, whose values are bound starting at a parameter number."""
 
 
-def relevant(
+def folded_parts(bounds: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+    """Yield, for every selected line of history, the rows that its readers see, in fold order."""
+    branches = options.conditions.on("branch")
+    for bound, file_lines in lines(bounds, options):
+        for line in file_lines:
+            if all(condition.holds(line.branch) for condition in branches):
+                for part, share in _folded_ranges(bound, options):
+                    yield bound.bytes // share, build_folded_piece(bound, options, line, part)
+
+
+def _folded_ranges(
+    bound: FileBound, options: ReadOptions
+) -> Iterator[tuple[tuple[str | None, str | None], int]]:
+    count = plan.count_parts(bound.bytes, plan.task_bytes(options))
+    if count <= 1 or options.conditions.on("id"):
+        yield (None, None), 1
+        return
+    queries = options.tables.kinds[bound.kind].queries
+    ids = sorted({key[1] for key in plan.split_keys(bound, queries, count)})
+    for after, upto in zip([None, *ids], [*ids, None], strict=True):
+        yield (after, upto), len(ids) + 1
+
+
+def build_folded_piece(
+    bound: FileBound,
+    options: ReadOptions,
+    line: Line,
+    part: tuple[str | None, str | None] = (None, None),
+) -> Piece:
+    """Return the query for the rows of one line that the fold needs, by entity, in log order."""
+    conditions = [
+        Condition("id", sign, (key,))
+        for sign, key in ((">", part[0]), ("<=", part[1]))
+        if key is not None
+    ]
+    conditions += options.conditions.on("id")
+    sql, parameters = build_query(
+        options.tables.kinds[bound.kind].queries,
+        line.links,
+        versions=options.table_name == "history",
+        since=max(bound.since, line.since),
+        conditions=lambda first: as_sql(conditions, first),
+    )
+    return Piece(
+        bound.path,
+        sql,
+        tuple(parameters),
+        ((SPACE, bound.space), (ROOT, bound.root), ("branch", line.branch)),
+        max(bound.since, line.since),
+        _guard(bound, options, line),
+    )
+
+
+def _guard(bound: FileBound, options: ReadOptions, line: Line) -> Guard:
+    """Return the check that gc has not removed the state, nor the versions before it."""
+    queries = options.tables.kinds[bound.kind].queries
+    if options.table_name == "history":
+        return Guard(
+            queries.whole_after,
+            (line.since + 1,),
+            f"gc removed versions after seq {line.since}",
+        )
+    branch = f"branch {line.branch!r}" if line.branch else "the default branch"
+    return Guard(
+        queries.readable,
+        (line.branch, bound.seq),
+        f"gc removed the state of {branch} at seq {bound.seq}",
+    )
+
+
+def build_query(
     queries: Queries,
     links: Sequence[tuple[str, int]],
     *,

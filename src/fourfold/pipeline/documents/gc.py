@@ -6,6 +6,7 @@ A space without a policy is left unchanged.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -15,12 +16,9 @@ from fourfold.models.documents.file_verify import history_in
 from fourfold.models.documents.gc.marks import mark
 from fourfold.models.documents.gc.records import KINDS
 from fourfold.models.documents.space import Space
-from fourfold.pipeline.gc_tasks import MarkResult
+from fourfold.pipeline.gc_tasks import Collector, MarkResult
 from fourfold.pipeline.store_files import StoreFile
 from fourfold.store import open_store
-
-__all__ = ["KINDS", "NOUN", "collect", "describe", "mark_file"]
-NOUN = "space"
 
 
 def describe(files: int, with_policy: int) -> str:
@@ -59,3 +57,6 @@ def collect(result: MarkResult, grace_s: float) -> tuple[dict[str, int], int]:
     with open_store(result.root) as store:
         report = store.space(result.space).gc()
     return {kind: getattr(report, kind).count for kind in KINDS}, report.bytes
+
+
+COLLECTOR: Final = Collector(KINDS, "space", describe, mark_file, collect)

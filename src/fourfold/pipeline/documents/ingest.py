@@ -32,13 +32,13 @@ from fourfold.pipeline.documents.staging import (
     StagedReader,
     index_parts,
 )
-from fourfold.pipeline.jobs.job import Advance, silent
+from fourfold.pipeline.jobs.job import Progress, ignore_progress
 from fourfold.store import Store, open_store
 
 if TYPE_CHECKING:
     pass
 
-_SQL = load_queries("fourfold.pipeline", "sink.sql")
+_SQL = load_queries("fourfold.pipeline.documents", "sink.sql")
 _SLOW_MS: Final = 3_600_000
 _PARTS: Final = 1 << 20
 """Maximum commits of one batch in one space; local_seq is the batch number times this."""
@@ -60,7 +60,10 @@ class _Undo(Exception):
 
 
 def ingest(
-    root: str | Path, staged: Sequence[StagedFile], batch: Batch, advance: Advance = silent
+    root: str | Path,
+    staged: Sequence[StagedFile],
+    batch: Batch,
+    advance: Progress = ignore_progress,
 ) -> IngestReport:
     """Commit staged rows into the spaces of a store, skipping spaces that have the batch."""
     refused = tuple(itertools.chain.from_iterable(file.refused for file in staged))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fourfold import limits
 from fourfold.errors import CorruptData, HistoryTruncated, NotFound
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.options import ALL_BRANCHES, ReadOptions
-
-if TYPE_CHECKING:
-    pass
 
 
 class Link(NamedTuple):
@@ -52,7 +49,7 @@ def lines(
 
 def check_branch(bounds: Sequence[FileBound], options: ReadOptions) -> None:
     """Raise NotFound if no file has the branch; files after the first match are not opened."""
-    if bounds and not any(file_lines(bound, options) for bound in bounds):
+    if options.branch and bounds and not any(file_lines(bound, options) for bound in bounds):
         raise _unknown_branch(options)
 
 

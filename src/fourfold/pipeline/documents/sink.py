@@ -24,22 +24,17 @@ is written: so an invalid row stops the batch before anything is written.
 
 from __future__ import annotations
 
-import difflib
-import hashlib
-import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
 
-from fourfold import errors, limits
+from fourfold import limits
 from fourfold.errors import (
     FourfoldError,
     InvalidInput,
     MissingDependency,
-    NotFound,
 )
 from fourfold.pipeline.documents import staging
 from fourfold.pipeline.documents.staging import (
@@ -48,6 +43,14 @@ from fourfold.pipeline.documents.staging import (
     StagedFile,
 )
 from fourfold.pipeline.scratch import staging_folder
+from fourfold.pipeline.sink import (
+    Sink,
+    check_append_mode,
+    folder_name,
+    parse_options,
+    query_id,
+    seconds,
+)
 from fourfold.pipeline.spark import wrap_error
 
 if TYPE_CHECKING:
@@ -68,8 +71,6 @@ except ImportError as error:
 
 BATCH_OPTIONS: Final = ("root", "space", "history", "order", "staging", "skip_bad", "wait_s", "job")
 STREAM_OPTIONS: Final = (*BATCH_OPTIONS[:-1], "query")
-_OF_SPARK: Final = ("path", "checkpointlocation", "queryname", "model", "table")
-"""Options that Spark itself adds, or that select this sink."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
     """Return the writer for `DataSource.writer`."""
     try:
-        texts = _parse_options(options, BATCH_OPTIONS)
+        texts = parse_options(options, BATCH_OPTIONS)
         check_append_mode(overwrite)
         job = texts.get("job", "")
         name = f"job:{job}" if job else f"write:{uuid.uuid4().hex}"
@@ -148,7 +149,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
     """Return the writer for `DataSource.streamWriter`."""
     try:
-        texts = _parse_options(options, STREAM_OPTIONS)
+        texts = parse_options(options, STREAM_OPTIONS)
         check_append_mode(overwrite)
         query = texts.get("query") or query_id(texts.get("checkpointlocation", ""))
         return StreamWriter(_write_options(texts, schema, f"query:{query}"))
@@ -189,26 +190,6 @@ def _discard(messages: list[WriterCommitMessage | None]) -> None:
 # Options
 
 
-def parse_options(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """Return the options of a sink by lower-case name; raise InvalidInput for unknown ones."""
-    texts = {name.lower(): value for name, value in options.items()}
-    for name in texts:
-        if name not in names and name not in _OF_SPARK:
-            near = difflib.get_close_matches(name, names, n=1)
-            raise InvalidInput(
-                f"unknown option {name!r} of the sink fourfold",
-                hint=f"Did you mean {near[0]!r}?" if near else f"Options: {', '.join(names)}.",
-            )
-    return texts
-
-
-def _parse_options(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    texts = parse_options(options, names)
-    if texts.get("model", "documents") != "documents":
-        raise NotFound(f"model {texts['model']!r} has no sink", hint="Write documents or streams.")
-    return texts
-
-
 def _write_options(texts: Mapping[str, str], schema: StructType, session: str) -> WriteOptions:
     from fourfold.models.documents import HISTORIES  # noqa: PLC0415 - workers do not need the kernel
     from fourfold.pipeline.documents.ingest import check_root  # noqa: PLC0415
@@ -235,58 +216,10 @@ def _write_options(texts: Mapping[str, str], schema: StructType, session: str) -
     return WriteOptions(root, shape, folder.absolute() / folder_name(session), batch)
 
 
-def folder_name(session: str) -> str:
-    """Return the name of the staging folder of a write or query."""
-    kind = session.partition(":")[0]
-    return f"{kind}-{hashlib.sha256(session.encode()).hexdigest()[:24]}"
-
-
-def check_append_mode(overwrite: bool) -> None:
-    """Raise Refused if Spark asks to overwrite."""
-    if overwrite:
-        raise errors.Refused(
-            "the sink cannot overwrite history",
-            hint='Write with mode("append"). To replace a document, write it with op "set".',
-        )
-
-
 def _flag(text: str) -> bool:
     if text.strip().lower() not in {"true", "false"}:
         raise InvalidInput(f"option 'skip_bad' must be true or false, got {text!r}")
     return text.strip().lower() == "true"
 
 
-def seconds(text: str) -> float:
-    """Parse the option `wait_s`."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise InvalidInput(f"option 'wait_s' must be a number of seconds, got {text!r}")
-    return seconds
-
-
-def query_id(checkpoint: str) -> str:
-    """Return the id of a query from its checkpoint.
-
-    Batch numbers are unique only with it: a query whose checkpoint was deleted begins again at 0.
-    """
-    parts = urlsplit(checkpoint)
-    if not checkpoint or parts.scheme not in {"", "file"}:
-        raise InvalidInput(
-            f"checkpointLocation must be a local folder, got {checkpoint or 'none'}",
-            hint="Set option('checkpointLocation', ...) to a local folder, or name the query: "
-            "option('query', ...), another one for each new checkpoint.",
-        )
-    path = Path(unquote(parts.path) if parts.scheme else checkpoint) / "metadata"
-    try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["id"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInput(
-            f"{path}: cannot read the id of the query: {error}",
-            hint="Name the query: option('query', ...), another one for each new checkpoint.",
-        ) from error
-
-
-# The spaces
+SINK: Final = Sink(batch_writer, stream_writer)

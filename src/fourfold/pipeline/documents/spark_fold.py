@@ -41,7 +41,7 @@ def history(spark: SparkSession, **options: Any) -> DataFrame:
     rows = _visible(spark, read, cut)
     truncated = [
         (bound.root, bound.space, line.since)
-        for bound, lines in _lines_of(cut.marks, read)
+        for bound, lines in _lines_of(cut.bounds, read)
         for line in lines[:1]
         if line.since
     ]
@@ -119,7 +119,7 @@ def _cut(options: Mapping[str, Any]) -> tuple[ReadOptions, Cut]:
     if read.since is not None:
         raise InvalidInput("option 'since' is not supported by a fold", hint="Filter the result.")
     cut = cuts.read_cut(read)
-    return read, replace(cut, marks=tuple(replace(bound, since=0) for bound in cut.marks))
+    return read, replace(cut, bounds=tuple(replace(bound, since=0) for bound in cut.bounds))
 
 
 def _check_horizon(cut: Cut, read: ReadOptions) -> None:
@@ -127,7 +127,7 @@ def _check_horizon(cut: Cut, read: ReadOptions) -> None:
     gc retains there.
     """
 
-    for bound in cut.marks:
+    for bound in cut.bounds:
         [(horizon,)] = cuts.fetch_rows(bound, read.tables.kinds[bound.kind].queries.horizon)
         if bound.seq < horizon:
             raise HistoryTruncated(
@@ -149,7 +149,7 @@ def _visible(spark: SparkSession, read: ReadOptions, cut: Cut) -> DataFrame:
         return rows.where(f.col("branch") == "")
     links = [
         (bound.root, bound.space, line.branch, link.branch, link.cap)
-        for bound, file_lines in _lines_of(cut.marks, read)
+        for bound, file_lines in _lines_of(cut.bounds, read)
         for line in file_lines
         for link in line.links
     ]

@@ -11,17 +11,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fourfold.pipeline.jobs.snapshots import chains
-from fourfold.pipeline.jobs.stats import Measure
-
-TABLE: Final = "revisions"
-"""The table whose options define the cut."""
+from fourfold.pipeline.jobs.stats import Measure, Statistics
 
 
 def figures(measure: Measure, top: int) -> dict[str, Any]:
     """Return the statistics."""
     documents = _Documents(measure)
     return {
-        "spaces": len(measure.cut.marks),
+        "spaces": len(measure.cut.bounds),
         "file_bytes": measure.file_bytes,
         **documents.sizes(),
         "chains": documents.chains(),
@@ -30,18 +27,18 @@ def figures(measure: Measure, top: int) -> dict[str, Any]:
     }
 
 
-def sentence(found: dict[str, Any]) -> str:
+def sentence(figures: dict[str, Any]) -> str:
     """Return a one-line summary."""
     return (
-        f"{found['spaces']} spaces, {found['entities']} entities, "
-        f"{found['revisions']['count']} revisions; longest chain {found['chains']['longest']}, "
-        f"{found['dedup']['ratio']} times the distinct bytes"
+        f"{figures['spaces']} spaces, {figures['entities']} entities, "
+        f"{figures['revisions']['count']} revisions; longest chain {figures['chains']['longest']}, "
+        f"{figures['dedup']['ratio']} times the distinct bytes"
     )
 
 
-def rows(found: dict[str, Any]) -> int:
+def rows(figures: dict[str, Any]) -> int:
     """Return the number of log rows that were counted."""
-    return int(found["revisions"]["count"])
+    return int(figures["revisions"]["count"])
 
 
 class _Documents:
@@ -76,8 +73,8 @@ class _Documents:
     def chains(self) -> dict[str, int]:
         f = self._f
         measure = self._measure
-        found = chains(measure.spark, measure.root, measure.cut.token())
-        row = found.agg(
+        patch_counts = chains(measure.spark, measure.root, measure.cut.token())
+        row = patch_counts.agg(
             f.percentile_approx("patches", [0.5, 0.99]), f.coalesce(f.max("patches"), f.lit(0))
         ).first()
         median, p99 = row[0] or (0, 0)
@@ -101,3 +98,6 @@ class _Documents:
         counted = rows.groupBy("space", "branch", "id").agg(f.count("*").alias("revisions"))
         ordered = counted.orderBy(f.desc("revisions"), "space", "branch", "id").limit(top)
         return [row.asDict() for row in ordered.collect()]
+
+
+STATISTICS: Final = Statistics("revisions", figures, sentence, rows)

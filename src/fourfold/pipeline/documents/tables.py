@@ -44,6 +44,9 @@ from fourfold.models.documents import timestamps
 from fourfold.models.documents.facts.log import FACTS
 from fourfold.models.documents.history import History
 from fourfold.models.documents.revisions.log import REVISIONS
+from fourfold.pipeline.documents.fold import fold_history, fold_state
+from fourfold.pipeline.documents.fold_query import folded_parts
+from fourfold.pipeline.documents.lines import check_branch
 from fourfold.pipeline.tables import SPACE, Column, Kind, ModelTables, Table, tables_by_name
 
 MODEL = "documents"
@@ -90,7 +93,7 @@ _TABLES = (
         query="commits",
         position="seq",
         by_position=True,
-        counted="count_commits",
+        count_query="count_commits",
     ),
     Table(
         name="revisions",
@@ -111,7 +114,7 @@ _TABLES = (
         recent="recent_revisions",
         position="seq",
         key=_KEY,
-        counted="count_revisions",
+        count_query="count_revisions",
     ),
     Table(
         name="operations",
@@ -203,7 +206,7 @@ _TABLES = (
         query="",
         position="seq",
         key=_KEY,
-        fold="fourfold.pipeline.documents.fold:fold_state",
+        fold=fold_state,
         reads="operations",
         options=("branch",),
     ),
@@ -215,7 +218,7 @@ _TABLES = (
         query="",
         position="seq",
         key=_KEY,
-        fold="fourfold.pipeline.documents.fold:fold_history",
+        fold=fold_history,
         reads="operations",
         options=("branch",),
     ),
@@ -241,4 +244,6 @@ DOCUMENTS = ModelTables(
         FACTS.profile.name: _kind(FACTS, _FACTS_SQL),
     },
     tables=tables_by_name(MODEL, _TABLES),
+    folded_parts=folded_parts,
+    check=check_branch,
 )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.models.documents import verify
 from fourfold.models.documents.file_verify import history_in, opened, rules_of, verify_file
 from fourfold.pipeline.store_files import StoreFile
-from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
+from fourfold.pipeline.verify_tasks import Unit, Verifier, VerifyProblem
 
 
 def units(file: StoreFile) -> list[Unit]:
@@ -41,3 +42,6 @@ def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
         yield VerifyProblem(
             unit.path, unit.space, problem.table, str(problem), key, problem.expected, problem.found
         )
+
+
+VERIFIER: Final = Verifier(units, iter_problems)

@@ -92,7 +92,7 @@ def check_app(bounds: Sequence[FileBound], options: ReadOptions) -> None:
     )
 
 
-def counted(
+def count_rows(
     bound: FileBound, options: ReadOptions, after: int, limit: int
 ) -> list[tuple[int, int]]:
     """Count the rows of the first `limit` seqs after `after`, up to the bound."""

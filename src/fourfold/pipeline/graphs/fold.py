@@ -129,7 +129,7 @@ _BLOB: Final = "value_blob"
 _LAST: Final = 2**62
 
 
-def objects(bounds: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+def folded_parts(bounds: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
     """Yield the input of the table `current`, each piece with its approximate bytes."""
     kinds = [kind for kind in KINDS if options.conditions.allow("kind", kind)]
     for bound in bounds:
@@ -169,7 +169,7 @@ def _piece(
     tables: Sequence[tuple[App, Kind]],
     between: tuple[int, int],
 ) -> Piece:
-    read = options.tables.table(options.table.reads).chosen()
+    read = options.tables.table(options.table.reads).select_columns()
     casts = [(column.name, _CASTS[column.type]) for column in read if column.name not in _CONSTANT]
     blobs = _BLOB in (options.columns or ())
     columns = ", ".join(_cast(name, cast, blobs=blobs) for name, cast in casts)

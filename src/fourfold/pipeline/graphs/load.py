@@ -12,10 +12,10 @@ only when it is applied; a refused envelope stops the load there, or is skipped 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -23,24 +23,16 @@ from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.models.graphs import Graphs, envelopes
 from fourfold.pipeline.jobs.job import Context, Report, SkippedFile, pluralize
+from fourfold.pipeline.jobs.load import Loader
 from fourfold.pipeline.tables import arrow
 from fourfold.store import open_store
 
-WHAT: Final = ("envelopes",)
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 SCHEMA: Final = "line string, problem string, _file string, _block bigint, _line bigint"
 _ORDER: Final = ("_file", "_block", "_line")
 _FOR_DOCUMENTS: Final = ("space", "space_from", "order", "history")
-
-
-def refuse_options(options: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for options that only apply to documents."""
-    for name in _FOR_DOCUMENTS:
-        if options[name] is not None:
-            raise InvalidInput(
-                f"option --{name.replace('_', '-')} requires model 'documents', got 'graphs'"
-            )
-    if options["format"] not in {None, "ndjson"}:
-        raise InvalidInput(f"format must be ndjson for envelopes, got {options['format']!r}")
 
 
 class EnvelopeCheck:
@@ -68,52 +60,72 @@ def _problem(line: str) -> str | None:
     return None
 
 
-def staged(context: Context, rows: Any) -> str:
-    """Stage the valid lines in their order; return the folder."""
-    folder = context.staging / "envelopes"
-    shutil.rmtree(folder, ignore_errors=True)
-    with context.spark_progress("checking"):
-        checked = rows.select("value", *_ORDER).mapInArrow(EnvelopeCheck(), SCHEMA)
-        checked.orderBy(*_ORDER).write.parquet(str(folder))
-        bad = context.spark.read.schema(SCHEMA).parquet(str(folder)).where("problem is not null")
-        problems = bad.orderBy(*_ORDER).limit(limits.VERIFY_FAULTS_SHOWN).collect()
-    if problems and not context.skip_bad:
-        first = problems[0]
-        raise InvalidInput(
-            f"{first['_file']}: {first['problem']}: {first['line'][:200]}",
-            hint="Fix the lines, or skip them with --skip-bad.",
-            details={
-                "bad": [{"line": row["line"][:200], "problem": row["problem"]} for row in problems]
+class GraphsLoader(Loader):
+    """Loads envelopes into graphs."""
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Raise InvalidInput for options that only apply to documents."""
+        for name in _FOR_DOCUMENTS:
+            if options[name] is not None:
+                raise InvalidInput(
+                    f"option --{name.replace('_', '-')} requires model 'documents', got 'graphs'"
+                )
+        if options["format"] not in {None, "ndjson"}:
+            raise InvalidInput(f"format must be ndjson for envelopes, got {options['format']!r}")
+
+    def output(self, options: Mapping[str, Any]) -> str:
+        """Return the name of the model."""
+        return str(options["model"])
+
+    def stage(self, context: Context, read: Callable[[], DataFrame]) -> str:
+        """Stage the valid lines in their order; return the folder."""
+        folder = context.staging / "envelopes"
+        shutil.rmtree(folder, ignore_errors=True)
+        with context.spark_progress("checking"):
+            checked = read().select("value", *_ORDER).mapInArrow(EnvelopeCheck(), SCHEMA)
+            checked.orderBy(*_ORDER).write.parquet(str(folder))
+            bad = (
+                context.spark.read.schema(SCHEMA).parquet(str(folder)).where("problem is not null")
+            )
+            problems = bad.orderBy(*_ORDER).limit(limits.VERIFY_FAULTS_SHOWN).collect()
+        if problems and not context.skip_bad:
+            first = problems[0]
+            raise InvalidInput(
+                f"{first['_file']}: {first['problem']}: {first['line'][:200]}",
+                hint="Fix the lines, or skip them with --skip-bad.",
+                details={
+                    "bad": [
+                        {"line": row["line"][:200], "problem": row["problem"]} for row in problems
+                    ]
+                },
+            )
+        context.skipped += [SkippedFile(row["line"][:200], row["problem"]) for row in problems]
+        return str(folder)
+
+    def commit(self, context: Context, staged: str, job: str) -> Report:
+        """Apply the staged lines, continuing after an earlier run."""
+        key = f"load:{job}"
+        with open_store(context.root) as store:
+            graphs = store.graphs
+            done = int(graphs.get_setting(key) or 0)
+            already, added = done, 0
+            lines = islice(_lines(Path(staged)), done, None)
+            while page := list(islice(lines, limits.ENVELOPE_LOAD_PAGE)):
+                done += len(page)
+                added += _applied(context, graphs, page, (key, str(done)))
+                context.advance("applying", done, 0)
+        return Report(
+            rows_in=done,
+            rows_out=added,
+            facts={
+                "job": job,
+                "envelopes": added,
+                "replayed": already,
+                "refused": len(context.skipped),
             },
+            sentence=f"{pluralize(added, 'envelope')} applied"
+            + (f", {already} already existed" if already else ""),
         )
-    context.skipped += [SkippedFile(row["line"][:200], row["problem"]) for row in problems]
-    return str(folder)
-
-
-def commit(context: Context, folder: str, job: str) -> Report:
-    """Apply the staged lines, continuing after an earlier run."""
-    key = f"load:{job}"
-    with open_store(context.root) as store:
-        graphs = store.graphs
-        done = int(graphs.get_setting(key) or 0)
-        already, added = done, 0
-        lines = islice(_lines(Path(folder)), done, None)
-        while page := list(islice(lines, limits.ENVELOPE_LOAD_PAGE)):
-            done += len(page)
-            added += _applied(context, graphs, page, (key, str(done)))
-            context.advance("applying", done, 0)
-    return Report(
-        rows_in=done,
-        rows_out=added,
-        facts={
-            "job": job,
-            "envelopes": added,
-            "replayed": already,
-            "refused": len(context.skipped),
-        },
-        sentence=f"{pluralize(added, 'envelope')} applied"
-        + (f", {already} already existed" if already else ""),
-    )
 
 
 def _lines(folder: Path) -> Iterator[str]:
@@ -148,3 +160,6 @@ def _applied(context: Context, graphs: Graphs, page: Sequence[str], note: tuple[
             context.skipped.append(SkippedFile(line[:200], error.message))
     graphs.apply_many([], note=note)
     return count
+
+
+LOADER: Final = GraphsLoader()

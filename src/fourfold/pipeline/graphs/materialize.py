@@ -11,18 +11,24 @@ from typing import Final
 from fourfold.kernel import load_queries
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import FileBound
-from fourfold.pipeline.jobs.refresh import KeptTable
+from fourfold.pipeline.jobs.materialize import FileTables
+from fourfold.pipeline.jobs.table_folder import FolderTable
 
 _SQL: Final = load_queries("fourfold.pipeline.graphs", "tables.sql")
-TABLES: Final = (
-    KeptTable("current", ("app_id", "kind", "object_id")),
-    KeptTable("types", ("app_id", "type_id")),
-    KeptTable("apps", ("app_id",)),
-)
-NOUN: Final = "object"
-WHOLE: Final = True
 
 
 def generation(bound: FileBound) -> int:
     """Return a number that changes when an app is added, which has no seq."""
     return len(cuts.fetch_rows(bound, _SQL.all_apps))
+
+
+MATERIALIZER: Final = FileTables(
+    (
+        FolderTable("current", ("app_id", "kind", "object_id")),
+        FolderTable("types", ("app_id", "type_id")),
+        FolderTable("apps", ("app_id",)),
+    ),
+    "object",
+    generation,
+    rewritten=True,
+)

@@ -12,9 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fourfold.models.graphs.records import KINDS
-from fourfold.pipeline.jobs.stats import Measure
-
-TABLE: Final = "envelopes"
+from fourfold.pipeline.jobs.stats import Measure, Statistics
 
 
 def figures(measure: Measure, top: int) -> dict[str, Any]:
@@ -36,7 +34,7 @@ def figures(measure: Measure, top: int) -> dict[str, Any]:
         "rows": rows,
         "bytes": size,
         "file_bytes": measure.file_bytes,
-        "numbers": sum(bound.seq for bound in measure.cut.marks),
+        "numbers": sum(bound.seq for bound in measure.cut.bounds),
         "kinds": _kinds(measure),
         "peers": {"count": peer_count, "lag": lag, "waiting": waiting},
         "hot": [row.asDict() for row in hot.collect()],
@@ -71,3 +69,6 @@ def _kinds(measure: Measure) -> dict[str, dict[str, int]]:
     for row in current.collect():
         kinds[row["kind"]]["current"] = row["count"]
     return kinds
+
+
+STATISTICS: Final = Statistics("envelopes", figures, sentence, rows)

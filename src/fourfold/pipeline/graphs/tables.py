@@ -25,8 +25,8 @@ from fourfold.kernel import ReadTransaction
 from fourfold.kernel.sequences import current
 from fourfold.models.graphs.database import GLOBAL_SEQ, MIGRATIONS, PROFILE
 from fourfold.pipeline.graphs import shapes
-from fourfold.pipeline.graphs.app_tables import SQL, check_app, counted, spread
-from fourfold.pipeline.graphs.fold import objects
+from fourfold.pipeline.graphs.app_tables import SQL, check_app, count_rows, spread
+from fourfold.pipeline.graphs.fold import fold_current, folded_parts
 from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, tables_by_name
 
 MODEL = "graphs"
@@ -45,7 +45,7 @@ def _written(name: str, description: str, columns: tuple[Column, ...]) -> Table:
         position="global_seq",
         by_position=True,
         options=("app",),
-        counted="numbers",
+        count_query="numbers",
     )
 
 
@@ -61,7 +61,7 @@ _TABLES = (
         description="The newest version of every object at the cut, without suppressed ones.",
         columns=shapes.of_folded(),
         query="",
-        fold="fourfold.pipeline.graphs.fold:fold_current",
+        fold=fold_current,
         reads="versions",
         options=("app", "trusted", "suppressed"),
     ),
@@ -123,7 +123,7 @@ _TABLES = (
         query="envelopes",
         position="global_seq",
         by_position=True,
-        counted="count_envelopes",
+        count_query="count_envelopes",
     ),
     Table(
         name="logs",
@@ -180,11 +180,11 @@ GRAPHS = ModelTables(
     suffix=".db",
     kinds={
         PROFILE.name: Kind(
-            PROFILE, MIGRATIONS, GLOBAL_SEQ, _seq_at, SQL, spread=spread, counted=counted
+            PROFILE, MIGRATIONS, GLOBAL_SEQ, _seq_at, SQL, spread=spread, count_rows=count_rows
         )
     },
     tables=tables_by_name(MODEL, _TABLES),
-    folded_parts=objects,
+    folded_parts=folded_parts,
     check=check_app,
     spaces=False,
 )

@@ -21,7 +21,7 @@ from fourfold.models.graphs import verify
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.database import GLOBAL_SEQ, MIGRATIONS, PROFILE
 from fourfold.pipeline.store_files import StoreFile
-from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
+from fourfold.pipeline.verify_tasks import Unit, Verifier, VerifyProblem
 
 MODEL: Final = "graphs"
 PAGES: Final = "pages"
@@ -95,3 +95,6 @@ def _opened(path: str) -> Iterator[tuple[ReadTransaction, str]]:
         node = database.identity()
         with database.read(deadline_s=float("inf")) as snapshot:
             yield snapshot, node
+
+
+VERIFIER: Final = Verifier(units, iter_problems)

@@ -7,7 +7,15 @@ interface, `runs` for the table of runs, and `runner.register` to add a job.
 from __future__ import annotations
 
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, SkippedFile
-from fourfold.pipeline.jobs.runner import RunReport, all_jobs, find, is_running, register, run
+from fourfold.pipeline.jobs.runner import (
+    RunReport,
+    all_jobs,
+    get_job,
+    is_running,
+    job_names,
+    register,
+    run,
+)
 from fourfold.pipeline.jobs.runs import Run, history, newest
 
 __all__ = [
@@ -21,9 +29,10 @@ __all__ = [
     "RunReport",
     "SkippedFile",
     "all_jobs",
-    "find",
+    "get_job",
     "history",
     "is_running",
+    "job_names",
     "newest",
     "register",
     "run",

@@ -50,21 +50,21 @@ class Bootstrap(Job):
     def plan(self, context: Context) -> Plan:
         """List the manifests."""
         url = objects_address(context)
-        sizes = _listed(url)
+        sizes = _list_sizes(url)
         keys = _manifests(sizes)
         return Plan(
             output="the streams of the store",
             ranges=(Range(url, 0, len(keys)),),
             facts={"objects": url, "manifests": len(keys)},
             empty=not keys,
+            inputs=sizes,
         )
 
     def run(self, context: Context, plan: Plan) -> BootstrapReport:
         """Read the manifests and create the streams."""
-        del plan
         remember(context.root, context.options["objects"])
-        url = objects_address(context)
-        sizes = _listed(url)
+        url = plan.facts["objects"]
+        sizes = dict(plan.inputs)
         keys = _manifests(sizes)
         manifests, failures = _read(context, url, keys)
         for key in keys:
@@ -130,7 +130,7 @@ def objects_address(context: Context) -> str:
         return objects_url(store.root, store.settings)
 
 
-def _listed(url: str) -> dict[str, int]:
+def _list_sizes(url: str) -> dict[str, int]:
     with open_objects(url) as objects:
         infos = Retries().run(lambda: list(objects.list(f"{ROOT}/")))
     return {info.key: info.size for info in infos}

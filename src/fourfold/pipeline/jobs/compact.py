@@ -34,7 +34,7 @@ from fourfold.pipeline.tables import arrow
 from fourfold.store import Store, open_store
 from fourfold.store.store import objects_of
 
-_COLUMNS: Final = "place bigint, made string, problem string"
+_COLUMNS: Final = "place bigint, result string, problem string"
 Build = Callable[[StoredSegments, Any, Path], str]
 """Builds the result of a task; returns a text for the driver."""
 
@@ -42,7 +42,7 @@ Build = Callable[[StoredSegments, Any, Path], str]
 class Outcome(NamedTuple):
     """The result of a task: text for the driver, or the problem."""
 
-    made: str | None
+    result: str | None
     problem: str | None
 
 
@@ -66,14 +66,14 @@ class Worker:
 
     def _outcome(self, segments: StoredSegments, place: int, folder: Path) -> dict[str, Any]:
         try:
-            made = self._build(segments, self._tasks[place], folder)
+            result = self._build(segments, self._tasks[place], folder)
         except (FourfoldError, OSError, ValueError) as error:
             # The error only concerns this stream.
-            return {"place": place, "made": None, "problem": str(error)}
-        return {"place": place, "made": made, "problem": None}
+            return {"place": place, "result": None, "problem": str(error)}
+        return {"place": place, "result": result, "problem": None}
 
 
-def cached(root: Path, request: SegmentRequest) -> SegmentRequest:
+def use_cached(root: Path, request: SegmentRequest) -> SegmentRequest:
     """Return a request that reads from the node's cache if the segment is there."""
     path = segments_folder(root) / CACHE / f"{request.segment}.parquet"
     return request._replace(local=path) if path.exists() else request
@@ -88,11 +88,11 @@ def build_all(context: Context, build: Build, tasks: Sequence[Any]) -> list[Outc
 
     numbers = context.spark.range(0, len(tasks), 1, len(tasks))
     rows = numbers.mapInArrow(work, _COLUMNS).collect()
-    outcomes = {row["place"]: Outcome(row["made"], row["problem"]) for row in rows}
+    outcomes = {row["place"]: Outcome(row["result"], row["problem"]) for row in rows}
     return [outcomes[place] for place in range(len(tasks))]
 
 
-def waves(tasks: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+def iter_waves(tasks: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
     """Yield the tasks in waves of `size`."""
     for at in range(0, len(tasks), size):
         yield tasks[at : at + size]
@@ -100,7 +100,7 @@ def waves(tasks: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 
 def _schema() -> Any:
     pa = arrow()
-    return pa.schema([("place", pa.int64()), ("made", pa.string()), ("problem", pa.string())])
+    return pa.schema([("place", pa.int64()), ("result", pa.string()), ("problem", pa.string())])
 
 
 @dataclass(slots=True)
@@ -171,10 +171,10 @@ class Compact(Job):
         archive = store.archive
         outcomes = build_all(context, partial(build, context.root), wave)
         for group, outcome in zip(wave, outcomes, strict=True):
-            if outcome.made is None:
+            if outcome.result is None:
                 report.failures.append((group.stream, outcome.problem or ""))
                 continue
-            path, sealed = msgspec.json.decode(outcome.made, type=tuple[str, SealedSegment])
+            path, sealed = msgspec.json.decode(outcome.result, type=tuple[str, SealedSegment])
             try:
                 if archive.upkeep.adopt_segment(CompactResult(group, sealed, Path(path))):
                     report.segments += len(group.segments)

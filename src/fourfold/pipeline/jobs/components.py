@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from fourfold.errors import InvalidInput
-from fourfold.pipeline.cut import Cut, FileBound, read_cut
+from fourfold.pipeline.cut import read_cut
 from fourfold.pipeline.graphs.app_tables import check_app
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, Rounds
-from fourfold.pipeline.jobs.refresh import KeptTable
 from fourfold.pipeline.jobs.reports import INTO, ReportTables, StagedTables
+from fourfold.pipeline.jobs.table_folder import FolderTable
 from fourfold.pipeline.options import ReadOptions, read_options
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ def _signature(edges: DataFrame) -> Any:
     return tuple(row) if row is not None else None
 
 
-_COMPONENTS: Final = KeptTable("components", ("root", "app_id", "object_id"))
-_NEARBY: Final = KeptTable("neighbourhood", ("root", "app_id", "origin", "hops", "object_id"))
+_COMPONENTS: Final = FolderTable("components", ("root", "app_id", "object_id"))
+_NEARBY: Final = FolderTable("neighbourhood", ("root", "app_id", "origin", "hops", "object_id"))
 _HOPS: Final = 2
 _SHOWN: Final = 20
 _OBJECTS: Final = "root string, app string, app_id bigint, object_id bigint, graph string"
@@ -138,9 +138,9 @@ class Components(Job):
         cut = read_cut(read)
         for bad in cut.bad:
             context.skip(bad.path, bad.problem)
-        check_app(cut.marks, read)
+        check_app(cut.bounds, read)
         tables = _report_tables(context)
-        ranges = tuple(Range(bound.path, 0, bound.seq) for bound in cut.marks)
+        ranges = tuple(Range(bound.path, 0, bound.seq) for bound in cut.bounds)
         return Plan(
             output=tables.output,
             ranges=ranges,
@@ -151,12 +151,12 @@ class Components(Job):
                 "version": tables.next_version(),
             },
             empty=not ranges,
-            bounds=cut.marks,
+            cut=cut,
         )
 
     def run(self, context: Context, plan: Plan) -> ComponentResult:
         """Compute the components and neighbourhoods."""
-        graph = _Graph(context, _read_options(context), plan.bounds)
+        graph = _Graph(context, plan)
         with context.spark_progress("joining"):
             table, rounds = graph.components()
             facts = {**_figures(table), "edges": graph.edges.count(), "rounds": rounds}
@@ -171,9 +171,9 @@ class Components(Job):
             )
 
     def commit(self, context: Context, plan: Plan, result: ComponentResult) -> Report:
-        """Publish the tables."""
+        """Make the tables current."""
         del plan
-        output = _report_tables(context).show(result.staged)
+        output = _report_tables(context).replace(result.staged)
         facts = result.facts
         return Report(
             rows_in=facts["objects"] + facts["edges"],
@@ -190,16 +190,14 @@ class Components(Job):
 class _Graph:
     """The current objects and edges of one cut. A graph is one app of one store."""
 
-    def __init__(
-        self, context: Context, options: ReadOptions, bounds: tuple[FileBound, ...]
-    ) -> None:
+    def __init__(self, context: Context, plan: Plan) -> None:
         from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
 
         self._f = f
         self._context = context
         self._spark = context.spark
-        self._app = options.app
-        self._cut = Cut(bounds).token()
+        self._app = plan.facts["app"]
+        self._cut = plan.cut.token()
         # Written to disk, because they are read more than once and folded only once.
         self.objects = Rounds(context, "objects", _OBJECTS).get_or_write(0, self._objects)
         self.edges = Rounds(context, "edges", SCHEMA).get_or_write(0, self._edges)

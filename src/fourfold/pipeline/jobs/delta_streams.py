@@ -65,12 +65,14 @@ class DeltaLog(Job):
             ranges=(Range(url, 0, len(change.objects)),),
             facts={"added": len(change.added), "removed": len(change.removed)},
             empty=not change.added and not change.removed,
+            inputs=change,
         )
 
     def run(self, context: Context, plan: Plan) -> Change:
         """Return the change of the log."""
-        del plan
-        return _change(objects_address(context))
+        del context
+        change: Change = plan.inputs
+        return change
 
     def commit(self, context: Context, plan: Plan, result: Change) -> Report:
         """Commit the change to the log."""

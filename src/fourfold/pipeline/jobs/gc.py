@@ -8,15 +8,16 @@ changed; this job cannot set one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.pipeline import gc_tasks
-from fourfold.pipeline.gc_tasks import MarkResult
+from fourfold.pipeline.gc_tasks import Collector, MarkResult
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
-from fourfold.pipeline.tables import load_part
+from fourfold.pipeline.models import get_collector
+from fourfold.pipeline.store_files import StoreFile
 
 _SHOWN = 100
 
@@ -51,24 +52,24 @@ class Gc(Job):
         files = context.files()
         facts: dict[str, Any] = {"files": len(files)}
         if context.dry_run:
-            results = self._marked(context)
+            results = self._mark(context, files)
             facts |= _figures(context, results)
             facts["spaces"] = [_summary(result) for result in results if result.has_policy][:_SHOWN]
         return Plan(
-            output=f"the {_model(context).NOUN}s themselves",
+            output=f"the {_collector(context).noun}s themselves",
             ranges=tuple(Range(file.path, 0, file.bytes) for file in files),
             facts=facts,
             empty=not files,
+            files=tuple(files),
         )
 
     def run(self, context: Context, plan: Plan) -> list[MarkResult]:
         """Mark what can be removed."""
-        del plan
-        return self._marked(context)
+        return self._mark(context, plan.files)
 
     @staticmethod
-    def _marked(context: Context) -> list[MarkResult]:
-        tasks = gc_tasks.tasks(context.files())
+    def _mark(context: Context, files: Sequence[StoreFile]) -> list[MarkResult]:
+        tasks = gc_tasks.group_files(files)
         if not tasks:
             return []
         rows = context.spark.range(0, len(tasks), 1, len(tasks))
@@ -79,13 +80,13 @@ class Gc(Job):
 
         with context.spark_progress("marking"):
             marked = rows.mapInArrow(mark, gc_tasks.COLUMNS).collect()
-        return sorted((gc_tasks.decoded(row[0]) for row in marked), key=lambda result: result.path)
+        return sorted((gc_tasks.decode(row[0]) for row in marked), key=lambda result: result.path)
 
     def commit(self, context: Context, plan: Plan, result: list[MarkResult]) -> Report:
         """Collect each marked file; a failure does not affect the others."""
         del plan
-        model = _model(context)
-        removed: dict[str, int] = dict.fromkeys(model.KINDS, 0)
+        collector = _collector(context)
+        removed: dict[str, int] = dict.fromkeys(collector.kinds, 0)
         freed = collected = 0
         failures: list[tuple[MarkResult, FourfoldError | str]] = [
             (marked, marked.problem) for marked in result if marked.problem
@@ -94,7 +95,7 @@ class Gc(Job):
         for number, marked in enumerate(due):
             context.advance("collecting", number, len(due))
             try:
-                counts, size = model.collect(marked, _grace(context))
+                counts, size = collector.collect(marked, _grace(context))
             except FourfoldError as error:
                 failures.append((marked, error))
                 continue
@@ -112,13 +113,13 @@ class Gc(Job):
             rows_in=len(result),
             rows_out=sum(removed.values()),
             facts=figures,
-            sentence=f"{model.describe(len(result), figures['with_policy'])}; "
+            sentence=f"{collector.describe(len(result), figures['with_policy'])}; "
             f"{collected} collected, {freed} bytes removed",
         )
 
 
-def _model(context: Context) -> Any:
-    return load_part(context.options["model"], "gc")
+def _collector(context: Context) -> Collector:
+    return get_collector(context.options["model"])
 
 
 def _grace(context: Context) -> float:
@@ -146,7 +147,7 @@ def _error_of(kind: str) -> type[FourfoldError]:
 
 
 def _figures(context: Context, results: list[MarkResult]) -> dict[str, Any]:
-    kinds = _model(context).KINDS
+    kinds = _collector(context).kinds
     return {
         "with_policy": sum(result.has_policy for result in results),
         "marked": {kind: sum(result.counts.get(kind, 0) for result in results) for kind in kinds},

@@ -86,7 +86,7 @@ class Index(Job):
             if context.options["field"] is not None:
                 store.archive.upkeep.declare(context.options["stream"], context.options["field"])
             tasks = list(_tasks(store))
-            for wave in compact.waves(tasks, limits.INDEX_WAVE):
+            for wave in compact.iter_waves(tasks, limits.INDEX_WAVE):
                 self._wave(context, store, list(wave), report)
                 context.advance("indexing", report.upkeep.segments, plan.facts["segments"])
         return report
@@ -100,10 +100,10 @@ class Index(Job):
         ):
             try:
                 for task, outcome in group:
-                    if outcome.made is None:
+                    if outcome.result is None:
                         raise StorageError(outcome.problem or "")
                     path, run = msgspec.json.decode(
-                        outcome.made, type=tuple[str | None, RunFile | None]
+                        outcome.result, type=tuple[str | None, RunFile | None]
                     )
                     if upkeep.adopt_run(Built(task, run, None if path is None else Path(path))):
                         report.upkeep.segments += len(task.segments)
@@ -141,7 +141,7 @@ def _tasks(store: Store) -> Iterator[Task]:
             for task in builder.tasks(
                 snapshot, stream, incarnation, policy, folder, everything=True
             ):
-                near = tuple(compact.cached(root, request) for request in task.segments)
+                near = tuple(compact.use_cached(root, request) for request in task.segments)
                 yield task._replace(segments=near)
 
 

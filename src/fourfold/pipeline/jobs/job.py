@@ -1,6 +1,6 @@
 """The interface of a job: plan, run, commit, report.
 
-    plan      examines the inputs and determines the work: cheap, on the driver, no writes
+    plan      examines the inputs, once, and determines the work: on the driver, no writes
     run       does the work with Spark, invisible to readers (`context.staging`)
     commit    makes the result visible, all or nothing; committing twice changes nothing
     report    describes what was done
@@ -44,27 +44,27 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
-from fourfold.pipeline import store_files, tables
-from fourfold.pipeline.cut import FileBound
+from fourfold.pipeline import store_files
+from fourfold.pipeline.cut import Cut
+from fourfold.pipeline.models import DEFAULT_MODEL, Part, model_names, model_tables
 from fourfold.pipeline.scratch import staging_of
 from fourfold.pipeline.store_files import StoreFile
-from fourfold.pipeline.tables import DEFAULT_MODEL
 
-Advance = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """Called with a label, the steps done, and the total steps."""
 
 
-def silent(_label: str, _done: int, _total: int) -> None:
+def ignore_progress(_label: str, _done: int, _total: int) -> None:
     """Do nothing; the default progress callback."""
 
 
 @contextmanager
-def report_progress(spark: Any, label: str, advance: Advance) -> Iterator[None]:
+def report_progress(spark: Any, label: str, advance: Progress) -> Iterator[None]:
     """Report the tasks of Spark's running stages while the block runs.
 
     A Spark Connect session has no status tracker; then only the label is reported.
     """
-    if advance is silent:
+    if advance is ignore_progress:
         yield
         return
     advance(label, 0, 0)
@@ -94,7 +94,7 @@ def _tracker(spark: Any) -> Any:
         return None
 
 
-def _watch(tracker: Any, label: str, advance: Advance, stopped: threading.Event) -> None:
+def _watch(tracker: Any, label: str, advance: Progress, stopped: threading.Event) -> None:
     while not stopped.wait(limits.SPARK_PROGRESS_S):
         done = total = 0
         for stage in tracker.getActiveStageIds():
@@ -127,10 +127,10 @@ class Option:
         return self.name.replace("-", "_")
 
 
-def model_option(part: str) -> Option:
-    """Return the option `--model` of a job that several models support."""
+def model_option(part: Part) -> Option:
+    """Return the option `--model` of a job, with the models that support it."""
     return Option(
-        "model", "The model to process.", default=DEFAULT_MODEL, choices=tables.models_with(part)
+        "model", "The model to process.", default=DEFAULT_MODEL, choices=model_names(part)
     )
 
 
@@ -150,14 +150,21 @@ class Plan(msgspec.Struct, frozen=True):
 
     `empty` ends the run at once, without Spark. `facts` are shown by `--dry-run` and are part of
     the identity of a plan; so they must be JSON values that do not change from run to run.
+
+    The inputs are examined once, by `plan`, which passes what it found to `run`: `cut`, `files` or
+    `inputs`. So both see the same state, whatever is written meanwhile.
     """
 
     output: str
     ranges: tuple[Range, ...] = ()
     facts: Mapping[str, Any] = msgspec.field(default_factory=dict)
     empty: bool = False
-    bounds: tuple[FileBound, ...] = ()
-    """The cut of the ranges, which is read once and passed to `run`."""
+    cut: Cut = Cut(())
+    """The cut of the files to read."""
+    files: tuple[StoreFile, ...] = ()
+    """The files, for a job that needs no cut."""
+    inputs: Any = None
+    """Inputs of other kinds, such as a list of objects."""
 
     @property
     def key(self) -> str:
@@ -165,7 +172,7 @@ class Plan(msgspec.Struct, frozen=True):
 
         Equal ranges of a file that was created again are other work.
         """
-        files = sorted((bound.path, bound.file_id) for bound in self.bounds)
+        files = sorted((bound.path, bound.file_id) for bound in self.cut.bounds)
         encoded = msgspec.json.encode(
             (self.output, sorted(self.ranges, key=_by_source), self.facts, files), order="sorted"
         )
@@ -217,11 +224,11 @@ class Context:
     open_session: Callable[[], Any]
     skip_bad: bool = False
     dry_run: bool = False
-    advance: Advance = silent
+    advance: Progress = ignore_progress
     skipped: list[SkippedFile] = field(default_factory=list)
     finished: dict[str, Any] = field(default_factory=dict)
     """The completed steps of this work by name, with their data."""
-    keep_step: Callable[[str, Any], None] | None = None
+    save_step: Callable[[str, Any], None] | None = None
     _session: Any = None
 
     @property
@@ -230,11 +237,6 @@ class Context:
         if self._session is None:
             self._session = self.open_session()
         return self._session
-
-    @property
-    def session_started(self) -> bool:
-        """True if the session was started."""
-        return self._session is not None
 
     @property
     def staging(self) -> Path:
@@ -254,7 +256,7 @@ class Context:
         """Return the files of the selected model in this store or those that `roots` matches;
         `space` selects one space.
         """
-        options, model = self.options, tables.model_tables(self.options["model"])
+        options, model = self.options, model_tables(self.options["model"])
         space = options.get("space")
         if space is not None and not model.spaces:
             raise InvalidInput(f"option --space is not supported by the model {model.model!r}")
@@ -277,8 +279,8 @@ class Context:
     def finish(self, step: str, data: Any = None) -> None:
         """Record durably that a step is done, with the data that later steps need."""
         self.finished[step] = data
-        if self.keep_step is not None:
-            self.keep_step(step, data)
+        if self.save_step is not None:
+            self.save_step(step, data)
 
     @contextmanager
     def spark_progress(self, label: str) -> Iterator[None]:

@@ -25,8 +25,8 @@ from fourfold.kernel import load_queries
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import Cut, FileBound, read_cut
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, Rounds
-from fourfold.pipeline.jobs.refresh import KeptTable
 from fourfold.pipeline.jobs.reports import INTO, ReportTables, StagedTables
+from fourfold.pipeline.jobs.table_folder import FolderTable
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.tables import arrow
 
@@ -43,7 +43,7 @@ FOUND: Final = "origin string, relation string, head string, finder int"
 the file that led to it.
 """
 FRONTIER: Final = "origin string, relation string, head string, finders array<int>"
-_SQL: Final = load_queries("fourfold.pipeline.sessions", "walking.sql")
+_SQL: Final = load_queries("fourfold.pipeline.jobs", "lineage.sql")
 _KNOWN: Final = {BACK: _SQL.known_back, FORTH: _SQL.known_forth}
 _WALK: Final = {BACK: _SQL.back, FORTH: _SQL.forth}
 
@@ -102,12 +102,12 @@ def _follow(
 
 
 _DIRECTIONS: Final = {"ancestors": BACK, "descendants": FORTH}
-_LINEAGE: Final = KeptTable("lineage", ("origin", "relation", "head"))
+_LINEAGE: Final = FolderTable("lineage", ("origin", "relation", "head"))
 _KEY: Final = list(_LINEAGE.key)
 _SHOWN: Final = 100
 
 
-class ClosedSession(msgspec.Struct, frozen=True):
+class LineageResult(msgspec.Struct, frozen=True):
     """The result: counts by relation, the first heads, and the staged table."""
 
     counts: dict[str, int]
@@ -145,28 +145,27 @@ class Lineage(Job):
         for head in context.options["head"]:
             if not is_content_id(head):
                 raise InvalidInput(f"invalid head id {head!r}", hint="Use an id such as sha256:...")
-        cut = _cut(context)
+        cut = _read_cut(context)
         for bad in cut.bad:
             context.skip(bad.path, bad.problem)
         tables = _report_tables(context)
         return Plan(
             output=tables.output,
-            ranges=tuple(Range(bound.path, 0, bound.seq) for bound in cut.marks),
+            ranges=tuple(Range(bound.path, 0, bound.seq) for bound in cut.bounds),
             facts={
                 "heads": sorted(set(context.options["head"])),
                 "relations": _relations(context),
                 "version": tables.next_version(),
             },
-            bounds=cut.marks,
+            cut=cut,
         )
 
-    def run(self, context: Context, plan: Plan) -> ClosedSession:
+    def run(self, context: Context, plan: Plan) -> LineageResult:
         """Follow the heads to their end."""
-        bounds = list(plan.bounds)
-        heads = _heads(context, bounds)
+        heads = _heads(context, plan.cut)
         _check_heads(heads, plan.facts["heads"])
         with context.spark_progress("walking"):
-            walk = _Walk(context, bounds, plan)
+            walk = _Walk(context, plan)
             reached, rounds = walk.run()
             table = reached.join(heads, "head", "left").select(
                 "origin", "relation", "head", "session", "stores"
@@ -175,11 +174,11 @@ class Lineage(Job):
         counts = {row[0]: row[1] for row in table.groupBy("relation").count().collect()}
         first = [row.asDict() for row in table.limit(_SHOWN).collect()]
         staged = _report_tables(context).stage([(_LINEAGE, table)], plan.facts["version"])
-        return ClosedSession(counts, rounds, first, staged)
+        return LineageResult(counts, rounds, first, staged)
 
-    def commit(self, context: Context, plan: Plan, result: ClosedSession) -> Report:
-        """Publish the table."""
-        output = _report_tables(context).show(result.staged)
+    def commit(self, context: Context, plan: Plan, result: LineageResult) -> Report:
+        """Make the table current."""
+        output = _report_tables(context).replace(result.staged)
         counts = {name: result.counts.get(name, 0) for name in plan.facts["relations"]}
         facts = {
             **counts,
@@ -200,13 +199,13 @@ class Lineage(Job):
 class _Walk:
     """The rounds of a walk, each in its own folder."""
 
-    def __init__(self, context: Context, bounds: list[FileBound], plan: Plan) -> None:
+    def __init__(self, context: Context, plan: Plan) -> None:
         self._context = context
         self._spark = context.spark
         self._rounds = Rounds(context, "walk", FRONTIER)
         self._plan = plan
-        numbered = list(enumerate(bounds))
-        size = max(1, min(limits.SOURCE_FILES_PER_LOOK, len(bounds) // limits.VERIFY_TASKS))
+        numbered = list(enumerate(plan.cut.bounds))
+        size = max(1, min(limits.SOURCE_FILES_PER_LOOK, len(numbered) // limits.VERIFY_TASKS))
         self._work = [numbered[at : at + size] for at in range(0, len(numbered), size)]
 
     def run(self) -> tuple[Any, int]:
@@ -239,7 +238,7 @@ class _Walk:
         return merged.join(seen.select(*_KEY), _KEY, "left_anti")
 
 
-def _cut(context: Context) -> Cut:
+def _read_cut(context: Context) -> Cut:
     options = {
         "model": "sessions",
         "table": "heads",
@@ -251,13 +250,13 @@ def _cut(context: Context) -> Cut:
     return read_cut(read_options(options))
 
 
-def _heads(context: Context, bounds: list[FileBound]) -> Any:
+def _heads(context: Context, cut: Cut) -> Any:
     """Return every head of the stores with its session and the number of stores."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
 
     source = context.spark.read.format("fourfold").option("root", str(context.root))
     source = source.option("model", "sessions").option("table", "heads")
-    source = source.option("cut", Cut(tuple(bounds)).token()).option("columns", "head,session,root")
+    source = source.option("cut", cut.token()).option("columns", "head,session,root")
     counted = source.load().groupBy("head")
     return counted.agg(f.min("session").alias("session"), f.countDistinct("root").alias("stores"))
 

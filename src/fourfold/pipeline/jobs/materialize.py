@@ -1,42 +1,121 @@
-"""The job `materialize`: the state of every entity as Parquet.
+"""The job `materialize`: the state of a model as Parquet tables.
 
-The result is a `TableFolder`. A run folds only what changed since the last one: unchanged spaces
-are not opened, in the others only entities with new commits are folded, and only files with such an
-entity are rewritten. The position of each space is in the manifest beside the tables, so that the
+The result is a `TableFolder`. A run folds what changed since the last version and keeps the files
+that are still right. The position of each input is in the manifest beside the tables, so that the
 two always agree.
 
-This module covers documents, which may have many spaces. Other models are in `refresh`.
+A model implements `Materializer`: what changed, and how the files of a version are written. Models
+with a single file use `FileTables`; documents, which may have many spaces, have their own.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from fourfold import limits
 from fourfold.errors import InvalidInput, Refused
 from fourfold.pipeline.cut import Cut, FileBound, read_cut
-from fourfold.pipeline.jobs import key_ranges, refresh
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
-from fourfold.pipeline.jobs.table_folder import File, FolderManifest, TableFolder, link_or_copy
-from fourfold.pipeline.options import ReadOptions, read_options
-from fourfold.pipeline.tables import DEFAULT_MODEL
+from fourfold.pipeline.jobs.table_folder import (
+    File,
+    FolderManifest,
+    FolderTable,
+    TableFolder,
+    link_or_copy,
+    write_table,
+)
+from fourfold.pipeline.models import get_materializer, model_tables
+from fourfold.pipeline.options import read_options
 
-STATE: Final = "state"
-VARIANT: Final = "variant"
+_OF_SOME_MODELS = ("branch", "variant", "delta")
+"""Options that a model has to support."""
+
+
+class Changes(NamedTuple):
+    """The difference between a cut and the previous version of the tables."""
+
+    ranges: tuple[Range, ...]
+    full: bool
+    """Write everything again, without the previous version."""
+    gone: tuple[str, ...] = ()
+    """Spaces of the previous version that do not exist any more."""
+    generations: Mapping[str, int] = {}
+
+
+class Version(NamedTuple):
+    """The version that a run writes to `staging`, based on `before` unless that is None."""
+
+    context: Context
+    cut: Cut
+    """What to read: each changed file after the position of the previous version."""
+    staging: Path
+    folder: TableFolder
+    before: FolderManifest | None
+    tables: tuple[str, ...]
+    gone: tuple[str, ...]
+
+
+class WrittenFiles(NamedTuple):
+    """The files of a version: how many of them are reused, and how many rows were folded."""
+
+    files: list[File]
+    kept: int
+    changed: int = 0
 
 
 class MaterializeResult(msgspec.Struct, frozen=True):
-    """A version that is ready to be published."""
+    """A staged version."""
 
     staging: str
     manifest: FolderManifest
-    changed: int
     kept_files: int
+    changed: int
+
+
+class Materializer(ABC):
+    """How a model is materialized."""
+
+    options: ClassVar[tuple[str, ...]] = ()
+    """Options of the job that this model supports, of those that not every model does."""
+
+    def check(self, context: Context) -> None:
+        """Raise for options that cannot be fulfilled, before anything is written."""
+        del context
+
+    @abstractmethod
+    def tables(self, context: Context) -> tuple[str, ...]:
+        """Return the names of the tables; the options of the first define the cut."""
+
+    @abstractmethod
+    def compare(self, context: Context, cut: Cut, before: FolderManifest | None) -> Changes:
+        """Compare a cut with the previous version."""
+
+    @abstractmethod
+    def write(self, version: Version) -> WrittenFiles:
+        """Write the files of a version to its staging folder."""
+
+    @abstractmethod
+    def summarize(self, result: MaterializeResult) -> tuple[dict[str, Any], str]:
+        """Return the model's own figures of a version, and what it contains in words."""
+
+    def origin(self, context: Context) -> dict[str, Any]:
+        """Return what identifies the origin of the tables."""
+        return {"root": str(context.root), "model": context.options["model"]}
+
+    def is_complete(self, context: Context, folder: TableFolder, before: FolderManifest) -> bool:
+        """Return False if something besides the tables is missing from the current version."""
+        del context, folder, before
+        return True
+
+    def after_commit(self, context: Context, folder: TableFolder, manifest: FolderManifest) -> None:
+        """Write what is derived from a version, after it became current."""
+        del context, folder, manifest
 
 
 class Materialize(Job):
@@ -65,292 +144,245 @@ class Materialize(Job):
         return str(Path(context.options["into"]).absolute())
 
     def plan(self, context: Context) -> Plan:
-        """Plan the spaces that changed since the last version."""
-        if context.options["model"] != DEFAULT_MODEL:
-            return refresh.plan(context)
-        read = _read_options(context)
-        published = TableFolder(Path(self.target(context)))
-        before = published.current()
-        _check_origin(before, context, read)
-        cut = read_cut(read)
+        """Compare the cut with the current version."""
+        model = _materializer(context)
+        _check_options(context, model)
+        model.check(context)
+        folder = TableFolder(Path(self.target(context)))
+        before = folder.current()
+        _check_origin(before, context, model)
+        tables = model.tables(context)
+        cut = _read_cut(context, tables[0])
         for bad in cut.bad:
             context.skip(bad.space, bad.problem)
-        whole = before is None or bool(context.options["full"])
-        known: Mapping[str, int] = {}
-        if before is not None and not whole:
-            replaced = _replaced(cut.marks, before)
-            known = {did: seq for did, seq in before.spaces.items() if did not in replaced}
-        ranges = tuple(
-            Range(bound.space, _since(bound, known, read), bound.seq)
-            for bound in cut.marks
-            if known.get(bound.space) != bound.seq
+        changes = model.compare(context, cut, before)
+        up_to_date = (
+            before is not None
+            and not (changes.full or changes.ranges or changes.gone)
+            and before.tables == tables
+            and model.is_complete(context, folder, before)
         )
-        unreadable = {bad.space for bad in cut.bad}
-        here = {bound.space for bound in cut.marks} | unreadable
-        gone = sorted(known.keys() - here)
-        tables = [STATE, VARIANT] if context.options["variant"] else [STATE]
-        facts = {
-            "branch": read.branch,
-            "full": whole,
-            "gone": gone,
-            "tables": tables,
-            "version": 1 if before is None else before.version + 1,
-        }
-        unchanged = before is not None and not ranges and not gone and not whole
-        complete = before is not None and list(before.tables) == tables
-        delta_current = not context.options["delta"] or _delta_is_current(published, before)
         return Plan(
-            output=str(published.into),
-            ranges=ranges,
-            facts=facts,
-            empty=unchanged and complete and delta_current,
-            bounds=cut.marks,
+            output=str(folder.into),
+            ranges=changes.ranges,
+            facts={
+                "model": context.options["model"],
+                "branch": context.options["branch"] or "",
+                "full": changes.full,
+                "gone": list(changes.gone),
+                "generations": changes.generations,
+                "tables": list(tables),
+                "version": 1 if before is None else before.version + 1,
+            },
+            empty=up_to_date,
+            cut=cut,
         )
 
-    def run(self, context: Context, plan: Plan) -> MaterializeResult | refresh.RefreshResult:
+    def run(self, context: Context, plan: Plan) -> MaterializeResult:
         """Write the new version to staging."""
-        if context.options["model"] != DEFAULT_MODEL:
-            return refresh.run(context, plan)
-        read = _read_options(context)
-        published = TableFolder(Path(plan.output))
-        before = published.current()
-        staging = published.staging(context.work)
-        bounds = {bound.space: bound for bound in plan.bounds}
-        selected = tuple(
-            replace(bounds[range_.source], seq=range_.upto, since=range_.after)
-            for range_ in plan.ranges
-        )
-        with context.spark_progress("folding"):
-            if before is None or plan.facts["full"]:
-                files, kept, changed = _all(context, read, selected, staging), 0, 0
-                changed = sum(file.rows for file in files)
-            else:
-                files, kept, changed = _merged(context, read, selected, staging, before, plan)
-        if VARIANT in plan.facts["tables"]:
-            with context.spark_progress("shredding"):
-                _write_variant(context.spark, staging)
-        spaces = {} if before is None or plan.facts["full"] else dict(before.spaces)
-        for gone in plan.facts["gone"]:
-            spaces.pop(gone, None)
-        spaces.update({range_.source: range_.upto for range_ in plan.ranges})
+        model, facts = _materializer(context), plan.facts
+        folder = TableFolder(Path(plan.output))
+        before = None if facts["full"] else folder.current()
+        staging = folder.staging(context.work)
+        cut = Cut(_changed_bounds(plan))
+        tables, gone = tuple(facts["tables"]), tuple(facts["gone"])
+        written = model.write(Version(context, cut, staging, folder, before, tables, gone))
+        positions = {} if before is None else dict(before.spaces)
+        positions |= {range_.source: range_.upto for range_ in plan.ranges}
         file_ids = {} if before is None else dict(before.file_ids)
-        file_ids.update({bound.space: bound.file_id for bound in plan.bounds})
+        file_ids |= {bound.space: bound.file_id for bound in plan.cut.bounds}
         manifest = FolderManifest(
-            version=plan.facts["version"],
+            version=facts["version"],
             work=context.work,
-            origin=_origin(context, read),
-            spaces=spaces,
-            files=tuple(files),
-            tables=tuple(plan.facts["tables"]),
-            file_ids={did: file_ids[did] for did in spaces if did in file_ids},
+            origin=model.origin(context),
+            spaces={space: seq for space, seq in positions.items() if space not in gone},
+            files=tuple(written.files),
+            tables=tables,
+            generations=facts["generations"],
+            file_ids={
+                space: id_
+                for space, id_ in file_ids.items()
+                if space in positions and space not in gone
+            },
         )
-        return MaterializeResult(str(staging), manifest, changed, kept)
+        return MaterializeResult(str(staging), manifest, written.kept, written.changed)
 
-    def commit(
-        self, context: Context, plan: Plan, result: MaterializeResult | refresh.RefreshResult
-    ) -> Report:
-        """Publish the new version."""
-        if isinstance(result, refresh.RefreshResult):
-            return refresh.commit(context, plan, result)
-        published = TableFolder(Path(plan.output))
-        now = published.current()
-        if now is None or now.work != result.manifest.work:
-            published.publish(Path(result.staging), result.manifest)
-        if context.options["delta"]:
-            from fourfold.pipeline.jobs import delta_log  # noqa: PLC0415 - an optional dependency
-
-            delta_log.commit(published, result.manifest)
-        manifest = result.manifest
+    def commit(self, context: Context, plan: Plan, result: MaterializeResult) -> Report:
+        """Make the new version current."""
+        model, manifest = _materializer(context), result.manifest
+        folder = TableFolder(Path(plan.output))
+        current = folder.current()
+        if current is None or current.work != manifest.work:
+            folder.replace(Path(result.staging), manifest)
+        model.after_commit(context, folder, manifest)
+        figures, contents = model.summarize(result)
+        written = len(manifest.files) - result.kept_files
         return Report(
             rows_in=sum(range_.upto - range_.after for range_ in plan.ranges),
             rows_out=manifest.rows,
             output=plan.output,
             facts={
                 "version": manifest.version,
-                "rows": manifest.rows,
-                "entities_folded": result.changed,
+                **figures,
                 "files": len(manifest.files),
                 "files_kept": result.kept_files,
                 "bytes": sum(file.bytes for file in manifest.files),
-                "spaces": len(manifest.spaces),
             },
             sentence=(
-                f"version {manifest.version}: {manifest.rows} entities of {len(manifest.spaces)} "
-                f"spaces, {result.changed} of them folded; "
-                f"{len(manifest.files) - result.kept_files} files written, "
-                f"{result.kept_files} kept"
+                f"version {manifest.version}: {contents}; "
+                f"{written} files written, {result.kept_files} kept"
             ),
         )
 
 
-def _read_options(context: Context) -> ReadOptions:
+def _materializer(context: Context) -> Materializer:
+    return get_materializer(context.options["model"])
+
+
+def _check_options(context: Context, model: Materializer) -> None:
+    options = context.options
+    for name in _OF_SOME_MODELS:
+        if options[name] and name not in model.options:
+            raise InvalidInput(
+                f"option --{name} requires model 'documents', got {options['model']!r}"
+            )
+    own = context.root / model_tables(options["model"]).folder
+    if Path(options["into"]).absolute().is_relative_to(own):
+        raise InvalidInput(
+            f"the tables must be outside the folder of the model, got {options['into']}",
+            hint="Choose a folder outside the store.",
+        )
+
+
+def _check_origin(before: FolderManifest | None, context: Context, model: Materializer) -> None:
+    if before is not None and dict(before.origin) != model.origin(context):
+        origin = ", ".join(f"{name} {value!r}" for name, value in before.origin.items())
+        raise Refused(
+            f"{context.options['into']}: contains tables of {origin}",
+            hint="Choose another folder for another store, model or branch.",
+        )
+
+
+def _read_cut(context: Context, table: str) -> Cut:
     options = {
         "root": str(context.root),
-        "table": STATE,
-        "branch": context.options["branch"] or "",
+        "model": context.options["model"],
+        "table": table,
         "at": context.options["at"] or "",
         "skip_bad": str(context.skip_bad).lower(),
     }
-    return read_options(options)
+    if context.options["branch"]:
+        options["branch"] = context.options["branch"]
+    return read_cut(read_options(options))
 
 
-def _since(bound: FileBound, known: Mapping[str, int], read: ReadOptions) -> int:
-    """Return the seq after which a space is folded: 0 if it is new or went back, and on a branch
-    with a parent, because a branch created since the last run contains older entities.
+def _changed_bounds(plan: Plan) -> tuple[FileBound, ...]:
+    """Return the bounds of the changed inputs, after what the previous version has of them."""
+    bounds = {bound.space: bound for bound in plan.cut.bounds}
+    return tuple(replace(bounds[range_.source], since=range_.after) for range_ in plan.ranges)
+
+
+@dataclass(frozen=True)
+class FileTables(Materializer):
+    """Materializes several tables of a model whose data is in a single file.
+
+    A run reads what is new since the last one. Tables that only grow get new files beside the old
+    ones; in the others, changed rows replace those with the same key. If rows have disappeared,
+    which another `generation` signals, everything is written again; so it always is with
+    `rewritten`, because new rows do not determine which rows change.
     """
-    before = known.get(bound.space, 0)
-    return 0 if read.branch or bound.seq < before else before
 
+    contents: tuple[FolderTable, ...]
+    noun: str
+    """What a row of the first table is."""
+    generation: Callable[[FileBound], int]
+    """Returns a number that changes when rows disappear, or appear without a new position."""
+    rewritten: bool = False
 
-def _replaced(bounds: tuple[FileBound, ...], before: FolderManifest) -> set[str]:
-    """Return the spaces whose file is not the one that the tables were built from."""
-    return {
-        bound.space
-        for bound in bounds
-        if before.file_ids.get(bound.space, bound.file_id) != bound.file_id
-    }
+    def tables(self, context: Context) -> tuple[str, ...]:
+        """Return the names of the tables."""
+        del context
+        return tuple(table.name for table in self.contents)
 
-
-def _origin(context: Context, read: ReadOptions) -> dict[str, Any]:
-    return {"root": str(context.root), "branch": read.branch}
-
-
-def _check_origin(before: FolderManifest | None, context: Context, read: ReadOptions) -> None:
-    if before is not None and dict(before.origin) != _origin(context, read):
-        raise Refused(
-            f"the folder contains tables of {before.origin['root']}, "
-            f"branch {before.origin['branch']!r}",
-            hint="Choose another folder for another store or branch.",
+    def compare(self, context: Context, cut: Cut, before: FolderManifest | None) -> Changes:
+        """Compare a cut with the previous version."""
+        positions = {bound.space: bound.seq for bound in cut.bounds}
+        generations = {bound.space: self.generation(bound) for bound in cut.bounds}
+        known = {} if before is None else dict(before.spaces)
+        full = (
+            before is None
+            or bool(context.options["full"])
+            or dict(before.generations) != generations
+            or any(
+                before.file_ids.get(bound.space, bound.file_id) != bound.file_id
+                for bound in cut.bounds
+            )
+            or any(positions.get(space, 0) < seq for space, seq in known.items())
+            or (self.rewritten and positions != known)
         )
-    if str(context.options["into"]).startswith(str(context.root / "spaces")):
-        raise InvalidInput("the tables cannot be inside the folder of the spaces")
+        ranges = tuple(
+            Range(space, 0 if full else known.get(space, 0), seq)
+            for space, seq in positions.items()
+            if full or known.get(space) != seq
+        )
+        return Changes(ranges, full, generations=generations)
+
+    def write(self, version: Version) -> WrittenFiles:
+        """Write the tables, reusing files of those that only grow."""
+        context, before = version.context, version.before
+        files: list[File] = []
+        kept = 0
+        for table in self.contents:
+            rows = _read_table(context, table, version.cut)
+            with context.spark_progress(table.name):
+                if before is None:
+                    rows = rows.orderBy(*table.key)
+                    files += write_table(rows, version.staging, table, context.work)
+                else:
+                    table_files, reused = _merge_table(version, before, table, rows)
+                    files += table_files
+                    kept += reused
+        return WrittenFiles(files, kept)
+
+    def summarize(self, result: MaterializeResult) -> tuple[dict[str, Any], str]:
+        """Return the rows of each table."""
+        manifest = result.manifest
+        rows = {
+            table: sum(file.rows for file in manifest.files if file.name.startswith(f"{table}/"))
+            for table in manifest.tables
+        }
+        first = rows[manifest.tables[0]]
+        contents = f"{first} {self.noun}s, {manifest.rows} rows in {len(rows)} tables"
+        return {"rows": rows}, contents
 
 
-def _read(context: Context, bounds: tuple[FileBound, ...], read: ReadOptions) -> Any:
+def _read_table(context: Context, table: FolderTable, cut: Cut) -> Any:
     source = context.spark.read.format("fourfold").option("root", str(context.root))
-    source = source.option("table", STATE).option("cut", Cut(bounds).token())
-    if read.branch:
-        source = source.option("branch", read.branch)
-    return source.load()
+    source = source.option("model", context.options["model"]).option("table", table.name)
+    return source.option("cut", cut.token()).load()
 
 
-def _all(
-    context: Context, read: ReadOptions, bounds: tuple[FileBound, ...], staging: Path
-) -> list[File]:
-    from fourfold.pipeline.jobs import state_files  # noqa: PLC0415 - it needs pyspark
-
-    options = {"root": str(context.root), "table": STATE, "cut": Cut(bounds).token()}
-    if read.branch:
-        options["branch"] = read.branch
-    return state_files.write(
-        context.spark, options, staging / "written", staging / STATE, context.work
-    )
-
-
-def _merged(  # noqa: PLR0917
-    context: Context,
-    read: ReadOptions,
-    bounds_: tuple[FileBound, ...],
-    staging: Path,
-    before: FolderManifest,
-    plan: Plan,
-) -> tuple[list[File], int, int]:
-    """Return the files of the previous version, rewriting those with changed entities."""
-    spark, table = context.spark, TableFolder(Path(plan.output)).table()
-    key_ranges.write(_read(context, bounds_, read), staging / "changed")
-    changed = spark.read.parquet(str(staging / "changed"))
-    replaced = {range_.source for range_ in plan.ranges if range_.after == 0} | set(
-        plan.facts["gone"]
-    )
-    bounds = key_ranges.range_bounds(before.files)
-    dirty = key_ranges.find_touched(changed, bounds)
-    dirty |= {at for at, file in enumerate(before.files) if _holds_one_of(file, replaced)}
-    old_paths = [str(table / before.files[at].name) for at in sorted(dirty)]
-    fresh: dict[int, list[Path]] = {}
-    if old_paths:
-        old = spark.read.schema(changed.schema).parquet(*old_paths)
-        old = old.where(~old.space.isin(sorted(replaced))) if replaced else old
-        fresh = key_ranges.write_merged(old, changed, bounds, staging / "merged")
-    files: list[File] = []
-    kept = 0
-    (staging / STATE).mkdir(exist_ok=True)
-    for at, file in enumerate(before.files):
-        if at in dirty:
-            files += _placed(fresh.get(at, []), staging, f"{context.work}-{at:05}")
-        else:
-            link_or_copy(table / file.name, staging / STATE / file.name)
-            files.append(file)
-            kept += 1
-    if not files:
-        files = _all(context, read, (), staging)
-    rows = changed.count()
-    for scratch in ("changed", "merged"):
-        shutil.rmtree(staging / scratch, ignore_errors=True)
-    return files, kept, rows
-
-
-def _holds_one_of(file: File, spaces: set[str]) -> bool:
-    if file.first is None or file.last is None:
-        return True
-    return any(file.first[0] <= space <= file.last[0] for space in spaces)
-
-
-def _placed(paths: list[Path], staging: Path, label: str) -> list[File]:
-    """Move the files to the table's folder under unique names."""
-    folder = staging / STATE
-    folder.mkdir(exist_ok=True)
-    files = []
-    for number, path in enumerate(paths):
-        target = folder / f"{label[-24:]}-{number:05}.parquet"
-        path.rename(target)
-        files.append(key_ranges.describe(target))
-    for path in {path.parent for path in paths} - {folder}:
-        if path.parent == staging:
-            shutil.rmtree(path)
-    return files
-
-
-def _write_variant(spark: Any, staging: Path) -> None:
-    """Write the rows with their documents parsed and shredded: derived, fast to query."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
-
-    rows = spark.read.parquet(str(staging / STATE))
-    with _settings(
-        spark,
-        {
-            "spark.sql.variant.writeShredding.enabled": "true",
-            "spark.sql.variant.inferShreddingSchema": "true",
-        },
-    ):
-        parsed = rows.withColumn("document", f.parse_json("document"))
-        parsed.write.option("compression", "zstd").parquet(str(staging / VARIANT))
-
-
-class _settings:  # noqa: N801 - used as a statement
-    """Spark settings for the duration of a block."""
-
-    def __init__(self, spark: Any, values: Mapping[str, str]) -> None:
-        self._spark = spark
-        self._values = values
-        self._before: dict[str, str | None] = {}
-
-    def __enter__(self) -> None:
-        for name, value in self._values.items():
-            self._before[name] = self._spark.conf.get(name, None)
-            self._spark.conf.set(name, value)
-
-    def __exit__(self, *_: object) -> None:
-        for name, value in self._before.items():
-            if value is None:
-                self._spark.conf.unset(name)
-            else:
-                self._spark.conf.set(name, value)
-
-
-def _delta_is_current(published: TableFolder, before: FolderManifest | None) -> bool:
-    from fourfold.pipeline.jobs import delta_log  # noqa: PLC0415 - an optional dependency
-
-    return before is not None and delta_log.version(published) == before.version
+def _merge_table(
+    version: Version, before: FolderManifest, table: FolderTable, rows: Any
+) -> tuple[list[File], int]:
+    """Return the previous table with the changes, and how many of its files are reused."""
+    context, staging = version.context, version.staging
+    folder = version.folder.table(table.name)
+    old = [file for file in before.files if file.name.startswith(f"{table.name}/")]
+    if table.grows and len(old) < limits.MATERIALIZED_PARTS_MAX:
+        fresh = write_table(rows.sortWithinPartitions(*table.key), staging, table, context.work)
+        for file in old:
+            name = Path(file.name).name
+            link_or_copy(folder / name, staging / table.name / name)
+        return [*old, *(file for file in fresh if file.rows)], len(old)
+    paths = [str(folder / Path(file.name).name) for file in old]
+    known = context.spark.read.schema(rows.schema).parquet(*paths)
+    changed = rows
+    if not table.grows:
+        changed = rows.localCheckpoint()
+        known = known.join(changed.select(*table.key), list(table.key), "left_anti")
+    both = known.select(*rows.columns).unionByName(changed)
+    return write_table(both.orderBy(*table.key), staging, table, context.work), 0
 
 
 job = Materialize()

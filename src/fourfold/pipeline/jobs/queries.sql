@@ -22,10 +22,10 @@ UPDATE run SET state = 'interrupted', finished_at = ?2, error = ?3 WHERE id = ?1
 -- name: steps
 SELECT name, data FROM step WHERE work = ?1 ORDER BY name
 
--- name: keep_step
+-- name: save_step
 INSERT INTO step (work, name, data) VALUES (?1, ?2, ?3) ON CONFLICT (work, name) DO UPDATE SET data = excluded.data
 
--- name: forget_steps
+-- name: delete_steps
 DELETE FROM step WHERE work = ?1
 
 -- name: watermarks
@@ -36,7 +36,7 @@ SELECT source, position FROM watermark WHERE job = ?1 AND target = ?2
 INSERT INTO watermark (job, target, source, position) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (job, target, source) DO UPDATE SET position = max(position, excluded.position)
 
--- name: forget_watermarks
+-- name: delete_watermarks
 DELETE FROM watermark WHERE job = ?1 AND target = ?2
 
 -- name: history

@@ -14,8 +14,13 @@ import msgspec
 
 from fourfold.errors import Refused
 from fourfold.pipeline.jobs.job import Context, Option
-from fourfold.pipeline.jobs.refresh import KeptTable, written
-from fourfold.pipeline.jobs.table_folder import File, FolderManifest, TableFolder
+from fourfold.pipeline.jobs.table_folder import (
+    File,
+    FolderManifest,
+    FolderTable,
+    TableFolder,
+    write_table,
+)
 
 INTO = Option("into", "A folder for the tables, as Parquet in INTO/current.", kind="path")
 
@@ -53,7 +58,7 @@ class ReportTables:
             raise Refused(f"{self.folder}: contains other tables", hint="Choose another folder.")
         return before.version + 1
 
-    def stage(self, tables: Sequence[tuple[KeptTable, Any]], version: int) -> StagedTables | None:
+    def stage(self, tables: Sequence[tuple[FolderTable, Any]], version: int) -> StagedTables | None:
         """Write the tables, invisible to readers; None without a folder."""
         if not self.folder:
             return None
@@ -61,7 +66,7 @@ class ReportTables:
         staging = TableFolder(Path(self.folder)).staging(context.work)
         files: list[File] = []
         for table, rows in tables:
-            files += written(rows, staging, table, context.work)
+            files += write_table(rows, staging, table, context.work)
         manifest = FolderManifest(
             version=version,
             work=context.work,
@@ -72,12 +77,12 @@ class ReportTables:
         )
         return StagedTables(str(staging), manifest)
 
-    def show(self, staged: StagedTables | None) -> str | None:
-        """Publish the staged tables unless this run already did; return the folder."""
+    def replace(self, staged: StagedTables | None) -> str | None:
+        """Make the staged tables current unless this run already did; return the folder."""
         if staged is None:
             return None
         folder = TableFolder(Path(self.folder))
         now = folder.current()
         if now is None or now.work != staged.manifest.work:
-            folder.publish(Path(staged.folder), staged.manifest)
+            folder.replace(Path(staged.folder), staged.manifest)
         return self.folder

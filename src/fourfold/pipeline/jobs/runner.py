@@ -4,8 +4,8 @@ A run holds an `flock` for its job and target, which the operating system releas
 ends. The holder knows that every other run that is still listed as running was killed; it marks it
 so, and resumes its work if the plan is still the same.
 
-The built-in jobs are listed here by module, each of which names its job `job`; they are imported on
-first use. A model adds its jobs to `MODULES`, a user calls `register`.
+Jobs that several models support are listed here, those of one model in its `PipelineModel`; each
+names a module whose `job` is the job, imported when it is needed. A user calls `register`.
 """
 
 from __future__ import annotations
@@ -28,35 +28,29 @@ from fourfold.errors import AlreadyExists, FourfoldError, InvalidInput, NotFound
 from fourfold.kernel.lock import WriterLock, holder
 from fourfold.pipeline.jobs import runs
 from fourfold.pipeline.jobs.job import (
-    Advance,
     Context,
     Job,
     Option,
     Plan,
+    Progress,
     Report,
+    ignore_progress,
     pluralize,
-    silent,
 )
-from fourfold.pipeline.jobs.runs import Begun
+from fourfold.pipeline.jobs.runs import RunIdentity
+from fourfold.pipeline.models import list_models
 from fourfold.pipeline.scratch import pipeline_folder, staging_folder
 from fourfold.pipeline.spark import unwrap_error
 from fourfold.store import open_store
 
-MODULES: Final = (
-    "fourfold.pipeline.jobs.bootstrap",
-    "fourfold.pipeline.jobs.compact",
-    "fourfold.pipeline.jobs.components",
-    "fourfold.pipeline.jobs.delta_streams",
-    "fourfold.pipeline.jobs.gc",
-    "fourfold.pipeline.jobs.index",
-    "fourfold.pipeline.jobs.lineage",
-    "fourfold.pipeline.jobs.load",
-    "fourfold.pipeline.jobs.materialize",
-    "fourfold.pipeline.jobs.seal",
-    "fourfold.pipeline.jobs.snapshots",
-    "fourfold.pipeline.jobs.stats",
-    "fourfold.pipeline.jobs.verify",
-)
+SHARED_JOBS: Final = {
+    "gc": "fourfold.pipeline.jobs.gc",
+    "load": "fourfold.pipeline.jobs.load",
+    "materialize": "fourfold.pipeline.jobs.materialize",
+    "stats": "fourfold.pipeline.jobs.stats",
+    "verify": "fourfold.pipeline.jobs.verify",
+}
+"""The modules of the jobs that several models support, by name."""
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
 _added: dict[str, Job] = {}
@@ -66,7 +60,7 @@ def register(job: Job) -> Job:
     """Register your own job under its name."""
     if not _NAME.fullmatch(job.name):
         raise InvalidInput(f"invalid job name {job.name!r}", hint="Use a name such as my-job.")
-    if job.name in all_jobs():
+    if job.name in job_names():
         raise AlreadyExists(f"job {job.name!r} already exists")
     _added[job.name] = job
     return job
@@ -77,18 +71,32 @@ def unregister(name: str) -> None:
     _added.pop(name, None)
 
 
+def job_names() -> tuple[str, ...]:
+    """Return the names of all jobs, sorted, without importing them."""
+    return tuple(sorted({*_modules(), *_added}))
+
+
+def get_job(name: str) -> Job:
+    """Import and return a job by name, or raise NotFound."""
+    if name in _added:
+        return _added[name]
+    module = _modules().get(name)
+    if module is None:
+        raise NotFound(f"unknown job {name!r}", hint=f"Jobs: {', '.join(job_names())}.")
+    job: Job = importlib.import_module(module).job
+    return job
+
+
 def all_jobs() -> dict[str, Job]:
-    """Return all jobs by name, sorted by name."""
-    own: list[Job] = [importlib.import_module(module).job for module in MODULES]
-    return {job.name: job for job in sorted([*own, *_added.values()], key=lambda job: job.name)}
+    """Import all jobs, and return them by name, sorted by name."""
+    return {name: get_job(name) for name in job_names()}
 
 
-def find(name: str) -> Job:
-    """Return a job by name."""
-    jobs = all_jobs()
-    if name not in jobs:
-        raise NotFound(f"unknown job {name!r}", hint=f"Jobs: {', '.join(jobs)}.")
-    return jobs[name]
+def _modules() -> dict[str, str]:
+    modules = dict(SHARED_JOBS)
+    for model in list_models():
+        modules |= model.jobs
+    return modules
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -120,16 +128,16 @@ def run(
     remote: str | None = None,
     dry_run: bool = False,
     skip_bad: bool = False,
-    progress: Advance = silent,
+    progress: Progress = ignore_progress,
 ) -> RunReport:
     """Run a job over the store in `root`.
 
     Spark is started only if the job needs it: on `master`, at `remote`, or as the given `spark`. A
     dry run plans and writes nothing, not even a row in the table of runs.
     """
-    job = find(job) if isinstance(job, str) else job
+    job = get_job(job) if isinstance(job, str) else job
     folder = Path(root).absolute()
-    checked = checked_options(job, options or {})
+    checked = resolve_options(job, options or {})
     if not (folder / settings.FILE_NAME).exists():
         if not job.makes_store or dry_run:
             raise NotFound(f"{folder}: not a Fourfold store (no {settings.FILE_NAME})")
@@ -147,68 +155,64 @@ def run(
         )
         target = job.target(context)
         if dry_run:
-            return _planned(job, target, context)
+            return _plan_only(job, target, context)
         with _locked(folder, job.name, target):
             return _run_locked(job, target, context)
 
 
-def _planned(job: Job, target: str, context: Context) -> RunReport:
+def _plan_only(job: Job, target: str, context: Context) -> RunReport:
     started = time.monotonic()
     context.watermark = runs.watermarks(context.root, job.name, target)
-    plan = _unwrapped(lambda: job.plan(context))
+    plan = _call_unwrapped(lambda: job.plan(context))
     positions = pluralize(plan.summary()["positions"], "position")
     inputs = f"{positions} of {pluralize(len(plan.ranges), 'input')}"
     sentence = "nothing to do" if plan.empty else f"would read {inputs} and write {plan.output}"
     report = Report(facts=plan.facts, sentence=sentence)
-    return _done(job, target, plan, report, context, time.monotonic() - started)
+    return _report_of(job, target, plan, report, context, time.monotonic() - started)
 
 
 def _run_locked(job: Job, target: str, context: Context) -> RunReport:
     root, started = context.root, time.monotonic()
-    runs.prepare(root)
     context.watermark = runs.watermarks(root, job.name, target)
     run_id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
     prefix = _prefix(job.name, target)
     context.work = f"{prefix}{run_id}"
-    begun = Begun(run_id, job.name, target, context.work)
-    plan = _planned_or_recorded(job, begun, context, started)
-    resumed_work, steps = runs.resume(root, job.name, target, plan)
-    context.work, context.finished = resumed_work or context.work, steps
-    context.keep_step = lambda name, data: runs.keep_step(root, context.work, name, data)
-    begun = begun._replace(work=context.work)
-    _sweep(root, prefix, context.work)
-    runs.begin(root, begun, plan, context.options)
+    identity = RunIdentity(run_id, job.name, target, context.work)
+    plan = _plan_or_record(job, identity, context, started)
+    identity, steps = runs.begin(root, identity, plan, context.options)
+    resumed = identity.work != context.work
+    context.work, context.finished = identity.work, steps
+    context.save_step = lambda name, data: runs.save_step(root, identity.work, name, data)
+    _sweep(root, prefix, identity.work)
     try:
         if plan.empty:
             report, state = Report(sentence="nothing to do"), "nothing"
         else:
-            result = _unwrapped(lambda: job.run(context, plan))
-            report, state = _unwrapped(lambda: job.commit(context, plan, result)), "done"
+            result = _call_unwrapped(lambda: job.run(context, plan))
+            report, state = _call_unwrapped(lambda: job.commit(context, plan, result)), "done"
     except BaseException as error:
-        _record_failure(begun, time.monotonic() - started, error, context)
+        _record_failure(identity, time.monotonic() - started, error, context)
         raise
     took = time.monotonic() - started
-    runs.end(root, begun, state, took, report=report, skipped=context.skipped, reached=plan)
+    runs.end(root, identity, state, took, report=report, skipped=context.skipped, reached=plan)
     _sweep(root, prefix, "")
-    done = _done(job, target, plan, report, context, took)
-    return msgspec.structs.replace(
-        done, run=run_id, outcome=state, resumed=resumed_work is not None
-    )
+    done = _report_of(job, target, plan, report, context, took)
+    return msgspec.structs.replace(done, run=run_id, outcome=state, resumed=resumed)
 
 
-def _planned_or_recorded(job: Job, begun: Begun, context: Context, started: float) -> Plan:
+def _plan_or_record(job: Job, identity: RunIdentity, context: Context, started: float) -> Plan:
     """Return the plan; a failure to plan is recorded too."""
     try:
-        plan: Plan = _unwrapped(lambda: job.plan(context))
+        plan: Plan = _call_unwrapped(lambda: job.plan(context))
     except BaseException as error:
-        runs.begin(context.root, begun, None, context.options)
-        _record_failure(begun, time.monotonic() - started, error, context)
+        runs.begin(context.root, identity, None, context.options)
+        _record_failure(identity, time.monotonic() - started, error, context)
         raise
     return plan
 
 
 def _record_failure(
-    begun: Begun, duration_s: float, error: BaseException, context: Context
+    identity: RunIdentity, duration_s: float, error: BaseException, context: Context
 ) -> None:
     state = "failed" if isinstance(error, Exception) else "interrupted"
     details: dict[str, Any]
@@ -218,10 +222,10 @@ def _record_failure(
         details = {"kind": "internal", "message": f"{type(error).__name__}: {error}"}
     # The caller must see the job's own error, even if the disk is full.
     with suppress(FourfoldError):
-        runs.end(context.root, begun, state, duration_s, skipped=context.skipped, error=details)
+        runs.end(context.root, identity, state, duration_s, skipped=context.skipped, error=details)
 
 
-def _unwrapped(call: Callable[[], Any]) -> Any:
+def _call_unwrapped(call: Callable[[], Any]) -> Any:
     """Call, and convert an error that crossed Spark back into the original."""
     try:
         return call()
@@ -232,7 +236,7 @@ def _unwrapped(call: Callable[[], Any]) -> Any:
         raise cause from error
 
 
-def _done(  # noqa: PLR0917
+def _report_of(  # noqa: PLR0917
     job: Job, target: str, plan: Plan, report: Report, context: Context, took: float
 ) -> RunReport:
     return RunReport(
@@ -250,7 +254,7 @@ def _done(  # noqa: PLR0917
     )
 
 
-def checked_options(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_options(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options with defaults; raise InvalidInput if one is unknown or missing."""
     by_key = {option.key: option for option in job.options}
     for name in given:
@@ -259,10 +263,10 @@ def checked_options(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
                 f"job {job.name!r}: unknown option {name!r}",
                 hint=f"Options: {', '.join(by_key) or 'none'}.",
             )
-    return {key: _checked(job, option, given.get(key)) for key, option in by_key.items()}
+    return {key: _resolve_option(job, option, given.get(key)) for key, option in by_key.items()}
 
 
-def _checked(job: Job, option: Option, value: Any) -> Any:
+def _resolve_option(job: Job, option: Option, value: Any) -> Any:
     if value is None or (option.many and not value):
         if option.required:
             raise InvalidInput(

@@ -1,7 +1,8 @@
 """The table of runs: the pipeline's own database in the store, `databases/pipeline.sqlite`.
 
-It is only open during a write, so that concurrent jobs do not block each other. As an ordinary
-database of the store, it is backed up, restored and verified with it.
+A run opens it to read the watermarks, to begin, and to end, never in between: the process that has
+it open for writing excludes all others, and jobs run at the same time. As an ordinary database of
+the store, it is backed up, restored and verified with it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold._version import __version__
-from fourfold.errors import FormatError, NotFound, WriterLocked
+from fourfold.errors import FormatError, WriterLocked
 from fourfold.kernel import Database, Transaction, holder, load_migrations, load_queries
 from fourfold.pipeline.jobs.job import Plan, Report, SkippedFile
 from fourfold.store import layout
@@ -28,7 +29,7 @@ NAME = "pipeline"
 _PACKAGE = "fourfold.pipeline.jobs"
 _SQL = load_queries(_PACKAGE)
 _MIGRATIONS = load_migrations(_PACKAGE)
-_ENDED_BADLY = frozenset({"failed", "interrupted"})
+_UNSUCCESSFUL = frozenset({"failed", "interrupted"})
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -55,7 +56,7 @@ class Run(msgspec.Struct, frozen=True):
     version: str
 
 
-class Begun(NamedTuple):
+class RunIdentity(NamedTuple):
     """The identity of a run while it runs."""
 
     run: str
@@ -64,18 +65,18 @@ class Begun(NamedTuple):
     work: str
 
 
-def path_of(root: str | Path) -> Path:
+def database_path(root: str | Path) -> Path:
     """Return the path of the database."""
     return layout.database_path(Path(root), NAME)
 
 
 @contextmanager
-def writing(root: str | Path) -> Iterator[Database]:
+def open_for_writing(root: str | Path) -> Iterator[Database]:
     """Open the database for one write, waiting for another job that uses it."""
     deadline = time.monotonic() + limits.JOB_RECORDS_WAIT_S
     while True:
         try:
-            database = Database.open(path_of(root), migrations=_MIGRATIONS)
+            database = Database.open(database_path(root), migrations=_MIGRATIONS)
             break
         except WriterLocked:
             if time.monotonic() >= deadline:
@@ -86,8 +87,8 @@ def writing(root: str | Path) -> Iterator[Database]:
 
 
 @contextmanager
-def _reading(root: str | Path) -> Iterator[Database | None]:
-    path = path_of(root)
+def _open_for_reading(root: str | Path) -> Iterator[Database | None]:
+    path = database_path(root)
     if not path.exists():
         yield None
         return
@@ -103,16 +104,9 @@ def _reading(root: str | Path) -> Iterator[Database | None]:
         yield database
 
 
-def prepare(root: Path) -> None:
-    """Create the database if it does not exist."""
-    if not path_of(root).exists():
-        with writing(root):
-            pass
-
-
 def watermarks(root: str | Path, job: str, target: str) -> dict[str, int]:
     """Return the position that the job has reached in each input of the target."""
-    with _reading(root) as database:
+    with _open_for_reading(root) as database:
         if database is None:
             return {}
         with database.read() as snapshot:
@@ -123,7 +117,7 @@ def history(
     root: str | Path, job: str | None = None, limit: int = limits.HISTORY_PAGE_ROWS
 ) -> list[Run]:
     """Return the newest runs, newest first."""
-    with _reading(root) as database:
+    with _open_for_reading(root) as database:
         if database is None:
             return []
         with database.read() as snapshot:
@@ -132,40 +126,11 @@ def history(
 
 def newest(root: str | Path) -> list[Run]:
     """Return the newest run of each job and target."""
-    with _reading(root) as database:
+    with _open_for_reading(root) as database:
         if database is None:
             return []
         with database.read() as snapshot:
             return [_run(row) for row in snapshot.all(_SQL.newest)]
-
-
-def run_of(root: str | Path, run: str) -> Run:
-    """Return one run by its id."""
-    matches = [row for row in history(root, limit=2**31) if row.id == run]
-    if not matches:
-        raise NotFound(f"{root}: unknown run {run!r}")
-    return matches[0]
-
-
-def resume(root: Path, job: str, target: str, plan: Plan) -> tuple[str | None, dict[str, Any]]:
-    """Mark killed runs, and return the id and the steps of the work that this plan resumes.
-
-    The caller holds the lock of the job and target, so any run still listed as running is dead.
-    """
-    with writing(root) as database, database.write() as txn:
-        _mark_killed(txn, job, target)
-        last = txn.one(_SQL.last_end, (job, target))
-        if last is None:
-            return None, {}
-        work, key, state = last
-        if state not in _ENDED_BADLY:
-            return None, {}
-        if key != plan.key:
-            # The inputs have changed, so the partial work cannot be used.
-            txn.execute(_SQL.forget_steps, (work,))
-            return None, {}
-        steps = {name: msgspec.json.decode(data) for name, data in txn.all(_SQL.steps, (work,))}
-        return work, steps
 
 
 def _mark_killed(txn: Transaction, job: str, target: str) -> None:
@@ -177,36 +142,66 @@ def _mark_killed(txn: Transaction, job: str, target: str) -> None:
         txn.execute(_SQL.interrupt, (run, _now(), _json(error)))
 
 
-def begin(root: Path, begun: Begun, plan: Plan | None, options: Mapping[str, Any]) -> None:
-    """Insert the row of a run. `plan` is None if planning failed."""
-    row = (
-        begun.run,
-        begun.job,
-        begun.target,
-        begun.work,
-        "" if plan is None else plan.key,
-        _json(options),
-        _json({} if plan is None else plan.summary(limits.JOB_RANGES_KEPT)),
-        "" if plan is None else plan.output,
-        _now(),
-        os.getpid(),
-        socket.gethostname(),
-        __version__,
-    )
-    with writing(root) as database, database.write() as txn:
-        _mark_killed(txn, begun.job, begun.target)
+def begin(
+    root: Path, identity: RunIdentity, plan: Plan | None, options: Mapping[str, Any]
+) -> tuple[RunIdentity, dict[str, Any]]:
+    """Insert the row of a run, and mark killed runs. `plan` is None if planning failed.
+
+    If the newest run was killed or failed and had the same plan, its work is resumed: the result
+    has the id of that work, and its completed steps.
+
+    The caller holds the lock of the job and target, so any run still listed as running is dead.
+    """
+    with open_for_writing(root) as database, database.write() as txn:
+        _mark_killed(txn, identity.job, identity.target)
+        steps: dict[str, Any] = {}
+        if plan is not None:
+            work, steps = _resumed_work(txn, identity, plan)
+            identity = identity._replace(work=work)
+        row = (
+            identity.run,
+            identity.job,
+            identity.target,
+            identity.work,
+            "" if plan is None else plan.key,
+            _json(options),
+            _json({} if plan is None else plan.summary(limits.JOB_RANGES_KEPT)),
+            "" if plan is None else plan.output,
+            _now(),
+            os.getpid(),
+            socket.gethostname(),
+            __version__,
+        )
         txn.execute(_SQL.begin_run, row)
+    return identity, steps
 
 
-def keep_step(root: Path, work: str, name: str, data: Any) -> None:
+def _resumed_work(
+    txn: Transaction, identity: RunIdentity, plan: Plan
+) -> tuple[str, dict[str, Any]]:
+    """Return the id and the steps of the work to continue; that of the new run if there is none."""
+    last = txn.one(_SQL.last_end, (identity.job, identity.target))
+    if last is None:
+        return identity.work, {}
+    work, key, state = last
+    if state not in _UNSUCCESSFUL:
+        return identity.work, {}
+    if key != plan.key:
+        # The inputs have changed, so the partial work cannot be used.
+        txn.execute(_SQL.delete_steps, (work,))
+        return identity.work, {}
+    return work, {name: msgspec.json.decode(data) for name, data in txn.all(_SQL.steps, (work,))}
+
+
+def save_step(root: Path, work: str, name: str, data: Any) -> None:
     """Store a completed step of some work."""
-    with writing(root) as database, database.write() as txn:
-        txn.execute(_SQL.keep_step, (work, name, _json(data)))
+    with open_for_writing(root) as database, database.write() as txn:
+        txn.execute(_SQL.save_step, (work, name, _json(data)))
 
 
 def end(
     root: Path,
-    begun: Begun,
+    identity: RunIdentity,
     state: str,
     duration_s: float,
     *,
@@ -220,7 +215,7 @@ def end(
     """
     figures = report or Report()
     row = (
-        begun.run,
+        identity.run,
         state,
         _now(),
         round(duration_s * 1000),
@@ -231,24 +226,24 @@ def end(
         _json(figures.facts),
         None if error is None else _json(error),
     )
-    with writing(root) as database, database.write() as txn:
+    with open_for_writing(root) as database, database.write() as txn:
         txn.execute(_SQL.end_run, row)
         if reached is not None:
             skipped_sources = {file.source for file in skipped or []}
             rows = [
-                (begun.job, begun.target, range_.source, range_.upto)
+                (identity.job, identity.target, range_.source, range_.upto)
                 for range_ in reached.ranges
                 if range_.source not in skipped_sources
             ]
             if rows:
                 txn.execute_many(_SQL.raise_watermark, rows)
-            txn.execute(_SQL.forget_steps, (begun.work,))
+            txn.execute(_SQL.delete_steps, (identity.work,))
 
 
-def forget(root: str | Path, job: str, target: str) -> None:
+def delete_watermarks(root: str | Path, job: str, target: str) -> None:
     """Delete the watermarks, so that the next run reads every input from the start."""
-    with writing(root) as database, database.write() as txn:
-        txn.execute(_SQL.forget_watermarks, (job, target))
+    with open_for_writing(root) as database, database.write() as txn:
+        txn.execute(_SQL.delete_watermarks, (job, target))
 
 
 def _run(row: tuple[Any, ...]) -> Run:

@@ -30,6 +30,7 @@ from fourfold.models.streams.archive.records import SQL, Policy
 from fourfold.models.streams.archive.sealer import Sealable
 from fourfold.models.streams.model import MODEL
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, pluralize
+from fourfold.pipeline.packing import pack
 from fourfold.pipeline.tables import arrow
 from fourfold.store import open_store
 
@@ -39,7 +40,7 @@ _COLUMNS: Final = (
 )
 
 
-class Due(NamedTuple):
+class DueStream(NamedTuple):
     """A stream with records to seal."""
 
     name: str
@@ -74,13 +75,15 @@ class Seal(Job):
 
     def plan(self, context: Context) -> Plan:
         """List the due streams."""
-        due: list[Due] = []
+        due: list[DueStream] = []
         if MODEL.location.path(context.root).exists():
             with open_store(context.root, mode="r") as store:
                 archive = store.settings.archive
                 policy = Policy(archive.seal_bytes, archive.seal_rows, archive.seal_age_s)
                 with store.streams.database.read() as snapshot:
-                    due = _due(snapshot, policy, store.streams.clock(), context, after=0, limit=-1)
+                    due = _list_due(
+                        snapshot, policy, store.streams.clock(), context, after=0, limit=-1
+                    )
         records = sum(stream.pending_rows for stream in due)
         return Plan(
             output="segments of the store",
@@ -103,7 +106,7 @@ class Seal(Job):
             while True:
                 now = store.streams.clock()
                 with database.read() as snapshot:
-                    wave = _due(
+                    wave = _list_due(
                         snapshot,
                         archive.policy,
                         now,
@@ -113,7 +116,7 @@ class Seal(Job):
                     )
                 if not wave:
                     return report
-                built = _built(context, archive, wave)
+                built = _build_segments(context, archive, wave)
                 _adopt(database, archive, wave, built, now, report)
                 after = wave[-1].sealable.sid
                 report.streams += len(wave)
@@ -141,7 +144,7 @@ class Seal(Job):
         )
 
 
-def _due(
+def _list_due(
     snapshot: ReadTransaction,
     policy: Policy,
     now_ms: int,
@@ -149,13 +152,13 @@ def _due(
     *,
     after: int,
     limit: int,
-) -> list[Due]:
+) -> list[DueStream]:
     """Return up to `limit` due streams with keys after `after`, in the order of their keys."""
     size, rows, oldest = policy.seal_bytes, policy.seal_rows, now_ms - 1000 * policy.seal_age_s
     if context.options["everything"]:
         size, rows, oldest = 1, 1, now_ms
     streams = snapshot.all(SQL.sealable_many, (size, rows, int(oldest), after, limit))
-    return [Due(row[0], row[1], Sealable._make(row[2:])) for row in streams]
+    return [DueStream(row[0], row[1], Sealable._make(row[2:])) for row in streams]
 
 
 # In Spark's workers
@@ -165,7 +168,11 @@ class SealTask:
     """Worker function: seals the streams of the tasks whose numbers it receives."""
 
     def __init__(
-        self, path: Path, folder: Path, policy: Policy, tasks: Sequence[Sequence[tuple[int, Due]]]
+        self,
+        path: Path,
+        folder: Path,
+        policy: Policy,
+        tasks: Sequence[Sequence[tuple[int, DueStream]]],
     ) -> None:
         self._path = path
         self._folder = folder
@@ -180,7 +187,7 @@ class SealTask:
                 if rows:
                     yield arrow().RecordBatch.from_pylist(rows, schema=_schema())
 
-    def _task(self, task: Sequence[tuple[int, Due]]) -> Iterator[dict[str, Any]]:
+    def _task(self, task: Sequence[tuple[int, DueStream]]) -> Iterator[dict[str, Any]]:
         opened = Database.open(self._path, profile=PROFILE, migrations=MIGRATIONS, mode="r")
         with opened as database, database.read(deadline_s=float("inf")) as snapshot:
             for place, due in task:
@@ -191,7 +198,7 @@ class SealTask:
                     # The error only concerns this stream.
                     yield {"place": place, "problem": str(error)}
 
-    def _segments(self, snapshot: ReadTransaction, due: Due) -> Iterator[SealedSegment]:
+    def _segments(self, snapshot: ReadTransaction, due: DueStream) -> Iterator[SealedSegment]:
         """Yield one segment, and more while enough records are pending."""
         sealable, rows = due.sealable, due.pending_rows
         policy = self._policy
@@ -252,9 +259,11 @@ def _schema() -> Any:
 # On the driver
 
 
-def _built(context: Context, archive: Archive, wave: Sequence[Due]) -> list[tuple[int, Any]]:
+def _build_segments(
+    context: Context, archive: Archive, wave: Sequence[DueStream]
+) -> list[tuple[int, Any]]:
     """Return the segments of a wave, or the problem, by the index of their stream."""
-    tasks = _tasks(wave)
+    tasks = _group_streams(wave)
     path = MODEL.location.path(context.root)
     worker = SealTask(path, archive.folder / LOCAL, archive.policy, tasks)
 
@@ -276,31 +285,23 @@ def _built(context: Context, archive: Archive, wave: Sequence[Due]) -> list[tupl
     return sorted(built, key=lambda item: (item[0], getattr(item[1], "start_offset", 0)))
 
 
-def _tasks(wave: Sequence[Due]) -> list[list[tuple[int, Due]]]:
+def _group_streams(wave: Sequence[DueStream]) -> list[list[tuple[int, DueStream]]]:
     """Group the streams of a wave into tasks of about equal work."""
     costs = [stream.sealable.pending_bytes + limits.SEAL_STREAM_COST_BYTES for stream in wave]
     limit = max(sum(costs) // limits.SEAL_WAVE_TASKS, limits.SEAL_TASK_BYTES_MIN)
-    tasks: list[list[tuple[int, Due]]] = [[]]
-    size = 0
-    for place, (due, cost) in enumerate(zip(wave, costs, strict=True)):
-        if tasks[-1] and size + cost > limit:
-            tasks.append([])
-            size = 0
-        tasks[-1].append((place, due))
-        size += cost
-    return tasks
+    return list(pack(zip(costs, enumerate(wave), strict=True), limit))
 
 
 def _adopt(  # noqa: PLR0917
     database: Database,
     archive: Archive,
-    wave: Sequence[Due],
+    wave: Sequence[DueStream],
     built: Sequence[tuple[int, Any]],
     now_ms: int,
     report: SealReport,
 ) -> None:
     """Adopt the segments of a wave, several hundred in one transaction."""
-    ready: list[tuple[Due, Sealable, SealedSegment]] = []
+    ready: list[tuple[DueStream, Sealable, SealedSegment]] = []
     remaining: dict[int, Sealable] = {}
     for place, outcome in built:
         due = wave[place]

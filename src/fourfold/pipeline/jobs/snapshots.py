@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,7 +52,7 @@ class Snapshots(Job):
         # A space without new commits has no new long chains.
         ranges = tuple(
             Range(bound.space, context.after(bound.space), bound.seq)
-            for bound in cut.marks
+            for bound in cut.bounds
             if bound.seq > context.after(bound.space)
         )
         return Plan(
@@ -61,13 +60,13 @@ class Snapshots(Job):
             ranges=ranges,
             facts={"depth": _depth(context)},
             empty=not ranges,
-            bounds=cut.marks,
+            cut=cut,
         )
 
     def run(self, context: Context, plan: Plan) -> str:
         """Fold the long chains to staging."""
-        bounds = {bound.space: bound for bound in plan.bounds}
-        cut = Cut(tuple(replace(bounds[range_.source], seq=range_.upto) for range_ in plan.ranges))
+        changed = {range_.source for range_ in plan.ranges}
+        cut = Cut(tuple(bound for bound in plan.cut.bounds if bound.space in changed))
         folder = context.staging / "snapshots"
         shutil.rmtree(folder, ignore_errors=True)
         with context.spark_progress("folding"):

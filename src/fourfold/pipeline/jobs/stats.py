@@ -1,12 +1,13 @@
 """The job `stats`: the size of a store's data, and where reads and writes are hot.
 
-Each model defines its statistics in its `stats` module. The job reads the whole history each time,
+Each model defines its `Statistics`. The job reads the whole history each time,
 at one cut, and changes nothing.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +17,9 @@ import msgspec
 from fourfold.errors import InvalidInput
 from fourfold.pipeline.cut import Cut, read_cut
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
+from fourfold.pipeline.models import get_statistics
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.reader import frame
-from fourfold.pipeline.tables import load_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Measure:
     @property
     def file_bytes(self) -> int:
         """Total size of the files."""
-        return sum(bound.bytes for bound in self.cut.marks)
+        return sum(bound.bytes for bound in self.cut.bounds)
 
     def table(self, name: str, columns: str) -> Any:
         """Return some columns of a table at the cut."""
@@ -53,6 +54,20 @@ class Measure:
         total = f.coalesce(f.sum(size), f.lit(0))
         row = self.table(table, column).agg(f.count("*"), total).first()
         return {"count": row[0], "bytes": row[1]}
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """The statistics of a model."""
+
+    table: str
+    """The table whose options define the cut."""
+    figures: Callable[[Measure, int], dict[str, Any]]
+    """Returns the statistics, with this many hot entities."""
+    sentence: Callable[[dict[str, Any]], str]
+    """Returns a one-line summary of them."""
+    rows: Callable[[dict[str, Any]], int]
+    """Returns the number of log rows that were counted."""
 
 
 _TOP: Final = 10
@@ -80,45 +95,42 @@ class Stats(Job):
         top = context.options["top"]
         if type(top) is not int or top < 0:
             raise InvalidInput(f"top must be a non-negative integer, got {top!r}")
-        cut = _cut(context)
+        options = {
+            "root": str(context.root),
+            "model": context.options["model"],
+            "table": _statistics(context).table,
+            "skip_bad": str(context.skip_bad).lower(),
+        }
+        cut = read_cut(read_options(options))
         for bad in cut.bad:
             context.skip(bad.space, bad.problem)
-        ranges = tuple(Range(bound.space, 0, bound.seq) for bound in cut.marks)
+        ranges = tuple(Range(bound.space, 0, bound.seq) for bound in cut.bounds)
         into = context.options["into"]
         output = "" if into is None else str(Path(into).absolute())
-        return Plan(output=output, ranges=ranges, empty=not ranges, bounds=cut.marks)
+        return Plan(output=output, ranges=ranges, empty=not ranges, cut=cut)
 
     def run(self, context: Context, plan: Plan) -> dict[str, Any]:
         """Compute the statistics."""
-        cut = Cut(plan.bounds)
-        measure = Measure(context.spark, context.root, context.options["model"], cut)
+        measure = Measure(context.spark, context.root, context.options["model"], plan.cut)
         with context.spark_progress("measuring"):
-            figures: dict[str, Any] = _model(context).figures(measure, context.options["top"])
-        return figures
+            return _statistics(context).figures(measure, context.options["top"])
 
     def commit(self, context: Context, plan: Plan, result: dict[str, Any]) -> Report:
         """Write the statistics."""
-        model = _model(context)
+        statistics = _statistics(context)
         if plan.output:
             _write(Path(plan.output), result)
         return Report(
-            rows_in=model.rows(result),
+            rows_in=statistics.rows(result),
             rows_out=1,
             output=plan.output or None,
             facts=result,
-            sentence=model.sentence(result),
+            sentence=statistics.sentence(result),
         )
 
 
-def _model(context: Context) -> Any:
-    return load_part(context.options["model"], "stats")
-
-
-def _cut(context: Context) -> Cut:
-    skip = str(context.skip_bad).lower()
-    options = {"root": str(context.root), "table": _model(context).TABLE, "skip_bad": skip}
-    options["model"] = context.options["model"]
-    return read_cut(read_options(options))
+def _statistics(context: Context) -> Statistics:
+    return get_statistics(context.options["model"])
 
 
 def _write(path: Path, figures: dict[str, Any]) -> None:

@@ -18,13 +18,16 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from fourfold import limits
 from fourfold.errors import CorruptData, InvalidInput, StorageError
 from fourfold.kernel import sync_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 CURRENT: Final = "current"
 VERSIONS: Final = "versions"
@@ -72,8 +75,16 @@ class FolderManifest(msgspec.Struct, frozen=True):
         return f"{self.version:06}-{self.work[-24:]}"
 
 
+class FolderTable(NamedTuple):
+    """A table of a folder and its key columns. If it `grows`, its rows never change."""
+
+    name: str
+    key: tuple[str, ...]
+    grows: bool = False
+
+
 class TableFolder:
-    """A folder of tables. One process at a time publishes; any number read."""
+    """A folder of tables. One process at a time replaces them; any number read."""
 
     def __init__(self, into: Path) -> None:
         self.into = into
@@ -114,8 +125,8 @@ class TableFolder:
             raise StorageError(f"{folder}: cannot create: {error.strerror}") from error
         return folder
 
-    def publish(self, staging: Path, manifest: FolderManifest) -> None:
-        """Replace the current version."""
+    def replace(self, staging: Path, manifest: FolderManifest) -> None:
+        """Make a staged version current."""
         (staging / MANIFEST).write_bytes(msgspec.json.encode(manifest))
         for path in _tree(staging):
             _sync(path)
@@ -146,8 +157,32 @@ class TableFolder:
             if path.name > current:
                 _remove(path)
         names = sorted(path.name for path in versions.iterdir())
-        for name in names[: -limits.PUBLISHED_VERSIONS_KEPT]:
+        for name in names[: -limits.MATERIALIZED_VERSIONS_KEPT]:
             _remove(versions / name)
+
+
+def write_table(rows: DataFrame, staging: Path, table: FolderTable, work: str) -> list[File]:
+    """Write rows as files of a table with unique names, in a folder of its name."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - an optional dependency
+
+    folder = staging / f"{table.name}-written"
+    writer = rows.write.option("compression", "zstd")
+    writer.option("maxRecordsPerFile", limits.MATERIALIZED_FILE_ROWS).parquet(str(folder))
+    target = staging / table.name
+    target.mkdir(exist_ok=True)
+    files = []
+    for number, path in enumerate(sorted(folder.glob("*.parquet"))):
+        name = f"{work[-24:]}-{number:05}.parquet"
+        path.rename(target / name)
+        count = pq.read_metadata(target / name).num_rows
+        files.append(File(f"{table.name}/{name}", count, (target / name).stat().st_size))
+    shutil.rmtree(folder)
+    full = [file for file in files if file.rows]
+    for file in files:
+        # An empty file is kept only if no other file has the schema.
+        if full and not file.rows:
+            (staging / file.name).unlink()
+    return full or files[:1]
 
 
 def link_or_copy(source: Path, target: Path) -> None:

@@ -20,8 +20,8 @@ from fourfold import limits
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput
 from fourfold.pipeline import verify_tasks
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
+from fourfold.pipeline.models import DEFAULT_MODEL, get_verifier
 from fourfold.pipeline.store_files import StoreFile
-from fourfold.pipeline.tables import DEFAULT_MODEL, load_part
 from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
 
 _NOWHERE: Final = "the report of the run"
@@ -63,13 +63,15 @@ class Verify(Job):
         """List the files or objects."""
         if context.options["objects"] is not None:
             return _plan_of_objects(context)
-        files = _files(context)
+        _check_into(context)
+        files = context.files()
         return Plan(
             output=_into(context) or _NOWHERE,
             ranges=tuple(Range(file.path, 0, file.bytes) for file in files),
             facts={"files": len(files), "bytes": sum(file.bytes for file in files)}
             | {"state": _stamp(files)},
             empty=not files,
+            files=tuple(files),
         )
 
     def run(self, context: Context, plan: Plan) -> VerifyResult:
@@ -78,8 +80,7 @@ class Verify(Job):
         Tasks that a killed run had finished are not repeated: the plan, and so this work, is only
         valid while no file changes.
         """
-        del plan
-        tasks = verify_tasks.tasks(_units(context))
+        tasks = verify_tasks.group_units(_units(context, plan))
         folder = context.staging
         verify_tasks.sweep_partial(folder)
         pending = [
@@ -118,7 +119,7 @@ class Verify(Job):
         partial = Path(f"{into}.{os.getpid()}.partial") if into else None
         file = partial.open("wb") if partial else None
         try:
-            for problem in verify_tasks.read(context.staging, result.tasks):
+            for problem in verify_tasks.iter_results(context.staging, result.tasks):
                 total += 1
                 damaged.add(problem.file)
                 if len(shown) < limits.VERIFY_FAULTS_SHOWN:
@@ -158,13 +159,14 @@ class Verify(Job):
         )
 
 
-def _units(context: Context) -> list[Unit]:
+def _units(context: Context, plan: Plan) -> list[Unit]:
     """Return the units of the files, or of published objects."""
     if context.options["objects"] is not None:
-        url, streams = _address(context), load_part("streams", "verify")
-        return list(streams.object_units(url, streams.list_objects(url)))
-    units = load_part(context.options["model"], "verify").units
-    return [unit for file in _files(context) for unit in units(file)]
+        from fourfold.pipeline.streams.verify import object_units  # noqa: PLC0415 - rarely used
+
+        return object_units(_address(context), plan.inputs)
+    units = get_verifier(context.options["model"]).units
+    return [unit for file in plan.files for unit in units(file)]
 
 
 def _plan_of_objects(context: Context) -> Plan:
@@ -174,13 +176,16 @@ def _plan_of_objects(context: Context) -> Plan:
             "--objects cannot be combined with --roots, --space or another model than streams"
         )
     _check_into(context)
+    from fourfold.pipeline.streams.verify import list_objects  # noqa: PLC0415 - rarely used
+
     url = _address(context)
-    listing = load_part("streams", "verify").list_objects(url)
+    listing = list_objects(url)
     return Plan(
         output=_into(context) or _NOWHERE,
         ranges=(Range(url, 0, listing.bytes),),
         facts={"files": listing.objects, "bytes": listing.bytes, "state": listing.state},
         empty=not listing.objects,
+        inputs=listing,
     )
 
 
@@ -193,11 +198,6 @@ def _address(context: Context) -> str:
 def _into(context: Context) -> str:
     into = context.options["into"]
     return "" if into is None else str(Path(into).absolute())
-
-
-def _files(context: Context) -> list[StoreFile]:
-    _check_into(context)
-    return context.files()
 
 
 def _check_into(context: Context) -> None:

@@ -137,7 +137,7 @@ _SAMPLES: Final = {"string": "''", "bigint": "0", "binary": "x''"}
 _NO_EVENT: Final = 2**62
 
 
-def tails(bounds: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+def folded_parts(bounds: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
     """Yield the input of the table `view`, each piece with its approximate bytes."""
     for bound in bounds:
         keys = _keys(bound, options)
@@ -157,7 +157,7 @@ def _keys(bound: FileBound, options: ReadOptions) -> list[tuple[int, int]]:
 
 def build_tail(bound: FileBound, options: ReadOptions, after: int, upto: int) -> Piece:
     """Return the query for the sessions with keys after `after` until `upto`."""
-    columns = options.tables.table(options.table.reads).chosen()
+    columns = options.tables.table(options.table.reads).select_columns()
     conditions, values = as_sql(options.conditions.on("session"), 3)
     texts = [text.replace('"session"', "s.session_id") for text in conditions]
     if bound.since:

@@ -13,13 +13,12 @@ import msgspec
 from fourfold.errors import FourfoldError
 from fourfold.models.sessions import payloads
 from fourfold.models.sessions.prepared import RequestBuilder
-from fourfold.pipeline.gc_tasks import MarkResult
+from fourfold.pipeline.gc_tasks import Collector, MarkResult
 from fourfold.pipeline.sessions.tables import open_files, open_log
 from fourfold.pipeline.store_files import StoreFile
 from fourfold.store import open_store
 
-KINDS: Final = ("sessions", "events", "payloads")
-NOUN: Final = "session"
+_KINDS: Final = ("sessions", "events", "payloads")
 
 
 def describe(files: int, with_policy: int) -> str:
@@ -38,7 +37,7 @@ def mark_file(file: StoreFile, grace_s: float) -> MarkResult:
             marks = payloads.mark(log, files, cutoff)
     except FourfoldError as error:
         return msgspec.structs.replace(result, problem=f"{error.kind}: {error.message}")
-    counts = {kind: getattr(marks, kind) for kind in KINDS}
+    counts = {kind: getattr(marks, kind) for kind in _KINDS}
     return msgspec.structs.replace(result, has_policy=True, counts=counts)
 
 
@@ -46,4 +45,7 @@ def collect(result: MarkResult, grace_s: float) -> tuple[dict[str, int], int]:
     """Run gc on the sessions of a store; return the removed items by kind, and the bytes."""
     with open_store(result.root) as store:
         report = store.sessions.gc(grace_s)
-    return {kind: getattr(report, kind) for kind in KINDS}, report.bytes
+    return {kind: getattr(report, kind) for kind in _KINDS}, report.bytes
+
+
+COLLECTOR: Final = Collector(_KINDS, "session", describe, mark_file, collect)

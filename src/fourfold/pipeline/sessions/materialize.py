@@ -11,20 +11,10 @@ from typing import Final
 from fourfold.kernel import load_queries
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import FileBound
-from fourfold.pipeline.jobs.refresh import KeptTable
+from fourfold.pipeline.jobs.materialize import FileTables
+from fourfold.pipeline.jobs.table_folder import FolderTable
 
 _SQL: Final = load_queries("fourfold.pipeline.sessions", "tables.sql")
-TABLES: Final = (
-    KeptTable("view", ("session",)),
-    KeptTable("turns", ("session", "turn_id")),
-    KeptTable("steps", ("session", "step_id")),
-    KeptTable("messages", ("session", "message_id"), grows=True),
-    KeptTable("evals", ("session", "eval_id"), grows=True),
-    KeptTable("heads", ("session", "event_id"), grows=True),
-    KeptTable("edges", ("session", "event_id"), grows=True),
-)
-NOUN: Final = "session"
-WHOLE: Final = False
 
 
 def generation(bound: FileBound) -> int:
@@ -33,3 +23,18 @@ def generation(bound: FileBound) -> int:
     """
     [(number,)] = cuts.fetch_rows(bound, _SQL.generation)
     return int(number)
+
+
+MATERIALIZER: Final = FileTables(
+    (
+        FolderTable("view", ("session",)),
+        FolderTable("turns", ("session", "turn_id")),
+        FolderTable("steps", ("session", "step_id")),
+        FolderTable("messages", ("session", "message_id"), grows=True),
+        FolderTable("evals", ("session", "eval_id"), grows=True),
+        FolderTable("heads", ("session", "event_id"), grows=True),
+        FolderTable("edges", ("session", "event_id"), grows=True),
+    ),
+    "session",
+    generation,
+)

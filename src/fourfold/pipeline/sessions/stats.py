@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fourfold.pipeline.jobs.stats import Measure
+from fourfold.pipeline.jobs.stats import Measure, Statistics
 
-TABLE: Final = "events"
 _REFERENCE: Final = r'\{"~ref":\{"id":"(sha256:[0-9a-f]{64})"'
 
 
@@ -90,3 +89,6 @@ def _hot(measure: Measure, top: int) -> list[dict[str, Any]]:
     existing = measure.table("sessions", "session,events,deleted").where(f.col("deleted").isNull())
     ordered = existing.select("session", "events").orderBy(f.desc("events"), "session").limit(top)
     return [row.asDict() for row in ordered.collect()]
+
+
+STATISTICS: Final = Statistics("events", figures, sentence, rows)

@@ -33,7 +33,7 @@ from fourfold.kernel.sequences import current
 from fourfold.models.sessions.database import MIGRATIONS, POSITION, PROFILE
 from fourfold.models.sessions.prepared import iso
 from fourfold.models.sessions.sqlite_log import SqliteLog
-from fourfold.pipeline.sessions.fold import tails
+from fourfold.pipeline.sessions.fold import fold_views, folded_parts
 from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, tables_by_name
 
 MODEL = "sessions"
@@ -57,7 +57,7 @@ def _logged(name: str, description: str, *columns: Column, streamed: bool = True
         query=name,
         position="position",
         by_position=True,
-        counted="count_events" if streamed else "",
+        count_query="count_events" if streamed else "",
     )
 
 
@@ -198,7 +198,7 @@ _TABLES = (
             Column("digest", "string"),
         ),
         query="",
-        fold="fourfold.pipeline.sessions.fold:fold_views",
+        fold=fold_views,
         reads="tail",
         options=("event",),
     ),
@@ -240,7 +240,7 @@ SESSIONS = ModelTables(
     suffix=".db",
     kinds={PROFILE.name: Kind(PROFILE, MIGRATIONS, POSITION, _position_at, SQL)},
     tables=tables_by_name(MODEL, _TABLES),
-    folded_parts=tails,
+    folded_parts=folded_parts,
     spaces=False,
 )
 

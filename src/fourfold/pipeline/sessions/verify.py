@@ -24,7 +24,7 @@ from fourfold.models.sessions.database import POSITION
 from fourfold.models.sessions.sqlite_log import SqliteLog, SqliteLogAudit, SqliteLogReader
 from fourfold.pipeline.sessions.tables import open_files, open_log
 from fourfold.pipeline.store_files import StoreFile
-from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
+from fourfold.pipeline.verify_tasks import Unit, Verifier, VerifyProblem
 
 MODEL: Final = "sessions"
 PAGES: Final = "pages"
@@ -109,3 +109,6 @@ class _Stored:
 
     def __contains__(self, name: object) -> bool:
         return self._reader.payload_size(bytes.fromhex(parse_content_id(str(name)))) is not None
+
+
+VERIFIER: Final = Verifier(units, iter_problems)

@@ -217,7 +217,7 @@ def folded_parts(bounds: Sequence[FileBound], options: ReadOptions) -> Iterator[
 def _stored_in(bound: FileBound, options: ReadOptions) -> Iterator[tuple[int, Piece]]:
     """Yield the input of the table `messages`."""
     stored = replace(options, table_name=options.table.reads, columns=None)
-    return plan.iter_raw_parts([bound], stored, stored.table.chosen())
+    return plan.iter_raw_parts([bound], stored, stored.table.select_columns())
 
 
 def _changes_in(bound: FileBound, options: ReadOptions) -> Iterator[tuple[int, Piece]]:
@@ -231,7 +231,7 @@ def _changes_in(bound: FileBound, options: ReadOptions) -> Iterator[tuple[int, P
 
 
 def _changes(bound: FileBound, options: ReadOptions, after: int, until: int) -> Piece:
-    columns = options.tables.table(options.table.reads).chosen()
+    columns = options.tables.table(options.table.reads).select_columns()
     texts, condition_values = as_sql(options.conditions.on("stream"), 3)
     if options.stream is not None:
         texts.append(f'"stream" GLOB {quoted(options.stream)}')

@@ -68,9 +68,9 @@ def published(
     time = at if isinstance(at, datetime) else point(at, "at")
     until_ms = published_cut.until_ms_of(time)
     names = tuple(columns) if columns is not None else None
-    selected = PUBLISHED.table(table).chosen(names)
+    selected = PUBLISHED.table(table).select_columns(names)
     conditions = parse(where, PUBLISHED.table(table))
-    if not driver.reachable(spark) or not is_folder(url):
+    if not driver.is_reachable(spark) or not is_folder(url):
         reader = spark.read.format("fourfold").option("objects", url).option("table", table)
         options = {
             "stream": streams,
@@ -168,7 +168,11 @@ def _native(
                 )
             )
     tasks = published_plan.plan_tail_tasks(
-        cut, table.chosen(), until_ms, limits.SOURCE_PARTITION_BYTES, limits.SOURCE_BATCH_ROWS
+        cut,
+        table.select_columns(),
+        until_ms,
+        limits.SOURCE_PARTITION_BYTES,
+        limits.SOURCE_BATCH_ROWS,
     )
     if tasks:
         frames.append(_tail(spark, tasks))

@@ -335,7 +335,7 @@ def _of_node(root: str) -> tuple[FileBound | None, dict[str, PublishedInfo]]:
     from fourfold.pipeline.streams.tables import STREAMS  # noqa: PLC0415 - only nodes need it
 
     files = find_files(find_stores(root, None), STREAMS)
-    bounds = cuts.read_files_cut(files, STREAMS).marks
+    bounds = cuts.read_files_cut(files, STREAMS).bounds
     if not bounds:
         return None, {}
     [bound] = bounds

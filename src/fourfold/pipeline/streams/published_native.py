@@ -113,7 +113,7 @@ def _method(spark: SparkSession) -> Any:
     key = id(gateway)
     if key not in _compiled:
         source = files(__package__).joinpath("PublishedFiles.java").read_text(encoding="utf-8")
-        loaded = driver.compiled(gateway.jvm, source).getClassLoader().loadClass(_CLASS)
+        loaded = driver.compile_source(gateway.jvm, source).getClassLoader().loadClass(_CLASS)
         _compiled.clear()
         _compiled[key] = driver.method(loaded, "frame")
     return _compiled[key]

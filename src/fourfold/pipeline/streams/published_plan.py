@@ -9,11 +9,13 @@ from dataclasses import replace
 from fourfold import limits
 from fourfold.pipeline import plan
 from fourfold.pipeline.conditions import Conditions
+from fourfold.pipeline.packing import pack
 from fourfold.pipeline.scan import Piece, ScanTask
 from fourfold.pipeline.streams.fold import (
     Registries,
     begin_of_version,
     columns_read,
+    promoted,
     ranges,
     shows_messages,
 )
@@ -22,7 +24,6 @@ from fourfold.pipeline.streams.published_scan import SegmentWork, TailWork
 from fourfold.pipeline.tables import Column
 
 _TIME = Column("time", "timestamp", nullable=False)
-_PROMOTED = "fourfold.pipeline.streams.fold:promoted"
 
 
 def plan_tasks(
@@ -78,7 +79,7 @@ def plan_tail_tasks(  # noqa: PLR0917
                 attach=plan.ATTACH,
                 detach=plan.DETACH,
                 batch_rows=batch_rows,
-                fold="" if registries is None else _PROMOTED,
+                fold=None if registries is None else promoted,
                 output=output,
             ),
             columns,
@@ -138,13 +139,5 @@ def _packed(parts: Sequence[Part], partition_bytes: int) -> Iterator[tuple[Part,
     costs = [part.held.size + limits.SOURCE_FILE_COST_BYTES for part in parts]
     share = sum(costs) // (2 * (os.cpu_count() or 1))
     limit = min(max(share, limits.PUBLISHED_TASK_BYTES_MIN), max(partition_bytes // 4, 1))
-    group: list[Part] = []
-    size = 0
-    for part, cost in zip(parts, costs, strict=True):
-        if group and size + cost > limit:
-            yield tuple(group)
-            group, size = [], 0
-        group.append(part)
-        size += cost
-    if group:
+    for group in pack(zip(costs, parts, strict=True), limit):
         yield tuple(group)

@@ -65,7 +65,7 @@ class PublishedReader(DataSourceReader):
             tasks = published_plan.plan_tasks(
                 self._cut,
                 options.objects,
-                options.table.chosen(self._read),
+                options.table.select_columns(self._read),
                 options.conditions,
                 until_ms=published_cut.until_ms_of(options.at),
                 partition_bytes=options.partition_bytes,

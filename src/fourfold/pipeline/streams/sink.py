@@ -37,14 +37,15 @@ from pyspark.sql.datasource import (
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
-from fourfold.pipeline.documents.sink import (
+from fourfold.pipeline.scratch import staging_folder
+from fourfold.pipeline.sink import (
+    Sink,
     check_append_mode,
     folder_name,
     parse_options,
     query_id,
     seconds,
 )
-from fourfold.pipeline.scratch import staging_folder
 from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.tables import arrow
 
@@ -287,3 +288,6 @@ def _write_options(texts: Mapping[str, str], schema: StructType, producer: str) 
         content_type=texts.get("content_type"),
         wait_s=seconds(texts.get("wait_s", str(limits.SINK_LOCK_WAIT_S))),
     )
+
+
+SINK: Final = Sink(batch_writer, stream_writer)

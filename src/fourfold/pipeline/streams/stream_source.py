@@ -21,12 +21,12 @@ from fourfold.errors import FourfoldError, InvalidInput, NotFound, OffsetGone, S
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import plan
 from fourfold.pipeline.cut import FileBound
-from fourfold.pipeline.documents.stream_source import FourfoldStreamReader
 from fourfold.pipeline.options import ReadOptions, read_options
 from fourfold.pipeline.scan import Piece, ScanTask
 from fourfold.pipeline.source import column_names
 from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.store_files import find_files, find_stores
+from fourfold.pipeline.stream_reader import FourfoldStreamReader
 from fourfold.pipeline.stream_source import make_durable
 from fourfold.pipeline.streams.fold import SQL, Range, ranges, registries_in
 from fourfold.pipeline.tables import Column
@@ -108,7 +108,7 @@ class StreamFollower:
         """Return the tasks that read the records between two offsets."""
         files = self._poll() if start != end else {}
         table = self._options.table
-        read = self._options.tables.table(table.reads).chosen() if table.folded else columns
+        read = self._options.tables.table(table.reads).select_columns() if table.folded else columns
         parts = [
             (self._options.partition_bytes, piece)
             for file, state in files.items()
@@ -164,7 +164,7 @@ class StreamFollower:
         files = {}
         for bound in cuts.read_files_cut(
             store_files, options.tables, skip_bad=options.skip_bad
-        ).marks:
+        ).bounds:
             rows = cuts.fetch_rows(bound, SQL.ends, (options.stream,))
             key = bound.space if options.root is not None else f"{bound.root} {bound.space}"
             files[key] = _File(bound, {stream: _End(*ends) for stream, *ends in rows})

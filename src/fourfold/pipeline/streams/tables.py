@@ -26,7 +26,7 @@ from fourfold.models.streams import MIGRATIONS, PROFILE
 from fourfold.pipeline.conditions import Condition
 from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.streams.fold import SQL, folded_parts, quoted
+from fourfold.pipeline.streams.fold import SQL, fold_states, folded_parts, promoted, quoted
 from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, tables_by_name
 
 MODEL = "streams"
@@ -77,7 +77,7 @@ _TABLES = (
         ),
         query="",
         position="position",
-        fold="fourfold.pipeline.streams.fold:promoted",
+        fold=promoted,
         reads="stored",
         options=_ONLY,
     ),
@@ -147,7 +147,7 @@ _TABLES = (
             Column("value", "string", nullable=False),
         ),
         query="",
-        fold="fourfold.pipeline.streams.fold:fold_states",
+        fold=fold_states,
         reads="changes",
         options=_ONLY,
     ),
@@ -198,6 +198,4 @@ STREAMS = ModelTables(
     tables=tables_by_name(MODEL, _TABLES),
     folded_parts=folded_parts,
     spaces=False,
-    stream_reader="fourfold.pipeline.streams.stream_source:stream_reader",
-    sink="fourfold.pipeline.streams.sink",
 )

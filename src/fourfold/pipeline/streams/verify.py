@@ -26,7 +26,7 @@ from fourfold.objects import ObjectStore, open_objects
 from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.streams.published_cut import read_manifest
 from fourfold.pipeline.tables import arrow
-from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
+from fourfold.pipeline.verify_tasks import Unit, Verifier, VerifyProblem
 
 MODEL: Final = "streams"
 OBJECTS: Final = "objects"
@@ -268,3 +268,6 @@ def _content(data: bytes, segment: PublishedSegment) -> Iterator[tuple[str, Any,
         yield "size of the payloads differs", segment.payload_bytes, size
     if last != segment.last_ts_ms:
         yield "time of the last record differs", segment.last_ts_ms, last
+
+
+VERIFIER: Final = Verifier(units, iter_problems)

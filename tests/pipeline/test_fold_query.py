@@ -33,7 +33,7 @@ def rows_of(root, table, cut, **options):
             **options,
         }
     )
-    works = plan.plan(cut.marks, asked, asked.table.chosen())
+    works = plan.plan(cut.bounds, asked, asked.table.select_columns())
     return [row for work in works for batch in read_batches(work) for row in batch.to_pylist()]
 
 
@@ -60,7 +60,7 @@ def check(tmp_path_factory, steps, history, chance):
     with fourfold.open(root) as store:
         life = Life(store.space(DID, history=history))
         life.live(steps)
-        [mark] = cuts.read_cut(read_options({"root": str(root), "table": "state"})).marks
+        [mark] = cuts.read_cut(read_options({"root": str(root), "table": "state"})).bounds
         points = []
         for _ in range(4):
             seq = chance.randint(life.space.horizon(), life.model.seq)
@@ -92,8 +92,8 @@ def read_of(root, table, **options):
     """Return the rows that reach the fold."""
     asked = read_options({"root": str(root), "table": table, **options})
     cut = cuts.read_cut(asked)
-    works = plan.plan(cut.marks, asked, asked.table.chosen())
-    raw = [replace(work, fold="", output=()) for work in works]
+    works = plan.plan(cut.bounds, asked, asked.table.select_columns())
+    raw = [replace(work, fold=None, output=()) for work in works]
     return [row for work in raw for batch in read_batches(work) for row in batch.to_pylist()]
 
 
@@ -123,7 +123,7 @@ def test_parts_of_a_file_partition_its_entities(tmp_path):
         space = store.space(DID)
         for name in names:
             space.set(name, {"text": "x" * 2000})
-    [mark] = cuts.read_cut(read_options({"root": str(tmp_path / "store"), "table": "state"})).marks
+    [mark] = cuts.read_cut(read_options({"root": str(tmp_path / "store"), "table": "state"})).bounds
     rows = rows_of(tmp_path / "store", "state", Cut((mark,)))
     assert [row["id"] for row in rows] == sorted(names)
 
@@ -131,7 +131,7 @@ def test_parts_of_a_file_partition_its_entities(tmp_path):
 def seen(root, table, **options):
     asked = read_options({"root": str(root), "table": table, **options})
     cut = cuts.read_cut(asked)
-    works = plan.plan(cut.marks, asked, asked.table.chosen())
+    works = plan.plan(cut.bounds, asked, asked.table.select_columns())
     rows = [row for work in works for batch in read_batches(work) for row in batch.to_pylist()]
     return {(row["id"], row["seq"]): row["document"] for row in rows}
 

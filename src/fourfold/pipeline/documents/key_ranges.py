@@ -104,7 +104,7 @@ def write_merged(
 
 
 def _writer(rows: DataFrame) -> DataFrameWriter:
-    max_rows = limits.PUBLISHED_FILE_ROWS
+    max_rows = limits.MATERIALIZED_FILE_ROWS
     return rows.write.option("compression", "zstd").option("maxRecordsPerFile", max_rows)
 
 

@@ -20,16 +20,21 @@ if TYPE_CHECKING:
 _APPLICATION: Final = "fourfold"
 
 
-def version(folder: TableFolder) -> int | None:
-    """Return the version in the log, or None if there is no log."""
+def check_installed() -> None:
+    """Raise MissingDependency if the package that writes the log is not installed."""
+    _package()
+
+
+def is_current(folder: TableFolder, manifest: FolderManifest) -> bool:
+    """Return True if the log has this version."""
     table = _table(folder)
-    transaction = None if table is None else table.transaction_version(_APPLICATION)
-    return transaction if transaction is None else int(transaction)
+    version = None if table is None else table.transaction_version(_APPLICATION)
+    return version is not None and int(version) == manifest.version
 
 
 def commit(table_folder: TableFolder, manifest: FolderManifest) -> None:
     """Add a version to the log unless it is already there."""
-    if version(table_folder) == manifest.version:
+    if is_current(table_folder, manifest):
         return
     delta = _package()
     from deltalake.transaction import (  # noqa: PLC0415 - checked by _package

@@ -1,4 +1,4 @@
-"""The streaming source of documents: `spark.readStream.format("fourfold")`.
+"""The streaming source: `spark.readStream.format("fourfold")`.
 
 The offset of a stream has the seq up to which each file was read: `{"did:web:a": 12, ...}`. Seqs
 are dense and the log is append-only, so a range of seqs always has the same rows, and a repeated
@@ -48,8 +48,10 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> FourfoldStr
         for name in _OF_A_BATCH:
             if name in option_names:
                 raise InvalidInput(f"option {name!r} is not supported by a stream")
-        if not read.table.counted:
-            names = ", ".join(table.name for table in read.tables.tables.values() if table.counted)
+        if not read.table.count_query:
+            names = ", ".join(
+                table.name for table in read.tables.tables.values() if table.count_query
+            )
             raise InvalidInput(
                 f"table {read.table_name!r} cannot be streamed: its rows change",
                 hint=f"Tables that can be streamed: {names}.",
@@ -104,7 +106,7 @@ class FourfoldStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Plan the tasks of a batch."""
         try:
-            columns = self._options.table.chosen(self._columns)
+            columns = self._options.table.select_columns(self._columns)
             return [Task(task) for task in self._follower().plan_tasks(start, end, columns)]
         except FourfoldError as error:
             raise wrap_error(error) from error

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, StorageError
-from fourfold.pipeline.jobs import key_ranges
+from fourfold.pipeline.documents import key_ranges
 from fourfold.pipeline.jobs.table_folder import File, Key
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import read_batches
@@ -51,7 +51,7 @@ def write(
     target.mkdir(mode=0o700, exist_ok=True)
     spark.dataSource.register(StateFiles)
     source = spark.read.format(NAME).options(**options).option("into", str(folder))
-    source = source.option("file_rows", limits.PUBLISHED_FILE_ROWS)
+    source = source.option("file_rows", limits.MATERIALIZED_FILE_ROWS)
     descriptions = sorted(source.load().collect(), key=lambda row: (row["task"], row["name"]))
     written = [
         File(row["name"], row["rows"], row["bytes"], _key(row["first"]), _key(row["last"]))
@@ -96,7 +96,7 @@ class StateFiles(DataSource):
         texts = {name: value for name, value in self.options.items() if name not in _OWN}
         try:
             options = read_options(texts)
-            names = tuple(column.name for column in options.table.chosen(options.columns))
+            names = tuple(column.name for column in options.table.select_columns(options.columns))
             planned = FourfoldReader(options, names, cut.read_cut(options))
         except FourfoldError as error:
             raise wrap_error(error) from error
@@ -204,8 +204,8 @@ class _GrowingFile:
         self._pending_rows += batch.num_rows
         self._pending_bytes += batch.nbytes
         if (
-            self._pending_rows >= limits.PUBLISHED_GROUP_ROWS
-            or self._pending_bytes >= limits.PUBLISHED_GROUP_BYTES
+            self._pending_rows >= limits.MATERIALIZED_GROUP_ROWS
+            or self._pending_bytes >= limits.MATERIALIZED_GROUP_BYTES
         ):
             self._flush()
 

@@ -1,0 +1,93 @@
+"""The interface of a sink, and the options that all sinks share."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from fourfold.errors import InvalidInput, Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.types import StructType
+
+    BatchWriterOf = Callable[[Mapping[str, str], StructType, bool], DataSourceWriter]
+    StreamWriterOf = Callable[[Mapping[str, str], StructType, bool], DataSourceStreamWriter]
+
+_OF_SPARK: Final = ("path", "checkpointlocation", "queryname", "model", "table")
+"""Options that Spark itself adds, or that select the sink."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """The writers of a model. Each gets the options, the schema, and True to overwrite."""
+
+    batch_writer: BatchWriterOf
+    stream_writer: StreamWriterOf
+
+
+def parse_options(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Return the options of a sink by lower-case name; raise InvalidInput for unknown ones."""
+    texts = {name.lower(): value for name, value in options.items()}
+    for name in texts:
+        if name not in names and name not in _OF_SPARK:
+            near = difflib.get_close_matches(name, names, n=1)
+            raise InvalidInput(
+                f"unknown option {name!r} of the sink fourfold",
+                hint=f"Did you mean {near[0]!r}?" if near else f"Options: {', '.join(names)}.",
+            )
+    return texts
+
+
+def folder_name(session: str) -> str:
+    """Return the name of the staging folder of a write or query."""
+    kind = session.partition(":")[0]
+    return f"{kind}-{hashlib.sha256(session.encode()).hexdigest()[:24]}"
+
+
+def check_append_mode(overwrite: bool) -> None:
+    """Raise Refused if Spark asks to overwrite."""
+    if overwrite:
+        raise Refused(
+            "the sink cannot overwrite history",
+            hint='Write with mode("append"). To replace a document, write it with op "set".',
+        )
+
+
+def seconds(text: str) -> float:
+    """Parse the option `wait_s`."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise InvalidInput(f"option 'wait_s' must be a number of seconds, got {text!r}")
+    return seconds
+
+
+def query_id(checkpoint: str) -> str:
+    """Return the id of a query from its checkpoint.
+
+    Batch numbers are unique only with it: a query whose checkpoint was deleted begins again at 0.
+    """
+    parts = urlsplit(checkpoint)
+    if not checkpoint or parts.scheme not in {"", "file"}:
+        raise InvalidInput(
+            f"checkpointLocation must be a local folder, got {checkpoint or 'none'}",
+            hint="Set option('checkpointLocation', ...) to a local folder, or name the query: "
+            "option('query', ...), another one for each new checkpoint.",
+        )
+    path = Path(unquote(parts.path) if parts.scheme else checkpoint) / "metadata"
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["id"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(
+            f"{path}: cannot read the id of the query: {error}",
+            hint="Name the query: option('query', ...), another one for each new checkpoint.",
+        ) from error
