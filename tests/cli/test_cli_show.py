@@ -10,9 +10,14 @@ import pytest
 import fourfold
 from fourfold.cli import show
 from fourfold.cli.main import run
-from fourfold.store import layout
+from fourfold.models.model import model
 
 DID = "did:web:shop.example"
+
+
+def path_of(store, did):
+    location = model("documents").location
+    return location.path(store, location.name(did))
 
 
 @pytest.fixture
@@ -109,7 +114,7 @@ def test_overview_adds_no_data_to_a_closed_store(store, invoke):
 
 
 def test_damaged_database_is_reported_and_the_rest_is_shown(store, invoke):
-    layout.sessions_path(store).write_bytes(b"not a database" * 100)
+    model("sessions").location.path(store).write_bytes(b"not a database" * 100)
     done = invoke("show", store, "--json")
     found = models(done.document)
     assert done.code == 0
@@ -119,9 +124,9 @@ def test_damaged_database_is_reported_and_the_rest_is_shown(store, invoke):
 
 
 def test_only_the_newest_spaces_are_opened(store, monkeypatch, capsys):
-    copies = [layout.space_path(store, f"did:web:n{number}.example") for number in range(30)]
+    copies = [path_of(store, f"did:web:n{number}.example") for number in range(30)]
     for path in copies:
-        shutil.copyfile(layout.space_path(store, DID), path)
+        shutil.copyfile(path_of(store, DID), path)
     opened = []
     read = fourfold.Store.space
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fnmatch
 import heapq
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -24,7 +24,8 @@ from fourfold.errors import FourfoldError
 from fourfold.kernel import inspection
 from fourfold.kernel.named_queries import load_queries
 from fourfold.models.sessions import SqliteLog
-from fourfold.store import Store, layout, open_store
+from fourfold.models.model import Model, all_models
+from fourfold.store import Store, open_store
 
 SQL: Final = load_queries("fourfold.cli", "show.sql")
 SPACES_SAMPLED: Final = 20
@@ -74,7 +75,7 @@ def command(out: Output, root: Path) -> None:
     only those that changed last are opened. Nothing is written, and the store may be in use.
     """
     with open_store(root, mode="r") as store:
-        models = [_describe(store, name) for name in MODELS]
+        models = [_describe(store, model) for model in _in_order(all_models())]
     total = sum(model["bytes"] for model in models)
     out.rows(
         {"root": str(root), "bytes": total, "models": models},
@@ -96,9 +97,17 @@ def command(out: Output, root: Path) -> None:
         out.line(f"{root}: {size(total)}. Check every part: `fourfold verify {root}`.")
 
 
-def _describe(store: Store, name: str) -> dict[str, Any]:
-    folder, pattern, count_facts = MODELS[name]
-    files = _files(store.root / folder, pattern)
+def _in_order(models: Iterable[Model[Any]]) -> list[Model[Any]]:
+    """Return models in the order of the documentation; others come last."""
+    order = list(COUNTERS)
+    return sorted(
+        models, key=lambda model: order.index(model.name) if model.name in order else len(order)
+    )
+
+
+def _describe(store: Store, model: Model[Any]) -> dict[str, Any]:
+    files = _files(store.root / model.location.folder, model.location.file)
+    count_facts = COUNTERS.get(model.name, _files_only)
     problems = [problem for _, path in files.newest for problem in _problems(store, path)]
     writers = (kernel.holder(path) for _, path in files.newest)
     facts = Facts("", 0, None, {})
@@ -113,7 +122,7 @@ def _describe(store: Store, name: str) -> dict[str, Any]:
         newest = _time(datetime.fromtimestamp(files.newest[0][0], UTC))
     statuses = {status for status, _ in problems}
     return {
-        "model": name,
+        "model": model.name,
         "unit": facts.unit,
         "count": min(facts.total, COUNT_MAX),
         "count_exact": facts.total <= COUNT_MAX,
@@ -214,20 +223,17 @@ def _sessions(store: Store, files: Files) -> Facts:
     return Facts("session", count, newest, {"events": store.sessions.position()})
 
 
-class Model(NamedTuple):
-    """Where the files of a model are, and how to count what it holds."""
-
-    folder: str
-    pattern: str
-    count_facts: Callable[[Store, Files], Facts]
+def _files_only(_store: Store, files: Files) -> Facts:
+    return Facts("database", files.databases, None, {})
 
 
-MODELS: Final = {
-    "documents": Model(layout.SPACES, "did:*.sqlite", _documents),
-    "streams": Model(layout.STREAMS, "wal.sqlite", _streams),
-    "graphs": Model(layout.GRAPHS, "backend.db", _graphs),
-    "sessions": Model(layout.SESSIONS, "events.db", _sessions),
+COUNTERS: Final[dict[str, Callable[[Store, Files], Facts]]] = {
+    "documents": _documents,
+    "streams": _streams,
+    "graphs": _graphs,
+    "sessions": _sessions,
 }
+"""How to count what a model holds; of any other model the databases are counted."""
 
 
 def _contents(model: dict[str, Any]) -> str:
