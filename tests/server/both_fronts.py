@@ -24,7 +24,16 @@ class Front:
     """A server of a store, with or without the fast append path."""
 
     def __init__(
-        self, root, *, fast, access=False, timeouts=None, settings=None, hosts=None, **options
+        self,
+        root,
+        *,
+        fast,
+        access=False,
+        timeouts=None,
+        settings=None,
+        hosts=None,
+        origins=None,
+        **options,
     ):
         self.store = fourfold.open(root)
         self.streams = self.store.streams
@@ -35,6 +44,8 @@ class Front:
         self.protocol = protocol
         if hosts is not None:
             protocol.hosts = hosts
+        if origins is not None:
+            protocol.origins = origins
         protocol_class = make_protocol_class(protocol, settings, fast=fast)
         if timeouts is not None:
             protocol_class.timeouts = timeouts

@@ -178,10 +178,11 @@ def test_running_server_notices_added_and_removed_keys(guarded):
 
 
 def test_secrets_are_not_stored(guarded):
-    path = guarded.root / "access.json"
-    text = path.read_text()
-    assert not [secret for secret in guarded.keys.values() if secret in text]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    files = list(guarded.root.glob("server.sqlite*"))
+    data = b"".join(path.read_bytes() for path in files)
+    assert guarded.access.stored_keys()[0].sha256.encode() in data
+    assert not [secret for secret in guarded.keys.values() if secret.encode() in data]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
 def test_bad_keys_are_refused(tmp_path):
@@ -229,7 +230,8 @@ def test_reachable_server_stays_closed_after_its_last_key(reachable):
         assert reachable.ask("GET", path).status == 401, path
     assert reachable.ask("GET", "/health").status == 200
     # It stays closed without its file.
-    (reachable.root / "access.json").unlink()
+    for path in reachable.root.glob("server.sqlite*"):
+        path.unlink()
     assert status(reachable, None, "DELETE", "keep") == 401
     reachable.keys["new"] = reachable.access.add(("read",))[1]
     assert status(reachable, "new", "GET", "keep") == 200
@@ -248,12 +250,12 @@ def command(*arguments):
 def test_access_that_always_requires_keys_refuses_all_requests(tmp_path):
     access = Access(tmp_path)
     request = Request("POST", "/v1/stream/a", "", {"authorization": "Bearer "}, b"")
-    access.check(request, "a")
+    access.require(request, "write", "a")
     access.always_require()
     for displayed in ("", "Bearer ", "Bearer x", "Basic x"):
         held = Request("POST", "/v1/stream/a", "", {"authorization": displayed}, b"")
         for refused in (
-            lambda r=held: access.check(r, "a"),
+            lambda r=held: access.require(r, "write", "a"),
             lambda r=held: access.identify(r),
             lambda r=held: access.require(r, "read", ""),
         ):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 from both_fronts import Front, request
 
+from fourfold.server.origins import Origins
+
 PUBLIC = "public, max-age=60, stale-while-revalidate=300"
 PRIVATE = "private, max-age=60, stale-while-revalidate=300"
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
-    front = Front(tmp_path_factory.mktemp("guarded") / "store", fast=True, access=True)
+    root = tmp_path_factory.mktemp("guarded") / "store"
+    front = Front(root, fast=True, access=True, origins=Origins(["*"]))
     front.streams.create("s", "text/plain", body=b"x")
     yield front
     front.stop()

@@ -34,7 +34,7 @@ def test_conformance_suite_passes(tmp_path):
     got = subprocess.run(install, cwd=folder, check=False, capture_output=True, timeout=300)
     if got.returncode:
         pytest.skip(f"npm cannot install the suite here: {got.stderr.decode()[-300:]}")
-    served = Served(tmp_path / "store")
+    served = Served(tmp_path / "store", options=("--cors", "*"))
     try:
         done = subprocess.run(
             ["npx", "vitest", "run", "--testTimeout", "30000"],

@@ -55,7 +55,9 @@ def test_values_of_the_client_are_not_redacted(message):
 
 def test_every_error_response_is_redacted():
     for control in (False, True):
-        answer = error_response(InvalidInput("/srv/s/wal.sqlite: no"), control=control)
+        path = "/v1/stream/__ds/subscriptions/a" if control else "/v1/stream/a"
+        request = Request("GET", path)
+        answer = error_response(InvalidInput("/srv/s/wal.sqlite: no"), request)
         assert json.loads(answer.body)["error"]["message"] == "no"
 
 
@@ -65,7 +67,7 @@ def test_closed_or_broken_store_does_not_reveal_its_path(tmp_path):
         streams = store.streams
         streams.create("s", "text/plain")
         broken = Access(root)
-        broken._path.write_text("{")
+        (root / "access.json").write_text("{")
         guarded = Protocol(streams, access=broken)
         answers = [asyncio.run(guarded.handle(Request("GET", "/v1/stream/s")))]
         streams.sweep_failure = FormatError(f"{streams.database.path}: is no database")

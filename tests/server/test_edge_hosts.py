@@ -129,7 +129,8 @@ def test_removing_the_last_key_keeps_the_server_closed(front):
         lines = ("Host: localhost", f"Authorization: Bearer {secret}")
         assert ask(front, method=method, lines=lines)[0] == 401
     # It stays closed when the key file is lost while it runs.
-    (front.store.root / "access.json").unlink()
+    for path in front.store.root.glob("server.sqlite*"):
+        path.unlink()
     assert ask(front)[0] == 401
     assert stored(front, "s") == []
 

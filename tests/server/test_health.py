@@ -11,7 +11,8 @@ from served_streams import Served, free_port
 import fourfold
 from fourfold.errors import ObjectStoreError, PublisherFenced
 from fourfold.objects import ObjectStore
-from fourfold.server.auth import FILE_NAME, Access
+from fourfold.server.auth import Access
+from fourfold.server.key_store import FILE_NAME
 from fourfold.server.publisher import ServerPublisher
 from fourfold.server.request import Request
 from fourfold.server.streams import Protocol

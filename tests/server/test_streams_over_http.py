@@ -99,7 +99,7 @@ def test_security_headers_are_on_every_response(served, name):
         served.ask("OPTIONS", "/v1/stream/x"),
     ):
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.headers["cross-origin-resource-policy"] == "cross-origin"
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
 
 
 def test_list_is_paged_in_the_order_of_names(served):

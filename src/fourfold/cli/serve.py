@@ -13,11 +13,8 @@ from fourfold.cli.options import published_store, refuse_without_conditions, roo
 from fourfold.cli.output import Output
 from fourfold.errors import Refused
 from fourfold.server.auth import Access
+from fourfold.server.origins import Origins
 from fourfold.server.publisher import ServerPublisher
-from fourfold.server.run import check_listen_address, is_loopback, serve
-from fourfold.server.signing_keys import Keys
-from fourfold.server.stream_reads import ReadTimeouts
-from fourfold.server.subscriptions import Control
 from fourfold.store import Store, open_store
 
 
@@ -56,6 +53,12 @@ from fourfold.store import Store, open_store
     is_flag=True,
     help="Require no key, even if keys exist; only on this machine.",
 )
+@click.option(
+    "--cors",
+    metavar="ORIGIN",
+    multiple=True,
+    help="Allow web pages of this origin, such as https://app.example, or * for all; repeatable.",
+)
 def command(
     out: Output,
     root: Path,
@@ -67,6 +70,7 @@ def command(
     objects: str | None,
     publish_first: bool,
     is_open: bool,
+    cors: tuple[str, ...],
 ) -> None:
     """Serve the streams of ROOT over HTTP, until interrupted.
 
@@ -75,20 +79,27 @@ def command(
     disk. Until you create a key (`fourfold key`), the server listens on this machine only; after
     that, every request that reads or changes data needs a key, unless you pass --open.
 
+    Web pages of other origins can neither change nor read anything, unless you allow their origin
+    with --cors.
+
     With --objects, appended records are sealed into segments and published in the background, and
     so are new data of every space, the sessions and the graphs of ROOT. A database that another
     process writes is not published from here; /health lists it. While the object store is down, the
     server still starts and serves; it publishes as soon as the object store is reachable, and
     /health reports the state.
     """
+    from fourfold.server import run  # noqa: PLC0415 - an extra
+
+    origins = Origins(cors)
     if publish_first and objects is None:
         raise click.UsageError("--publish-first requires --objects.")
-    if is_open and not is_loopback(host):
+    if is_open and not run.is_loopback(host):
         raise Refused(
             f"--open: a server without keys does not listen on {host}",
             hint="Remove --open, or listen on 127.0.0.1.",
         )
-    check_listen_address(host, Access(root))
+    with Access(root) as access:
+        run.check_listen_address(host, access)
     opened = (
         open_store(root)
         if objects is None
@@ -102,27 +113,29 @@ def command(
             stack.enter_context(publishing.running())
             if publishing.failure is not None:
                 out.error(publishing.failure.as_dict())
-        streams = store.streams
-        address = f"http://{host}:{port}/v1/stream/"
-        if out.as_json:
-            out.document({"root": str(root), "address": address})
-        else:
-            out.line(f"serving {root} at {address} (stop with Ctrl-C)")
-        out.flush()
-        timing = ReadTimeouts(long_poll_s=long_poll)
+        _announce(out, root, f"http://{host}:{port}/v1/stream/")
         settings = store.settings.server
-        access = Access(root, require_key="never" if is_open else settings.require_key)
-        control = Control(streams, Keys(root / settings.keys_file), access, settings=settings)
-        serve(
-            *(streams, access),
+        required = "never" if is_open else settings.require_key
+        access = stack.enter_context(Access(root, require_key=required))
+        run.serve(
+            *(store.streams, access),
             host=host,
             port=port,
-            timing=timing,
+            long_poll_s=long_poll,
             fast_front=fast_front,
-            control=control,
+            keys_file=root / settings.keys_file,
             publishing=publishing,
             settings=settings,
+            origins=origins,
         )
+
+
+def _announce(out: Output, root: Path, address: str) -> None:
+    if out.as_json:
+        out.document({"root": str(root), "address": address})
+    else:
+        out.line(f"serving {root} at {address} (stop with Ctrl-C)")
+    out.flush()
 
 
 def _publishing(store: Store) -> ServerPublisher:

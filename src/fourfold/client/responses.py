@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,8 +18,10 @@ from fourfold.errors import BadAnswer, FourfoldError, OutcomeUnknown, ServerUnre
 from fourfold.models.streams.json_messages import has_lone_surrogate, split
 from fourfold.models.streams.records import Producer
 from fourfold.models.streams.validation import JSON, plain_type
+from fourfold.wire.streams import StreamPage
 
 Headers = Mapping[str, str]
+_Body = TypeVar("_Body", bound=msgspec.Struct)
 _KINDS: Final = {cls.kind: cls for cls in errors.tree()}
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
 _BY_STATUS: Final[dict[int, type[FourfoldError]]] = {
@@ -164,15 +166,23 @@ def parse_appended(call: Call, response: Response) -> Appended:
 
 def parse_listing(response: Response) -> tuple[list[StreamListing], str | None]:
     """Return a page of the list of streams, and the name after which the next page begins."""
+    page = decode(response, StreamPage, "a list of streams")
+    rows = [
+        StreamListing(*(getattr(row, name) for name in StreamListing._fields))
+        for row in page.streams
+    ]
+    return rows, page.next_after
+
+
+def decode(response: Response, kind: type[_Body], subject: str) -> _Body:
+    """Return the body of a response as a Struct; raise BadAnswer if it is another one."""
     try:
-        document = json.loads(response.body)
-        rows = [
-            StreamListing(*(row[name] for name in StreamListing._fields if name in row))
-            for row in document["streams"]
-        ]
-        return rows, document["next_after"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadAnswer(f"list of streams: unexpected response: {error!r}") from None
+        return msgspec.json.decode(response.body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadAnswer(
+            f"unexpected response for {subject}: {error}",
+            hint="Check that the address is that of a Fourfold server.",
+        ) from None
 
 
 def parse_document(response: Response) -> Any:

@@ -19,19 +19,32 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET
 
 from fourfold import limits
 from fourfold.client import requests, responses
 from fourfold.client.requests import Address, Call
 from fourfold.client.responses import Response
 from fourfold.client.transport import Settings
-from fourfold.errors import BadAnswer, InvalidInput
+from fourfold.errors import InvalidInput
 from fourfold.models.streams import rule_changes
 from fourfold.models.streams.rule_changes import UNCHANGED, FieldsChange, KeyChange
 from fourfold.models.streams.touch.records import Entity, Key, Row, Rows, Template, Touched
-
-Out = TypeVar("Out")
+from fourfold.wire.streams import (
+    NewTemplate,
+    NewTemplates,
+    ProfileBody,
+    RegistryBody,
+    TouchKey,
+    TouchResult,
+    TouchState,
+    TouchTemplate,
+    TouchTemplates,
+    TouchWait,
+)
 
 
 class RoutingKey(NamedTuple):
@@ -137,50 +150,69 @@ def touch_wait(
     address: Address, name: str, keys: Iterable[Key], cursor: str | None, timeout_ms: int
 ) -> Call:
     """Build a request that waits for one of the keys."""
-    document = {
-        "cursor": cursor,
-        "keys": [_key(key) for key in keys],
-        "timeout_ms": timeout_ms,
-    }
+    body = TouchWait(keys=[_key(key) for key in keys], cursor=cursor, timeout_ms=timeout_ms)
+    document = msgspec.to_builtins(body)
     call = _post_call(address, name, "_touch/wait", f"wait for changes of {name!r}", document)
     return call._replace(live=True)
 
 
 def touch_templates(address: Address, name: str, templates: Iterable[Template]) -> Call:
     """Build the request that activates templates."""
-    rows = []
-    for template in templates:
-        row: dict[str, Any] = {"entity": template.entity, "fields": dict(template.fields)}
-        if template.inactivity_ttl_ms is not None:
-            row["inactivity_ttl_ms"] = template.inactivity_ttl_ms
-        rows.append(row)
+    body = NewTemplates(
+        [
+            NewTemplate(
+                entity=template.entity,
+                fields=dict(template.fields),
+                inactivity_ttl_ms=template.inactivity_ttl_ms,
+            )
+            for template in templates
+        ]
+    )
     operation = f"activate templates of {name!r}"
-    return _post_call(address, name, "_touch/templates", operation, {"templates": rows})
+    return _post_call(address, name, "_touch/templates", operation, msgspec.to_builtins(body))
 
 
 def parse_registry(response: Response) -> SchemaRegistry:
     """Parse a schema registry."""
-    return _parse(response, _parse_registry, "the schemas of a stream")
+    body = responses.decode(response, RegistryBody, "the schemas of a stream")
+    key, search = body.routing_key, body.search
+    return SchemaRegistry(
+        body.current_version,
+        {int(version): entry for version, entry in body.schemas.items()},
+        {int(version): entry for version, entry in body.lenses.items()},
+        tuple(Boundary(entry.offset, entry.version) for entry in body.boundaries),
+        None if key is None else RoutingKey(key.json_pointer, key.required),
+        None if search is None else tuple(search.fields),
+    )
 
 
 def parse_profile(response: Response) -> StreamProfile:
     """Parse a profile."""
-    return _parse(response, _parse_profile, "the profile of a stream")
+    body = responses.decode(response, ProfileBody, "the profile of a stream")
+    touch = False if body.touch is UNSET else body.touch.enabled
+    return StreamProfile(body.kind, touch, tuple(body.redact or ()), tuple(body.routing_key or ()))
 
 
 def parse_touch_facts(response: Response) -> TouchFacts:
     """Parse the touch cursor and the templates."""
-    return _parse(response, _parse_touch_facts, "the touches of a stream")
+    body = responses.decode(response, TouchState, "the touches of a stream")
+    return TouchFacts(body.cursor, body.processed_offset, tuple(map(_template, body.templates)))
 
 
 def parse_touched(response: Response) -> Touched:
     """Parse the result of a wait."""
-    return _parse(response, _parse_touched, "the result of a wait")
+    body = responses.decode(response, TouchResult, "the result of a wait")
+    return Touched(body.touched, body.stale, body.cursor, tuple(body.keys))
 
 
 def parse_templates(response: Response) -> tuple[LiveTemplate, ...]:
     """Parse active templates."""
-    return _parse(response, _parse_templates, "the templates of a stream")
+    body = responses.decode(response, TouchTemplates, "the templates of a stream")
+    return tuple(map(_template, body.templates))
+
+
+def _template(body: TouchTemplate) -> LiveTemplate:
+    return LiveTemplate(*(getattr(body, name) for name in LiveTemplate._fields))
 
 
 def _get_call(address: Address, name: str, part: str, operation: str) -> Call:
@@ -201,74 +233,16 @@ def _post_call(
     return Call("POST", url, operation, headers, {}, requests.to_json(document), repeatable)
 
 
-def _key(key: Key) -> dict[str, Any]:
+def _key(key: Key) -> TouchKey:
     match key:
         case Entity(entity):
-            return {"entity": entity}
+            return TouchKey(entity=entity)
         case Row(entity, row):
-            return {"entity": entity, "key": row}
+            return TouchKey(entity=entity, key=row)
         case Rows(template_id, values):
-            return {"template": template_id, "values": dict(values)}
+            return TouchKey(template=template_id, values=dict(values))
         case _:
             raise InvalidInput(f"key: must be an Entity, a Row or Rows, got {key!r:.80}")
-
-
-def _parse(response: Response, parse: Callable[[Any], Out], operation: str) -> Out:
-    document = responses.parse_document(response)
-    try:
-        return parse(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadAnswer(
-            f"unexpected response for {operation}: {error!r:.200}",
-            hint="Schemas, profiles and touches require Fourfold's server.",
-        ) from None
-
-
-def _parse_registry(document: Any) -> SchemaRegistry:
-    key, search = document["routingKey"], document["search"]
-    return SchemaRegistry(
-        int(document["currentVersion"]),
-        {int(version): entry for version, entry in document["schemas"].items()},
-        {int(version): entry for version, entry in document["lenses"].items()},
-        tuple(Boundary(entry["offset"], entry["version"]) for entry in document["boundaries"]),
-        None if key is None else RoutingKey(key["jsonPointer"], key["required"]),
-        None if search is None else tuple(search["fields"]),
-    )
-
-
-def _parse_profile(document: Any) -> StreamProfile:
-    return StreamProfile(
-        document["kind"],
-        document.get("touch", {}).get("enabled", False),
-        tuple(document.get("redact", ())),
-        tuple(document.get("routingKey", ())),
-    )
-
-
-def _parse_templates(document: Any) -> tuple[LiveTemplate, ...]:
-    return tuple(map(_parse_template, document["templates"]))
-
-
-def _parse_template(document: Any) -> LiveTemplate:
-    return LiveTemplate(
-        document["id"],
-        document["entity"],
-        dict(document["fields"]),
-        document["state"],
-        document["active_from_offset"],
-        document.get("last_seen_at_ms"),
-        document.get("inactivity_ttl_ms"),
-    )
-
-
-def _parse_touch_facts(document: Any) -> TouchFacts:
-    return TouchFacts(document["cursor"], document["processed_offset"], _parse_templates(document))
-
-
-def _parse_touched(document: Any) -> Touched:
-    return Touched(
-        document["touched"], document["stale"], document["cursor"], tuple(document["keys"])
-    )
 
 
 # Less than CLIENT_LIVE_TIMEOUT_S, after which the client closes a silent connection.

@@ -69,6 +69,11 @@ OBJECTS_RETRY_S: Final = 5.0
 """Between two attempts to reach an object store that was down when the server started."""
 KEYS_CHECK_S: Final = 0.005
 """A key that was taken away is good for so long at most."""
+SERVER_DATABASE_WAIT_S: Final = 10.0
+"""How long a change of a key waits for another process that changes one."""
+SERVER_DATABASE_RETRY_S: Final = 0.01
+FILE_CLOCK_NS: Final = 100_000_000
+"""Longer than the clock of any file system stands still."""
 WEBHOOK_CONCURRENCY: Final = 16
 WEBHOOK_OWNER_SHARE: Final = 4
 """With several owners of webhooks, one has at most this part of the calls at a time: a quarter."""

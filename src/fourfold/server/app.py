@@ -19,8 +19,7 @@ from fourfold.errors import FourfoldError, InvalidInput, Refused
 from fourfold.server.budget import Lease
 from fourfold.server.headers import DEFAULT_HEADERS
 from fourfold.server.request import Request, Response
-from fourfold.server.streams import Protocol, error_response
-from fourfold.server.subscriptions import is_control
+from fourfold.server.streams import Protocol
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -43,13 +42,15 @@ class StreamsApp:
                 f"connection type: must be http, got {scope['type']!r}",
                 hint="Follow a stream by long-poll or by server-sent events.",
             )
+        request = _build_request(scope)
         try:
-            response = await self._respond(_parse_request(scope), receive)
+            _check_target(scope)
+            response = await self._respond(request, receive)
         except ConnectionResetError:
             # The request is incomplete and its client is gone: do nothing.
             return
         except FourfoldError as error:
-            response = error_response(error, control=is_control(scope["path"]))
+            response = self._protocol.error_response(error, request)
         head = scope["method"] == "HEAD"
         if response.pieces is None or head:
             await _send(send, response, head=head)
@@ -61,12 +62,13 @@ class StreamsApp:
 
         The head decides whether the request is admitted, before any of its body is stored.
         """
-        lease = self._protocol.lease(request) if _has_body(request) else None
+        call = self._protocol.admit(request)
+        lease = self._protocol.lease(call) if _has_body(request) else None
         try:
             body = await self._receive_body(receive, lease)
             if body is None:
                 return Response(413, {**DEFAULT_HEADERS, "connection": "close"})
-            return await self._protocol.handle(replace(request, body=body) if body else request)
+            return await self._protocol.run(call, replace(request, body=body) if body else request)
         finally:
             if lease is not None:
                 lease.release()
@@ -106,19 +108,21 @@ def _has_body(request: Request) -> bool:
     )
 
 
-def _parse_request(scope: Scope) -> Request:
-    """Build the request of an ASGI scope; raise InvalidInput if its path is not UTF-8."""
+def _check_target(scope: Scope) -> None:
+    """Raise InvalidInput if the host is ambiguous, or the path is not UTF-8."""
     hosts = [value for name, value in scope["headers"] if name == b"host"]
     if len(hosts) > 1 or (not hosts and scope.get("http_version") == "1.1"):
-        # The target would be ambiguous.
         raise InvalidInput(f"Host: must be sent exactly once, got {len(hosts)}")
     raw: bytes | None = scope.get("raw_path")
-    if raw is not None:
+    if raw is not None and (b"%" in raw or not raw.isascii()):
         try:
             unquote_to_bytes(raw).decode()
         except UnicodeDecodeError:
             # Lenient decoding would map different names to the same one.
             raise InvalidInput("path: must be UTF-8") from None
+
+
+def _build_request(scope: Scope) -> Request:
     root: str = scope.get("root_path", "").rstrip("/")
     path: str = scope["path"]
     # Some servers pass the path as the client sent it, some without the root.

@@ -41,6 +41,7 @@ from fourfold.models.streams import Appended, Streams
 from fourfold.models.streams.append import Outcome
 from fourfold.server.budget import Lease
 from fourfold.server.connections import Connections, proxies
+from fourfold.server.errors import accepts_problem
 from fourfold.server.headers import DEFAULT_HEADERS, STREAM_PREFIX, plain_content_type
 from fourfold.server.http_protocol import (
     BODY_TOO_LARGE,
@@ -51,7 +52,7 @@ from fourfold.server.http_protocol import (
     encode_headers,
 )
 from fourfold.server.request import Request, Response
-from fourfold.server.streams import Protocol, append_response, error_response
+from fourfold.server.streams import Protocol
 from fourfold.settings import Server
 
 
@@ -156,7 +157,6 @@ _LENGTH: Final = b"content-length"
 _HEAD_END: Final = b"\r\n\r\n"
 _POST: Final = b"POST "
 _VERSION: Final = b" HTTP/1.1\r\n"
-_APPENDED_HEADERS: Final = encode_headers(DEFAULT_HEADERS) + b"stream-next-offset: "
 # Module names are cheaper than members of an enumeration on this path.
 _HEAD, _BODY, _BUSY, _IDLE = Phase.HEAD, Phase.BODY, Phase.BUSY, Phase.IDLE
 
@@ -219,6 +219,8 @@ class FastAppendProtocol(HttpProtocol):
     """Stream names by path, so that a path is validated once."""
     heads: ClassVar[dict[bytes, tuple[_Head, int]]]
     """Parsed head and body length, by the bytes of the head after the path."""
+    append_headers: ClassVar[bytes]
+    """Headers of a response to a plain append, up to the value of the offset."""
     _defaults: ClassVar[tuple[Any, bytes, bytes]] = (None, b"", b"")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -399,16 +401,25 @@ class FastAppendProtocol(HttpProtocol):
         fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
         if "expect" in fields or [name for name, _ in headers].count(b"host") != 1:
             return False
+        if accepts_problem(fields):
+            return False
         index = next((index for index, (name, _) in enumerate(headers) if name == _LENGTH), -1)
         other_headers = [header for header in headers if header[0] != _LENGTH]
         has_connection_headers = "connection" in fields or "upgrade" in fields
-        # Under another host each append is checked: whether a key is required may change.
-        is_allowed_host = self.protocol.hosts.allows(fields["host"], is_open=True)
+        origins = self.protocol.origins
+        if "origin" in fields and not origins.allows_all and origins.has_names:
+            # The response names the origin.
+            return False
+        # A head of another host or origin is not remembered as allowed: each append is checked, as
+        # whether a key is required may change.
+        is_allowed = self.protocol.hosts.allows(fields["host"], is_open=True) and origins.allows(
+            "POST", fields
+        )
         self._head = _Head(
             other_headers,
             index,
             fields,
-            plain_content_type(fields) if is_allowed_host else None,
+            plain_content_type(fields) if is_allowed else None,
             has_connection_headers,
         )
         self._name = url[_PREFIX_CHARS:].decode("ascii")
@@ -489,14 +500,12 @@ class FastAppendProtocol(HttpProtocol):
         try:
             if self._lease is None:
                 request = Request("POST", STREAM_PREFIX + self._name, "", head.fields)
-                self._lease = self.protocol.lease(request)
-            # Every stream needs a key, or the server is open.
-            assert self._lease is not None
+                self._lease = self.protocol.lease_append(request, self._name)
             self._lease.hold(self.received)
         except FourfoldError as error:
             self._is_append, self._discarding, self._parts = False, True, []
             self._release_budget()
-            self._respond(error_response(error))
+            self._respond(self.protocol.append_response(error, wrote=False))
 
     def _release_budget(self) -> None:
         if self._lease is not None:
@@ -519,12 +528,12 @@ class FastAppendProtocol(HttpProtocol):
                 append = protocol.make_plain_append(name, head.content_type, body)
             else:
                 request = Request("POST", STREAM_PREFIX + name, "", head.fields, body)
-                protocol.admit(request)
+                protocol.admit_append(request, name)
                 append = protocol.parse_append(request, name)
             pending.wrote = bool(append.records)
             self.streams.append_soon(name, append, pending.complete, self.loop)
         except FourfoldError as error:
-            pending.complete(error_response(error))
+            pending.complete(protocol.append_response(error, wrote=False))
         except Exception:
             self.logger.exception("Exception in the fast append path")
             pending.complete(INTERNAL_ERROR)
@@ -568,7 +577,7 @@ class FastAppendProtocol(HttpProtocol):
             response = (
                 outcome
                 if isinstance(outcome, Response)
-                else append_response(outcome, wrote=first.wrote)
+                else self.protocol.append_response(outcome, wrote=first.wrote)
             )
             closing = closing or "connection" in response.headers
             out.append(self.encode_response(response, closing=closing))
@@ -609,7 +618,7 @@ class FastAppendProtocol(HttpProtocol):
         cached_headers, encode_response, append_prefix = self._defaults
         if cached_headers is not default_headers:
             encode_response = super().encode_default_headers()
-            append_prefix = STATUS_LINE[204] + encode_response + _APPENDED_HEADERS
+            append_prefix = STATUS_LINE[204] + encode_response + self.append_headers
             type(self)._defaults = (default_headers, encode_response, append_prefix)  # noqa: SLF001
         return encode_response, append_prefix
 
@@ -635,5 +644,9 @@ def make_protocol_class(
         "names": {},
         "heads": {},
         "busy_poll": BusyPoll(),
+        "append_headers": encode_headers(
+            {**DEFAULT_HEADERS, **protocol.origins.response_headers(None)}
+        )
+        + b"stream-next-offset: ",
     }
     return type("ServerFastAppendProtocol", (FastAppendProtocol,), {**shared, **served})

@@ -26,17 +26,11 @@ _RFC3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
 
-DEFAULT_HEADERS: Headers = {
+DEFAULT_HEADERS: Final[Headers] = {
     "x-content-type-options": "nosniff",
-    "cross-origin-resource-policy": "cross-origin",
-    "access-control-allow-origin": "*",
-    "access-control-expose-headers": "Stream-Next-Offset, Stream-First-Offset, Stream-Cursor, "
-    "Stream-Up-To-Date, Stream-Closed, Stream-TTL, Stream-Expires-At, "
-    "Stream-Retention-Seconds, Stream-Retention-Bytes, Producer-Epoch, "
-    "Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, Content-Type, Location, "
-    "Retry-After, stream-sse-data-encoding",
+    "cross-origin-resource-policy": "same-origin",
 }
-"""Headers of every response, errors included: no content sniffing, and access across origins."""
+"""Headers of every response, errors included; `origins` replaces the second for allowed origins."""
 
 _APPEND_HEADERS: Final = frozenset(
     {
@@ -50,15 +44,6 @@ _APPEND_HEADERS: Final = frozenset(
     }
 )
 """Headers that change the meaning of an append, besides Content-Type."""
-
-PREFLIGHT: Headers = {
-    "access-control-allow-methods": "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS",
-    "access-control-allow-headers": "Content-Type, Authorization, If-None-Match, Stream-Seq, "
-    "Stream-TTL, Stream-Expires-At, Stream-Closed, Producer-Id, Producer-Epoch, Producer-Seq, "
-    "Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Stream-Retention-Seconds, "
-    "Stream-Retention-Bytes, Stream-Key",
-    "access-control-max-age": "86400",
-}
 
 
 def check_encoding(request: Request) -> None:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+
+from fourfold.wire.errors import DatabasesHealth
 
 if TYPE_CHECKING:
     from fourfold.store.background_publisher import Continuous
 
 
-def status(backup: Continuous, *, detailed: bool) -> dict[str, Any]:
+def databases_health(backup: Continuous, *, detailed: bool) -> DatabasesHealth:
     """Return the publication status for `/health`; database names only if `detailed`."""
     state = backup.state()
     failures = sorted(backup.failures.items())
-    document: dict[str, Any] = {
-        "count": state.databases,
-        "last_point": state.last_point,
-        "last_round_ms": state.last_round_ms,
-        "unpublished_count": len(failures),
-    }
-    if detailed:
-        document["unpublished"] = {name or "store": error.kind for name, error in failures}
-    return document
+    return DatabasesHealth(
+        count=state.databases,
+        last_point=state.last_point,
+        last_round_ms=state.last_round_ms,
+        unpublished_count=len(failures),
+        unpublished={name or "store": error.kind for name, error in failures}
+        if detailed
+        else UNSET,
+    )
 
 
 def metrics_text(backup: Continuous) -> str:

@@ -219,7 +219,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_counted = self.connection_limit.enter(self._address)
         if not self._is_counted:
             self._ended = True
-            self._send_final(transport, error_response(_too_many_connections()))
+            refusal = error_response(_too_many_connections())
+            refusal.headers |= DEFAULT_HEADERS
+            self._send_final(transport, refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Unregister the connection."""

@@ -8,23 +8,35 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
-from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.kernel.pauses import Pauses
 from fourfold.models.streams import Chunk, StreamInfo
+from fourfold.models.streams.archive.status import ArchiveStatus
 from fourfold.models.streams.json_messages import decode
-from fourfold.models.streams.records import RecordFilter
+from fourfold.models.streams.records import Details, RecordFilter
 from fourfold.models.streams.stream import sought as make_filter
 from fourfold.models.streams.validation import format_offset
+from fourfold.wire.streams import (
+    ArchiveDetails,
+    ArchiveIndex,
+    ArchiveRequest,
+    ReadQuery,
+    StreamDetails,
+    StreamRow,
+)
 
 
-def stream_row(info: StreamInfo) -> dict[str, Any]:
-    """Return the row of a stream in a listing."""
+def stream_row(info: StreamInfo) -> StreamRow:
+    """Return the row of a stream in a list."""
+    return StreamRow(**_row_fields(info))
+
+
+def _row_fields(info: StreamInfo) -> dict[str, Any]:
     return {
         "name": info.name,
         "content_type": info.content_type,
@@ -38,39 +50,77 @@ def stream_row(info: StreamInfo) -> dict[str, Any]:
     }
 
 
-def wants_records(parameters: Mapping[str, str]) -> bool:
-    """Return True if a read requests records with offsets and times."""
-    format_name = parameters.get("format")
-    if format_name not in {None, "records"}:
-        raise InvalidInput(f"format: must be records, got {format_name!r:.80}")
-    return format_name is not None
+def stream_details(details: Details) -> StreamDetails:
+    """Return a stream with its statistics."""
+    info = details.info
+    return StreamDetails(
+        **_row_fields(info),
+        updated_at_ms=details.updated_at_ms,
+        rows=info.next_offset - info.first_offset,
+        wal_rows=details.wal_rows,
+        wal_bytes=details.wal_bytes,
+        pending_rows=details.pending_rows,
+        pending_bytes=details.pending_bytes,
+        profile=info.profile,
+        schema_version=info.schema_version,
+        retention_seconds=info.retention_seconds,
+        retention_bytes=info.retention_bytes,
+        forked_from=details.forked_from,
+        fork_offset=None
+        if info.fork_offset is None
+        else format_offset(info.fork_offset, info.incarnation_number),
+        forks=info.forks,
+        producers=details.producers,
+        subscriptions=details.subscriptions,
+        archive=_archive_details(details.archived, info.incarnation_number),
+    )
 
 
-def parse_filter(parameters: Mapping[str, str]) -> RecordFilter | None:
+def _archive_details(status: ArchiveStatus, incarnation_number: int) -> ArchiveDetails:
+    """Return how far a stream is sealed and published, and at what cost."""
+    return ArchiveDetails(
+        sealed_offset=format_offset(status.sealed_through + 1, incarnation_number),
+        published_offset=format_offset(status.uploaded_through + 1, incarnation_number),
+        segments=status.segments,
+        published_segments=status.uploaded_segments,
+        generation=status.generation,
+        published_generation=status.uploaded_generation,
+        published_at_ms=status.uploaded_at_ms,
+        manifest_bytes=status.manifest_bytes,
+        requests=[
+            ArchiveRequest(
+                artifact=entry.artifact, op=entry.op, count=entry.number, bytes=entry.bytes
+            )
+            for entry in status.requests
+        ],
+        indexes=[
+            ArchiveIndex(
+                field=entry.name or None,
+                indexed_offset=format_offset(entry.indexed_offset, incarnation_number),
+                indexed_segments=entry.indexed_segments,
+                runs=entry.runs,
+                bytes=entry.bytes,
+                levels=entry.levels,
+            )
+            for entry in status.indexes
+        ],
+        compactions_pending=status.swaps,
+    )
+
+
+def parse_filter(query: ReadQuery) -> RecordFilter | None:
     """Return the filter of a read: `key`, or a `field` of JSON messages and its `value` as JSON."""
-    key, field, value = parameters.get("key"), parameters.get("field"), parameters.get("value")
-    if (field is None) != (value is None):
+    key = None if query.key is UNSET else query.key
+    if (query.field is UNSET) != (query.value is UNSET):
         raise InvalidInput("parameters field and value must be sent together")
-    if field is None or value is None:
+    if query.field is UNSET or query.value is UNSET:
         return make_filter(key)
     try:
-        return make_filter(key, (field, decode(value.encode())))
+        return make_filter(key, (query.field, decode(query.value.encode())))
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidInput(
             f"value: must be JSON: {error}", hint='Quote text, as in "Ada".'
         ) from None
-
-
-def parse_limit(parameters: Mapping[str, str]) -> int:
-    """Return the maximum number of records of a read."""
-    text = parameters.get("limit")
-    if text is None:
-        return limits.STREAM_READ_RECORDS
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= limits.STREAM_READ_RECORDS:
-        raise InvalidInput(
-            f"limit: must be from 1 to {limits.STREAM_READ_RECORDS}, got {text!r:.80}"
-        )
-    return int(text[:9])
 
 
 def encode_records(chunk: Chunk, pauses: Pauses | None = None) -> bytes:

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote
 
+import msgspec
+
 from fourfold.errors import InvalidInput
 
 Headers = dict[str, str]
@@ -57,3 +59,9 @@ class Response:
     headers: Headers = field(default_factory=dict)
     body: bytes = b""
     pieces: AsyncIterator[bytes] | None = None
+
+
+def json_response(document: object, status: int = 200) -> Response:
+    """Return a response with a Struct, or with a plain value, as JSON."""
+    headers = {"content-type": "application/json", "cache-control": "no-store"}
+    return Response(status, headers, msgspec.json.encode(document))

@@ -14,6 +14,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from fourfold import limits
@@ -24,6 +25,8 @@ from fourfold.server.auth import Access
 from fourfold.server.budget import BodyBudget
 from fourfold.server.connections import proxies
 from fourfold.server.hosts import Hosts
+from fourfold.server.origins import Origins
+from fourfold.server.signing_keys import Keys
 from fourfold.server.stream_reads import ReadTimeouts
 from fourfold.server.streams import Protocol
 from fourfold.server.subscriptions import Control
@@ -92,24 +95,32 @@ def serve(
     *,
     host: str,
     port: int,
-    timing: ReadTimeouts | None = None,
+    long_poll_s: float = limits.LONG_POLL_S,
     fast_front: bool = True,
-    control: Control | None = None,
+    keys_file: Path | None = None,
     publishing: ServerPublisher | None = None,
     settings: Server | None = None,
+    origins: Origins | None = None,
 ) -> None:
     """Serve the streams of a store until the process is asked to stop.
 
     Requests in flight are completed first.
+
+    Args:
+        keys_file: File of the keys that sign webhooks; by default in the folder of the store.
     """
     check_listen_address(host, access)
     if not is_loopback(host):
         access.always_require()
     uvicorn = _uvicorn()
-    protocol = Protocol(streams, timing, access, control)
-    protocol.publishing = publishing
     settings = settings or Server()
+    control = None
+    if keys_file is not None:
+        control = Control(streams, Keys(keys_file), access, settings=settings)
+    protocol = Protocol(streams, ReadTimeouts(long_poll_s=long_poll_s), access, control)
+    protocol.publishing = publishing
     protocol.hosts = Hosts(settings.hosts)
+    protocol.origins = origins or Origins()
     protocol.budget = BodyBudget(settings.body_bytes_in_flight)
     trusted = proxies(settings.trusted_proxies)
     raise_file_limit()

@@ -20,12 +20,14 @@ import json
 import random
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import UNSET
+
 from fourfold import limits
-from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.errors import FourfoldError, InvalidInput, NotFound, OffsetGone, StreamGone
 from fourfold.kernel import Listener
 from fourfold.kernel.pauses import Pauses
 from fourfold.models.streams import Chunk, StreamInfo, Streams, feed
@@ -35,7 +37,11 @@ from fourfold.models.streams.records import RecordFilter
 from fourfold.models.streams.validation import JSON, NOW, plain_type
 from fourfold.server import headers, listing
 from fourfold.server.request import Headers, Request, Response
+from fourfold.server.routes import Ok, Route, bind
+from fourfold.wire.streams import ReadHeaders, ReadQuery, ReadResultHeaders
 
+STREAM: Final = f"{headers.STREAM_PREFIX}{{name:stream}}"
+"""Path of a stream in the route table."""
 _SMALL_BYTES = limits.STREAM_PIECE_BYTES // 8
 
 
@@ -180,29 +186,28 @@ class StreamRead:
         self._stopping = True
         self._streams.notifier.notify()
 
-    async def handle(self, request: Request, name: str) -> Response:
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes of this handler."""
+        return bind(_ROUTES, self)
+
+    async def handle(self, request: Request, name: str, query: ReadQuery) -> Response:
         """Return the response to a read."""
-        parameters = request.parameters()
-        live, offset = parameters.get("live"), parameters.get("offset")
-        if offset is None and live is not None:
+        if query.offset is UNSET and query.live is not UNSET:
             raise InvalidInput("offset: required for a live read")
-        start = "-1" if offset is None else offset
-        record_filter = listing.parse_filter(parameters)
-        if live == "sse":
-            return await self._sse(name, start, parameters.get("cursor"), record_filter)
-        if live == "long-poll":
-            return await self._long_poll(name, start, parameters, record_filter)
-        if live is not None:
-            raise InvalidInput(f"live: must be long-poll or sse, got {live!r:.80}")
-        if listing.wants_records(parameters):
-            count = listing.parse_limit(parameters)
+        start = "-1" if query.offset is UNSET else query.offset
+        record_filter = listing.parse_filter(query)
+        if query.live == "sse":
+            return await self._sse(name, start, query.cursor or None, record_filter)
+        if query.live == "long-poll":
+            return await self._long_poll(name, start, query, record_filter)
+        if query.format == "records":
             info, chunk = await self._streams.read_async(
-                name, start, records_max=count, sought=record_filter
+                name, start, records_max=_limit(query), sought=record_filter
             )
             return await _records_response(info, chunk, self._streams.database.pauses)
         if record_filter is not None:
-            return await self._filtered(name, start, listing.parse_limit(parameters), record_filter)
-        limit = listing.parse_limit(parameters) if "limit" in parameters else None
+            return await self._filtered(name, start, _limit(query), record_filter)
+        limit = None if query.limit is UNSET else query.limit
         info, page = self._streams.page(name, start, records_max=limit)
         return self._page(request, info, page, start)
 
@@ -242,14 +247,13 @@ class StreamRead:
         self,
         name: str,
         start: str,
-        parameters: Mapping[str, str],
+        query: ReadQuery,
         record_filter: RecordFilter | None,
     ) -> Response:
-        wants_records, limit = listing.wants_records(parameters), listing.parse_limit(parameters)
         deadline = time.monotonic() + self._timing.long_poll_s
         at = start
         with self._streams.notifier.listen(name) as listener:
-            follower = _Follower(self._streams, name, listener, record_filter, limit)
+            follower = _Follower(self._streams, name, listener, record_filter, _limit(query))
             while True:
                 info, chunk = await follower.read(at)
                 at = chunk.offset
@@ -260,12 +264,10 @@ class StreamRead:
                     continue
                 await listener.wait(min(left, limits.WATCH_HEARTBEAT_S))
         response_headers = _response_headers(info, chunk)
-        response_headers["stream-cursor"] = make_cursor(
-            self._streams.clock(), parameters.get("cursor")
-        )
+        response_headers["stream-cursor"] = make_cursor(self._streams.clock(), query.cursor or None)
         if not chunk.records:
             return Response(204, {**response_headers, "cache-control": "no-store"})
-        if wants_records:
+        if query.format == "records":
             return await _records_response(info, chunk, self._streams.database.pauses)
         response_headers |= headers.content_headers(info)
         if record_filter is not None:
@@ -330,6 +332,10 @@ class StreamRead:
                     return
 
 
+def _limit(query: ReadQuery) -> int:
+    return limits.STREAM_READ_RECORDS if query.limit is UNSET else query.limit
+
+
 class _Follower:
     """Read on after the last read: from notifications if they are complete, else from the log."""
 
@@ -386,3 +392,28 @@ async def _records_response(info: StreamInfo, chunk: Chunk, pauses: Pauses) -> R
 
 def _join_body(info: StreamInfo, chunk: Chunk) -> bytes:
     return join([record.payload for record in chunk.records], info.content_type)
+
+
+FILTER_PARAMETERS: Final = frozenset(
+    {"after", "at", "before", "filter", "order", "prefix", "q", "query", "reverse", "search"}
+    | {"since", "timestamp", "until", "where"}
+)
+"""Parameters by which other servers filter records. Ignoring one would return wrong records."""
+_ROUTES: Final = (
+    Route(
+        *("GET", STREAM, StreamRead.handle),
+        operation="read",
+        summary="Read a stream, or follow it.",
+        scope="read",
+        resource="name",
+        query=ReadQuery,
+        refused_parameters=FILTER_PARAMETERS,
+        headers=ReadHeaders,
+        ok={
+            200: Ok("The records after the offset.", "any", ReadResultHeaders),
+            204: Ok("No record arrived in time.", headers=ReadResultHeaders),
+            304: Ok("The reader has the content already.", headers=ReadResultHeaders),
+        },
+        errors=(NotFound, StreamGone, OffsetGone),
+    ),
+)

@@ -12,52 +12,46 @@ fields in a body are refused.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Final
 
 import msgspec
 
 from fourfold import limits
-from fourfold.errors import InvalidInput, TooLarge
+from fourfold.errors import (
+    Conflict,
+    InvalidInput,
+    LimitExceeded,
+    MissingDependency,
+    NotFound,
+    PreconditionFailed,
+    StreamGone,
+)
 from fourfold.models.streams import Streams
-from fourfold.models.streams.touch import ActiveTemplate, Encoding, Entity, Key, Row, Rows, Template
-from fourfold.models.streams.validation import JSON, format_offset
-from fourfold.server.request import Request, Response
-from fourfold.server.stream_reads import ReadTimeouts
+from fourfold.models.streams.touch import ActiveTemplate, Entity, Key, Row, Rows, Template
+from fourfold.models.streams.validation import format_offset
+from fourfold.server.request import Request, Response, json_response
+from fourfold.server.routes import Ok, Route, bind
+from fourfold.server.stream_reads import STREAM, ReadTimeouts
+from fourfold.wire.streams import (
+    NewProfile,
+    NewTemplates,
+    ProfileBody,
+    RegistryBody,
+    RegistryChange,
+    TouchKey,
+    TouchResult,
+    TouchState,
+    TouchTemplate,
+    TouchTemplates,
+    TouchWait,
+)
 
-
-class KeyBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Key to wait for: `entity` alone, `entity` and `key`, or `template` and `values`."""
-
-    entity: str | None = None
-    key: str | None = None
-    template: str | None = None
-    values: dict[str, str | int | float | bool | None] | None = None
-
-
-class WaitBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Keys to wait for, the cursor to start at (default: now), and the timeout."""
-
-    keys: list[KeyBody]
-    cursor: str | None = None
-    timeout_ms: float | None = None
-
-
-class TemplateBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Fields of an entity by which rows can be waited for, with their encodings."""
-
-    entity: str
-    fields: dict[str, Encoding]
-    inactivity_ttl_ms: int | None = None
-
-
-class TemplatesBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Templates to activate."""
-
-    templates: list[TemplateBody]
-
-
-_B = TypeVar("_B")
+DETAILS: Final = "/_details"
+_SCHEMA: Final = "/_schema"
+_PROFILE: Final = "/_profile"
+_TOUCH: Final = "/_touch"
+RESERVED: Final = (DETAILS, _SCHEMA, _PROFILE, _TOUCH, f"{_TOUCH}/wait", f"{_TOUCH}/templates")
+"""Suffixes of reserved paths below a stream; names of new streams must not end in them."""
 
 
 class StreamRules:
@@ -73,36 +67,29 @@ class StreamRules:
         self._stopping = True
         self._streams.touches.wake_all()
 
-    def handlers(self) -> dict[str, Callable[..., Awaitable[Response]]]:
-        """Return the handler of each route."""
-        return {
-            "schema": self.schema,
-            "set_schema": self.set_schema,
-            "profile": self.profile,
-            "set_profile": self.set_profile,
-            "touch": self.touch,
-            "touch_wait": self.wait,
-            "touch_templates": self.activate,
-        }
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes of these handlers."""
+        return bind(_ROUTES, self)
 
     # Schemas and profiles
 
     async def schema(self, _request: Request, name: str) -> Response:
         """Return the schema registry of a stream."""
-        return _json(self._streams.schemas.get(name))
+        return json_response(self._streams.schemas.get(name))
 
-    async def set_schema(self, request: Request, name: str) -> Response:
+    async def set_schema(self, _request: Request, name: str, body: RegistryChange) -> Response:
         """Change the schema registry of a stream."""
-        return _json(await self._streams.schemas.put_async(name, _body(request, object)))
+        change = msgspec.to_builtins(body)
+        return json_response(await self._streams.schemas.put_async(name, change))
 
     async def profile(self, _request: Request, name: str) -> Response:
         """Return the profile of a stream."""
-        return _json(self._streams.profiles.get(name).to_json())
+        return json_response(self._streams.profiles.get(name).to_json())
 
-    async def set_profile(self, request: Request, name: str) -> Response:
+    async def set_profile(self, _request: Request, name: str, body: NewProfile) -> Response:
         """Change the profile of a stream."""
-        profile = await self._streams.profiles.put_async(name, _body(request, object))
-        return _json(profile.to_json())
+        profile = await self._streams.profiles.put_async(name, msgspec.to_builtins(body))
+        return json_response(profile.to_json())
 
     # Touches
 
@@ -111,38 +98,42 @@ class StreamRules:
         meta = self._streams.touches.meta(name)
         templates = self._streams.touches.templates(name)
         incarnation_number = self._streams.info(name).incarnation_number
-        return _json(
-            {
-                "cursor": meta.cursor,
-                "processed_offset": format_offset(meta.processed_through + 1, incarnation_number),
-                "templates": [
-                    _template_document(template, incarnation_number) for template in templates
-                ],
-            }
+        return json_response(
+            TouchState(
+                cursor=meta.cursor,
+                processed_offset=format_offset(meta.processed_through + 1, incarnation_number),
+                templates=[_template(template, incarnation_number) for template in templates],
+            )
         )
 
-    async def wait(self, request: Request, name: str) -> Response:
+    async def wait(self, _request: Request, name: str, body: TouchWait) -> Response:
         """Wait until one of the keys is touched."""
-        body = _body(request, WaitBody)
         keys = [_key(index, key) for index, key in enumerate(body.keys)]
         change = await self._streams.touches.wait_async(
             name, body.cursor, keys, self._timeout_s(body), should_stop=lambda: self._stopping
         )
-        return _json(change._asdict())
+        return json_response(
+            TouchResult(
+                touched=change.touched,
+                stale=change.stale,
+                cursor=change.cursor,
+                keys=list(change.keys),
+            )
+        )
 
-    async def activate(self, request: Request, name: str) -> Response:
+    async def activate(self, _request: Request, name: str, body: NewTemplates) -> Response:
         """Activate templates of a stream."""
         templates = [
             Template(template.entity, template.fields, template.inactivity_ttl_ms)
-            for template in _body(request, TemplatesBody).templates
+            for template in body.templates
         ]
         active = await self._streams.touches.activate_async(name, templates)
         incarnation_number = self._streams.info(name).incarnation_number
-        return _json(
-            {"templates": [_template_document(template, incarnation_number) for template in active]}
+        return json_response(
+            TouchTemplates([_template(template, incarnation_number) for template in active])
         )
 
-    def _timeout_s(self, body: WaitBody) -> float:
+    def _timeout_s(self, body: TouchWait) -> float:
         max_timeout_s = self._timing.long_poll_s
         if body.timeout_ms is None:
             return max_timeout_s
@@ -151,7 +142,7 @@ class StreamRules:
         return min(max_timeout_s, body.timeout_ms / 1000)
 
 
-def _key(number: int, body: KeyBody) -> Key:
+def _key(number: int, body: TouchKey) -> Key:
     """Return a key of a wait; `number` is its index in the request, from 0."""
     fields = {name for name in body.__struct_fields__ if getattr(body, name) is not None}
     if body.entity is not None and fields == {"entity"}:
@@ -167,34 +158,89 @@ def _key(number: int, body: KeyBody) -> Key:
     )
 
 
-def _template_document(template: ActiveTemplate, number: int) -> dict[str, Any]:
-    return {
-        "id": template.id,
-        "entity": template.entity,
-        "fields": template.fields,
-        "state": template.state,
-        "active_from_offset": format_offset(template.active_from_offset, number),
-        "last_seen_at_ms": template.last_seen_at_ms,
-        "inactivity_ttl_ms": template.inactivity_ttl_ms,
-    }
+def _template(template: ActiveTemplate, incarnation_number: int) -> TouchTemplate:
+    return TouchTemplate(
+        id=template.id,
+        entity=template.entity,
+        fields=dict(template.fields),
+        state=template.state,
+        active_from_offset=format_offset(template.active_from_offset, incarnation_number),
+        last_seen_at_ms=template.last_seen_at_ms,
+        inactivity_ttl_ms=template.inactivity_ttl_ms,
+    )
 
 
-def _body(request: Request, kind: type[_B]) -> _B:
-    """Decode the body of a request; a large one is refused before it is decoded."""
-    size = len(request.body)
-    if size > limits.HTTP_RULES_BODY_MAX:
-        raise TooLarge(
-            f"body: must be at most {limits.HTTP_RULES_BODY_MAX} bytes, got {size}",
-            hint="Send fewer keys or templates at once.",
-        )
-    try:
-        return msgspec.json.decode(request.body, type=kind)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"body: does not match the schema: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"body: must be JSON: {error}") from None
-
-
-def _json(document: object) -> Response:
-    headers = {"content-type": JSON, "cache-control": "no-store"}
-    return Response(200, headers, msgspec.json.encode(document))
+_GONE: Final = (NotFound, StreamGone)
+_ROUTES: Final = (
+    Route(
+        *("GET", f"{STREAM}{_SCHEMA}", StreamRules.schema),
+        operation="schema",
+        summary="Get the schemas of a stream's messages.",
+        scope="read",
+        resource="name",
+        ok={200: Ok("The schema registry.", RegistryBody)},
+        errors=_GONE,
+    ),
+    Route(
+        *("POST", f"{STREAM}{_SCHEMA}", StreamRules.set_schema),
+        operation="set_schema",
+        summary="Change the schemas of a stream's messages.",
+        scope="admin",
+        resource="name",
+        body=RegistryChange,
+        body_max=limits.HTTP_RULES_BODY_MAX,
+        ok={200: Ok("The changed schema registry.", RegistryBody)},
+        errors=(*_GONE, PreconditionFailed, MissingDependency),
+    ),
+    Route(
+        *("GET", f"{STREAM}{_PROFILE}", StreamRules.profile),
+        operation="profile",
+        summary="Get the profile of a stream.",
+        scope="read",
+        resource="name",
+        ok={200: Ok("The profile.", ProfileBody)},
+        errors=_GONE,
+    ),
+    Route(
+        *("POST", f"{STREAM}{_PROFILE}", StreamRules.set_profile),
+        operation="set_profile",
+        summary="Change the profile of a stream.",
+        scope="admin",
+        resource="name",
+        body=NewProfile,
+        body_max=limits.HTTP_RULES_BODY_MAX,
+        ok={200: Ok("The changed profile, with all defaults.", ProfileBody)},
+        errors=(*_GONE, Conflict),
+    ),
+    Route(
+        *("GET", f"{STREAM}{_TOUCH}", StreamRules.touch),
+        operation="touch",
+        summary="Get the touch cursor and the templates of a stream.",
+        scope="read",
+        resource="name",
+        ok={200: Ok("The cursor and the templates.", TouchState)},
+        errors=_GONE,
+    ),
+    Route(
+        *("POST", f"{STREAM}{_TOUCH}/wait", StreamRules.wait),
+        operation="touch_wait",
+        summary="Wait for a change of rows.",
+        scope="read",
+        resource="name",
+        body=TouchWait,
+        body_max=limits.HTTP_RULES_BODY_MAX,
+        ok={200: Ok("The keys that were touched.", TouchResult)},
+        errors=_GONE,
+    ),
+    Route(
+        *("POST", f"{STREAM}{_TOUCH}/templates", StreamRules.activate),
+        operation="touch_templates",
+        summary="Activate templates, to wait for rows by their fields.",
+        scope="read",
+        resource="name",
+        body=NewTemplates,
+        body_max=limits.HTTP_RULES_BODY_MAX,
+        ok={200: Ok("The active templates.", TouchTemplates)},
+        errors=(*_GONE, LimitExceeded),
+    ),
+)

@@ -9,127 +9,68 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
+
+from msgspec import UNSET
 
 from fourfold import limits
 from fourfold.errors import (
-    Busy,
-    CorruptData,
-    FormatError,
+    AlreadyExists,
+    ContentTypeMismatch,
     FourfoldError,
     InvalidInput,
+    MissingDependency,
     NotFound,
+    ProducerFenced,
+    ProducerGap,
     PublisherFenced,
-    StorageError,
+    StreamClosed,
+    StreamGone,
+    StreamSeqBehind,
     TooLarge,
 )
 from fourfold.kernel import prometheus_text
 from fourfold.models.streams import Append, Appended, Fork, StreamOptions, Streams
-from fourfold.models.streams.archive.status import ArchiveStatus
 from fourfold.models.streams.json_messages import split
-from fourfold.models.streams.records import Details, StreamInfo
-from fourfold.models.streams.validation import JSON, format_offset, parse_offset, plain_type
-from fourfold.server import errors, headers, health, listing, openapi, routes
-from fourfold.server.auth import Access, Key
+from fourfold.models.streams.validation import JSON, parse_offset, plain_type
+from fourfold.server import errors, headers, health, listing, openapi, stream_rules
+from fourfold.server.auth import Access
 from fourfold.server.budget import WORKERS, BodyBudget, Lease
 from fourfold.server.hosts import Hosts
-from fourfold.server.request import Headers, Request, Response
+from fourfold.server.key_store import Key
+from fourfold.server.origins import Origins
+from fourfold.server.request import Headers, Request, Response, json_response
+from fourfold.server.routes import Ok, Route, RouteMatch, RouteTable, bind, decode_arguments
 from fourfold.server.signing_keys import FILE_NAME, Keys
-from fourfold.server.stream_reads import ReadTimeouts, StreamRead
+from fourfold.server.stream_reads import STREAM, ReadTimeouts, StreamRead
 from fourfold.server.stream_rules import StreamRules
-from fourfold.server.subscriptions import (
-    Control,
-    control_error_document,
-    is_control,
-    worker_subscription,
+from fourfold.server.subscriptions import Control, control_error_document, is_control
+from fourfold.wire.errors import Health, HealthError, ObjectsHealth, ProblemKind
+from fourfold.wire.streams import (
+    AppendedHeaders,
+    AppendHeaders,
+    CreatedHeaders,
+    CreateHeaders,
+    ListQuery,
+    PositionHeaders,
+    SettingHeaders,
+    StreamDetails,
+    StreamHeaders,
+    StreamPage,
+    StreamTotals,
 )
 
 if TYPE_CHECKING:
     from fourfold.server.publisher import ServerPublisher
 
 
-def details_document(details: Details) -> dict[str, Any]:
-    """Return the document of `_details`: a stream with its statistics."""
-    info = details.info
-    return {
-        **listing.stream_row(info),
-        "updated_at_ms": details.updated_at_ms,
-        "rows": info.next_offset - info.first_offset,
-        "wal_rows": details.wal_rows,
-        "wal_bytes": details.wal_bytes,
-        "pending_rows": details.pending_rows,
-        "pending_bytes": details.pending_bytes,
-        "profile": info.profile,
-        "schema_version": info.schema_version,
-        "retention_seconds": info.retention_seconds,
-        "retention_bytes": info.retention_bytes,
-        "forked_from": details.forked_from,
-        "fork_offset": _format_offset(info, info.fork_offset),
-        "forks": info.forks,
-        "producers": details.producers,
-        "subscriptions": details.subscriptions,
-        "archive": _archive_document(info, details.archived),
-    }
+class Call(NamedTuple):
+    """An admitted request: its route and the key that allows it."""
 
-
-def _format_offset(info: StreamInfo, offset: int | None) -> str | None:
-    return None if offset is None else format_offset(offset, info.incarnation_number)
-
-
-def _archive_document(info: StreamInfo, status: ArchiveStatus) -> dict[str, Any]:
-    """Return how far a stream is sealed and published, and at what cost."""
-    return {
-        "sealed_offset": _format_offset(info, status.sealed_through + 1),
-        "published_offset": _format_offset(info, status.uploaded_through + 1),
-        "segments": status.segments,
-        "published_segments": status.uploaded_segments,
-        "generation": status.generation,
-        "published_generation": status.uploaded_generation,
-        "published_at_ms": status.uploaded_at_ms,
-        "manifest_bytes": status.manifest_bytes,
-        "requests": [
-            {
-                "artifact": entry.artifact,
-                "op": entry.op,
-                "count": entry.number,
-                "bytes": entry.bytes,
-            }
-            for entry in status.requests
-        ],
-        "indexes": [
-            {
-                "field": entry.name or None,
-                "indexed_offset": _format_offset(info, entry.indexed_offset),
-                "indexed_segments": entry.indexed_segments,
-                "runs": entry.runs,
-                "bytes": entry.bytes,
-                "levels": entry.levels,
-            }
-            for entry in status.indexes
-        ],
-        "compactions_pending": status.swaps,
-    }
-
-
-PREFIX: Final = headers.STREAM_PREFIX
-LIST: Final = "/v1/streams"
-_STATUS: Final[dict[str, int]] = {
-    "stream_gone": 410,
-    "offset_gone": 410,
-    "stream_recreated": 410,
-    "producer_fenced": 403,
-    "unauthorized": 401,
-    "forbidden": 403,
-    "host_refused": 421,
-    "stream_closed": 409,
-    "read_only": 403,
-    "too_large": 413,
-    "unsupported_encoding": 415,
-    "closed": 503,
-    "missing_dependency": 501,
-}
+    match: RouteMatch | None
+    """None for OPTIONS."""
+    key: Key | None
 
 
 class Protocol:
@@ -150,6 +91,7 @@ class Protocol:
         self.transport = "asgi"
         """Transport of the requests, as reported by `/health`."""
         self.hosts = Hosts()
+        self.origins = Origins()
         self.budget = BodyBudget()
         """Memory for request bodies that are being received."""
         self.publishing: ServerPublisher | None = None
@@ -158,55 +100,141 @@ class Protocol:
         self.control = control or Control(
             streams, Keys(streams.database.path.parent.parent / FILE_NAME), access
         )
-        self._handlers: dict[str, Callable[..., Awaitable[Response]]] = {
-            "health": self._health,
-            "metrics": self._metrics,
-            "openapi": self._openapi,
-            "list": self._list,
-            "totals": self._totals,
-            "details": self._details,
-            "create": self._create,
-            "append": self._append,
-            "read": self._reads.handle,
-            "head": self._head,
-            "configure": self._configure,
-            "delete": self._delete,
-            **self._rules.handlers(),
-            **self.control.handlers(),
-        }
+        self._documents: dict[str, bytes] = {}
+        """OpenAPI documents, by the path where the server is mounted."""
+        self.routes = RouteTable(
+            (
+                *bind(_SERVER_ROUTES, self),
+                *self.control.routes(),
+                # Their paths come before those of streams, which match too.
+                *self._rules.routes(),
+                *bind(_STREAM_ROUTES, self),
+                *self._reads.routes(),
+            )
+        )
 
     def stop(self) -> None:
         """End waiting requests as if they had timed out, before the server stops."""
         self._reads.stop()
         self._rules.stop()
 
-    @property
-    def operations(self) -> tuple[str, ...]:
-        """The operations that have a handler."""
-        return tuple(self._handlers)
+    # Requests
 
     async def handle(self, request: Request) -> Response:
-        """Return the response to any request; an error becomes a response too."""
+        """Return the response to any complete request; an error becomes a response too."""
         try:
-            response = await self._route(request)
+            return await self.run(self.admit(request), request)
         except FourfoldError as error:
-            return error_response(error, control=is_control(request.path))
-        return _with_default_headers(response)
+            return self.error_response(error, request)
 
-    async def _route(self, request: Request) -> Response:
-        self.admit(request)
+    def admit(self, request: Request) -> Call:
+        """Find the route of a request, and check where it comes from, before its body arrives.
+
+        Access is denied by default: a request that matches no route needs a key for everything.
+
+        Raises:
+            HostRefused: the server does not accept the host.
+            Unauthorized: the request has no valid key.
+            Forbidden: the key does not allow the request, or a page of a foreign origin sent it.
+            NotFound: no route has this path.
+        """
+        self._check_source(request)
+        # A browser sends a preflight request without the key.
         if request.method == "OPTIONS":
-            return Response(204, dict(headers.PREFLIGHT))
-        match = routes.find(request.method, request.path)
-        if match.route is None:
-            return Response(405, {"allow": ", ".join((*match.methods, "OPTIONS"))})
-        headers.check_encoding(request)
-        routes.check_parameters(match.route, request)
-        return await self._handlers[match.route.operation](request, **match.path_parameters)
+            return Call(None, None)
+        try:
+            match = self.routes.find(request.method, request.path)
+        except NotFound:
+            if self._access is not None:
+                self._access.require(request, "admin", "")
+            raise
+        return Call(match, self._authorize(request, match))
+
+    def _authorize(self, request: Request, target: RouteMatch) -> Key | None:
+        """Return the key of an admitted request, or None if no key is required."""
+        route = target.route or next(iter(target.routes.values()))
+        if target.route is not None and route.scope == "token":
+            self.control.check_token(request, target.path_parameters["subscription"])
+        if self._access is None:
+            return None
+        resource = ""
+        if route.resource == "name":
+            resource = target.path_parameters["name"]
+        elif route.resource == "prefix":
+            resource = request.parameters().get("prefix", "")
+        match route.scope:
+            case "public":
+                return None
+            case "token":
+                return None if target.route is not None else self._access.identify(request)
+            case "owner":
+                return self._access.identify(request)
+            case scope:
+                required = "admin" if target.route is None else scope
+                return self._access.require(request, required, resource, route.model)
+
+    def admit_append(self, request: Request, name: str) -> Key | None:
+        """Admit an append, without routing; for the fast append path."""
+        self._check_source(request)
+        return None if self._access is None else self._access.require(request, "write", name)
+
+    def _check_source(self, request: Request) -> None:
+        self.hosts.check(request.header("host"), is_open=self.is_open)
+        self.origins.check(request)
+
+    def lease(self, call: Call) -> Lease | None:
+        """Return a memory lease for the body of an admitted request.
+
+        Returns None for a request that needs no key: its body has no meaning, and is discarded.
+        """
+        if call.key is not None:
+            return self.budget.lease(call.key.id)
+        if self.is_open:
+            return self.budget.lease(None)
+        route = None if call.match is None else call.match.route
+        is_worker = route is not None and route.scope == "token"
+        return self.budget.lease(WORKERS) if is_worker else None
+
+    def lease_append(self, request: Request, name: str) -> Lease:
+        """Admit an append and return a memory lease for its body; for the fast append path."""
+        key = self.admit_append(request, name)
+        return self.budget.lease(None if key is None else key.id)
+
+    async def run(self, call: Call, request: Request) -> Response:
+        """Return the response to an admitted request, with its body."""
+        match = call.match
+        if match is None:
+            response = Response(204, self.origins.preflight_headers(request.header("origin")))
+        elif match.route is None:
+            response = Response(405, {"allow": match.allow()})
+        else:
+            headers.check_encoding(request)
+            arguments = decode_arguments(match.route, request)
+            response = await match.route.handler(request, **match.path_parameters, **arguments)
+        return self._complete(response, request.header("origin"))
+
+    def _complete(self, response: Response, origin: str | None = None) -> Response:
+        """Add the headers that every response has."""
+        response.headers = {
+            **headers.DEFAULT_HEADERS,
+            **self.origins.response_headers(origin),
+            **response.headers,
+        }
+        return response
+
+    def error_response(self, error: FourfoldError, request: Request) -> Response:
+        """Return the complete response to a request that failed."""
+        return self._complete(error_response(error, request), request.header("origin"))
+
+    def append_response(self, result: Appended | FourfoldError, *, wrote: bool) -> Response:
+        """Return the complete response to an append, for the fast append path."""
+        if isinstance(result, FourfoldError):
+            return self._complete(error_response(result))
+        return self._complete(_success_response(result, wrote=wrote))
 
     # The server itself
 
-    async def _health(self, request: Request) -> Response:
+    async def health(self, request: Request) -> Response:
         """Return the health of the server.
 
         Names, and messages that may contain them, are only for keys that may read every stream.
@@ -215,81 +243,58 @@ class Protocol:
         ready = self._streams.database.health().ready and failure is None
         failing = self._streams.unpublished() if self._streams.unpublished is not None else {}
         detailed = self._access is None or self._access.may_read_all(request)
+        publishing = self.publishing
         # A stream that cannot be published is still served.
-        document: dict[str, object] = {
-            "ok": ready,
-            "error": _error_document(failure, detailed=detailed),
-            "front": self.transport,
-            "unpublished_count": len(failing),
-            "fenced_count": sum(isinstance(error, PublisherFenced) for error in failing.values()),
-            "databases": None,
-            "objects": None,
-        }
-        if detailed:
-            document["unpublished"] = sorted(failing)
-        if self.publishing is not None:
-            document["databases"] = health.status(self.publishing.backup, detailed=detailed)
-            document["objects"] = {
-                "ok": self.publishing.failure is None,
-                "error": _error_document(self.publishing.failure, detailed=detailed),
-            }
-        return _json(200 if ready else 503, document)
+        document = Health(
+            ok=ready,
+            error=_health_error(failure, detailed=detailed),
+            front=self.transport,
+            unpublished_count=len(failing),
+            fenced_count=sum(isinstance(error, PublisherFenced) for error in failing.values()),
+            databases=None
+            if publishing is None
+            else health.databases_health(publishing.backup, detailed=detailed),
+            objects=None
+            if publishing is None
+            else ObjectsHealth(
+                ok=publishing.failure is None,
+                error=_health_error(publishing.failure, detailed=detailed),
+            ),
+            unpublished=sorted(failing) if detailed else UNSET,
+        )
+        return json_response(document, 200 if ready else 503)
 
-    async def _metrics(self, _request: Request) -> Response:
+    async def metrics(self, _request: Request) -> Response:
+        """Return the metrics in the Prometheus text format."""
         text = prometheus_text([self._streams.database.metrics()])
         if self.publishing is not None:
             text += health.metrics_text(self.publishing.backup)
         return Response(200, {"content-type": "text/plain; version=0.0.4"}, text.encode())
 
-    async def _openapi(self, request: Request) -> Response:
+    async def openapi(self, request: Request) -> Response:
+        """Return the OpenAPI document."""
         response_headers = {"content-type": JSON, "cache-control": "public, max-age=300"}
-        return Response(200, response_headers, openapi.document(request.root))
+        return Response(200, response_headers, self.openapi_document(request.root))
 
-    def admit(self, request: Request) -> None:
-        """Raise Unauthorized or Forbidden if the request's key does not allow it."""
-        self._authorize(request)
+    async def problem(self, _request: Request, kind: str) -> Response:
+        """Return the meaning of a kind of error."""
+        return json_response(errors.problem_kind(kind))
 
-    def lease(self, request: Request) -> Lease | None:
-        """Admit a request by its head and return a memory lease for its body.
-
-        Returns None for a request that needs no key: its body has no meaning, and is discarded.
-        """
-        is_open = self.is_open
-        key = self._authorize(request)
-        if is_open:
-            return self.budget.lease(None)
-        if key is not None:
-            return self.budget.lease(key.id)
-        return None if worker_subscription(request) is None else self.budget.lease(WORKERS)
-
-    def _authorize(self, request: Request) -> Key | None:
-        """Return the key of an admitted request, or None if no key is required."""
-        self.hosts.check(request.header("host"), is_open=self.is_open)
-        if self._access is None or request.path == "/openapi.json":
-            return None
-        # A browser sends a preflight request without the key.
-        if request.method == "OPTIONS":
-            return None
-        if is_control(request.path):
-            return self.control.admit(request)
-        name, scope = None, None
-        if request.path.startswith(PREFIX):
-            name = request.path.removeprefix(PREFIX)
-            if name.endswith(routes.RESERVED):
-                name, scope = routes.required_access(request.method, request.path)
-        elif request.path == LIST:
-            name = request.parameters().get("prefix", "")
-        elif request.path == "/metrics":
-            name, scope = "", "metrics"
-        return self._access.check(request, name, scope)
+    def openapi_document(self, root: str = "") -> bytes:
+        """Return the OpenAPI document of all routes, for a server mounted at `root`."""
+        if root not in self._documents:
+            self._documents[root] = openapi.document(self.routes.routes, root)
+        return self._documents[root]
 
     # Whole streams
 
-    async def _create(self, request: Request, name: str) -> Response:
-        if name.endswith(routes.RESERVED):
+    async def create(self, request: Request, name: str) -> Response:
+        """Create a stream."""
+        if name.endswith(stream_rules.RESERVED):
+            reserved = ", ".join(map(repr, stream_rules.RESERVED))
             raise InvalidInput(
                 f"stream {name!r:.200}: the name ends in a reserved path",
-                hint=f"Choose a name that does not end in {', '.join(map(repr, routes.RESERVED))}.",
+                hint=f"Choose a name that does not end in {reserved}.",
             )
         fork = self._fork(request)
         content_type = request.header("content-type")
@@ -324,19 +329,24 @@ class Protocol:
             if sub is not None or offset is not None:
                 raise InvalidInput("fork offset: requires Stream-Forked-From")
             return None
+        if self._access is not None:
+            self._access.require(request, "read", source)
         at = None if offset is None else parse_offset(offset)
         if sub and offset is None:
             raise InvalidInput("Stream-Fork-Sub-Offset: requires Stream-Fork-Offset")
         return Fork(source, at, sub or 0)
 
-    async def _delete(self, _request: Request, name: str) -> Response:
+    async def delete(self, _request: Request, name: str) -> Response:
+        """Delete a stream."""
         await self._streams.delete_async(name)
         return Response(204)
 
-    async def _head(self, _request: Request, name: str) -> Response:
+    async def head(self, _request: Request, name: str) -> Response:
+        """Return the headers of a stream."""
         return Response(200, headers.stream_headers(self._streams.info(name)))
 
-    async def _configure(self, request: Request, name: str) -> Response:
+    async def configure(self, request: Request, name: str) -> Response:
+        """Change the lifetime or the retention of a stream."""
         if request.body:
             raise InvalidInput(
                 "body: must be empty for PATCH", hint="Send the new settings as headers."
@@ -344,33 +354,27 @@ class Protocol:
         info = await self._streams.configure_async(name, headers.parse_settings(request))
         return Response(200, headers.stream_headers(info))
 
-    async def _totals(self, _request: Request) -> Response:
+    async def totals(self, _request: Request) -> Response:
+        """Count the streams, records and bytes."""
         totals = await asyncio.to_thread(self._streams.totals)
-        return _json(200, totals._asdict())
+        return json_response(StreamTotals(**totals._asdict()))
 
-    async def _details(self, _request: Request, name: str) -> Response:
+    async def details(self, _request: Request, name: str) -> Response:
+        """Return a stream with its statistics."""
         # It counts producers and subscriptions, of which there may be many.
         details = await asyncio.to_thread(self._streams.details, name)
-        return _json(200, details_document(details))
+        return json_response(listing.stream_details(details))
 
-    async def _list(self, request: Request) -> Response:
-        parameters = request.parameters()
-        limit = parameters.get("limit", "100")
-        if not limit.isdecimal() or not 1 <= int(limit[:9]) <= limits.LIST_STREAMS_MAX:
-            raise InvalidInput(
-                f"limit: must be from 1 to {limits.LIST_STREAMS_MAX}, got {limit!r:.80}"
-            )
-        infos = self._streams.list(
-            prefix=parameters.get("prefix", ""),
-            after=parameters.get("after", ""),
-            limit=int(limit[:9]),
-        )
+    async def list_streams(self, _request: Request, query: ListQuery) -> Response:
+        """Return a page of streams."""
+        infos = self._streams.list(prefix=query.prefix, after=query.after, limit=query.limit)
         rows = [listing.stream_row(info) for info in infos]
-        return _json(200, {"streams": rows, "next_after": rows[-1]["name"] if rows else None})
+        return json_response(StreamPage(streams=rows, next_after=rows[-1].name if rows else None))
 
     # Appending
 
-    async def _append(self, request: Request, name: str) -> Response:
+    async def append(self, request: Request, name: str) -> Response:
+        """Append to a stream."""
         append = self.parse_append(request, name)
         result = await self._streams.append_async(name, append)
         return _success_response(result, wrote=bool(append.records))
@@ -380,7 +384,7 @@ class Protocol:
         """True if requests need no key; False if the keys cannot be read."""
         try:
             return self._access is None or not self._access.keys()
-        except FormatError:
+        except FourfoldError:
             return False
 
     def make_plain_append(self, name: str, content_type: str, body: bytes) -> Append:
@@ -437,25 +441,30 @@ def _split_bounded(body: bytes, content_type: str, *, empty_list: bool = False) 
     )
 
 
-def append_response(result: Appended | FourfoldError, *, wrote: bool) -> Response:
-    """Return the complete response to an append, for the fast append path."""
-    if isinstance(result, FourfoldError):
-        return error_response(result)
-    return _with_default_headers(_success_response(result, wrote=wrote))
+def error_response(error: FourfoldError, request: Request | None = None) -> Response:
+    """Return the response to an error, without the headers that every response has.
 
-
-def error_response(error: FourfoldError, *, control: bool = False) -> Response:
-    """Return the complete response to an error; every error sent to a client passes here."""
-    redacted = errors.redact_paths(error)
-    return _with_default_headers(
-        _error_response(
-            redacted, control_error_document(redacted) if control else {"error": redacted.as_dict()}
-        )
+    Every error that is sent to a client passes here.
+    """
+    error = errors.redact_paths(error)
+    document: dict[str, object] = {"error": error.as_dict()}
+    content_type = JSON
+    if request is not None:
+        control = control_error_document(error) if is_control(request.path) else None
+        document = document if control is None else {"error": control}
+        if errors.accepts_problem(request.headers):
+            content_type = errors.PROBLEM_JSON
+            document = errors.problem(error, request.root)
+            if control is not None and "code" in control:
+                document["code"] = control["code"]
+    response = Response(
+        errors.status_of(type(error)),
+        {"content-type": content_type, "cache-control": "no-store", **headers.error_headers(error)},
+        # Messages and details may contain values that are not valid in UTF-8.
+        json.dumps(document, default=str).encode(),
     )
-
-
-def _with_default_headers(response: Response) -> Response:
-    response.headers = {**headers.DEFAULT_HEADERS, **response.headers}
+    if response.status in {429, 503}:
+        response.headers.setdefault("retry-after", str(limits.RETRY_AFTER_S))
     return response
 
 
@@ -470,37 +479,134 @@ def _success_response(result: Appended, *, wrote: bool) -> Response:
     return Response(200 if is_new else 204, response_headers)
 
 
-def _error_document(error: FourfoldError | None, *, detailed: bool) -> dict[str, object] | None:
+def _health_error(error: FourfoldError | None, *, detailed: bool) -> HealthError | None:
     """Return an error as `/health` reports it: only its kind unless `detailed`."""
     if error is None:
         return None
     if not detailed:
-        return {"kind": error.kind, "retryable": error.retryable}
-    return errors.redact_paths(error).as_dict()
+        return HealthError(kind=error.kind, retryable=error.retryable)
+    return HealthError(**errors.redact_paths(error).as_dict())  # type: ignore[arg-type]
 
 
-def _json(status: int, document: object) -> Response:
-    body = json.dumps(document).encode()
-    return Response(status, {"content-type": JSON, "cache-control": "no-store"}, body)
-
-
-def _error_response(error: FourfoldError, document: dict[str, object]) -> Response:
-    response = _json(_status(error), document)
-    response.headers |= headers.error_headers(error)
-    if response.status in {429, 503}:
-        response.headers.setdefault("retry-after", str(limits.RETRY_AFTER_S))
-    return response
-
-
-def _status(error: FourfoldError) -> int:
-    if error.kind in _STATUS:
-        return _STATUS[error.kind]
-    if isinstance(error, InvalidInput):
-        return 400
-    if isinstance(error, NotFound):
-        return 404
-    if isinstance(error, Busy):
-        return 429 if error.kind == "overloaded" else 503
-    if isinstance(error, StorageError | CorruptData | FormatError):
-        return 503
-    return 409
+_GONE: Final = (NotFound, StreamGone)
+_SERVER_ROUTES: Final = (
+    Route(
+        *("GET", "/health", Protocol.health),
+        operation="health",
+        summary="Check the health of the server.",
+        scope="public",
+        ok={
+            200: Ok("The server is healthy.", Health),
+            503: Ok("The server is unhealthy; the body has the error.", Health),
+        },
+    ),
+    Route(
+        *("GET", "/metrics", Protocol.metrics),
+        operation="metrics",
+        summary="Get metrics in the Prometheus text format.",
+        scope="metrics",
+        ok={200: Ok("The metrics.", "text", content_type="text/plain")},
+    ),
+    Route(
+        *("GET", "/openapi.json", Protocol.openapi),
+        operation="openapi",
+        summary="Get this OpenAPI document.",
+        scope="public",
+        ok={200: Ok("The document.", "object")},
+    ),
+    Route(
+        *("GET", f"{errors.PROBLEMS}{{kind}}", Protocol.problem),
+        operation="problem",
+        summary="Get the meaning of a kind of error.",
+        scope="public",
+        ok={200: Ok("The kind.", ProblemKind)},
+        errors=(NotFound,),
+    ),
+)
+_STREAM_ROUTES: Final = (
+    Route(
+        *("GET", "/v1/streams", Protocol.list_streams),
+        operation="list",
+        summary="List streams in the order of their names.",
+        scope="read",
+        resource="prefix",
+        query=ListQuery,
+        ok={200: Ok("A page of streams.", StreamPage)},
+    ),
+    Route(
+        *("GET", "/v1/streams/totals", Protocol.totals),
+        operation="totals",
+        summary="Count the streams, records and bytes.",
+        scope="admin",
+        ok={200: Ok("The counts.", StreamTotals)},
+    ),
+    Route(
+        *("GET", f"{STREAM}{stream_rules.DETAILS}", Protocol.details),
+        operation="details",
+        summary="Get a stream with its statistics.",
+        scope="read",
+        resource="name",
+        ok={200: Ok("The details.", StreamDetails)},
+        errors=_GONE,
+    ),
+    Route(
+        *("PUT", STREAM, Protocol.create),
+        operation="create",
+        summary="Create a stream; idempotent.",
+        scope="write",
+        resource="name",
+        headers=CreateHeaders,
+        body=bytes,
+        ok={
+            200: Ok("It exists with the same settings.", headers=PositionHeaders),
+            201: Ok("It was created.", headers=CreatedHeaders),
+        },
+        errors=(NotFound, AlreadyExists, MissingDependency),
+    ),
+    Route(
+        *("POST", STREAM, Protocol.append),
+        operation="append",
+        summary="Append to a stream, close it, or both.",
+        scope="write",
+        resource="name",
+        headers=AppendHeaders,
+        body=bytes,
+        ok={
+            200: Ok("Appended by a producer.", headers=AppendedHeaders),
+            204: Ok("Appended, or a duplicate.", headers=AppendedHeaders),
+        },
+        errors=(
+            *_GONE,
+            *(StreamClosed, ContentTypeMismatch, StreamSeqBehind, ProducerGap),
+            *(ProducerFenced, MissingDependency),
+        ),
+    ),
+    Route(
+        *("HEAD", STREAM, Protocol.head),
+        operation="head",
+        summary="Get the headers of a stream.",
+        scope="read",
+        resource="name",
+        ok={200: Ok("The headers of the stream.", headers=StreamHeaders)},
+        errors=_GONE,
+    ),
+    Route(
+        *("PATCH", STREAM, Protocol.configure),
+        operation="configure",
+        summary="Change the lifetime or the retention of a stream.",
+        scope="admin",
+        resource="name",
+        headers=SettingHeaders,
+        ok={200: Ok("Changed.", headers=StreamHeaders)},
+        errors=_GONE,
+    ),
+    Route(
+        *("DELETE", STREAM, Protocol.delete),
+        operation="delete",
+        summary="Delete a stream.",
+        scope="admin",
+        resource="name",
+        ok={204: Ok("Deleted.")},
+        errors=_GONE,
+    ),
+)

@@ -10,30 +10,55 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal
 
-import msgspec
+from msgspec import UNSET
 
 from fourfold import limits
-from fourfold.errors import Forbidden, FourfoldError, InvalidInput, NotFound, Unauthorized
+from fourfold.errors import (
+    AckRefused,
+    AlreadyClaimed,
+    AlreadyExists,
+    Forbidden,
+    FourfoldError,
+    InvalidInput,
+    LimitExceeded,
+    MissingDependency,
+    NotFound,
+    NothingPending,
+    Unauthorized,
+    WakeFenced,
+)
 from fourfold.models.streams import Streams
 from fourfold.models.streams.subscriptions import Ack, Owner, Subscribe, Subscription
 from fourfold.models.streams.subscriptions.leases import Fence
 from fourfold.models.streams.subscriptions.members import check_pattern, literal_prefix
 from fourfold.models.streams.validation import format_offset
 from fourfold.server import webhooks
-from fourfold.server.auth import Access, Key, Scope
-from fourfold.server.request import Request, Response
+from fourfold.server.auth import Access
+from fourfold.server.key_store import Key, Scope
+from fourfold.server.request import Request, Response, json_response
+from fourfold.server.routes import Ok, Route, bind
 from fourfold.server.signing_keys import Keys
-from fourfold.server.webhooks import CONTROL, Deliverer, Targets, link_document
+from fourfold.server.webhooks import CONTROL, Deliverer, Targets, pending_stream
 from fourfold.settings import Server
+from fourfold.wire.subscriptions import (
+    Acknowledged,
+    ClaimedWake,
+    FollowedStream,
+    NewSubscription,
+    StreamNames,
+    SubscriptionDetails,
+    SubscriptionQuery,
+    WakeClaim,
+    WakeProgress,
+    Webhook,
+    WebhookSigning,
+)
 
 PREFIX: Final = f"{CONTROL}/subscriptions/"
-_JWKS: Final = f"{CONTROL}/jwks.json"
-_WORKER_ACTIONS: Final = frozenset({"callback", "ack", "release"})
 _HOST = re.compile(r"[A-Za-z0-9.\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 _CODES: Final[dict[str, str]] = {
     "webhook_refused": "WEBHOOK_URL_REJECTED",
@@ -47,56 +72,6 @@ _CODES: Final[dict[str, str]] = {
     "invalid_input": "INVALID_REQUEST",
 }
 """Error codes of the protocol, by `kind`."""
-
-
-class WebhookBody(msgspec.Struct):
-    """The webhook of a subscription."""
-
-    url: str
-
-
-class SubscribeBody(msgspec.Struct):
-    """Body of a PUT of a subscription."""
-
-    type: Literal["webhook", "pull-wake"]
-    pattern: str | None = None
-    streams: list[str] = []
-    webhook: WebhookBody | None = None
-    wake_stream: str | None = None
-    lease_ttl_ms: int | None = None
-    description: str | None = None
-
-
-class StreamsBody(msgspec.Struct):
-    """Streams to follow by name."""
-
-    streams: list[str]
-
-
-class ClaimBody(msgspec.Struct):
-    """The worker that claims a wake."""
-
-    worker: str
-
-
-class AckBody(msgspec.Struct):
-    """The offset up to which a stream is processed."""
-
-    offset: str
-    stream: str | None = None
-    path: str | None = None
-
-
-class WorkBody(msgspec.Struct):
-    """Progress of a worker on a wake; `done` ends the wake."""
-
-    wake_id: str
-    generation: int
-    acks: list[AckBody] = []
-    done: bool = False
-
-
-_B = TypeVar("_B", bound=msgspec.Struct)
 
 
 class Control:
@@ -115,34 +90,9 @@ class Control:
         self._access = access
         self._settings = settings or Server()
 
-    def admit(self, request: Request) -> Key | None:
-        """Return the key of a request; raise Unauthorized if it has neither a key nor a token.
-
-        What the key allows is checked by the handler. Workers send the token of their wake instead,
-        and requests for the public keys need neither.
-        """
-        if self._access is None or request.path == _JWKS:
-            return None
-        subscription = worker_subscription(request)
-        if subscription is None or not self._access.keys():
-            return self._access.identify(request)
-        self._token(request, subscription)
-        return None
-
-    def handlers(self) -> dict[str, Callable[..., Awaitable[Response]]]:
-        """Return the handler of each route."""
-        return {
-            "subscribe": self.create,
-            "subscription": self.read,
-            "unsubscribe": self.delete,
-            "follow": self.add,
-            "unfollow": self.remove,
-            "claim": self.claim,
-            "callback": self.callback,
-            "ack": self.ack,
-            "release": self.release,
-            "jwks": self.jwks,
-        }
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes of these handlers."""
+        return bind(_ROUTES, self)
 
     def deliverer(self) -> Deliverer:
         """Return a deliverer for the webhooks and wake streams of this store."""
@@ -166,9 +116,8 @@ class Control:
 
     # Subscriptions
 
-    async def create(self, request: Request, subscription: str) -> Response:
+    async def create(self, request: Request, subscription: str, body: NewSubscription) -> Response:
         """Create a subscription."""
-        body = _body(request, SubscribeBody)
         options = Subscribe(
             subscription,
             body.type,
@@ -189,13 +138,13 @@ class Control:
         with suppress(NotFound):
             self._authorize(request, "write", self._subscriptions.get(subscription))
         created_subscription, created = await self._subscriptions.create_async(options)
-        return _json(201 if created else 200, self._document(request, created_subscription))
+        details = self._details(request, created_subscription)
+        return json_response(details, 201 if created else 200)
 
-    async def read(self, request: Request, subscription: str) -> Response:
+    async def read(self, request: Request, subscription: str, query: SubscriptionQuery) -> Response:
         """Return a subscription and a page of its streams."""
         result = self._get(request, "read", subscription)
-        parameters = request.parameters()
-        return _json(200, self._document(request, result, after=parameters.get("after", "")))
+        return json_response(self._details(request, result, after=query.after))
 
     async def delete(self, request: Request, subscription: str) -> Response:
         """Delete a subscription."""
@@ -206,14 +155,13 @@ class Control:
         await self._subscriptions.delete_async(subscription)
         return Response(204)
 
-    async def add(self, request: Request, subscription: str) -> Response:
+    async def add(self, request: Request, subscription: str, body: StreamNames) -> Response:
         """Follow more streams by name."""
-        streams = _body(request, StreamsBody).streams
         result = self._get(request, "write", subscription)
-        names = [name.strip("/") for name in streams]
+        names = [name.strip("/") for name in body.streams]
         self._require(request, "read", names)
         _check_owner_may_read(result, names)
-        await self._subscriptions.add_streams_async(subscription, streams)
+        await self._subscriptions.add_streams_async(subscription, body.streams)
         return Response(204)
 
     async def remove(self, request: Request, subscription: str, name: str) -> Response:
@@ -232,52 +180,59 @@ class Control:
 
     # Workers
 
-    async def claim(self, request: Request, subscription: str) -> Response:
+    async def claim(self, request: Request, subscription: str, body: WakeClaim) -> Response:
         """Claim the lease of a pull-wake subscription."""
-        worker = _body(request, ClaimBody).worker
         self._get(request, "write", subscription)
-        wake = await self._subscriptions.claim_async(subscription, worker)
-        document = {
-            "wake_id": wake.wake_id,
-            "generation": wake.generation,
-            "token": self._keys.token(subscription, wake.generation),
-            "streams": [link_document(link) for link in wake.streams],
-            "lease_ttl_ms": wake.subscription.lease_ttl_ms,
-        }
-        return _json(200, document)
+        wake = await self._subscriptions.claim_async(subscription, body.worker)
+        return json_response(
+            ClaimedWake(
+                wake_id=wake.wake_id,
+                generation=wake.generation,
+                token=self._keys.token(subscription, wake.generation),
+                streams=[pending_stream(link) for link in wake.streams],
+                lease_ttl_ms=wake.subscription.lease_ttl_ms,
+            )
+        )
 
-    async def callback(self, request: Request, subscription: str) -> Response:
+    async def callback(self, request: Request, subscription: str, body: WakeProgress) -> Response:
         """Acknowledge offsets from a webhook."""
-        return await self._acknowledge(request, subscription, "webhook")
+        return await self._acknowledge(request, subscription, body, "webhook")
 
-    async def ack(self, request: Request, subscription: str) -> Response:
+    async def ack(self, request: Request, subscription: str, body: WakeProgress) -> Response:
         """Acknowledge offsets from a worker."""
-        return await self._acknowledge(request, subscription, "pull-wake")
+        return await self._acknowledge(request, subscription, body, "pull-wake")
 
     async def _acknowledge(
-        self, request: Request, subscription: str, kind: Literal["webhook", "pull-wake"]
+        self,
+        request: Request,
+        subscription: str,
+        body: WakeProgress,
+        kind: Literal["webhook", "pull-wake"],
     ) -> Response:
-        generation = self._token(request, subscription)
-        body = _body(request, WorkBody)
+        generation = self.check_token(request, subscription)
         acks = [Ack(ack.stream or ack.path or "", ack.offset) for ack in body.acks]
         fence = Fence(body.wake_id, body.generation, generation)
         more = await self._subscriptions.acknowledge_async(
             subscription, fence, acks, kind=kind, done=body.done
         )
-        return _json(200, {"ok": True, "next_wake": more})
+        return json_response(Acknowledged(ok=True, next_wake=more))
 
-    async def release(self, request: Request, subscription: str) -> Response:
+    async def release(self, request: Request, subscription: str, body: WakeProgress) -> Response:
         """Release a lease without finishing the work."""
-        generation = self._token(request, subscription)
-        body = _body(request, WorkBody)
+        generation = self.check_token(request, subscription)
         fence = Fence(body.wake_id, body.generation, generation)
         await self._subscriptions.release_async(subscription, fence)
         return Response(204)
 
     # Shared helpers
 
-    def _token(self, request: Request, subscription: str) -> int:
-        """Return the generation of the wake that a worker's token was issued for."""
+    def check_token(self, request: Request, subscription: str) -> int:
+        """Return the generation of the wake that a worker's token was issued for.
+
+        Raises:
+            Unauthorized: the request has no token, or one of another subscription or server.
+            NotFound: the subscription does not exist any more.
+        """
         kind, _, token = (request.header("authorization") or "").partition(" ")
         if kind.lower() != "bearer":
             raise Unauthorized("a token is required")
@@ -308,12 +263,15 @@ class Control:
         key = self._key(request)
         if key is None:
             return
+        grant = key.grant("streams")
+        if grant is None:
+            raise _forbidden(key, scope, target.id)
         if target.owner_prefix is None:
             # Created without a key: what it follows decides.
-            is_owner = not key.prefix or self._subscriptions.is_inside(target, key.prefix)
+            is_owner = not grant.prefix or self._subscriptions.is_inside(target, grant.prefix)
         else:
-            is_owner = target.owner_prefix.startswith(key.prefix)
-        if not is_owner or not key.allows(scope, key.prefix):
+            is_owner = target.owner_prefix.startswith(grant.prefix)
+        if not is_owner or not grant.allows(scope, grant.prefix):
             raise _forbidden(key, scope, target.id)
         if target.wake_stream is not None and scope != "read":
             self._require(request, "write", [target.wake_stream])
@@ -324,7 +282,12 @@ class Control:
 
     def _owner(self, request: Request) -> Owner | None:
         key = self._key(request)
-        return None if key is None else Owner(key.id, key.prefix)
+        if key is None:
+            return None
+        grant = key.grant("streams")
+        if grant is None:
+            raise Forbidden(f"key {key.id}: not allowed to write streams")
+        return Owner(key.id, grant.prefix)
 
     def _admit(self, request: Request, options: Subscribe) -> None:
         """Check that the key may read what is followed, and write to the wake stream."""
@@ -354,54 +317,45 @@ class Control:
             )
         return base_url
 
-    def _document(
+    def _details(
         self, request: Request, subscription: Subscription, *, after: str = ""
-    ) -> dict[str, object]:
-        """Return a subscription as JSON."""
+    ) -> SubscriptionDetails:
+        """Return a subscription and the page of its streams after a name."""
         links = self._subscriptions.links(subscription.id, after=after)
         full = len(links) == limits.SUBSCRIPTION_STREAMS_MAX
         created_at = datetime.fromtimestamp(subscription.created_at_ms / 1000, UTC)
-        document: dict[str, object] = {
-            "id": subscription.id,
-            "subscription_id": subscription.id,
-            "type": subscription.kind,
-            "pattern": subscription.pattern,
-            "streams": [
-                {
-                    "path": link.stream,
-                    "link_type": "explicit" if link.explicit else "glob",
-                    "acked_offset": format_offset(link.acked, link.incarnation_number),
-                }
+        return SubscriptionDetails(
+            id=subscription.id,
+            subscription_id=subscription.id,
+            type=subscription.kind,
+            pattern=subscription.pattern,
+            streams=[
+                FollowedStream(
+                    path=link.stream,
+                    link_type="explicit" if link.explicit else "glob",
+                    acked_offset=format_offset(link.acked, link.incarnation_number),
+                )
                 for link in links
             ],
-            "next_after": links[-1].stream if full else None,
-            "wake_stream": subscription.wake_stream,
-            "lease_ttl_ms": subscription.lease_ttl_ms,
-            "created_at": created_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "status": "failed" if subscription.failures else "active",
-            "description": subscription.description,
-            "generation": subscription.generation,
-            "holder": subscription.holder,
-        }
-        if subscription.webhook_url is not None:
-            signing = {
-                "alg": "ed25519",
-                "kid": self._keys.kid,
-                "jwks_url": f"{self._address(request)}{CONTROL}/jwks.json",
-            }
-            document["webhook"] = {"url": subscription.webhook_url, "signing": signing}
-        return document
-
-
-def worker_subscription(request: Request) -> str | None:
-    """Return the subscription that a worker's request is about: `<id>/ack`, `callback`, `release`.
-
-    Returns None for every other request. A subscription may itself be called `ack`.
-    """
-    if request.method != "POST" or not request.path.startswith(PREFIX):
-        return None
-    subscription, _, action = request.path.removeprefix(PREFIX).partition("/")
-    return subscription if subscription and action in _WORKER_ACTIONS else None
+            next_after=links[-1].stream if full else None,
+            wake_stream=subscription.wake_stream,
+            lease_ttl_ms=subscription.lease_ttl_ms,
+            created_at=created_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            status="failed" if subscription.failures else "active",
+            description=subscription.description,
+            generation=subscription.generation,
+            holder=subscription.holder,
+            webhook=UNSET
+            if subscription.webhook_url is None
+            else Webhook(
+                url=subscription.webhook_url,
+                signing=WebhookSigning(
+                    alg="ed25519",
+                    kid=self._keys.kid,
+                    jwks_url=f"{self._address(request)}{CONTROL}/jwks.json",
+                ),
+            ),
+        )
 
 
 def _check_owner_may_read(subscription: Subscription, names: list[str]) -> None:
@@ -435,17 +389,98 @@ def control_error_document(error: FourfoldError) -> dict[str, object]:
     document: dict[str, object] = {**error.details, **error.as_dict()}
     if code is not None:
         document["code"] = code
-    return {"error": document}
+    return document
 
 
-def _body(request: Request, kind: type[_B]) -> _B:
-    """Decode the body of a request."""
-    try:
-        return msgspec.json.decode(request.body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"body: does not match the schema: {error}") from None
-
-
-def _json(status: int, document: Any) -> Response:
-    headers = {"content-type": "application/json", "cache-control": "no-store"}
-    return Response(status, headers, json.dumps(document).encode())
+_PATH: Final = f"{PREFIX}{{subscription}}"
+_ROUTES: Final = (
+    Route(
+        *("GET", f"{CONTROL}/jwks.json", Control.jwks),
+        operation="jwks",
+        summary="Get the public keys for webhook signatures.",
+        scope="public",
+        ok={200: Ok("A JWK set.", "object", content_type="application/jwk-set+json")},
+        errors=(MissingDependency,),
+    ),
+    Route(
+        *("PUT", _PATH, Control.create),
+        operation="subscribe",
+        summary="Create a subscription; idempotent.",
+        scope="owner",
+        body=NewSubscription,
+        ok={
+            200: Ok("It exists with the same settings.", SubscriptionDetails),
+            201: Ok("It was created.", SubscriptionDetails),
+        },
+        errors=(AlreadyExists, LimitExceeded, MissingDependency),
+    ),
+    Route(
+        *("GET", _PATH, Control.read),
+        operation="subscription",
+        summary="Get a subscription and a page of its streams.",
+        scope="owner",
+        query=SubscriptionQuery,
+        ok={200: Ok("The subscription.", SubscriptionDetails)},
+        errors=(NotFound,),
+    ),
+    Route(
+        *("DELETE", _PATH, Control.delete),
+        operation="unsubscribe",
+        summary="Delete a subscription.",
+        scope="owner",
+        ok={204: Ok("It does not exist any more.")},
+    ),
+    Route(
+        *("POST", f"{_PATH}/streams", Control.add),
+        operation="follow",
+        summary="Follow more streams by name.",
+        scope="owner",
+        body=StreamNames,
+        ok={204: Ok("They are followed from their current end.")},
+        errors=(NotFound, LimitExceeded),
+    ),
+    Route(
+        *("DELETE", f"{_PATH}/streams/{{name:name}}", Control.remove),
+        operation="unfollow",
+        summary="Stop following a stream by name.",
+        scope="owner",
+        ok={204: Ok("It is not followed by name any more.")},
+        errors=(NotFound,),
+    ),
+    Route(
+        *("POST", f"{_PATH}/claim", Control.claim),
+        operation="claim",
+        summary="Claim the lease of a pull-wake subscription.",
+        scope="owner",
+        body=WakeClaim,
+        ok={200: Ok("The wake.", ClaimedWake)},
+        errors=(NotFound, AlreadyClaimed, NothingPending),
+    ),
+    Route(
+        *("POST", f"{_PATH}/callback", Control.callback),
+        operation="callback",
+        summary="Acknowledge offsets from a webhook.",
+        scope="token",
+        body=WakeProgress,
+        ok={200: Ok("Acknowledged.", Acknowledged)},
+        errors=(NotFound, WakeFenced, AckRefused),
+    ),
+    Route(
+        *("POST", f"{_PATH}/ack", Control.ack),
+        operation="ack",
+        summary="Acknowledge offsets from a worker.",
+        scope="token",
+        body=WakeProgress,
+        ok={200: Ok("Acknowledged.", Acknowledged)},
+        errors=(NotFound, WakeFenced, AckRefused),
+    ),
+    Route(
+        *("POST", f"{_PATH}/release", Control.release),
+        operation="release",
+        summary="Release a lease without finishing the work.",
+        scope="token",
+        body=WakeProgress,
+        ok={204: Ok("Released.")},
+        errors=(NotFound, WakeFenced),
+    ),
+)

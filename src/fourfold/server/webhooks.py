@@ -27,11 +27,14 @@ from contextlib import ExitStack, suppress
 from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import SplitResult, quote, urlsplit
 
+import msgspec
+
 from fourfold import limits
 from fourfold.errors import FourfoldError, MissingDependency, Refused, WebhookRefused
 from fourfold.models.streams.subscriptions import Link, Subscriptions, Wake
 from fourfold.models.streams.validation import format_offset
 from fourfold.server.signing_keys import Keys
+from fourfold.wire.subscriptions import PendingStream, WakeNotification
 
 Targets = Literal["public", "local", "private"]
 """Addresses that may be called: public over https; also this machine over http; or all."""
@@ -140,9 +143,9 @@ async def _post(
     )
     try:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        link_document = f"[{host}]" if ":" in host else host
+        named_host = f"[{host}]" if ":" in host else host
         all_headers = {
-            "host": link_document if parts.port is None else f"{link_document}:{parts.port}",
+            "host": named_host if parts.port is None else f"{named_host}:{parts.port}",
             "user-agent": "fourfold",
             "accept": "application/json",
             "connection": "close",
@@ -349,7 +352,7 @@ class Deliverer:
 
     async def _deliver_wake(self, wake: Wake) -> None:
         try:
-            body = json.dumps(notification(wake, self._keys)).encode()
+            body = msgspec.json.encode(notification(wake, self._keys))
             headers = {
                 "content-type": "application/json",
                 "webhook-signature": self._keys.signature(body, int(time.time())),
@@ -380,28 +383,28 @@ class Deliverer:
         await asyncio.gather(*remaining, return_exceptions=True)
 
 
-def notification(wake: Wake, keys: Keys) -> dict[str, object]:
+def notification(wake: Wake, keys: Keys) -> WakeNotification:
     """Return the body of a webhook call."""
     subscription = wake.subscription
-    return {
-        "subscription_id": subscription.id,
-        "wake_id": wake.wake_id,
-        "generation": wake.generation,
-        "streams": [link_document(link) for link in wake.streams],
-        "callback_url": address(subscription.address, subscription.id, "callback"),
-        "callback_token": keys.token(subscription.id, wake.generation),
-    }
+    return WakeNotification(
+        subscription_id=subscription.id,
+        wake_id=wake.wake_id,
+        generation=wake.generation,
+        streams=[pending_stream(link) for link in wake.streams],
+        callback_url=address(subscription.address, subscription.id, "callback"),
+        callback_token=keys.token(subscription.id, wake.generation),
+    )
 
 
-def link_document(link: Link) -> dict[str, object]:
-    """Return a followed stream of a wake as JSON."""
-    return {
-        "path": link.stream,
-        "link_type": "explicit" if link.explicit else "glob",
-        "acked_offset": format_offset(link.acked, link.incarnation_number),
-        "tail_offset": format_offset(link.tail, link.incarnation_number),
-        "has_pending": link.pending,
-    }
+def pending_stream(link: Link) -> PendingStream:
+    """Return a followed stream of a wake."""
+    return PendingStream(
+        path=link.stream,
+        link_type="explicit" if link.explicit else "glob",
+        acked_offset=format_offset(link.acked, link.incarnation_number),
+        tail_offset=format_offset(link.tail, link.incarnation_number),
+        has_pending=link.pending,
+    )
 
 
 def address(base: str, subscription_id: str, action: str) -> str:

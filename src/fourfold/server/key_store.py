@@ -1,0 +1,245 @@
+"""The keys of a store, in `server.sqlite`.
+
+A process opens the file for writing only while it changes a key, so that `fourfold key` works while
+a server runs; servers read it. A key file of an older version (`access.json`) is imported when the
+keys are first used, and deleted once its keys are on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from fourfold import limits
+from fourfold.errors import FormatError, NotFound, WriterLocked
+from fourfold.kernel import (
+    Database,
+    Profile,
+    ReadTransaction,
+    Transaction,
+    load_migrations,
+    load_queries,
+    sync_folder,
+)
+
+FILE_NAME: Final = "server.sqlite"
+OLD_FILE_NAME: Final = "access.json"
+Scope = Literal["read", "write", "admin", "metrics"]
+SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+Model = Literal["documents", "streams", "graphs", "sessions"]
+MODELS: Final[tuple[Model, ...]] = get_args(Model)
+_PROFILE: Final = Profile("server")
+_MIGRATIONS: Final = load_migrations("fourfold.server")
+_SQL: Final = load_queries("fourfold.server")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Scopes for the objects of one model whose names start with a prefix."""
+
+    model: Model
+    scopes: tuple[Scope, ...]
+    prefix: str = ""
+
+    def allows(self, scope: Scope, name: str) -> bool:
+        """Return True if the grant has a scope for a name, or for a prefix of names."""
+        has = scope in self.scopes or (scope == "metrics" and "admin" in self.scopes)
+        return has and name.startswith(self.prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key without its secret; it is allowed what its grants state, and nothing else."""
+
+    id: str
+    sha256: str
+    grants: tuple[Grant, ...] = ()
+    label: str = ""
+
+    def grant(self, model: Model) -> Grant | None:
+        """Return the grant for a model, or None if the key has none."""
+        return next((grant for grant in self.grants if grant.model == model), None)
+
+    def allows(self, scope: Scope, name: str, model: Model = "streams") -> bool:
+        """Return True if the key has a scope for an object of a model, or for a prefix."""
+        for grant in self.grants:
+            if grant.model == model:
+                return grant.allows(scope, name)
+        return False
+
+
+class KeyStore:
+    """The keys of one store."""
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / FILE_NAME
+        self._old_path = root / OLD_FILE_NAME
+        self._reader: Database | None = None
+        self._inode: int | None = None
+        self._state: tuple[tuple[Key, ...], bool] = ((), False)
+        self._stamp: tuple[int, ...] | None = None
+        """Times and sizes of the files when the state was read; None if it must be read again."""
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
+
+    def read(self) -> tuple[tuple[Key, ...], bool]:
+        """Return the keys, and True if a key is required because there was one before.
+
+        Raises:
+            FormatError: the file, or the key file of an older version, cannot be read.
+        """
+        if os.path.lexists(self._old_path):
+            with self._writer():
+                pass
+        if self._stamp is not None and self._stamp == _stamp_of(self._path):
+            return self._state
+        reader = self._open_reader()
+        if reader is None:
+            return self._state
+        stamp = _stamp_of(self._path)
+        with reader.read() as snapshot:
+            self._state = _read_keys(snapshot), bool(snapshot.value(_SQL.key_required))
+        # A later change may leave equal times and sizes while the clock of the files stands still.
+        settled = time.time_ns() - max(stamp[::3], default=0) > limits.FILE_CLOCK_NS
+        self._stamp = stamp if settled else None
+        return self._state
+
+    def add(self, key: Key) -> None:
+        """Store a key; from then on a key is required."""
+        with self._writer() as database:
+            database.transact(lambda txn: _add(txn, key))
+
+    def remove(self, key_id: str) -> int:
+        """Delete a key and return the number of keys that are left."""
+
+        def work(txn: Transaction) -> int:
+            number = txn.value(_SQL.key_number, (key_id,))
+            if number is None:
+                raise NotFound(f"unknown key {key_id!r}")
+            txn.execute(_SQL.remove_key, (number,))
+            return int(txn.value(_SQL.key_count))
+
+        with self._writer() as database:
+            return database.transact(work)
+
+    def _open_reader(self) -> Database | None:
+        """Return the file, opened for reading; None if there is none yet.
+
+        If it was replaced, the new file is opened; if it was deleted, the old one is still read.
+        """
+        try:
+            inode = self._path.stat().st_ino
+        except FileNotFoundError:
+            return self._reader
+        if self._reader is None or self._inode != inode:
+            self.close()
+            try:
+                self._reader = _open(self._path, "r")
+            except FormatError:
+                # Its creation was interrupted, or it has pending migrations.
+                with self._writer():
+                    self._reader = _open(self._path, "r")
+            self._inode = inode
+        return self._reader
+
+    @contextmanager
+    def _writer(self) -> Iterator[Database]:
+        """Open the file for writing, and import the key file of an older version."""
+        until = time.monotonic() + limits.SERVER_DATABASE_WAIT_S
+        while True:
+            try:
+                database = _open(self._path, "rw")
+                break
+            except WriterLocked:
+                # Another process changes a key, which is soon done.
+                if time.monotonic() > until:
+                    raise
+                time.sleep(limits.SERVER_DATABASE_RETRY_S)
+        with database:
+            self._import_old_file(database)
+            yield database
+
+    def _import_old_file(self, database: Database) -> None:
+        """Import the key file of an older version, and then delete it.
+
+        After a crash between the two it is imported again, which changes nothing.
+        """
+        if not os.path.lexists(self._old_path):
+            return
+        keys = _parse_old_file(self._old_path)
+
+        def work(txn: Transaction) -> None:
+            txn.execute(_SQL.require_key)
+            for key in keys:
+                if txn.value(_SQL.key_number, (key.id,)) is None:
+                    _add(txn, key)
+
+        database.transact(work)
+        self._old_path.unlink()
+        self._old_path.with_name(f".{OLD_FILE_NAME}.lock").unlink(missing_ok=True)
+        sync_folder(self._old_path.parent)
+
+
+def _open(path: Path, mode: str) -> Database:
+    return Database.open(path, profile=_PROFILE, migrations=_MIGRATIONS, mode=mode)
+
+
+def _stamp_of(path: Path) -> tuple[int, ...]:
+    """Return the times of change, in nanoseconds, and the sizes of a database and its log."""
+    stamp: tuple[int, ...] = ()
+    for name in (str(path), f"{path}-wal"):
+        try:
+            status = os.stat(name)  # noqa: PTH116 - much faster, and called for many requests
+        except OSError:
+            continue
+        stamp += (status.st_mtime_ns, status.st_size, status.st_ino)
+    return stamp
+
+
+def _add(txn: Transaction, key: Key) -> None:
+    txn.execute(_SQL.require_key)
+    number = txn.value(_SQL.add_key, (key.id, key.sha256, key.label))
+    for grant in key.grants:
+        txn.execute(_SQL.add_grant, (number, grant.model, grant.prefix, " ".join(grant.scopes)))
+
+
+def _read_keys(snapshot: ReadTransaction) -> tuple[Key, ...]:
+    keys = []
+    for (key_id, sha256, label), rows in groupby(snapshot.all(_SQL.keys), lambda row: row[:3]):
+        grants = (
+            Grant(model, tuple(scopes.split()), prefix)
+            for *_, model, prefix, scopes in rows
+            if model is not None
+        )
+        keys.append(Key(key_id, sha256, tuple(grants), label))
+    return tuple(keys)
+
+
+def _parse_old_file(path: Path) -> tuple[Key, ...]:
+    """Return the keys of an older version, which were for streams."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["keys"]
+        return tuple(
+            Key(
+                str(row["id"]),
+                str(row["sha256"]),
+                (Grant("streams", tuple(row["scopes"]), str(row.get("prefix", ""))),),
+                str(row.get("label", "")),
+            )
+            for row in rows
+        )
+    except OSError as error:
+        raise FormatError(f"{path}: cannot read the file: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"{path}: expected a list of keys: {error}") from None

@@ -1,0 +1,22 @@
+"""Types of fields that several Structs share, and the names of headers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+Offset = Annotated[str, Meta(pattern="^[0-9]{16}_[0-9]{16}$")]
+"""A place in a stream, as the protocol writes it."""
+Count = Annotated[int, Meta(ge=0)]
+CountText = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,15})$")]
+"""A whole number in a header."""
+CountOrNone = Annotated[str, Meta(pattern="^(none|0|[1-9][0-9]{0,15})$")]
+"""A whole number in a header, or `none`."""
+TrueText = Annotated[str, Meta(pattern="^true$")]
+
+
+def header_name(field: str) -> str:
+    """Return the header of a Struct field: `stream_next_offset` is Stream-Next-Offset."""
+    names = {"etag": "ETag", "stream_ttl": "Stream-TTL", "www_authenticate": "WWW-Authenticate"}
+    return names.get(field) or "-".join(part.capitalize() for part in field.split("_"))
