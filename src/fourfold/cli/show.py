@@ -23,8 +23,8 @@ from fourfold.cli.output import Output, counted, size
 from fourfold.errors import FourfoldError
 from fourfold.kernel import inspection
 from fourfold.kernel.named_queries import load_queries
-from fourfold.models.sessions import SqliteLog
 from fourfold.models.model import Model, all_models
+from fourfold.models.sessions import SqliteLog
 from fourfold.store import Store, open_store
 
 SQL: Final = load_queries("fourfold.cli", "show.sql")
