@@ -3,15 +3,16 @@
 In CI the examples of a property are always the same, so that a failure is due to the change and
 not to luck. The search for new ones goes on wherever developers run the tests.
 
-Temporary folders are in memory where there is room: most tests sync to disk often, and none of
-them looks at what a sync does. A crash kills processes, never the machine; power cuts are
-simulated. Set PYTEST_DEBUG_TEMPROOT to put them elsewhere.
+Temporary folders are in memory where there is room, because most tests sync often. None depends on
+the disk for that: a crash kills processes and not the machine, and power cuts are simulated. Set
+TMPDIR to put them elsewhere.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,9 @@ def has_room(folder: Path) -> bool:
 
 
 if has_room(MEMORY):
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    # For child processes; pytest itself has looked at the environment before.
+    os.environ.setdefault("TMPDIR", str(MEMORY))
+    tempfile.tempdir = os.environ["TMPDIR"]
 
 
 @pytest.hookimpl(trylast=True)
