@@ -416,7 +416,7 @@ class StreamMachine(RuleBasedStateMachine):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
         shutil.copyfile(self.root / "backup.sqlite", path)
         self.now += 60_000
-        reserve_in_file(path, self.now)
+        reserve_in_file(path, self.now, self.root / "migration-backups")
         self.go_back(self.backup)
         self.reserved = self.now
         self.open()
