@@ -200,13 +200,13 @@ def mark(log: Log, files: BlobStore | None, cutoff: Cutoff) -> GcReport:
     reached: set[bytes] = set()
     for ref in _refs(log, None, going):
         _reach(log, files, ref, reached)
-    after = b""
+    last_hash = b""
     while True:
         with log.read() as reading:
-            rows = reading.payloads(after, _PAGE)
+            rows = reading.payloads(last_hash, _PAGE)
         if not rows:
             return GcReport(len(going), events, payloads, size)
-        after = rows[-1].hash
+        last_hash = rows[-1].hash
         for each in rows:
             if each.touched <= cutoff.touched and each.hash not in reached:
                 payloads, size = payloads + 1, size + each.size
