@@ -208,13 +208,19 @@ def _decode_query(kind: type[_S], request: Request, refused: frozenset[str]) -> 
                 f"unknown parameter {name!r:.80}", hint=f"Use one of: {', '.join(known)}."
             )
     try:
-        return msgspec.convert(parameters, kind, strict=False)
+        query = msgspec.convert(parameters, kind, strict=False)
     except msgspec.ValidationError as error:
         reason, _, where = str(error).partition(" - at `$.")
         name = where.removesuffix("`")
         raise InvalidInput(
             f"{name}: {_requirement(kind, name) or reason}, got {parameters[name]!r:.80}"
         ) from None
+    for name, text in parameters.items():
+        value = getattr(query, name, None)
+        # Other ways to write a number, such as 1e2, are converted too.
+        if isinstance(value, int) and str(value) != text:
+            raise InvalidInput(f"{name}: {_requirement(kind, name)}, got {text!r:.80}")
+    return query
 
 
 def _requirement(kind: type[Struct], name: str) -> str | None:
