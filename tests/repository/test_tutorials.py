@@ -49,7 +49,8 @@ def parameters():
     for path in tree.pages():
         name = tree.short(path)
         if markdown.steps(path.read_text(encoding="utf-8")):
-            marks = [pytest.mark.slow, pytest.mark.spark] if name in SPARK else []
+            slow = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
+            marks = slow if name in SPARK else [pytest.mark.timeout(600)]
             yield pytest.param(path, id=name, marks=marks)
 
 
