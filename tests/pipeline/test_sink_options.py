@@ -31,7 +31,6 @@ def root(tmp_path):
         ({"skip_bad": "maybe"}, "maybe"),
         ({"wait_s": "long"}, "long"),
         ({"wait_s": "inf"}, "inf"),
-        ({"model": "graphs"}, "graphs"),
         ({"order": "when"}, "when"),
         ({"root": None}, "root"),
         ({"query": "of-a-stream"}, "query"),

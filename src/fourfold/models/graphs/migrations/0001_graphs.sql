@@ -98,7 +98,7 @@ CREATE TABLE sync_sent (
     PRIMARY KEY (peer_id, domain)
 );
 
--- Results that somebody keeps to save work. Any of them may be dropped at any time.
+-- Results that apps cache to save work. Any of them may be dropped at any time.
 CREATE TABLE derived_cache (
     owner             TEXT NOT NULL,
     cache_key         TEXT NOT NULL,

@@ -70,7 +70,7 @@ CREATE TABLE snapshots (
 );
 
 -- Large values under the SHA-256 of their canonical bytes. The bytes of the largest are files; `data` is NULL then.
--- `touched` is when somebody last stored the value, in seconds: what nobody refers to is kept for a while.
+-- `touched` is when the value was last stored, in seconds: unreferenced values have a grace period.
 CREATE TABLE payloads (
     hash    BLOB NOT NULL PRIMARY KEY,
     size    INTEGER NOT NULL,

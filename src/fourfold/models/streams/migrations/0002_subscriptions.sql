@@ -1,4 +1,4 @@
--- Subscriptions: cursors over streams that wake a worker when there is something behind them.
+-- Subscriptions: cursors over streams that wake a worker when there are records after them.
 
 CREATE TABLE subscriptions (
     sub             INTEGER PRIMARY KEY,
@@ -55,7 +55,7 @@ INSERT INTO subscription_generation (only, generation) VALUES (1, 0);
 -- New streams that no pattern was held against yet.
 CREATE TABLE subscription_arrivals (sid INTEGER PRIMARY KEY);
 
--- Whether a subscription follows the stream: an append to one that nobody follows pays for one look at its own row.
+-- Whether a subscription follows the stream: an append to one without subscriptions only reads its own row.
 ALTER TABLE streams ADD COLUMN followed INTEGER NOT NULL DEFAULT 0 CHECK (followed IN (0, 1));
 
 CREATE TRIGGER subscription_link AFTER INSERT ON subscription_links
@@ -69,7 +69,7 @@ BEGIN
     WHERE stream = old.stream AND NOT EXISTS (SELECT 1 FROM subscription_links WHERE stream = old.stream);
 END;
 
--- Whoever appends marks the cursors that it leaves behind, in its own transaction: no wake can be lost.
+-- An append marks the cursors before it as pending, in its own transaction: no wake can be lost.
 CREATE TRIGGER subscription_append AFTER UPDATE OF next_offset ON streams WHEN new.followed = 1
 BEGIN
     UPDATE subscription_links SET pending = 1 WHERE stream = new.stream AND pending = 0 AND acked < new.next_offset;
@@ -82,7 +82,7 @@ BEGIN
     WHERE sid = new.sid AND EXISTS (SELECT 1 FROM subscription_links WHERE stream = new.stream);
 END;
 
--- A stream that is gone takes its cursors along; one that was named begins anew with the next of that name.
+-- A stream that is gone takes its cursors along; one that was named starts again with the next of that name.
 CREATE TRIGGER subscription_departure AFTER DELETE ON streams WHEN EXISTS (SELECT 1 FROM subscriptions)
 BEGIN
     DELETE FROM subscription_links WHERE stream = old.stream AND explicit = 0;

@@ -1,4 +1,4 @@
--- Which streams are due to be sealed, without a cost for every append. An index on what is pending would be written anew by
+-- Which streams are due to be sealed, without a cost for every append. An index on what is pending would be rewritten by
 -- each of them: two pages more to every commit. So streams are indexed by about how much is pending, which seldom changes.
 
 -- 0 when nothing is pending. Otherwise 1 and a level that grows with the bytes and with the rows, whichever is higher: a step

@@ -43,7 +43,7 @@ CREATE TABLE live_templates (
     retired_reason            TEXT,
     PRIMARY KEY (stream, template_id)
 ) WITHOUT ROWID;
--- Which of them nobody has asked for lately.
+-- Templates that were not requested lately.
 CREATE INDEX live_templates_seen_idx ON live_templates (state, last_seen_at_ms);
 
 CREATE TRIGGER rules_removed AFTER DELETE ON streams

@@ -1,6 +1,6 @@
 -- What the jobs of the pipeline did, and how far each has come.
 
--- One row for each run. A run that ended says how; one that is still 'running' while nobody holds the lock of its
+-- One row for each run. A run that ended says how; one that is still 'running' while no process holds the lock of its
 -- job and target was killed.
 CREATE TABLE run (
     id          TEXT    NOT NULL PRIMARY KEY,

@@ -7,7 +7,7 @@
 
 -- Every distinct JSON value once: whole documents, and lists of patches.
 -- The merkle reference calls 1 and 1.0 the same value, so `data` is the first spelling of the value that was seen.
--- Whoever spelled it otherwise keeps the own spelling in a column `text` beside the reference.
+-- Another spelling is kept in a column `text` beside the reference.
 CREATE TABLE value (
     hash TEXT NOT NULL PRIMARY KEY,
     data TEXT
