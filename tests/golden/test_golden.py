@@ -10,6 +10,8 @@ import golden_store
 import pytest
 
 import fourfold
+from fourfold.cli import main
+from fourfold.errors import FormatError
 from fourfold.store import restore, verify_backup
 from fourfold.store.restoration import rebuild
 
@@ -137,3 +139,16 @@ def test_golden_published_store_goes_on_publishing(golden, version):
         store.streams.open("orders").append(b'{"id": 4}')
         assert not store.publish().failures
         assert all(row.published == row.newest for row in store.published())
+
+
+@pytest.mark.parametrize("name", ["streams", "sessions"])
+def test_verify_says_that_migrations_are_pending(golden, name, capsys):
+    root = golden("0.1.0", name)
+    code = main.run(["verify", str(root)])
+    message = capsys.readouterr().err
+    assert code == FormatError.exit_code
+    assert "migrations are pending" in message
+    assert "nothing is damaged" in message
+    with fourfold.open(root) as store:
+        getattr(store, name)
+    assert main.run(["verify", str(root)]) == 0

@@ -9,7 +9,7 @@ import click
 from fourfold.cli.options import command as fourfold_command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import counted
-from fourfold.errors import CorruptData
+from fourfold.errors import CorruptData, FormatError
 from fourfold.kernel.pauses import lower_thread_priority
 from fourfold.store import open_store, verify_backup
 from fourfold.store.backup import MANIFEST
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 
 _RESTORE = "Restore the newest backup that verifies: `fourfold restore BACKUP ROOT`."
+_MIGRATE = (
+    "Write to the store once with this version, which runs them after a backup, and verify it"
+    " again; nothing is damaged."
+)
 _DANGLING = (
     "An earlier version accepted references to rows that do not exist; nothing is"
     " damaged, and a backup does not help. Suppress the object with the "
@@ -51,6 +55,8 @@ def command(out: Output, root: Path, *, objects: bool) -> None:
             with open_store(root, mode="r") as store:
                 report = store.verify(progress=advance, objects=objects)
     _show(out, report, "backup" if is_backup else "store")
+    if report.is_outdated:
+        raise FormatError(f"{root}: {report.problems[0]}", hint=_MIGRATE)
     if not report.ok:
         raise CorruptData(
             f"{root}: {counted(len(report.problems), 'problem')}; first: {report.problems[0]}",

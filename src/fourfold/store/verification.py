@@ -16,6 +16,7 @@ Progress = Callable[[str, int, int], None]
 """Called with the current subject, the number of steps done, and the number of all steps."""
 
 _BLOB = re.compile(r"([0-9a-f]{64})\.blob")
+_PENDING = re.compile(r"[0-9]+ migrations are pending")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,14 @@ class VerifyReport:
         return [
             problem
             for problem in self.problems
-            if not any(model.is_harmless(problem) for model in models)
+            if not _PENDING.search(problem)
+            and not any(model.is_harmless(problem) for model in models)
         ]
+
+    @property
+    def is_outdated(self) -> bool:
+        """True if the only problems are migrations that have not run yet."""
+        return not self.ok and all(_PENDING.search(problem) for problem in self.problems)
 
     def with_(self, more: CheckResult) -> VerifyReport:
         return VerifyReport(self.root, (*self.checked, more))
