@@ -250,7 +250,7 @@ def test_wait_without_a_cursor_fetches_one_first():
     now = [100.0]
     waiting = TouchWaiter(ADDRESS, "s", [Entity("e")], None, 50.5, clock=lambda: now[0])
     sent = json.loads(waiting.call().body)
-    assert sent == {"cursor": None, "keys": [{"entity": "e"}], "timeout_ms": 0}
+    assert sent == {"keys": [{"entity": "e"}], "timeout_ms": 0}
     assert waiting.receive(answered(False, "i:1")) is None
     sent = json.loads(waiting.call().body)
     # No longer than the client would wait for the answer.

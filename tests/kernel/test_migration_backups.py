@@ -15,8 +15,8 @@ import pytest
 import fourfold
 from fourfold.errors import DiskFull, MigrationFailed, StorageError
 from fourfold.kernel import Database, Migration, failpoints, inspection, verify_backup
-from fourfold.models import sessions, streams
-from fourfold.models.documents import HISTORIES, GcPolicy
+from fourfold.models.documents import GcPolicy
+from fourfold.models.model import model
 
 FIRST = Migration(1, "first", "CREATE TABLE a (x)")
 SECOND = Migration(2, "second", "DELETE FROM a")
@@ -190,10 +190,14 @@ def test_backups_older_than_the_limit_are_dropped_at_the_next_open(path):
 # What models delete
 
 
-def add_migration(monkeypatch, model):
-    number = len(model.MIGRATIONS) + 1
-    extra = Migration(number, "extra", "CREATE TABLE extra (x)")
-    monkeypatch.setattr(model, "MIGRATIONS", (*model.MIGRATIONS, extra), raising=False)
+def add_migration(monkeypatch, name):
+    """Give the first kind of database of a model one more migration, for the store."""
+    described = model(name)
+    first, *others = described.kinds
+    extra = Migration(len(first.migrations) + 1, "extra", "CREATE TABLE extra (x)")
+    later = replace(first, migrations=(*first.migrations, extra))
+    changed = replace(described, kinds=(later, *others))
+    monkeypatch.setattr(f"fourfold.store.store.{name.upper()}", changed)
 
 
 def copies_in(root):
@@ -210,29 +214,29 @@ def purge_session(store):
 
 
 @pytest.mark.parametrize(
-    ("model", "create", "delete"),
+    ("name", "create", "delete"),
     [
         (
-            streams,
+            "streams",
             lambda store: store.streams.create("s", "text/plain", body=b"x"),
             delete_stream,
         ),
         (
-            sessions,
+            "sessions",
             lambda store: store.sessions.create_session({"id": "s"}),
             purge_session,
         ),
     ],
 )
 def test_deletion_removes_the_backups_that_still_hold_it(
-    tmp_path, monkeypatch, model, create, delete
+    tmp_path, monkeypatch, name, create, delete
 ):
     root = tmp_path / "store"
     with fourfold.open(root) as store:
         create(store)
-    add_migration(monkeypatch, model)
+    add_migration(monkeypatch, name)
     with fourfold.open(root) as store:
-        getattr(store, model.__name__.rpartition(".")[2])
+        getattr(store, name)
         assert len(copies_in(root)) == 1
         delete(store)
         assert copies_in(root) == []
@@ -243,10 +247,7 @@ def test_gc_of_a_space_removes_the_backups_that_still_hold_it(tmp_path, monkeypa
     with fourfold.open(tmp_path / "store") as store:
         for number in range(9):
             store.space(did).set("e", {"n": number})
-    revisions = HISTORIES["revisions"]
-    extra = Migration(len(revisions.migrations) + 1, "extra", "CREATE TABLE extra (x)")
-    later = replace(revisions, migrations=(*revisions.migrations, extra))
-    monkeypatch.setitem(HISTORIES, "revisions", later)
+    add_migration(monkeypatch, "documents")
     with fourfold.open(tmp_path / "store") as store:
         space = store.space(did)
         assert len(copies_in(tmp_path / "store")) == 1
@@ -258,7 +259,7 @@ def test_backup_and_verify_of_a_store_leave_migration_backups_out(tmp_path, monk
     root = tmp_path / "store"
     with fourfold.open(root) as store:
         store.streams.create("s", "text/plain", body=b"x")
-    add_migration(monkeypatch, streams)
+    add_migration(monkeypatch, "streams")
     with fourfold.open(root) as store:
         assert store.streams.info("s").next_offset == 1
         report = store.backup(tmp_path / "copy")

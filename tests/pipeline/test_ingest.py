@@ -201,7 +201,7 @@ BAD_ROWS = [
     (row(None, {"n": 1}), "is not the id of an entity"),
     (row("n", {"n": 1}, space="nowhere"), "is not the DID of a space"),
     (row("n", {"n": 1}, space=None), "is not the DID of a space"),
-    (row("n", {"n": 1}, branch="a b"), "no branch 'a b'"),
+    (row("n", {"n": 1}, branch="a b"), "unknown branch 'a b'"),
     (row("n", {"n": 1}, branch=None), "is not the name of a branch"),
     (row("n", {"n": 1}, seq=None), "order column 'seq' is null"),
     (row("n", '[{"op": "jump", "path": "/a"}]', op="patch"), "jump"),

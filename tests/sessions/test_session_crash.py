@@ -14,7 +14,7 @@ import pytest
 
 import fourfold
 from fourfold.errors import WriterLocked
-from support.crash import Moment, random_kill_time, run
+from support.crash import Moment, child_environment, random_kill_time, run
 
 SCRIPT = Path(__file__).with_name("session_child.py")
 POINTS = (
@@ -92,7 +92,11 @@ def test_many_lives_end_at_any_moment(tmp_path, seed):
 
 def call(*arguments):
     done = subprocess.run(
-        [sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True, check=True
+        [sys.executable, SCRIPT, *map(str, arguments)],
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -125,7 +129,10 @@ def test_another_process_follows_what_is_appended(tmp_path):
     with fourfold.open(root) as store:
         store.sessions.create_session({"id": "s", "model": "m"})
         with subprocess.Popen(
-            [sys.executable, SCRIPT, "follow", str(root), "60"], stdout=subprocess.PIPE, text=True
+            [sys.executable, SCRIPT, "follow", str(root), "60"],
+            env=child_environment(),
+            stdout=subprocess.PIPE,
+            text=True,
         ) as child:
             assert child.stdout.readline() == "ready\n"
             for number in range(59):

@@ -264,7 +264,7 @@ HOT = [
     *((SQL, name) for name in ("trim_places", "trim_recent_places", "place_last", "note_last")),
     *((SQL, name) for name in ("recent_end", "settle", "settled", "slice_of_rows", "slice")),
     *((ARCHIVE, name) for name in ("columns_to_seal", "keys_and_flags", "held_between")),
-    *((ARCHIVE, name) for name in ("unsealed", "size_and_behind")),
+    *((ARCHIVE, name) for name in ("unsealed", "size_and_size_after")),
 ]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EXTRAS: Final = {
     "s3": ("obstore",),
-    "server": ("uvicorn", "httptools", "uvloop", "cryptography", "jsonschema-rs"),
+    "server": ("starlette", "uvicorn", "httptools", "uvloop", "cryptography", "jsonschema-rs"),
     "schemas": ("jsonschema-rs",),
     "client": ("httpx",),
     "archive": ("pyarrow",),
