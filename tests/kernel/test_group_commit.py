@@ -428,6 +428,6 @@ def test_acknowledge_hook_that_raises_is_only_logged(db, caplog):
     assert db.transact(work) == 1
     assert asyncio.run(ledger.gathered(db, [work])) == [2]
     assert ran == [1, 1]
-    assert [record.message for record in caplog.records].count(
+    assert [record.getMessage() for record in caplog.records].count(
         f"{db.path}: a hook failed after its commit was acknowledged"
     ) == 2

@@ -104,8 +104,11 @@ def is_immutable(path: str) -> bool:
 
 def is_closed(path: str) -> bool:
     """Return True if the file has no WAL content and can be written by this process."""
-    log = f"{path}-wal"
-    has_log = os.path.exists(log) and os.path.getsize(log) > 0  # noqa: PTH110, PTH202
+    try:
+        has_log = os.stat(f"{path}-wal").st_size > 0  # noqa: PTH116
+    except FileNotFoundError:
+        # One call: another reader that closes the file may delete an empty log at any time.
+        has_log = False
     return not has_log and os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK)  # noqa: PTH120
 
 
