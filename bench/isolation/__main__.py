@@ -70,7 +70,13 @@ def main(*, records: int, only: str, docs: bool) -> None:
         return
     with alone(), TemporaryDirectory(dir=BUILD) as folder, console.status("starting") as status:
         bench = Bench(Path(folder), records, only)
-        result = bench.run(status.update)
+
+        def report(case: str) -> None:
+            status.update(case)
+            if not console.is_terminal:
+                console.print(f"{datetime.now(UTC):%H:%M:%S} {case}")
+
+        result = bench.run(report)
     show(result, console)
     kept = records == RECORDS and not only
     name = f"isolation-{datetime.now(UTC):%Y-%m-%d}.json"
