@@ -12,7 +12,7 @@ from space_machine import DID
 import fourfold
 from fourfold import limits
 from fourfold.errors import CorruptData
-from fourfold.models.documents import HISTORIES, fold
+from fourfold.models.documents import HISTORIES, fold, verify
 from fourfold.models.documents.file_verify import rules_of, verify_file
 from fourfold.models.documents.problems import Problem
 
@@ -164,3 +164,20 @@ def test_a_large_space_is_verified_in_several_read_transactions(root, history, m
         monkeypatch.setattr(space.database, "read_in_background", read_and_commit)
         assert space.verify() == []
         assert len(states) > 10
+
+
+@pytest.mark.parametrize("history", sorted(HISTORIES))
+def test_commits_written_during_verification_are_left_to_the_next_one(root, history):
+    with fourfold.open(root) as store:
+        space = store.space(DID, history=history)
+        lived_in(space)
+        with space.background_view() as view:
+            divided = list(verify.parts(view, verify.rules(space.history_kind), 4))
+    ranges = [part for names, part in divided if "commits" in names]
+    assert [low for (low,), _ in ranges[1:]] == [high for _, (high,) in ranges[:-1]]
+    assert ranges[-1].high == (space_seq(root) + 1,)
+
+
+def space_seq(root):
+    with fourfold.open(root) as store:
+        return store.space(DID).position()

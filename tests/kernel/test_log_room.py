@@ -136,3 +136,16 @@ def test_full_disk_frees_preallocated_space_for_commits(path):
             disk.repair()
         with ledger.open_ledger(path) as db:
             assert len(ledger.bodies(db)) == known + 51
+
+
+def test_log_that_grew_under_a_long_read_gives_its_space_back(path, monkeypatch):
+    bound = 64 * FRAME
+    monkeypatch.setattr(limits, "WAL_FILE_BYTES_MAX", bound)
+    with ledger.open_ledger(path, profile=profiles.PLAIN.with_(synchronous="NORMAL")) as db:
+        with db.read():
+            put_many(db, 200)
+            assert log_of(path).stat().st_size > 2 * bound
+        assert not db.checkpoint("PASSIVE").busy
+        # The next commit starts the log over.
+        db.transact(ledger.put("after"))
+        assert log_of(path).stat().st_size <= bound

@@ -4,7 +4,7 @@ Python runs one thread at a time. Work that never waits delays every step of a c
 interpreter switches threads, five milliseconds each time, so commits queue up. Such work therefore
 pauses after short steps while other threads write:
 
-    step, 2 ms ──> pause, twice as long ──> step ──> ...        others write
+    step, 2 ms ──> pause, four times as long ──> step ──> ...   others write
     step, 20 ms ──> check, 1 ms ──> step ──> ...                nothing is written
 """
 

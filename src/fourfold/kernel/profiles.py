@@ -79,6 +79,9 @@ def apply_to_writer(connection: Connection, profile: Profile) -> None:
     _expect(connection, "synchronous", _SYNCHRONOUS_CODES[profile.synchronous])
     # The checkpointer runs checkpoints, off the commit path.
     connection.wal_autocheckpoint(0)
+    # A log that grew under a long read gives its space back when it starts over.
+    connection.pragma("journal_size_limit", limits.WAL_FILE_BYTES_MAX)
+    _expect(connection, "journal_size_limit", limits.WAL_FILE_BYTES_MAX)
     _apply_to_any(connection, profile)
 
 

@@ -43,7 +43,7 @@ CAUTIOUS_GROUPS: Final = 16
 """After one request spoilt a shared transaction, this many groups give every request a
 savepoint.
 """
-NOTIFY_SLICE_LISTENERS: Final = 100
+NOTIFY_SLICE_LISTENERS: Final = 16
 """Coroutines that a commit wakes in one iteration of their event loop. The others are woken in the
 next ones, so that requests are served in between.
 """
@@ -62,6 +62,8 @@ LOG_PREALLOCATE_STEP_BYTES: Final = 1 * MIB
 """A log that is synced at every commit gets room ahead: from the first size on, as much again as it
 has, and never more than this at once, since the next commit takes the zeros to the disk too.
 """
+WAL_FILE_BYTES_MAX: Final = 64 * MIB
+"""A log file that grew beyond this is truncated to it when its log starts over."""
 CHECKPOINT_PASSES: Final = 3
 CHECKPOINT_REST_PAGES: Final = 64
 """How often the log is folded back beside the writers, at most, until so little is left that they
@@ -96,7 +98,7 @@ they wait so long, at most, for the writer to do it.
 """
 BACKGROUND_NICE: Final = 10
 """The priority of threads that work in the background: others come first."""
-BACKGROUND_PAUSES: Final = 2.0
+BACKGROUND_PAUSES: Final = 4.0
 BACKGROUND_PAUSE_MAX_S: Final = 0.1
 BACKGROUND_LOOK_S: Final = 0.001
 """The pause after a step, as a multiple of what the step took, and at most; and how often it is

@@ -350,7 +350,11 @@ def parts(
     if by_facts:
         for part in _between("hash", _bounds(view, _SQL.hash_count, _SQL.hashes, count)):
             yield by_facts, part
-    for part in _between("seq", view.all(_SQL.seqs, (count,))):
+    newest = view.value(_SQL.newest)
+    # Commits that are written meanwhile are not checked: the last part would never end. A seq that
+    # is no number is damaged, and sorts after all numbers.
+    highest = (newest + 1,) if isinstance(newest, int) else WHOLE["seq"].high
+    for part in _between("seq", view.all(_SQL.seqs, (count,)), highest):
         yield tuple(by["seq"]), part
     for part in _between("entity", _bounds(view, _SQL.entity_count, _SQL.entities, count)):
         yield tuple(by["entity"]), part
@@ -362,9 +366,12 @@ def _bounds(view: HistoryReader, counting: str, keys: str, count: int) -> list[t
     return view.all(keys, (width,))[: count - 1] if width else []
 
 
-def _between(kind: Kind, bounds: Iterable[tuple[Any, ...]]) -> Iterator[KeyRange]:
-    """Yield the parts between keys, from the least to the greatest that there can be."""
-    low, highest = WHOLE[kind]
+def _between(
+    kind: Kind, bounds: Iterable[tuple[Any, ...]], highest: tuple[Any, ...] | None = None
+) -> Iterator[KeyRange]:
+    """Yield the parts between keys, from the least to `highest` or the greatest there can be."""
+    low, greatest = WHOLE[kind]
+    highest = greatest if highest is None else highest
     for bound in bounds:
         if bound > low:
             yield KeyRange(low, bound)

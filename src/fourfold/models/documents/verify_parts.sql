@@ -6,6 +6,9 @@ WITH sized AS (SELECT seq, sum(coalesce(octet_length(original), 0) + 100) OVER (
     part AS (SELECT seq, size * ?1 / (SELECT max(size) + 1 FROM sized) AS number FROM sized)
 SELECT min(seq) FROM part WHERE number > 0 GROUP BY number ORDER BY number
 
+-- name: newest
+SELECT max(seq) FROM "commit"
+
 -- name: entity_count
 SELECT count(*) FROM head
 
