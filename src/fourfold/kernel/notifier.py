@@ -268,7 +268,8 @@ class Listener:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._thread = threading.get_ident()
-        self._notified = asyncio.Event()
+        self._notified = False
+        self._waiter: asyncio.Future[bool] | None = None
         self._payloads: list[object] = []
 
     def notify(self) -> None:
@@ -285,25 +286,35 @@ class Listener:
         """Wake its coroutine with the payload of each notification. Runs on the loop's thread."""
         for payload in payloads:
             _buffer(self._payloads, payload)
-        self._notified.set()
+        self._notified = True
+        if self._waiter is not None:
+            _set_result(self._waiter, result=True)
 
     def drain(self) -> list[object]:
         """Remove and return the payloads received, with None for a notification without one.
 
         Call it before reading the log, not after it.
         """
-        self._notified.clear()
+        self._notified = False
         payloads, self._payloads = self._payloads, []
         return payloads
 
     async def wait(self, seconds: float) -> bool:
         """Wait for a notification since the last `drain`; return False on timeout."""
+        if self._notified:
+            return True
+        self._waiter = waiter = self._loop.create_future()
+        timer = self._loop.call_later(seconds, partial(_set_result, waiter, result=False))
         try:
-            async with asyncio.timeout(seconds):
-                await self._notified.wait()
-        except TimeoutError:
-            return False
-        return True
+            return await waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+
+def _set_result(waiter: asyncio.Future[bool], *, result: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(result)
 
 
 T = TypeVar("T")

@@ -6,19 +6,17 @@ one body; `limit` is the maximum number. It is for tools that show streams recor
 
 from __future__ import annotations
 
-import base64
-import json
-from typing import Any
+from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from fourfold.errors import InvalidInput
 from fourfold.kernel.pauses import Pauses
 from fourfold.models.streams import Chunk, StreamInfo
 from fourfold.models.streams.archive.status import ArchiveStatus
 from fourfold.models.streams.json_messages import decode
-from fourfold.models.streams.records import Details, RecordFilter
+from fourfold.models.streams.records import Details, Record, RecordFilter
 from fourfold.models.streams.stream import sought as make_filter
 from fourfold.models.streams.validation import format_offset
 from fourfold.wire.streams import (
@@ -123,29 +121,40 @@ def parse_filter(query: ReadQuery) -> RecordFilter | None:
         ) from None
 
 
+class _RecordRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A record with its offset and time."""
+
+    offset: str
+    ts_ms: int
+    text: str | UnsetType = UNSET
+    base64: bytes | UnsetType = UNSET
+
+
+_encode_rows = msgspec.json.Encoder().encode
+_RECORDS_PER_STEP: Final = 200
+"""Records encoded in one call, which no other thread can interrupt."""
+
+
 def encode_records(chunk: Chunk, pauses: Pauses | None = None) -> bytes:
     """Encode the records of a chunk as JSON: text as it is, other bytes as base64.
 
-    Records are encoded one by one: a single call for all would not let other threads run. With
-    `pauses`, many records are encoded in short steps while other threads write.
+    With `pauses`, many records are encoded in short steps while other threads write.
     """
-    rows = []
     if pauses is not None:
         pauses.start()
-    for record in chunk.records:
-        row = {
-            "offset": format_offset(record.offset, chunk.incarnation_number),
-            "ts_ms": record.ts_ms,
-            **_payload(record.payload),
-        }
-        rows.append(json.dumps(row).encode())
+    parts = []
+    for first in range(0, len(chunk.records), _RECORDS_PER_STEP):
+        records = chunk.records[first : first + _RECORDS_PER_STEP]
+        rows = [_record_row(record, chunk.incarnation_number) for record in records]
+        parts.append(_encode_rows(rows)[1:-1])
         if pauses is not None:
             pauses.pause()
-    return b"[" + b", ".join(rows) + b"]"
+    return b"[" + b",".join(parts) + b"]"
 
 
-def _payload(payload: bytes) -> dict[str, str]:
+def _record_row(record: Record, incarnation_number: int) -> _RecordRow:
+    offset = format_offset(record.offset, incarnation_number)
     try:
-        return {"text": payload.decode()}
+        return _RecordRow(offset, record.ts_ms, text=record.payload.decode())
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(payload).decode()}
+        return _RecordRow(offset, record.ts_ms, base64=record.payload)
