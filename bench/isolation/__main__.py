@@ -6,11 +6,11 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Self
+from typing import Self, TypeVar
 
 import click
 import msgspec
@@ -31,6 +31,7 @@ CAPACITY_S = 3.0
 WARM_UP_S = 1.0
 WINDOW_S = 5.0
 Say = Callable[[str], None]
+C = TypeVar("C")
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -57,9 +58,15 @@ class Result(msgspec.Struct, frozen=True):
 
 @click.command()
 @click.option("--records", default=RECORDS, show_default=True, help="Records a case works on.")
-@click.option("--only", default="", help="Cases whose name contains this text.")
+@click.option("--only", default="", help="Cases whose name contains one of these texts: a,b.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=BUILD,
+    help="Folder for the stores. In memory (/dev/shm), stalls of the disk do not count.",
+)
 @click.option("--docs", is_flag=True, help="Write the newest result into docs/performance.md.")
-def main(*, records: int, only: str, docs: bool) -> None:
+def main(*, records: int, only: str, folder: Path, docs: bool) -> None:
     """Measure what small writes wait for while large work runs."""
     console = commands.console()
     if docs:
@@ -68,8 +75,8 @@ def main(*, records: int, only: str, docs: bool) -> None:
         figures = markdown(commands.load(path, Result), source)
         console.print(commands.document("isolation", path, figures))
         return
-    with alone(), TemporaryDirectory(dir=BUILD) as folder, console.status("starting") as status:
-        bench = Bench(Path(folder), records, only)
+    with alone(), TemporaryDirectory(dir=folder) as place, console.status("starting") as status:
+        bench = Bench(Path(place), records, only)
 
         def report(case: str) -> None:
             status.update(case)
@@ -91,7 +98,7 @@ class Bench:
     def __init__(self, folder: Path, records: int, only: str) -> None:
         self._folder = folder
         self._records = records
-        self._only = only
+        self._only = only.split(",")
         self._rates: dict[str, float] = {}
         self._lines: list[Line] = []
 
@@ -102,8 +109,17 @@ class Bench:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return Result(now, facts, self._records, self._rates, self._lines)
 
+    def _select(self, cases: Mapping[str, C]) -> dict[str, C]:
+        return {
+            name: case for name, case in cases.items() if any(part in name for part in self._only)
+        }
+
+    def _add(self, line: Line, say: Say) -> None:
+        self._lines.append(line)
+        say("  ".join(_row(line)))
+
     def _measure_server(self, say: Say) -> None:
-        cases = {name: task for name, task in http_cases.CASES.items() if self._only in name}
+        cases = self._select(http_cases.CASES)
         if not cases:
             return
         say("writing streams")
@@ -122,10 +138,10 @@ class Bench:
                         time.sleep(WARM_UP_S)
                         taken = _run(lambda task=task: task(target))  # type: ignore[misc]
                     latency = probe.latency
-                self._lines.append(Line(name, taken, latency, foreign.share))
+                self._add(Line(name, taken, latency, foreign.share), say)
 
     def _measure_store(self, say: Say) -> None:
-        cases = {name: case for name, case in store_cases.CASES.items() if self._only in name}
+        cases = self._select(store_cases.CASES)
         if not cases:
             return
         say("writing documents, sessions and graphs")
@@ -144,7 +160,7 @@ class Bench:
                 probe.start()
                 time.sleep(WARM_UP_S)
                 taken = _run(lambda case=case: case.task(store))  # type: ignore[misc]
-                self._lines.append(Line(name, taken, probe.stop(), None))
+                self._add(Line(name, taken, probe.stop(), None), say)
 
 
 def _run(task: Callable[[], object]) -> float:
@@ -183,19 +199,16 @@ class ServerProbe:
         self.latency = msgspec.convert(json.loads(output), Latency)
 
 
-def _rows(result: Result) -> list[list[str]]:
+def _row(line: Line) -> list[str]:
     return [
-        [
-            line.case,
-            f"{line.task_s:.1f}",
-            f"{line.latency.rate:,.0f}",
-            f"{line.latency.p50_ms:.1f}",
-            f"{line.latency.p99_ms:.1f}",
-            f"{line.latency.max_ms:.0f}",
-            str(line.latency.failed),
-            "pass" if line.holds else "FAIL",
-        ]
-        for line in result.lines
+        line.case,
+        f"{line.task_s:.1f}",
+        f"{line.latency.rate:,.0f}",
+        f"{line.latency.p50_ms:.1f}",
+        f"{line.latency.p99_ms:.1f}",
+        f"{line.latency.max_ms:.0f}",
+        str(line.latency.failed),
+        "pass" if line.holds else "FAIL",
     ]
 
 
@@ -206,8 +219,8 @@ def show(result: Result, console: Console) -> None:
     table = Table(title=f"Small writes beside work on {result.records:,} records")
     for number, name in enumerate(COLUMNS):
         table.add_column(name, justify="right" if number else "left")
-    for row in _rows(result):
-        table.add_row(*row)
+    for line in result.lines:
+        table.add_row(*_row(line))
     console.print(table)
 
 
@@ -218,7 +231,7 @@ def markdown(result: Result, source: str) -> str:
         (
             facts,
             f"{result.records:,} records a case; half of what each takes: {rates}.",
-            tables.markdown(COLUMNS, _rows(result)),
+            tables.markdown(COLUMNS, [_row(line) for line in result.lines]),
             f"Measured {result.finished_at}; every case: `{source}`.",
         )
     )
