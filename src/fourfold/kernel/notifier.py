@@ -303,7 +303,8 @@ class Listener:
         """Wait for a notification since the last `drain`; return False on timeout."""
         if self._notified:
             return True
-        self._waiter = waiter = self._loop.create_future()
+        waiter: asyncio.Future[bool] = self._loop.create_future()
+        self._waiter = waiter
         timer = self._loop.call_later(seconds, partial(_set_result, waiter, result=False))
         try:
             return await waiter
