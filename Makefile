@@ -2,7 +2,8 @@
 #
 #   make demo       see it work           make check      format, lint, types, layers
 #   make test       the default suite     make test-all   everything, slow suites too
-#   make bench      measure against C     make clean      remove what was installed
+#   make bench      measure against C     make generate   docs and code from the source
+#   make clean      remove what was installed
 
 PYTHON ?= python3
 VENV   := .venv
@@ -13,7 +14,7 @@ WORKERS ?= 2
 # Suites start thousands of Python processes: each would compile all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-crash test-slow test-all test-spark-4.2 check format bench bench-documents bench-graphs bench-sessions bench-pipeline bench-streams bench-isolation requirements clean install
+.PHONY: demo test test-crash test-slow test-all test-spark-4.2 check format generate bench bench-documents bench-graphs bench-sessions bench-pipeline bench-streams bench-isolation requirements clean install
 
 install: $(READY)
 
@@ -64,6 +65,11 @@ check: $(READY)
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# What is written from the source: parts of the documentation, and the client for threads.
+generate: $(READY)
+	$(BIN)/python scripts/generate_client.py
+	$(BIN)/python docs/generate.py
 
 bench: $(READY)
 	$(BIN)/python -m bench.kernel

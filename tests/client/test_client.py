@@ -272,6 +272,22 @@ def test_async_client_behaves_like_the_sync_client(served, name):
     run(work())
 
 
+@pytest.mark.parametrize("live", ["sse", "long-poll"])
+def test_follower_can_be_stopped_from_another_coroutine(served, name, live):
+    async def work():
+        async with AsyncStreamClient(url(served)) as client:
+            stream = await client.create(name)
+            await stream.append_json([1])
+            async with stream.follow(live=live) as parts:
+                seen = await anext(parts)
+                loop = asyncio.get_running_loop()
+                loop.call_later(0.05, parts.stop)
+                assert [part async for part in parts] == []
+            assert seen.items() == [1]
+
+    run(work())
+
+
 def test_following_coroutine_can_be_cancelled(served, name):
     async def work():
         async with AsyncStreamClient(url(served)) as client:

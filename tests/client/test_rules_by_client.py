@@ -310,7 +310,7 @@ def test_unknown_fields_of_a_newer_server_are_ignored():
 
 def test_client_imports_no_database():
     program = (
-        "import sys, fourfold.client.sync_client, fourfold.client.async_client\n"
+        "import sys, fourfold.client.threads.streams, fourfold.client.coroutines.streams\n"
         "print({'apsw', 'sqlite3', 'fourfold.kernel'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fourfold._lazy import exports
 
 if TYPE_CHECKING:
-    from fourfold.client.async_client import AsyncFollower, AsyncStream, AsyncStreamClient
+    from fourfold.client.coroutines.streams import AsyncFollower, AsyncStream, AsyncStreamClient
     from fourfold.client.producer import AsyncProducer, BatchOptions, StreamProducer
     from fourfold.client.responses import Appended, Part, StreamFacts, StreamListing
     from fourfold.client.rules import (
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         StreamProfile,
         TouchFacts,
     )
-    from fourfold.client.sync_client import Follower, Stream, StreamClient
+    from fourfold.client.threads.streams import Follower, Stream, StreamClient
     from fourfold.models.streams.records import Producer
     from fourfold.models.streams.touch.records import Entity, Row, Rows, Template, Touched
 else:
@@ -35,14 +35,14 @@ else:
         __name__,
         {
             "Appended": "fourfold.client.responses",
-            "AsyncFollower": "fourfold.client.async_client",
+            "AsyncFollower": "fourfold.client.coroutines.streams",
             "AsyncProducer": "fourfold.client.producer",
-            "AsyncStream": "fourfold.client.async_client",
-            "AsyncStreamClient": "fourfold.client.async_client",
+            "AsyncStream": "fourfold.client.coroutines.streams",
+            "AsyncStreamClient": "fourfold.client.coroutines.streams",
             "BatchOptions": "fourfold.client.producer",
             "Boundary": "fourfold.client.rules",
             "Entity": "fourfold.models.streams.touch.records",
-            "Follower": "fourfold.client.sync_client",
+            "Follower": "fourfold.client.threads.streams",
             "StreamListing": "fourfold.client.responses",
             "LiveTemplate": "fourfold.client.rules",
             "Part": "fourfold.client.responses",
@@ -51,8 +51,8 @@ else:
             "Row": "fourfold.models.streams.touch.records",
             "Rows": "fourfold.models.streams.touch.records",
             "SchemaRegistry": "fourfold.client.rules",
-            "Stream": "fourfold.client.sync_client",
-            "StreamClient": "fourfold.client.sync_client",
+            "Stream": "fourfold.client.threads.streams",
+            "StreamClient": "fourfold.client.threads.streams",
             "StreamFacts": "fourfold.client.responses",
             "StreamProducer": "fourfold.client.producer",
             "StreamProfile": "fourfold.client.rules",

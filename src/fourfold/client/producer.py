@@ -32,9 +32,10 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from fourfold import limits
 from fourfold.client import requests, responses
+from fourfold.client.coroutines.connection import AsyncTransport
 from fourfold.client.requests import Address, Call, to_bytes, to_json
 from fourfold.client.responses import Appended, Response
-from fourfold.client.transport import AsyncTransport, RetryPolicy, Settings
+from fourfold.client.transport import RetryPolicy, Settings
 from fourfold.errors import (
     Closed,
     FourfoldError,

@@ -18,6 +18,7 @@ import binascii
 import codecs
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -36,15 +37,18 @@ class Event(NamedTuple):
 
     name: str
     data: bytes
+    id: str | None = None
+    """None if the event has no id of its own."""
 
 
 class EventParser:
-    """Incremental parser of server-sent events."""
+    """Incremental parser of server-sent events. One with an id and no data is an event too."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
         self._name = ""
         self._data: list[bytes] = []
+        self._id: str | None = None
         self._first = True
 
     def feed(self, piece: bytes) -> list[Event]:
@@ -71,8 +75,10 @@ class EventParser:
         if self._first:
             line, self._first = line.removeprefix(b"\xef\xbb\xbf"), False
         if not line:
-            event = Event(self._name or "message", b"\n".join(self._data)) if self._data else None
-            self._name, self._data = "", []
+            event = None
+            if self._data or self._id is not None:
+                event = Event(self._name or "message", b"\n".join(self._data), self._id)
+            self._name, self._data, self._id = "", [], None
             return event
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
@@ -80,6 +86,8 @@ class EventParser:
             self._name = value.decode("utf-8", "replace")
         elif field == b"data":
             self._data.append(value)
+        elif field == b"id":
+            self._id = value.decode("utf-8", "replace")
         return None
 
 
@@ -152,7 +160,38 @@ class MessageSplitter:
 Out = TypeVar("Out")
 
 
-class StreamReader(ABC, Generic[Out]):
+class Reader(ABC, Generic[Out]):
+    """Read a response, or several in a row, in chunks of any size."""
+
+    progress = True
+    """False if the last response was empty; a feed then waits before its next request."""
+
+    @abstractmethod
+    def ended(self) -> bool:
+        """Return True if there is nothing more to request."""
+
+    @abstractmethod
+    def call(self) -> Call:
+        """Return the next request."""
+
+    @abstractmethod
+    def begin(self, headers: Headers) -> None:
+        """Process the headers of a response."""
+
+    @abstractmethod
+    def feed(self, piece: bytes) -> list[Out]:
+        """Process received bytes and return what they complete."""
+
+    @abstractmethod
+    def end(self) -> list[Out]:
+        """Process the end of a response."""
+
+    def empty_response(self) -> ServerUnreachable:
+        """Return the error for an empty response, which is treated like none."""
+        return ServerUnreachable(f"{self.call().operation}: the response was empty")
+
+
+class StreamReader(Reader[Out]):
     """Read from an offset to the current end of the stream."""
 
     def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
@@ -165,15 +204,12 @@ class StreamReader(ABC, Generic[Out]):
         self._last = False
 
     def ended(self) -> bool:
-        """Return True if there is nothing more to request."""
         return self.done
 
     def call(self) -> Call:
-        """Return the next request."""
         return requests.read(self._address, self._name, self.offset, key=self._key)
 
     def begin(self, headers: Headers) -> None:
-        """Process the headers of a response."""
         next_offset = headers.get("stream-next-offset")
         if not next_offset:
             raise BadAnswer(f"read {self._name!r}: the response has no Stream-Next-Offset")
@@ -181,12 +217,7 @@ class StreamReader(ABC, Generic[Out]):
         ended = is_true(headers, "stream-up-to-date") or is_true(headers, "stream-closed")
         self._last = ended or next_offset == self.offset
 
-    @abstractmethod
-    def feed(self, piece: bytes) -> list[Out]:
-        """Process received bytes and return what they complete."""
-
     def end(self) -> list[Out]:
-        """Process the end of a response."""
         self.offset, self.done = self._next, self._last
         return []
 
@@ -319,7 +350,6 @@ class LiveReader(StreamReader[Part]):
         self._events = EventParser()
         self._base64 = False
         self.progress = False
-        """True if the last response had content; after an empty one the next request waits."""
 
     def call(self) -> Call:
         return requests.read(
@@ -365,10 +395,6 @@ class LiveReader(StreamReader[Part]):
             return []
         return [Part(body, self._type, self.offset, self._current, self._closed, self._first)]
 
-    def empty_response(self) -> ServerUnreachable:
-        """Return the error for an empty response, which is treated like none."""
-        return ServerUnreachable(f"follow {self._name!r}: the response was empty")
-
     def _control(self, data: bytes) -> list[Part]:
         try:
             control = _CONTROL.decode(data)
@@ -390,6 +416,56 @@ class LiveReader(StreamReader[Part]):
             return base64.b64decode(data.replace(b"\n", b"").replace(b"\r", b""), validate=True)
         except binascii.Error as error:
             raise BadAnswer(f"follow {self._name!r}: event: expected base64: {error}") from None
+
+
+class FeedItem(NamedTuple, Generic[Out]):
+    """An item of a feed, and the place after it; None if only the place has moved."""
+
+    position: str
+    item: Out | None
+
+
+class EventReader(Reader[FeedItem[Out]]):
+    """Read a feed of a Fourfold server: each event once, over as many connections as needed.
+
+    Args:
+        call: Request of the feed.
+        decode: Returns the item of an event by its name and data; None for one to skip.
+    """
+
+    def __init__(self, call: Call, decode: Callable[[str, bytes], Out | None]) -> None:
+        self._call = call
+        self._decode = decode
+        self._events = EventParser()
+        self._position: str | None = None
+        self._done = False
+        self.progress = False
+
+    def ended(self) -> bool:
+        return self._done
+
+    def call(self) -> Call:
+        if self._position is None:
+            return self._call
+        headers = {**self._call.headers, "last-event-id": self._position}
+        return self._call._replace(headers=headers)
+
+    def begin(self, headers: Headers) -> None:
+        del headers
+        self._events, self.progress = EventParser(), False
+
+    def feed(self, piece: bytes) -> list[FeedItem[Out]]:
+        items: list[FeedItem[Out]] = []
+        for event in self._events.feed(piece):
+            self.progress = True
+            self._position = event.id if event.id is not None else self._position
+            self._done = self._done or event.name == "end"
+            item = self._decode(event.name, event.data) if event.data else None
+            items.append(FeedItem(self._position or "", item))
+        return items
+
+    def end(self) -> list[FeedItem[Out]]:
+        return []
 
 
 class _Control(msgspec.Struct):

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,10 +27,7 @@ from fourfold import limits
 from fourfold.client import requests, responses
 from fourfold.client.requests import Address, Call
 from fourfold.client.responses import Response
-from fourfold.client.transport import Settings
 from fourfold.errors import InvalidInput
-from fourfold.models.streams import rule_changes
-from fourfold.models.streams.rule_changes import UNCHANGED, FieldsChange, KeyChange
 from fourfold.models.streams.touch.records import Entity, Key, Row, Rows, Template, Touched
 from fourfold.wire.streams import (
     NewTemplate,
@@ -291,167 +287,3 @@ class TouchWaiter:
 
     def _left_s(self) -> float:
         return self._deadline - self._clock()
-
-
-class RuleCalls(ABC):
-    """Rule calls of the client for threads: schemas, profiles, and waiting for changes."""
-
-    settings: Settings
-
-    @abstractmethod
-    def send(self, call: Call) -> Response:
-        """Send a request, and retry it while that is safe."""
-
-    def schema(self, name: str) -> SchemaRegistry:
-        """Return the schema registry of a stream."""
-        return parse_registry(self.send(schema(self.settings.address, name)))
-
-    def set_schema(
-        self,
-        name: str,
-        schema: Any = UNCHANGED,
-        *,
-        lens: Any = None,
-        routing_key: KeyChange = UNCHANGED,
-        search: FieldsChange = UNCHANGED,
-    ) -> SchemaRegistry:
-        """Set a new schema version, the routing key, or the search fields of a stream.
-
-        `lens` converts messages of the previous version to the new one. What is not passed stays. A
-        schema is not sent again when no response arrives: that raises OutcomeUnknown.
-        """
-        change = rule_changes.registry_change(schema, lens, routing_key, search)
-        call = set_schema(self.settings.address, name, change)
-        return parse_registry(self.send(call))
-
-    def profile(self, name: str) -> StreamProfile:
-        """Return the profile of a stream."""
-        return parse_profile(self.send(profile(self.settings.address, name)))
-
-    def set_profile(
-        self,
-        name: str,
-        kind: str,
-        *,
-        touch: bool | None = None,
-        redact: Sequence[str] | None = None,
-        routing_key: Sequence[str] | None = None,
-    ) -> StreamProfile:
-        """Set the profile of a stream: "generic", "state-protocol" (with `touch`), or "evlog".
-
-        "evlog" accepts `redact` and `routing_key`. What is not passed has its default.
-        """
-        document = rule_changes.profile(kind, touch, redact, routing_key)
-        call = set_profile(self.settings.address, name, document)
-        return parse_profile(self.send(call))
-
-    def touch(self, name: str) -> TouchFacts:
-        """Return the touch cursor and the live templates of a stream."""
-        return parse_touch_facts(self.send(touch(self.settings.address, name)))
-
-    def touch_wait(
-        self,
-        name: str,
-        keys: Sequence[Key],
-        *,
-        cursor: str | None = None,
-        timeout: float | None = None,
-    ) -> Touched:
-        """Wait until a change after `cursor` (default: now) touches one of the keys.
-
-        Waits at most `timeout` seconds, forever by default. It continues over the limits of the
-        server and over broken connections, and misses no change.
-        """
-        waiter = TouchWaiter(self.settings.address, name, keys, cursor, timeout)
-        while True:
-            change = waiter.receive(self.send(waiter.call()))
-            if change is not None:
-                return change
-
-    def touch_templates(self, name: str, wanted: Sequence[Template]) -> tuple[LiveTemplate, ...]:
-        """Activate live templates, in the given order, so that `touch_wait` can use them."""
-        call = touch_templates(self.settings.address, name, wanted)
-        return parse_templates(self.send(call))
-
-
-class AsyncRuleCalls(ABC):
-    """Rule calls of the client for coroutines: schemas, profiles, and waiting for changes."""
-
-    settings: Settings
-
-    @abstractmethod
-    async def send(self, call: Call) -> Response:
-        """Send a request, and retry it while that is safe."""
-
-    async def schema(self, name: str) -> SchemaRegistry:
-        """Return the schema registry of a stream."""
-        return parse_registry(await self.send(schema(self.settings.address, name)))
-
-    async def set_schema(
-        self,
-        name: str,
-        schema: Any = UNCHANGED,
-        *,
-        lens: Any = None,
-        routing_key: KeyChange = UNCHANGED,
-        search: FieldsChange = UNCHANGED,
-    ) -> SchemaRegistry:
-        """Set a new schema version, the routing key, or the search fields of a stream.
-
-        `lens` converts messages of the previous version to the new one. What is not passed stays. A
-        schema is not sent again when no response arrives: that raises OutcomeUnknown.
-        """
-        change = rule_changes.registry_change(schema, lens, routing_key, search)
-        call = set_schema(self.settings.address, name, change)
-        return parse_registry(await self.send(call))
-
-    async def profile(self, name: str) -> StreamProfile:
-        """Return the profile of a stream."""
-        return parse_profile(await self.send(profile(self.settings.address, name)))
-
-    async def set_profile(
-        self,
-        name: str,
-        kind: str,
-        *,
-        touch: bool | None = None,
-        redact: Sequence[str] | None = None,
-        routing_key: Sequence[str] | None = None,
-    ) -> StreamProfile:
-        """Set the profile of a stream: "generic", "state-protocol" (with `touch`), or "evlog".
-
-        "evlog" accepts `redact` and `routing_key`. What is not passed has its default.
-        """
-        document = rule_changes.profile(kind, touch, redact, routing_key)
-        call = set_profile(self.settings.address, name, document)
-        return parse_profile(await self.send(call))
-
-    async def touch(self, name: str) -> TouchFacts:
-        """Return the touch cursor and the live templates of a stream."""
-        return parse_touch_facts(await self.send(touch(self.settings.address, name)))
-
-    async def touch_wait(
-        self,
-        name: str,
-        keys: Sequence[Key],
-        *,
-        cursor: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - a wait that is over gives a cursor
-    ) -> Touched:
-        """Wait until a change after `cursor` (default: now) touches one of the keys.
-
-        Waits at most `timeout` seconds, forever by default. It continues over the limits of the
-        server and over broken connections, and misses no change. Cancel it to end it.
-        """
-        waiter = TouchWaiter(self.settings.address, name, keys, cursor, timeout)
-        while True:
-            change = waiter.receive(await self.send(waiter.call()))
-            if change is not None:
-                return change
-
-    async def touch_templates(
-        self, name: str, wanted: Sequence[Template]
-    ) -> tuple[LiveTemplate, ...]:
-        """Activate live templates, in the given order, so that `touch_wait` can use them."""
-        call = touch_templates(self.settings.address, name, wanted)
-        return parse_templates(await self.send(call))

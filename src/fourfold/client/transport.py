@@ -1,7 +1,7 @@
-"""HTTP transport of the client and its retries.
+"""What both transports share: settings, the HTTP library, failures and retries.
 
-The library is httpx, from the extra `client`; only this module uses it. A failure before anything
-was sent may always be retried; after that, only calls that may be repeated.
+The library is httpx, from the extra `client`; `connection` has the transports. A failure before
+anything was sent may always be retried; after that, only calls that may be repeated.
 
 Pauses between retries grow and are partly random, so that clients of one failed server do not all
 return at the same time. A Retry-After of the server is respected, up to a limit.
@@ -9,22 +9,20 @@ return at the same time. A Retry-After of the server is respected, up to a limit
 
 from __future__ import annotations
 
+import asyncio
 import random
 import ssl
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fourfold import limits
 from fourfold._version import __version__
-from fourfold.client import responses
 from fourfold.client.requests import Address, Call
-from fourfold.client.responses import Response
 from fourfold.errors import (
-    Closed,
     FourfoldError,
     InvalidInput,
     MissingDependency,
@@ -74,95 +72,20 @@ def import_httpx() -> Any:
     return httpx
 
 
-def make_ssl_context(verify: bool | str | Path | ssl.SSLContext) -> ssl.SSLContext | bool:
+def make_ssl_context(settings: Settings) -> ssl.SSLContext | bool:
     """Return the trusted certificates: the usual ones, those of a file, or a context."""
-    if isinstance(verify, bool | ssl.SSLContext):
-        return verify
-    try:
-        return ssl.create_default_context(cafile=str(verify))
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidInput(f"{verify}: cannot read certificates: {error}") from None
-
-
-class Transport:
-    """HTTP connections for threads."""
-
-    def __init__(self, settings: Settings, on_socket: Callable[[Any], None] | None = None) -> None:
-        self._httpx = import_httpx()
-        self._settings = settings
-        self._on_socket = on_socket
-        arguments = settings.arguments(self._httpx, make_ssl_context(settings.verify))
-        self._client = self._httpx.Client(**arguments)
-
-    def send(self, call: Call) -> Response:
-        """Send a request once and return its response, or raise its error."""
-        with self.open(call) as (response, pieces):
-            return response._replace(body=b"".join(pieces))
-
-    @contextmanager
-    def open(self, call: Call) -> Iterator[tuple[Response, Iterator[bytes]]]:
-        """Send a request whose response is read in pieces within the block."""
-        if self._client.is_closed:
-            raise Closed("the client is closed", hint="Create another client.")
-        options = _request(self._httpx, call, self._settings)
-        if self._on_socket is not None:
-            options["extensions"] = {**options.get("extensions", {}), "trace": self._on_trace_event}
+    verify = settings.verify
+    if isinstance(verify, str | Path):
         try:
-            with self._client.stream(call.method, call.url, **options) as http_response:
-                response = Response(http_response.status_code, http_response.headers)
-                if not 200 <= response.status < 300:
-                    raise responses.parse_error(call, response._replace(body=http_response.read()))
-                yield response, http_response.iter_bytes()
-        except self._httpx.HTTPError as error:
-            raise _failure(self._httpx, call, error) from error
-
-    def _on_trace_event(self, event: str, info: dict[str, Any]) -> None:
-        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
-            assert self._on_socket is not None
-            self._on_socket(info["return_value"].get_extra_info("socket"))
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
+            return ssl.create_default_context(cafile=str(verify))
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidInput(f"{verify}: cannot read certificates: {error}") from None
+    # Loading the usual certificates takes long, and redirects are not followed.
+    return verify if settings.address.root.lower().startswith("https:") else False
 
 
-class AsyncTransport:
-    """HTTP connections for coroutines."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._httpx = import_httpx()
-        self._settings = settings
-        arguments = settings.arguments(self._httpx, make_ssl_context(settings.verify))
-        self._client = self._httpx.AsyncClient(**arguments)
-
-    async def send(self, call: Call) -> Response:
-        """Send a request once and return its response, or raise its error."""
-        async with self.open(call) as (response, pieces):
-            return response._replace(body=b"".join([piece async for piece in pieces]))
-
-    @asynccontextmanager
-    async def open(self, call: Call) -> AsyncIterator[tuple[Response, AsyncIterator[bytes]]]:
-        """Send a request whose response is read in pieces within the block."""
-        if self._client.is_closed:
-            raise Closed("the client is closed", hint="Create another client.")
-        options = _request(self._httpx, call, self._settings)
-        try:
-            async with self._client.stream(call.method, call.url, **options) as http_response:
-                response = Response(http_response.status_code, http_response.headers)
-                if not 200 <= response.status < 300:
-                    raise responses.parse_error(
-                        call, response._replace(body=await http_response.aread())
-                    )
-                yield response, http_response.aiter_bytes()
-        except self._httpx.HTTPError as error:
-            raise _failure(self._httpx, call, error) from error
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.aclose()
-
-
-def _request(httpx: Any, call: Call, settings: Settings) -> dict[str, Any]:
+def request_options(httpx: Any, call: Call, settings: Settings) -> dict[str, Any]:
+    """Return the arguments of a request of both httpx clients."""
     options: dict[str, Any] = {"headers": call.headers, "params": call.params}
     if call.body:
         options["content"] = call.body
@@ -173,7 +96,8 @@ def _request(httpx: Any, call: Call, settings: Settings) -> dict[str, Any]:
     return options
 
 
-def _failure(httpx: Any, call: Call, error: Exception) -> FourfoldError:
+def failure(httpx: Any, call: Call, error: Exception) -> FourfoldError:
+    """Return the error for a request without a response."""
     reason = str(error) or type(error).__name__
     unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
     if unsent or call.repeatable:
@@ -182,6 +106,11 @@ def _failure(httpx: Any, call: Call, error: Exception) -> FourfoldError:
             details={"sent": not unsent},
         )
     return OutcomeUnknown(f"{call.operation}: the connection was lost before a response: {reason}")
+
+
+def was_sent(error: FourfoldError) -> bool:
+    """Return True unless the request of a failure is known not to have been sent."""
+    return error.details.get("sent") is not False
 
 
 class RetryPolicy:
@@ -211,3 +140,28 @@ class RetryPolicy:
         if error.retry_after is not None:
             seconds = max(seconds, min(error.retry_after, limits.CLIENT_BACKOFF_S_MAX))
         return min(seconds, left)
+
+
+Signal = threading.Event
+
+
+class AsyncSignal:
+    """The `threading.Event` of coroutines: `wait` has a timeout."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        """Wake the coroutines that wait."""
+        self._event.set()
+
+    def is_set(self) -> bool:
+        """Return True once `set` was called."""
+        return self._event.is_set()
+
+    async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - as `threading.Event` has it
+        """Wait for `set`, at most `timeout` seconds; return True if it was called."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._event.wait()
+        return self.is_set()

@@ -1,3 +1,4 @@
+# Generated from ../coroutines/streams.py by `make generate`: change that file.
 """The client for threads.
 
 with StreamClient("http://127.0.0.1:4437", key=None) as client:
@@ -9,36 +10,38 @@ with StreamClient("http://127.0.0.1:4437", key=None) as client:
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
-import ssl
-import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any
 
 from msgspec import UnsetType
 
 from fourfold import limits
-from fourfold.client import requests, responses
+from fourfold.client import requests, responses, rules
 from fourfold.client.producer import BatchOptions, StreamProducer
-from fourfold.client.reader import BytesReader, LiveReader, MessageReader, StreamReader, TextReader
-from fourfold.client.requests import Address, Call, Live
-from fourfold.client.responses import Appended, Part, Response, StreamFacts, StreamListing
-from fourfold.client.rules import RuleCalls
-from fourfold.client.transport import RetryPolicy, Settings, Transport
+from fourfold.client.reader import BytesReader, LiveReader, MessageReader, TextReader
+from fourfold.client.requests import Live
+from fourfold.client.responses import Appended, Part, StreamFacts, StreamListing
+from fourfold.client.rules import (
+    LiveTemplate,
+    SchemaRegistry,
+    StreamProfile,
+    TouchFacts,
+    TouchWaiter,
+)
+from fourfold.client.threads.connection import Connection, LiveFeed
+from fourfold.client.transport import RetryPolicy, Settings, was_sent
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
+from fourfold.models.streams import rule_changes
 from fourfold.models.streams.records import Producer
-from fourfold.models.streams.rule_changes import UNCHANGED
+from fourfold.models.streams.rule_changes import UNCHANGED, FieldsChange, KeyChange
+from fourfold.models.streams.touch.records import Key, Template, Touched
 from fourfold.models.streams.validation import JSON, START
 
-Out = TypeVar("Out")
 
-
-class StreamClient(RuleCalls):
+class StreamClient(Connection):
     """A client of a server. Any number of threads may use it.
 
     Args:
@@ -50,36 +53,6 @@ class StreamClient(RuleCalls):
         verify: Trusted certificates: True for the usual ones, a file, a context, or False for any.
         headers: Headers to send with every request.
     """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        key: str | None = None,
-        timeout: float = limits.CLIENT_TIMEOUT_S,
-        retry_for: float | None = limits.CLIENT_RETRY_S,
-        verify: bool | str | Path | ssl.SSLContext = True,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        self.settings = Settings(
-            address=Address(url),
-            key=key,
-            timeout=timeout,
-            retry_for=retry_for,
-            verify=verify,
-            headers=tuple((headers or {}).items()),
-        )
-        self._transport = Transport(self.settings)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections; producers and followers close their own."""
-        self._transport.close()
 
     def create(
         self,
@@ -121,7 +94,8 @@ class StreamClient(RuleCalls):
         while start is not None:
             call = requests.list_page(self.settings.address, prefix, start, limits.LIST_STREAMS_MAX)
             streams, start = responses.parse_listing(self.send(call))
-            yield from streams
+            for stream in streams:
+                yield stream
 
     def delete(self, name: str) -> None:
         """Delete a stream; its forks remain."""
@@ -130,7 +104,7 @@ class StreamClient(RuleCalls):
         may_be_done = False
         while True:
             try:
-                self._transport.send(call)
+                self.transport.send(call)
             except NotFound:
                 # A retry after a lost response: the first request deleted it.
                 if not may_be_done:
@@ -143,28 +117,78 @@ class StreamClient(RuleCalls):
                 continue
             return
 
-    def send(self, call: Call) -> Response:
-        """Send a request, and retry it while that is safe."""
-        retries = RetryPolicy(self.settings.retry_for)
-        while True:
-            try:
-                return self._transport.send(call)
-            except FourfoldError as error:
-                time.sleep(retries.pause(error))
+    # Rules
 
-    def run(self, reader: StreamReader[Out]) -> Iterator[Out]:
-        """Yield what a reader produces, over as many connections as needed."""
-        retries = RetryPolicy(self.settings.retry_for)
-        while not reader.ended():
-            try:
-                with self._transport.open(reader.call()) as (response, pieces):
-                    reader.begin(response.headers)
-                    for piece in pieces:
-                        yield from reader.feed(piece)
-                        retries.restart()
-                yield from reader.end()
-            except FourfoldError as error:
-                time.sleep(retries.pause(error))
+    def schema(self, name: str) -> SchemaRegistry:
+        """Return the schema registry of a stream."""
+        return rules.parse_registry(self.send(rules.schema(self.settings.address, name)))
+
+    def set_schema(
+        self,
+        name: str,
+        schema: Any = UNCHANGED,
+        *,
+        lens: Any = None,
+        routing_key: KeyChange = UNCHANGED,
+        search: FieldsChange = UNCHANGED,
+    ) -> SchemaRegistry:
+        """Set a new schema version, the routing key, or the search fields of a stream.
+
+        `lens` converts messages of the previous version to the new one. What is not passed stays. A
+        schema is not sent again when no response arrives: that raises OutcomeUnknown.
+        """
+        change = rule_changes.registry_change(schema, lens, routing_key, search)
+        call = rules.set_schema(self.settings.address, name, change)
+        return rules.parse_registry(self.send(call))
+
+    def profile(self, name: str) -> StreamProfile:
+        """Return the profile of a stream."""
+        return rules.parse_profile(self.send(rules.profile(self.settings.address, name)))
+
+    def set_profile(
+        self,
+        name: str,
+        kind: str,
+        *,
+        touch: bool | None = None,
+        redact: Sequence[str] | None = None,
+        routing_key: Sequence[str] | None = None,
+    ) -> StreamProfile:
+        """Set the profile of a stream: "generic", "state-protocol" (with `touch`), or "evlog".
+
+        "evlog" accepts `redact` and `routing_key`. What is not passed has its default.
+        """
+        document = rule_changes.profile(kind, touch, redact, routing_key)
+        call = rules.set_profile(self.settings.address, name, document)
+        return rules.parse_profile(self.send(call))
+
+    def touch(self, name: str) -> TouchFacts:
+        """Return the touch cursor and the live templates of a stream."""
+        return rules.parse_touch_facts(self.send(rules.touch(self.settings.address, name)))
+
+    def touch_wait(
+        self,
+        name: str,
+        keys: Sequence[Key],
+        *,
+        cursor: str | None = None,
+        timeout: float | None = None,
+    ) -> Touched:
+        """Wait until a change after `cursor` (default: now) touches one of the keys.
+
+        Waits at most `timeout` seconds, forever by default. It continues over the limits of the
+        server and over broken connections, and misses no change.
+        """
+        waiter = TouchWaiter(self.settings.address, name, keys, cursor, timeout)
+        while True:
+            change = waiter.receive(self.send(waiter.call()))
+            if change is not None:
+                return change
+
+    def touch_templates(self, name: str, wanted: Sequence[Template]) -> tuple[LiveTemplate, ...]:
+        """Activate live templates, in the given order, so that `touch_wait` can use them."""
+        call = rules.touch_templates(self.settings.address, name, wanted)
+        return rules.parse_templates(self.send(call))
 
 
 class Stream:
@@ -302,7 +326,8 @@ class Stream:
         self, offset: str = START, *, loads: Callable[[bytes], Any] = json.loads
     ) -> Iterator[Any]:
         """Yield the messages of a JSON stream from an offset to the end, as values."""
-        return map(loads, self.messages(offset))
+        for message in self.messages(offset):
+            yield loads(message)
 
     def follow(
         self,
@@ -347,85 +372,17 @@ class Stream:
         )
 
 
-class Follower:
+class Follower(LiveFeed[Part]):
     """Iterator over the parts of a stream and those that arrive later.
 
-    Leave its block, or call `stop()` from another thread, to end it.
+    Leave its block, or call `stop()`, to end it.
     """
 
     def __init__(self, settings: Settings, reader: LiveReader, retry_for: float | None) -> None:
+        super().__init__(settings, reader, retry_for)
         self._reader = reader
-        self._retries = RetryPolicy(retry_for)
-        self._stopped = threading.Event()
-        self._socket: socket.socket | None = None
-        # Its own connection, so that it can be closed while a thread waits on it.
-        self._transport = Transport(settings, self._connected)
-        self._parts = self._run()
 
     @property
     def offset(self) -> str:
         """The offset after the last part that was received."""
         return self._reader.offset
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Part:
-        return next(self._parts)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-        with contextlib.suppress(ValueError):
-            # Another thread may be in it; it ends there, since its connection was closed.
-            self._parts.close()
-        self._transport.close()
-
-    def stop(self) -> None:
-        """Stop following, from any thread: the loop over the follower ends."""
-        self._stopped.set()
-        self._disconnect()
-
-    def _connected(self, connection: socket.socket) -> None:
-        self._socket = connection
-        if self._stopped.is_set():
-            self._disconnect()
-
-    def _disconnect(self) -> None:
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-
-    def _run(self) -> Generator[Part, None, None]:
-        try:
-            yield from self._iter_parts()
-        finally:
-            self._transport.close()
-
-    def _iter_parts(self) -> Iterator[Part]:
-        reader = self._reader
-        while not reader.ended() and not self._stopped.is_set():
-            try:
-                with self._transport.open(reader.call()) as (response, pieces):
-                    reader.begin(response.headers)
-                    for piece in pieces:
-                        for part in reader.feed(piece):
-                            self._retries.restart()
-                            yield part
-                        if reader.ended():
-                            break
-                yield from reader.end()
-                if not reader.progress:
-                    raise reader.empty_response()
-                self._retries.restart()
-            except FourfoldError as error:
-                if self._stopped.is_set():
-                    return
-                self._stopped.wait(self._retries.pause(error))
-
-
-def was_sent(error: FourfoldError) -> bool:
-    """Return True unless the request of a failure is known not to have been sent."""
-    return error.details.get("sent") is not False

@@ -11,32 +11,36 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any
 
 from msgspec import UnsetType
 
 from fourfold import limits
-from fourfold.client import requests, responses
+from fourfold.client import requests, responses, rules
+from fourfold.client.coroutines.connection import AsyncConnection, AsyncLiveFeed
 from fourfold.client.producer import AsyncProducer, BatchOptions
-from fourfold.client.reader import BytesReader, LiveReader, MessageReader, StreamReader, TextReader
-from fourfold.client.requests import Address, Call, Live
-from fourfold.client.responses import Appended, Part, Response, StreamFacts, StreamListing
-from fourfold.client.rules import AsyncRuleCalls
-from fourfold.client.sync_client import was_sent
-from fourfold.client.transport import AsyncTransport, RetryPolicy, Settings
+from fourfold.client.reader import BytesReader, LiveReader, MessageReader, TextReader
+from fourfold.client.requests import Live
+from fourfold.client.responses import Appended, Part, StreamFacts, StreamListing
+from fourfold.client.rules import (
+    LiveTemplate,
+    SchemaRegistry,
+    StreamProfile,
+    TouchFacts,
+    TouchWaiter,
+)
+from fourfold.client.transport import RetryPolicy, Settings, was_sent
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
+from fourfold.models.streams import rule_changes
 from fourfold.models.streams.records import Producer
-from fourfold.models.streams.rule_changes import UNCHANGED
+from fourfold.models.streams.rule_changes import UNCHANGED, FieldsChange, KeyChange
+from fourfold.models.streams.touch.records import Key, Template, Touched
 from fourfold.models.streams.validation import JSON, START
 
-Out = TypeVar("Out")
 
-
-class AsyncStreamClient(AsyncRuleCalls):
+class AsyncStreamClient(AsyncConnection):
     """A client of a server. It belongs to one event loop.
 
     Args:
@@ -48,36 +52,6 @@ class AsyncStreamClient(AsyncRuleCalls):
         verify: Trusted certificates: True for the usual ones, a file, a context, or False for any.
         headers: Headers to send with every request.
     """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        key: str | None = None,
-        timeout: float = limits.CLIENT_TIMEOUT_S,
-        retry_for: float | None = limits.CLIENT_RETRY_S,
-        verify: bool | str | Path | ssl.SSLContext = True,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        self.settings = Settings(
-            address=Address(url),
-            key=key,
-            timeout=timeout,
-            retry_for=retry_for,
-            verify=verify,
-            headers=tuple((headers or {}).items()),
-        )
-        self.transport = AsyncTransport(self.settings)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections; producers and followers close their own."""
-        await self.transport.close()
 
     async def create(
         self,
@@ -142,30 +116,80 @@ class AsyncStreamClient(AsyncRuleCalls):
                 continue
             return
 
-    async def send(self, call: Call) -> Response:
-        """Send a request, and retry it while that is safe."""
-        retries = RetryPolicy(self.settings.retry_for)
-        while True:
-            try:
-                return await self.transport.send(call)
-            except FourfoldError as error:
-                await asyncio.sleep(retries.pause(error))
+    # Rules
 
-    async def run(self, reader: StreamReader[Out]) -> AsyncIterator[Out]:
-        """Yield what a reader produces, over as many connections as needed."""
-        retries = RetryPolicy(self.settings.retry_for)
-        while not reader.ended():
-            try:
-                async with self.transport.open(reader.call()) as (response, pieces):
-                    reader.begin(response.headers)
-                    async for piece in pieces:
-                        for item in reader.feed(piece):
-                            yield item
-                        retries.restart()
-                for item in reader.end():
-                    yield item
-            except FourfoldError as error:
-                await asyncio.sleep(retries.pause(error))
+    async def schema(self, name: str) -> SchemaRegistry:
+        """Return the schema registry of a stream."""
+        return rules.parse_registry(await self.send(rules.schema(self.settings.address, name)))
+
+    async def set_schema(
+        self,
+        name: str,
+        schema: Any = UNCHANGED,
+        *,
+        lens: Any = None,
+        routing_key: KeyChange = UNCHANGED,
+        search: FieldsChange = UNCHANGED,
+    ) -> SchemaRegistry:
+        """Set a new schema version, the routing key, or the search fields of a stream.
+
+        `lens` converts messages of the previous version to the new one. What is not passed stays. A
+        schema is not sent again when no response arrives: that raises OutcomeUnknown.
+        """
+        change = rule_changes.registry_change(schema, lens, routing_key, search)
+        call = rules.set_schema(self.settings.address, name, change)
+        return rules.parse_registry(await self.send(call))
+
+    async def profile(self, name: str) -> StreamProfile:
+        """Return the profile of a stream."""
+        return rules.parse_profile(await self.send(rules.profile(self.settings.address, name)))
+
+    async def set_profile(
+        self,
+        name: str,
+        kind: str,
+        *,
+        touch: bool | None = None,
+        redact: Sequence[str] | None = None,
+        routing_key: Sequence[str] | None = None,
+    ) -> StreamProfile:
+        """Set the profile of a stream: "generic", "state-protocol" (with `touch`), or "evlog".
+
+        "evlog" accepts `redact` and `routing_key`. What is not passed has its default.
+        """
+        document = rule_changes.profile(kind, touch, redact, routing_key)
+        call = rules.set_profile(self.settings.address, name, document)
+        return rules.parse_profile(await self.send(call))
+
+    async def touch(self, name: str) -> TouchFacts:
+        """Return the touch cursor and the live templates of a stream."""
+        return rules.parse_touch_facts(await self.send(rules.touch(self.settings.address, name)))
+
+    async def touch_wait(
+        self,
+        name: str,
+        keys: Sequence[Key],
+        *,
+        cursor: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - a wait that is over gives a cursor
+    ) -> Touched:
+        """Wait until a change after `cursor` (default: now) touches one of the keys.
+
+        Waits at most `timeout` seconds, forever by default. It continues over the limits of the
+        server and over broken connections, and misses no change. Cancel it to end it.
+        """
+        waiter = TouchWaiter(self.settings.address, name, keys, cursor, timeout)
+        while True:
+            change = waiter.receive(await self.send(waiter.call()))
+            if change is not None:
+                return change
+
+    async def touch_templates(
+        self, name: str, wanted: Sequence[Template]
+    ) -> tuple[LiveTemplate, ...]:
+        """Activate live templates, in the given order, so that `touch_wait` can use them."""
+        call = rules.touch_templates(self.settings.address, name, wanted)
+        return rules.parse_templates(await self.send(call))
 
 
 class AsyncStream:
@@ -323,7 +347,7 @@ class AsyncStream:
         endings, and everything else is received as events.
         """
         reader = LiveReader(self._address, self.name, offset, live, key=key)
-        return AsyncFollower(self._client.transport, reader, retry_for)
+        return AsyncFollower(self._client.settings, reader, retry_for)
 
     def producer(
         self,
@@ -351,53 +375,17 @@ class AsyncStream:
         )
 
 
-class AsyncFollower:
+class AsyncFollower(AsyncLiveFeed[Part]):
     """Iterator over the parts of a stream and those that arrive later.
 
-    Leave its block, or cancel the task that waits for it, to end it.
+    Leave its block, or call `stop()`, to end it.
     """
 
-    def __init__(
-        self, transport: AsyncTransport, reader: LiveReader, retry_for: float | None
-    ) -> None:
-        self._transport = transport
+    def __init__(self, settings: Settings, reader: LiveReader, retry_for: float | None) -> None:
+        super().__init__(settings, reader, retry_for)
         self._reader = reader
-        self._retries = RetryPolicy(retry_for)
-        self._parts = self._run()
 
     @property
     def offset(self) -> str:
         """The offset after the last part that was received."""
         return self._reader.offset
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Part:
-        return await anext(self._parts)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._parts.aclose()
-
-    async def _run(self) -> AsyncGenerator[Part, None]:
-        reader = self._reader
-        while not reader.ended():
-            try:
-                async with self._transport.open(reader.call()) as (response, pieces):
-                    reader.begin(response.headers)
-                    async for piece in pieces:
-                        for part in reader.feed(piece):
-                            self._retries.restart()
-                            yield part
-                        if reader.ended():
-                            break
-                for part in reader.end():
-                    yield part
-                if not reader.progress:
-                    raise reader.empty_response()
-                self._retries.restart()
-            except FourfoldError as error:
-                await asyncio.sleep(self._retries.pause(error))

@@ -1,0 +1,214 @@
+# Generated from ../coroutines/connection.py by `make generate`: change that file.
+"""Connections to a server, for threads: requests, retries and followers."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+
+from fourfold import limits
+from fourfold.client import responses
+from fourfold.client.reader import Reader
+from fourfold.client.requests import Address, Call
+from fourfold.client.responses import Response
+from fourfold.client.transport import (
+    RetryPolicy,
+    Settings,
+    Signal,
+    failure,
+    import_httpx,
+    make_ssl_context,
+    request_options,
+)
+from fourfold.errors import Closed, FourfoldError
+
+Out = TypeVar("Out")
+
+
+class Transport:
+    """HTTP connections for threads."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._httpx = import_httpx()
+        self._settings = settings
+        arguments = settings.arguments(self._httpx, make_ssl_context(settings))
+        self._client = self._httpx.Client(**arguments)
+
+    def send(self, call: Call) -> Response:
+        """Send a request once and return its response, or raise its error."""
+        with self.open(call) as (response, pieces):
+            return response._replace(body=b"".join([piece for piece in pieces]))
+
+    @contextmanager
+    def open(self, call: Call) -> Iterator[tuple[Response, Iterator[bytes]]]:
+        """Send a request whose response is read in pieces within the block."""
+        if self._client.is_closed:
+            raise Closed("the client is closed", hint="Create another client.")
+        options = request_options(self._httpx, call, self._settings) | self._extensions()
+        try:
+            with self._client.stream(call.method, call.url, **options) as http_response:
+                response = Response(http_response.status_code, http_response.headers)
+                if not 200 <= response.status < 300:
+                    body = http_response.read()
+                    raise responses.parse_error(call, response._replace(body=body))
+                yield response, http_response.iter_bytes()
+        except self._httpx.HTTPError as error:
+            raise failure(self._httpx, call, error) from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _extensions(self) -> dict[str, Any]:
+        return {}
+
+
+class LiveTransport(Transport):
+    """The connection of one follower, which can be interrupted while a request waits."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._socket: Any = None
+        self._interrupted = False
+
+    def interrupt(self) -> None:
+        """Shut the connection down: the request that waits fails."""
+        self._interrupted = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _extensions(self) -> dict[str, Any]:
+        return {"extensions": {"trace": self._on_trace_event}}
+
+    def _on_trace_event(self, event: str, info: dict[str, Any]) -> None:
+        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+            self._socket = info["return_value"].get_extra_info("socket")
+            if self._interrupted:
+                self.interrupt()
+
+
+class Connection:
+    """A connection to a server: requests are retried while that is safe."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        timeout: float = limits.CLIENT_TIMEOUT_S,
+        retry_for: float | None = limits.CLIENT_RETRY_S,
+        verify: bool | str | Path | ssl.SSLContext = True,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.settings = Settings(
+            address=Address(url),
+            key=key,
+            timeout=timeout,
+            retry_for=retry_for,
+            verify=verify,
+            headers=tuple((headers or {}).items()),
+        )
+        self.transport = Transport(self.settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; producers and followers close their own."""
+        self.transport.close()
+
+    def send(self, call: Call) -> Response:
+        """Send a request, and retry it while that is safe."""
+        retries = RetryPolicy(self.settings.retry_for)
+        while True:
+            try:
+                return self.transport.send(call)
+            except FourfoldError as error:
+                time.sleep(retries.pause(error))
+
+    def run(self, reader: Reader[Out]) -> Iterator[Out]:
+        """Yield what a reader produces, over as many connections as needed."""
+        retries = RetryPolicy(self.settings.retry_for)
+        while not reader.ended():
+            try:
+                with self.transport.open(reader.call()) as (response, pieces):
+                    reader.begin(response.headers)
+                    for piece in pieces:
+                        for item in reader.feed(piece):
+                            yield item
+                        retries.restart()
+                for item in reader.end():
+                    yield item
+            except FourfoldError as error:
+                time.sleep(retries.pause(error))
+
+
+class LiveFeed(Generic[Out]):
+    """Iterator over a live feed, over as many connections as needed.
+
+    Leave its block, or call `stop()`, to end it.
+    """
+
+    def __init__(self, settings: Settings, reader: Reader[Out], retry_for: float | None) -> None:
+        self.reader = reader
+        self._retries = RetryPolicy(retry_for)
+        self._stopped = Signal()
+        # Its own connection, so that it can be interrupted while a request waits.
+        self._transport = LiveTransport(settings)
+        self._items = self._run()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Out:
+        return next(self._items)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        with contextlib.suppress(RuntimeError, ValueError):
+            # Another iteration may be in it; it ends there, since its connection was closed.
+            self._items.close()
+        self._transport.close()
+
+    def stop(self) -> None:
+        """Stop following: an iteration that waits ends."""
+        self._stopped.set()
+        self._transport.interrupt()
+
+    def _run(self) -> Generator[Out]:
+        reader = self.reader
+        try:
+            while not reader.ended() and not self._stopped.is_set():
+                try:
+                    with self._transport.open(reader.call()) as (response, pieces):
+                        reader.begin(response.headers)
+                        for piece in pieces:
+                            for item in reader.feed(piece):
+                                self._retries.restart()
+                                yield item
+                            if reader.ended():
+                                break
+                    for item in reader.end():
+                        yield item
+                    if not reader.progress:
+                        raise reader.empty_response()
+                    self._retries.restart()
+                except FourfoldError as error:
+                    if self._stopped.is_set():
+                        return
+                    self._stopped.wait(self._retries.pause(error))
+        finally:
+            self._transport.close()
