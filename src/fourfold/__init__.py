@@ -38,6 +38,7 @@ from fourfold.errors import (
 )
 
 if TYPE_CHECKING:
+    from fourfold.client import RemoteStore, connect
     from fourfold.kernel import Database, Migration, ReadTransaction, Sequence, Transaction
     from fourfold.models.documents import (
         Branch,
@@ -96,6 +97,7 @@ else:
             "Payload": "fourfold.models.sessions",
             "Producer": "fourfold.models.streams.records",
             "ReadTransaction": "fourfold.kernel",
+            "RemoteStore": "fourfold.client",
             "Record": "fourfold.models.streams.records",
             "Rows": "fourfold.models.streams.touch",
             "Runtime": "fourfold.models.sessions.runtime",
@@ -112,6 +114,7 @@ else:
             "Subscribe": "fourfold.models.streams.subscriptions",
             "Template": "fourfold.models.streams.touch",
             "Transaction": "fourfold.kernel",
+            "connect": "fourfold.client",
             "open": "fourfold.store:open_store",
             "restore": "fourfold.store",
         },
@@ -153,6 +156,7 @@ __all__ = [
     "ReadTransaction",
     "Record",
     "Refused",
+    "RemoteStore",
     "Rows",
     "Runtime",
     "Sequence",
@@ -171,6 +175,7 @@ __all__ = [
     "Template",
     "Transaction",
     "__version__",
+    "connect",
     "open",
     "restore",
 ]

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from fourfold._lazy import exports
 
 if TYPE_CHECKING:
+    from fourfold.client.coroutines.store import AsyncRemoteStore
     from fourfold.client.coroutines.streams import AsyncFollower, AsyncStream, AsyncStreamClient
     from fourfold.client.producer import AsyncProducer, BatchOptions, StreamProducer
+    from fourfold.client.remote import connect
     from fourfold.client.responses import Appended, Part, StreamFacts, StreamListing
     from fourfold.client.rules import (
         Boundary,
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
         StreamProfile,
         TouchFacts,
     )
+    from fourfold.client.threads.remote_streams import RemoteStream, RemoteStreams
+    from fourfold.client.threads.store import RemoteStore
     from fourfold.client.threads.streams import Follower, Stream, StreamClient
     from fourfold.models.streams.records import Producer
     from fourfold.models.streams.touch.records import Entity, Row, Rows, Template, Touched
@@ -37,6 +41,7 @@ else:
             "Appended": "fourfold.client.responses",
             "AsyncFollower": "fourfold.client.coroutines.streams",
             "AsyncProducer": "fourfold.client.producer",
+            "AsyncRemoteStore": "fourfold.client.coroutines.store",
             "AsyncStream": "fourfold.client.coroutines.streams",
             "AsyncStreamClient": "fourfold.client.coroutines.streams",
             "BatchOptions": "fourfold.client.producer",
@@ -47,6 +52,9 @@ else:
             "LiveTemplate": "fourfold.client.rules",
             "Part": "fourfold.client.responses",
             "Producer": "fourfold.models.streams.records",
+            "RemoteStore": "fourfold.client.threads.store",
+            "RemoteStream": "fourfold.client.threads.remote_streams",
+            "RemoteStreams": "fourfold.client.threads.remote_streams",
             "RoutingKey": "fourfold.client.rules",
             "Row": "fourfold.models.streams.touch.records",
             "Rows": "fourfold.models.streams.touch.records",
@@ -59,6 +67,7 @@ else:
             "Template": "fourfold.models.streams.touch.records",
             "TouchFacts": "fourfold.client.rules",
             "Touched": "fourfold.models.streams.touch.records",
+            "connect": "fourfold.client.remote",
         },
     )
 
@@ -66,6 +75,7 @@ __all__ = [
     "Appended",
     "AsyncFollower",
     "AsyncProducer",
+    "AsyncRemoteStore",
     "AsyncStream",
     "AsyncStreamClient",
     "BatchOptions",
@@ -75,6 +85,9 @@ __all__ = [
     "LiveTemplate",
     "Part",
     "Producer",
+    "RemoteStore",
+    "RemoteStream",
+    "RemoteStreams",
     "RoutingKey",
     "Row",
     "Rows",
@@ -88,4 +101,5 @@ __all__ = [
     "Template",
     "TouchFacts",
     "Touched",
+    "connect",
 ]

@@ -158,11 +158,16 @@ def read(
     records: bool = False,
     limit: int | None = None,
     key: str | None = None,
+    where: tuple[str, Any] | None = None,
 ) -> Call:
     """Build the request that reads or follows a stream."""
+    if key is not None and where is not None:
+        raise InvalidInput("pass key or where, not both")
     params = _stringify(
         ("offset", offset),
         ("key", None if key is None else check_key(key).decode()),
+        ("field", None if where is None else where[0]),
+        ("value", None if where is None else to_json(where[1]).decode()),
         ("live", live),
         ("cursor", cursor),
         ("format", "records" if records else None),
@@ -179,6 +184,11 @@ def read(
 def head(address: Address, name: str) -> Call:
     """Build the request for the state of a stream."""
     return Call("HEAD", address.stream(name), f"get {name!r}", {}, {})
+
+
+def details(address: Address, name: str) -> Call:
+    """Build the request for all metadata of a stream of a Fourfold server."""
+    return Call("GET", f"{address.stream(name)}/_details", f"get {name!r}", {}, {})
 
 
 def delete(address: Address, name: str) -> Call:

@@ -213,7 +213,9 @@ def check(call: Call, response: Response) -> Response:
 def parse_error(call: Call, response: Response) -> FourfoldError:
     """Return the error of a response."""
     document = _parse_error_document(response.body)
-    message = str(document.get("message") or f"the server responded with status {response.status}")
+    message = document.get("message") or document.get("detail")
+    if not isinstance(message, str):
+        message = f"{call.operation}: the server responded with status {response.status}"
     details = dict(document["details"]) if isinstance(document.get("details"), dict) else {}
     details |= _producer_details(response.headers)
     cls = _KINDS.get(str(document.get("kind"))) or _error_class(call, response)
@@ -221,7 +223,7 @@ def parse_error(call: Call, response: Response) -> FourfoldError:
         cls = OutcomeUnknown
     hint = document.get("hint")
     return cls(
-        f"{call.operation}: {message}",
+        message,
         hint=hint if isinstance(hint, str) else None,
         retry_after=_retry_after(response.headers),
         details=details,
@@ -247,11 +249,13 @@ def _error_class(call: Call, response: Response) -> type[FourfoldError]:
 
 
 def _parse_error_document(body: bytes) -> Mapping[str, Any]:
-    """Return the error document of a Fourfold server, or an empty one."""
+    """Return the error or problem document of a Fourfold server, or an empty one."""
     try:
-        document = json.loads(body)["error"]
-    except (ValueError, KeyError, TypeError):
+        document = json.loads(body)
+    except ValueError:
         return {}
+    if isinstance(document, dict) and "kind" not in document:
+        document = document.get("error")
     return document if isinstance(document, dict) else {}
 
 

@@ -20,7 +20,7 @@ from fourfold.models.streams.validation import format_offset
 from fourfold.store import open_store
 
 if TYPE_CHECKING:
-    from fourfold.cli.stream.remote import RemoteStreams
+    from fourfold.client import RemoteStreams
 
 
 Place: TypeAlias = "Streams | RemoteStreams"
@@ -73,11 +73,10 @@ def streams_of(root: str, key: str | None, *, writes: bool, makes: bool = False)
     Only a command that creates a stream creates the store.
     """
     if is_url(root):
-        from fourfold.cli.stream.remote import RemoteStreams  # noqa: PLC0415 - only paid for here
-        from fourfold.client import StreamClient  # noqa: PLC0415
+        from fourfold.client import connect  # noqa: PLC0415 - an extra
 
-        with StreamClient(root, key=key, retry_for=limits.COMMAND_RETRY_S) as client:
-            yield RemoteStreams(client)
+        with connect(root, key, retry_for=limits.COMMAND_RETRY_S) as remote:
+            yield remote.streams
         return
     folder = Path(root)
     if not makes and not _has_streams(root):

@@ -43,8 +43,6 @@ from fourfold.errors import (
 )
 from fourfold.models.streams import Append, Appended, Chunk, Producer, Record, StreamInfo, Streams
 from fourfold.models.streams.json_messages import split
-from fourfold.models.streams.records import RecordFilter
-from fourfold.models.streams.stream import sought
 from fourfold.models.streams.validation import check_key, format_offset
 
 
@@ -72,7 +70,7 @@ def read(
 
     With --json, also print their offsets and the next offset.
     """
-    chunks = _chunks(streams, name, offset, limit, sought(routing_key))
+    chunks = _chunks(streams, name, offset, limit, routing_key)
     if out.as_json:
         _print_document(out, name, chunks, _row, ("next_offset", "up_to_date", "closed"))
     else:
@@ -132,15 +130,15 @@ def state(out: Output, streams: Place, *, name: str) -> None:
 
 
 def _chunks(
-    streams: Place, name: str, offset: str, limit: int, wanted: RecordFilter | None = None
+    streams: Place, name: str, offset: str, limit: int, key: str | None = None
 ) -> Iterator[Chunk]:
     """Yield chunks of at most `limit` records in total, each small enough for memory.
 
     Yields at least one chunk; a chunk may be empty.
     """
+    stream = streams.open(name)
     while True:
-        most = min(limit, limits.STREAM_READ_RECORDS)
-        _, chunk = streams.read(name, offset, records_max=most, sought=wanted)
+        chunk = stream.read(offset, min(limit, limits.STREAM_READ_RECORDS), key=key)
         yield chunk
         limit -= len(chunk.records)
         if limit <= 0 or chunk.up_to_date:

@@ -9,7 +9,8 @@ import click
 from fourfold.cli.completion import complete_streams
 from fourfold.cli.output import Output, counted, size
 from fourfold.cli.stream.arguments import FACTS, Place, facts, name_argument, streams_command
-from fourfold.models.streams import Fork, StreamOptions
+from fourfold.errors import Refused
+from fourfold.models.streams import Fork, StreamOptions, Streams
 from fourfold.models.streams.records import Totals
 from fourfold.models.streams.rule_changes import UNCHANGED
 from fourfold.models.streams.settings import Setting, Settings
@@ -207,6 +208,8 @@ def sweep(out: Output, streams: Place) -> None:
 
     A server does this automatically.
     """
+    if not isinstance(streams, Streams):
+        raise Refused("a server sweeps by itself", hint="Pass the folder of a store.")
     removed = streams.sweep()
     while streams.trim_deleted():
         pass

@@ -286,8 +286,7 @@ class Stream:
         *,
         close: bool,
     ) -> Append:
-        info = self.info
-        records = [record for value in _values(values, info) for record in _encode(value, info)]
+        records = encode_records(values, self.info)
         routing_key = None if key is None else validation.check_key(key)
         return Append(records, None, producer, seq, close, routing_key)
 
@@ -321,6 +320,11 @@ class Stream:
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"
+
+
+def encode_records(values: Any, info: StreamInfo) -> list[bytes]:
+    """Return the records that `Stream.append` makes of its values; raise InvalidInput."""
+    return [record for value in _values(values, info) for record in _encode(value, info)]
 
 
 def _values(values: Any, info: StreamInfo) -> list[Any]:

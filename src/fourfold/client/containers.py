@@ -1,0 +1,98 @@
+"""What a remote store has for threads only: items by `[]`, and the twins for coroutines.
+
+`store.streams["orders"]`, `len(stream)` and `"id" in space` cannot wait in a coroutine, and a store
+for coroutines needs no `append_async`. The classes of the store for threads inherit both from here;
+those of the store for coroutines inherit nothing. A twin runs its method in another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from fourfold.client.follower import RemoteFollower
+from fourfold.models.streams import validation
+from fourfold.models.streams.records import Appended, Chunk, Producer, StreamInfo
+
+if TYPE_CHECKING:
+    from fourfold.client.threads.remote_streams import RemoteStream
+
+
+class AsyncStreamsContainer:
+    """Nothing more."""
+
+
+class StreamsContainer(ABC):
+    """Streams by name."""
+
+    @abstractmethod
+    def open(self, name: str) -> RemoteStream:
+        """Return a handle of an existing stream."""
+
+    def __getitem__(self, name: str) -> RemoteStream:
+        """Return a handle of an existing stream, like `open`."""
+        return self.open(name)
+
+
+class AsyncStreamContainer:
+    """Nothing more."""
+
+
+class StreamContainer(ABC):
+    """The number of records of a stream, and the twins for coroutines."""
+
+    @property
+    @abstractmethod
+    def info(self) -> StreamInfo:
+        """The metadata of the stream."""
+
+    @abstractmethod
+    def append(
+        self,
+        values: Any,
+        *,
+        producer: Producer | None = None,
+        seq: str | None = None,
+        close: bool = False,
+        key: str | bytes | None = None,
+    ) -> Appended:
+        """Append one or several records; return when they are on disk."""
+
+    @abstractmethod
+    def follow(
+        self,
+        offset: str | int = validation.START,
+        *,
+        timeout: float | None = None,
+        key: str | bytes | None = None,
+    ) -> RemoteFollower[Chunk]:
+        """Iterate over chunks and wait for more, until the stream is closed."""
+
+    async def append_async(
+        self,
+        values: Any,
+        *,
+        producer: Producer | None = None,
+        seq: str | None = None,
+        close: bool = False,
+        key: str | bytes | None = None,
+    ) -> Appended:
+        """Append one or several records like `append`, from a coroutine."""
+        return await asyncio.to_thread(
+            self.append, values, producer=producer, seq=seq, close=close, key=key
+        )
+
+    def follow_async(self, offset: str | int = validation.START) -> AsyncIterator[Chunk]:
+        """Iterate over chunks and wait for more, until the stream is closed."""
+        return self.follow(offset)
+
+    def __len__(self) -> int:
+        """Return the number of retained records."""
+        info = self.info
+        return info.next_offset - info.first_offset
+
+    def __bool__(self) -> bool:
+        """Always True: an empty stream is still a stream."""
+        return True

@@ -1,0 +1,478 @@
+"""Streams of a server with the methods of `fourfold.Streams`, for coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import math
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+
+from fourfold import limits
+from fourfold.client import requests, rules, stream_records
+from fourfold.client.containers import AsyncStreamContainer, AsyncStreamsContainer
+from fourfold.client.coroutines.streams import AsyncStreamClient
+from fourfold.client.follower import AsyncRemoteFollower
+from fourfold.client.reader import MessageReader
+from fourfold.client.rules import TouchWaiter
+from fourfold.client.stream_records import RecordsReader, offset_of, to_text, to_time
+from fourfold.client.transport import RetryPolicy
+from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.models.streams import fold, json_messages, rule_changes, validation
+from fourfold.models.streams.append import Append
+from fourfold.models.streams.profiles import Profile
+from fourfold.models.streams.records import (
+    Appended,
+    Chunk,
+    CreateResult,
+    Producer,
+    Record,
+    StreamInfo,
+    Totals,
+)
+from fourfold.models.streams.rule_changes import UNCHANGED, FieldsChange, KeyChange
+from fourfold.models.streams.schemas.registry import Registry
+from fourfold.models.streams.settings import Setting, Settings
+from fourfold.models.streams.stream import encode_records
+from fourfold.models.streams.touch import ActiveTemplate, Key, Meta, Template, Touched
+from fourfold.models.streams.validation import Offset
+from fourfold.models.streams.writer import Fork, StreamOptions
+
+
+class AsyncRemoteStreams(AsyncStreamsContainer):
+    """All streams of a server, with the methods of `fourfold.Streams`."""
+
+    def __init__(self, client: AsyncStreamClient) -> None:
+        self._client = client
+        self._address = client.settings.address
+        self.schemas = AsyncRemoteSchemas(client)
+        self.profiles = AsyncRemoteProfiles(client)
+        self.touches = AsyncRemoteTouches(client)
+
+    async def create(
+        self,
+        name: str,
+        content_type: str | None = None,
+        *,
+        ttl: int | None = None,
+        expires_at_ms: int | None = None,
+        closed: bool = False,
+        body: bytes = b"",
+        fork: Fork | None = None,
+        retention_seconds: int | None = None,
+        retention_bytes: int | None = None,
+    ) -> AsyncRemoteStream:
+        """Create a stream, or return the existing one if its settings match.
+
+        Raises:
+            AlreadyExists: a stream of that name has other settings.
+        """
+        options = StreamOptions(
+            name,
+            content_type,
+            ttl,
+            expires_at_ms,
+            closed,
+            fork,
+            retention_seconds,
+            retention_bytes,
+        )
+        await self._create(options, body)
+        return AsyncRemoteStream(self, self._client, name)
+
+    async def create_with_options(self, options: StreamOptions, body: bytes = b"") -> CreateResult:
+        """Create a stream from `options`; `result.created` is False if it existed."""
+        created = await self._create(options, body)
+        return CreateResult(await self.info(options.name), created)
+
+    async def _create(self, options: StreamOptions, body: bytes) -> bool:
+        fork = options.fork
+        offset = None if fork is None else fork.offset
+        if fork is not None and type(offset) is int:
+            # Only the server knows the incarnation that a bare number belongs to.
+            offset = Offset(offset, (await self.info(fork.source)).incarnation_number)
+        call = requests.create(
+            self._address,
+            options.name,
+            options.content_type,
+            ttl=options.ttl_seconds,
+            expires_at=to_time(options.expires_at_ms),
+            closed=options.closed,
+            body=body,
+            retention_seconds=options.retention_seconds,
+            retention_bytes=options.retention_bytes,
+            fork_from=None if fork is None else fork.source,
+            fork_offset=None if offset is None else str(offset),
+            fork_sub_offset=(fork.sub_offset or None) if fork is not None else None,
+        )
+        return (await self._client.send(call)).status == 201
+
+    async def open(self, name: str) -> AsyncRemoteStream:
+        """Return a handle of an existing stream.
+
+        Raises:
+            NotFound: there is no stream of that name.
+        """
+        await self.info(name)
+        return AsyncRemoteStream(self, self._client, name)
+
+    async def info(self, name: str) -> StreamInfo:
+        """Return the metadata of a stream, without extending its TTL."""
+        call = requests.details(self._address, name)
+        return stream_records.parse_info(await self._client.send(call))
+
+    async def list(
+        self, *, prefix: str = "", after: str = "", limit: int = 1000
+    ) -> tuple[StreamInfo, ...]:
+        """Return streams with a name prefix in name order, at most `limit` after `after`."""
+        infos: builtins.list[StreamInfo] = []
+        start: str | None = after
+        while start is not None and len(infos) < limit:
+            most = min(limit - len(infos), limits.LIST_STREAMS_MAX)
+            call = requests.list_page(self._address, prefix, start, most)
+            page, start = stream_records.parse_page(await self._client.send(call))
+            infos += page
+        return tuple(infos)
+
+    async def delete(self, name: str) -> None:
+        """Delete a stream; its forks stay readable."""
+        await self._client.delete(name)
+
+    async def configure(self, name: str, settings: Settings) -> StreamInfo:
+        """Change the lifetime or the retention of a stream, and return its new metadata."""
+        call = requests.configure(
+            self._address,
+            name,
+            ttl=settings.ttl_seconds,
+            expires_at=to_time(settings.expires_at_ms),
+            retention_seconds=settings.retention_seconds,
+            retention_bytes=settings.retention_bytes,
+        )
+        await self._client.send(call)
+        return await self.info(name)
+
+    async def append(self, name: str, request: Append) -> Appended:
+        """Append to a stream; return once the records are on disk.
+
+        A request has one record of a stream of bytes: several are sent one after the other.
+        """
+        kind = request.content_type or (await self.info(name)).content_type
+        records = list(request.records)
+        if requests.is_json(kind) and records:
+            records = [json_messages.join(records, kind)]
+        if len(records) > 1 and (request.producer is not None or request.stream_seq is not None):
+            raise InvalidInput(
+                f"stream {name!r}: several records of {kind} cannot be one request of a producer",
+                hint="Append them one by one.",
+            )
+        result = None
+        for number, body in enumerate(records or [b""], 1):
+            call = requests.append(
+                self._address,
+                name,
+                kind,
+                body,
+                producer=request.producer,
+                seq=request.stream_seq,
+                close=request.close and number >= len(records),
+                key=to_text(request.routing_key),
+            )
+            result = stream_records.parse_appended(call, await self._client.send(call))
+        assert result is not None
+        return result
+
+    async def state(self, name: str) -> dict[fold.Key, Any]:
+        """Return the newest value of each key of a state stream."""
+        state: dict[fold.Key, Any] = {}
+        reader = MessageReader(self._address, name, validation.START)
+        async for message in self._client.run(reader):
+            fold.apply(state, json_messages.decode(message))
+        return state
+
+    async def totals(self) -> Totals:
+        """Count the streams, records and bytes of the store."""
+        return stream_records.parse_totals(await self._client.send(requests.totals(self._address)))
+
+    def __repr__(self) -> str:
+        return f"<Streams at {self._address.root}>"
+
+
+class AsyncRemoteStream(AsyncStreamContainer):
+    """A handle of one stream of a server, with the methods of `fourfold.Stream`."""
+
+    def __init__(self, streams: AsyncRemoteStreams, client: AsyncStreamClient, name: str) -> None:
+        self._streams = streams
+        self._client = client
+        self._address = client.settings.address
+        self.name = name
+
+    @property
+    async def info(self) -> StreamInfo:
+        """The metadata of the stream."""
+        return await self._streams.info(self.name)
+
+    async def append(
+        self,
+        values: Any,
+        *,
+        producer: Producer | None = None,
+        seq: str | None = None,
+        close: bool = False,
+        key: str | bytes | None = None,
+    ) -> Appended:
+        """Append one or several records; return when they are on disk.
+
+        Args:
+            values: For a JSON stream, a JSON value, or a list of values that become one message
+                each. For others, bytes or a list of bytes; text for a stream of text.
+            producer: The id, epoch and number of an idempotent producer, to retry safely.
+            seq: A text that must be greater than that of the append before.
+            close: Close the stream after these records.
+            key: A routing key, by which the records can be read.
+
+        Raises:
+            InvalidInput: A value does not fit the content type of the stream.
+            StreamClosed: The stream takes no more records.
+            OutcomeUnknown: No response arrived; with a `producer` the append is repeated instead.
+        """
+        info = await self.info
+        records = encode_records(values, info)
+        routing_key = None if key is None else validation.check_key(key)
+        request = Append(records, info.content_type, producer, seq, close, routing_key)
+        return await self._streams.append(self.name, request)
+
+    async def append_bytes(
+        self,
+        records: Iterable[bytes] | bytes,
+        *,
+        producer: Producer | None = None,
+        seq: str | None = None,
+        close: bool = False,
+        key: str | bytes | None = None,
+    ) -> Appended:
+        """Append records as bytes; an array of JSON text becomes one message per element."""
+        data = [records] if isinstance(records, bytes) else list(records)
+        for item in data:
+            if not isinstance(item, bytes):
+                raise InvalidInput(
+                    f"stream {self.name!r}: a record must be bytes, got {type(item).__name__}",
+                    hint="Use append() for values.",
+                )
+        return await self.append(data, producer=producer, seq=seq, close=close, key=key)
+
+    async def close(self) -> Appended:
+        """Close the stream: it accepts no more appends, and readers receive an end marker."""
+        return await self._streams.append(self.name, Append((), None, close=True))
+
+    async def read(
+        self,
+        offset: str | int = validation.START,
+        limit: int | None = None,
+        *,
+        key: str | bytes | None = None,
+        where: tuple[str, Any] | None = None,
+    ) -> Chunk:
+        """Return the records after `offset`: all, those with `key`, or those that match `where`.
+
+        `where` is a field of JSON messages and its value. A chunk of a read by `key` or `where`
+        may be empty and end before the stream does: continue until it is `up_to_date`.
+        """
+        at = await self._offset(offset)
+        call = requests.read(
+            self._address,
+            self.name,
+            at,
+            records=True,
+            limit=limits.STREAM_READ_RECORDS if limit is None else limit,
+            key=to_text(key),
+            where=where,
+        )
+        return stream_records.parse_chunk(await self._client.send(call), at)
+
+    async def fork(
+        self, name: str, at: str | int | None = None, *, sub_offset: int = 0
+    ) -> AsyncRemoteStream:
+        """Create a stream that shares the records before `at`, by default all, without copying."""
+        offset = at if at is None or type(at) is int else validation.parse_offset(at)
+        return await self._streams.create(name, fork=Fork(self.name, offset, sub_offset))
+
+    async def configure(
+        self,
+        *,
+        ttl: Setting = UNCHANGED,
+        expires_at_ms: Setting = UNCHANGED,
+        retention_seconds: Setting = UNCHANGED,
+        retention_bytes: Setting = UNCHANGED,
+    ) -> StreamInfo:
+        """Change the lifetime or the retention of the stream, and return its new metadata.
+
+        None removes a setting; omitted settings do not change. A TTL and a fixed expiry replace
+        each other. Trimmed records stay trimmed.
+        """
+        settings = Settings(ttl, expires_at_ms, retention_seconds, retention_bytes)
+        return await self._streams.configure(self.name, settings)
+
+    async def schema(self) -> Registry:
+        """Return the schema registry: versions, lenses, routing key and search fields."""
+        return await self._streams.schemas.get(self.name)
+
+    async def set_schema(
+        self,
+        schema: Any = UNCHANGED,
+        *,
+        lens: Any = None,
+        routing_key: KeyChange = UNCHANGED,
+        search: FieldsChange = UNCHANGED,
+    ) -> Registry:
+        """Add a schema version, or set the routing key or the search fields.
+
+        `lens` converts messages of the previous version; `routing_key` is where messages contain
+        their key, `search` the fields to find them by. Omitted parts do not change.
+        """
+        change = rule_changes.registry_change(schema, lens, routing_key, search)
+        return await self._streams.schemas.put(self.name, change)
+
+    async def profile(self) -> Profile:
+        """Return the profile of the stream."""
+        return await self._streams.profiles.get(self.name)
+
+    async def set_profile(
+        self,
+        kind: str,
+        *,
+        touch: bool | None = None,
+        redact: Sequence[str] | None = None,
+        routing_key: Sequence[str] | None = None,
+    ) -> Profile:
+        """Set the profile of the stream; omitted options have their defaults.
+
+        The kind is "generic", "state-protocol" (with `touch`), or "evlog" (with `redact` and
+        `routing_key`).
+        """
+        profile = rule_changes.profile(kind, touch, redact, routing_key)
+        return await self._streams.profiles.put(self.name, profile)
+
+    def follow(
+        self,
+        offset: str | int = validation.START,
+        *,
+        timeout: float | None = None,
+        key: str | bytes | None = None,
+    ) -> AsyncRemoteFollower[Chunk]:
+        """Iterate over chunks and wait for more, until the stream is closed.
+
+        Ends after `timeout` seconds without new records. With `key`, only the records with that
+        routing key. It continues after broken connections.
+        """
+        reader = RecordsReader(self._address, self.name, offset, to_text(key))
+        return AsyncRemoteFollower(self._client.settings, reader, timeout, wait=False)
+
+    async def position(self) -> Offset:
+        """Return the end of the stream: the offset of the next record to be appended."""
+        info = await self.info
+        return Offset(info.next_offset, info.incarnation_number)
+
+    async def delete(self) -> None:
+        """Delete the stream; its forks stay readable."""
+        await self._streams.delete(self.name)
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        """Yield the retained records up to the end of the stream at the time of each read."""
+        offset: str | int = validation.START
+        while True:
+            chunk = await self.read(offset)
+            for record in chunk:
+                yield record
+            if chunk.up_to_date:
+                return
+            offset = chunk.offset
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.name!r}>"
+
+    async def _offset(self, offset: str | int) -> str:
+        """Return an offset as text; only the server knows the incarnation of a bare number."""
+        if type(offset) is int and offset >= 0:
+            return Offset(offset, (await self.info).incarnation_number)
+        return str(offset)
+
+
+class AsyncRemoteSchemas:
+    """Schemas of the streams of a server."""
+
+    def __init__(self, client: AsyncStreamClient) -> None:
+        self._client = client
+        self._address = client.settings.address
+
+    async def get(self, name: str) -> Registry:
+        """Return the registry of a stream; an empty one if none was set."""
+        response = await self._client.send(rules.schema(self._address, name))
+        return stream_records.parse_registry(response)
+
+    async def put(self, name: str, change: Any) -> Registry:
+        """Change `schema` and `lens`, `routingKey` or `search`, and return the new registry."""
+        response = await self._client.send(rules.set_schema(self._address, name, change))
+        return stream_records.parse_registry(response)
+
+
+class AsyncRemoteProfiles:
+    """Profiles of the streams of a server."""
+
+    def __init__(self, client: AsyncStreamClient) -> None:
+        self._client = client
+        self._address = client.settings.address
+
+    async def get(self, name: str) -> Profile:
+        """Return the profile of a stream; the generic one if none was set."""
+        response = await self._client.send(rules.profile(self._address, name))
+        return stream_records.parse_profile(response)
+
+    async def put(self, name: str, given: Any) -> Profile:
+        """Set the profile of a stream from JSON, for all later appends."""
+        response = await self._client.send(rules.set_profile(self._address, name, given))
+        return stream_records.parse_profile(response)
+
+
+class AsyncRemoteTouches:
+    """Changes of rows of the streams of a server, to wait for."""
+
+    def __init__(self, client: AsyncStreamClient) -> None:
+        self._client = client
+
+    async def meta(self, name: str) -> Meta:
+        """Return the current cursor of a stream, and how many templates it has.
+
+        Only the server knows the number of waiters.
+        """
+        touch = await self._client.touch(name)
+        active = sum(template.state == "active" for template in touch.templates)
+        return Meta(touch.cursor, offset_of(touch.processed_offset).record - 1, active, 0)
+
+    async def templates(self, name: str) -> tuple[ActiveTemplate, ...]:
+        """Return all templates of a stream."""
+        touch = await self._client.touch(name)
+        return tuple(map(stream_records.to_template, touch.templates))
+
+    async def activate(self, name: str, wanted: Sequence[Template]) -> tuple[ActiveTemplate, ...]:
+        """Activate templates for a stream, all or none; active ones are renewed."""
+        templates = await self._client.touch_templates(name, wanted)
+        return tuple(map(stream_records.to_template, templates))
+
+    async def wait(
+        self, name: str, cursor: str | None, keys: Sequence[Key], timeout_s: float
+    ) -> Touched:
+        """Wait until a change after `cursor` touches one of the keys, or until the timeout.
+
+        After the first response it retries for as long as a follower.
+        """
+        timeout = None if timeout_s == math.inf else timeout_s
+        waiter = TouchWaiter(self._client.settings.address, name, keys, cursor, timeout)
+        touched = waiter.receive(await self._client.send(waiter.call()))
+        retries = RetryPolicy(limits.CLIENT_FOLLOW_RETRY_S)
+        while touched is None:
+            try:
+                touched = waiter.receive(await self._client.send(waiter.call()))
+                retries.restart()
+            except FourfoldError as error:
+                await asyncio.sleep(retries.pause(error))
+        return touched
