@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import assert_type
 
 import fourfold
+from fourfold.client import AsyncRemoteStore
 
 with fourfold.open("store") as store:
     assert_type(store, fourfold.Store)
@@ -33,6 +34,29 @@ with fourfold.open("store") as store:
     assert_type(sessions, fourfold.Sessions)
     assert_type(sessions.create_session({"id": "s"}), fourfold.Session)
     assert_type(sessions.current_view("s"), fourfold.SessionView)
+
+with fourfold.connect("http://127.0.0.1:4437", "secret") as remote:
+    assert_type(remote, fourfold.RemoteStore)
+    far = remote.streams.create("clicks", "application/json")
+    assert_type(far.append({"id": 1}), fourfold.Appended)
+    assert_type(far.info, fourfold.StreamInfo)
+    assert_type(far.read(), fourfold.Chunk)
+    for part in far.follow(timeout=1.0):
+        assert_type(part, fourfold.Chunk)
+
+
+async def count_far() -> int:
+    async with AsyncRemoteStore("http://127.0.0.1:4437") as store:
+        clicks = await store.streams.open("clicks")
+        assert_type(await clicks.read(), fourfold.Chunk)
+        async for part in clicks.follow():
+            assert_type(part, fourfold.Chunk)
+        return (await clicks.info).next_offset
+
+
+def run_anywhere(store: fourfold.Store | fourfold.RemoteStore) -> fourfold.Appended:
+    return store.streams.create("clicks", "application/json").append({"id": 1})
+
 
 try:
     fourfold.open("elsewhere")
