@@ -111,7 +111,7 @@ def test_errors_are_those_of_the_tree(client, name):
     with pytest.raises(NotFound):
         client.set_profile(name, "evlog")
     client.create(name).append_json([1])
-    with pytest.raises(Refused, match="set the schema"):
+    with pytest.raises(Refused, match="set the first schema"):
         client.set_schema(name, ORDER)
     with pytest.raises(InvalidInput, match="no change of the registry"):
         client.set_schema(name)
