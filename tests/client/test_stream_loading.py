@@ -9,7 +9,7 @@ import pytest
 import fourfold
 from fourfold import limits
 from fourfold.cli import main
-from fourfold.cli.stream.remote import RemoteStreams
+from fourfold.client import RemoteStreams
 from fourfold.models.streams import Producer, Streams
 
 
