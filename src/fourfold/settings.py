@@ -23,6 +23,12 @@ from fourfold.errors import FutureFormat, InvalidConfig
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+PUBLISH_EVERY_S: Final = 10.0
+"""Interval of background publishing: a lost disk loses at most this much."""
+CONFIG_BYTES_MAX: Final = 1 * limits.MIB
+"""A larger `fourfold.toml` is some other file."""
+DOCUMENTS_PAGE_SIZE: Final = 32_768
+"""Large pages suit whole documents; a space may choose another size when it is created."""
 
 _Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 _Bytes = Annotated[int, Meta(ge=limits.KIB, le=1024 * limits.GIB)]
@@ -93,7 +99,7 @@ class Documents(Struct, frozen=True):
     page_size: Annotated[
         Literal[512, 1024, 2048, 4096, 8192, 16384, 32768, 65536],
         _describe("Page size of the database of a new space; existing ones keep theirs.", "bytes"),
-    ] = limits.DOCUMENTS_PAGE_SIZE
+    ] = DOCUMENTS_PAGE_SIZE
 
 
 class Graphs(Struct, frozen=True):
@@ -200,7 +206,7 @@ class Archive(Struct, frozen=True):
         _describe(
             "Interval at which a server publishes changed databases; 0 disables it.", "seconds"
         ),
-    ] = limits.PUBLISH_EVERY_S
+    ] = PUBLISH_EVERY_S
     keep_s: Annotated[
         float,
         Meta(ge=0.0, le=100 * 366 * 86_400.0),
@@ -586,7 +592,7 @@ def _nearest(name: str, known: Iterable[str] = SETTINGS) -> str:
 def _read_file(path: Path) -> list[tuple[str, object]]:
     try:
         with path.open("rb") as file:
-            raw = file.read(limits.CONFIG_BYTES_MAX + 1)
+            raw = file.read(CONFIG_BYTES_MAX + 1)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -594,8 +600,8 @@ def _read_file(path: Path) -> list[tuple[str, object]]:
             f"{path}: cannot read the file: {error.strerror}",
             hint=f"Give this user read permission: `chmod u+r {path}`.",
         ) from error
-    if len(raw) > limits.CONFIG_BYTES_MAX:
-        raise InvalidConfig(f"{path}: the file is larger than {limits.CONFIG_BYTES_MAX} bytes")
+    if len(raw) > CONFIG_BYTES_MAX:
+        raise InvalidConfig(f"{path}: the file is larger than {CONFIG_BYTES_MAX} bytes")
     try:
         document = tomllib.loads(raw.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

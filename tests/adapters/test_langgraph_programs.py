@@ -17,8 +17,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph_calls import checkpoint, config, put, values
 
 import fourfold
-from fourfold import limits
 from fourfold.adapters.langgraph import FourfoldSaver
+from fourfold.adapters.langgraph.saver import ADAPTER_THREADS_MAX
 from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.sqlite_log import SqliteLogReader
 from fourfold.testing.session_log_contract import mutate
@@ -44,7 +44,7 @@ def test_writes_keep_the_newest_value_when_it_equals_the_first(sessions):
 
 
 def test_writes_keep_the_newest_value_when_the_thread_was_evicted(sessions, monkeypatch):
-    monkeypatch.setattr(limits, "ADAPTER_THREADS_MAX", 2)
+    monkeypatch.setattr("fourfold.adapters.langgraph.saver.ADAPTER_THREADS_MAX", 2)
     saver = FourfoldSaver(sessions)
     put(saver, "c1", x=1)
     for answer in ("no", "yes", "no"):
@@ -170,7 +170,7 @@ class Programs(RuleBasedStateMachine):
     @rule()
     def evict(self):
         """Evict every thread from the cache, as many other threads would."""
-        for number in range(limits.ADAPTER_THREADS_MAX):
+        for number in range(ADAPTER_THREADS_MAX):
             self.saver._cache_log(f"other-{number}", "", None)
 
     @precondition(lambda self: self.known)

@@ -19,7 +19,6 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fourfold import limits
 from fourfold.archive import Retries
 from fourfold.archive.manifest import decode
 from fourfold.errors import CorruptData, FourfoldError
@@ -198,7 +197,7 @@ class ArchiveMachine(RuleBasedStateMachine):
         if found is None or found.hidden:
             return
         # Its rows stay until the next sweep.
-        with patch.object(limits, "STREAM_TRIM_ROWS", 1):
+        with patch("fourfold.models.streams.tombstones.STREAM_TRIM_ROWS", 1):
             self.database.transact(self.streams._deleting(name))
         if found.forks:
             found.hidden = True

@@ -11,6 +11,7 @@ from random import Random
 from published_stores import Life, open_store, published, rebuilt
 
 from fourfold import limits
+from fourfold.archive import compaction
 from fourfold.store import retention
 from support.crash import acknowledge, ready
 
@@ -29,7 +30,7 @@ def live(root: Path, seed: int) -> None:
 
 def keep(root: Path, seed: int) -> None:
     """Live, and merge, give up and delete all the time; pages are small."""
-    limits.PUBLISH_ENTRIES, limits.PUBLISH_FANOUT = 3, 2  # type: ignore[misc]
+    limits.PUBLISH_ENTRIES, compaction.PUBLISH_FANOUT = 3, 2  # type: ignore[misc]
     with open_store(root / "store", root / "objects") as store:
         life = Life(store, Random(seed))
         ready()

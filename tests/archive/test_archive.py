@@ -449,7 +449,7 @@ def test_verify_is_sound_while_a_segment_leaves_the_log(make):
 
 def test_fork_is_measured_when_its_source_is_published_meanwhile(node, monkeypatch):
     records = node.write("a", 12)
-    monkeypatch.setattr(limits, "STREAM_FORK_SLICE", 2)
+    monkeypatch.setattr("fourfold.models.streams.forks.STREAM_FORK_SLICE", 2)
     reads, read = 0, node.database.read
 
     def publishing(**options):
@@ -480,7 +480,7 @@ def test_the_write_ahead_log_is_emptied_now_and_then_after_a_trim(node, monkeypa
     node.write("a", 8)
     node.archive.round()
     assert wal.stat().st_size > 0
-    monkeypatch.setattr(limits, "ARCHIVE_CHECKPOINT_S", 0.0)
+    monkeypatch.setattr("fourfold.models.streams.archive.archiver.ARCHIVE_CHECKPOINT_S", 0.0)
     node.archive.round()
     assert wal.stat().st_size == 0
     node.write("a", 1, start=8)

@@ -8,7 +8,6 @@ import pytest
 from archive_machine import ArchiveMachine
 from hypothesis import settings
 
-from fourfold import limits
 from fourfold.objects import FolderStore
 from support.properties import examples
 from support.s3_server import serve_s3
@@ -17,9 +16,9 @@ from support.s3_server import serve_s3
 @pytest.fixture(autouse=True)
 def _small_levels(monkeypatch):
     """The levels of the index are so small that records are sealed and let go from both."""
-    monkeypatch.setattr(limits, "STREAM_SCATTERED_PLACES", 2)
-    monkeypatch.setattr(limits, "STREAM_RECENT_PLACES", 7)
-    monkeypatch.setattr(limits, "STREAM_PLACES_MOVED", 3)
+    monkeypatch.setattr("fourfold.models.streams.append.STREAM_SCATTERED_PLACES", 2)
+    monkeypatch.setattr("fourfold.models.streams.append.STREAM_RECENT_PLACES", 7)
+    monkeypatch.setattr("fourfold.models.streams.append.STREAM_PLACES_MOVED", 3)
 
 
 class InMemory(ArchiveMachine):

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from node import Node, keys, told
 
-from fourfold import limits
 from fourfold.archive.manifest import MANIFEST, classify, decode, manifest_key, name_hash
 from fourfold.errors import FourfoldError, ObjectStoreError, PublisherFenced, StreamRecreated
 from fourfold.kernel import failpoints
@@ -189,8 +188,8 @@ def test_streams_are_the_same_however_many_are_made_in_one_transaction(
     node = lived_in(make)
     whole = make("whole")
     told = whole.bootstrap()
-    monkeypatch.setattr(limits, "BOOTSTRAP_STREAMS", streams)
-    monkeypatch.setattr(limits, "BOOTSTRAP_SEGMENTS", segments)
+    monkeypatch.setattr("fourfold.models.streams.archive.bootstrapper.BOOTSTRAP_STREAMS", streams)
+    monkeypatch.setattr("fourfold.models.streams.archive.bootstrapper.BOOTSTRAP_SEGMENTS", segments)
     parts = make("parts")
     before = parts.database.transactions
     assert parts.bootstrap() == told
@@ -205,7 +204,7 @@ def test_a_bootstrap_that_ends_between_two_transactions_is_completed_by_the_next
     lived_in(make)
     whole = make("whole")
     told = whole.bootstrap()
-    monkeypatch.setattr(limits, "BOOTSTRAP_STREAMS", 4)
+    monkeypatch.setattr("fourfold.models.streams.archive.bootstrapper.BOOTSTRAP_STREAMS", 4)
     cut = make("cut")
 
     class Ended(Exception):
@@ -228,7 +227,7 @@ def test_a_bootstrap_that_ends_between_two_transactions_is_completed_by_the_next
 @pytest.mark.parametrize("at_once", [1, 2, 1000])
 @pytest.mark.parametrize("count", [1, 41])
 def test_every_manifest_is_read_once(make, objects, monkeypatch, count, at_once):
-    monkeypatch.setattr(limits, "BOOTSTRAP_READ_KEYS", at_once)
+    monkeypatch.setattr("fourfold.models.streams.archive.bootstrapper.BOOTSTRAP_READ_KEYS", at_once)
     node = make("one")
     for number in range(count):
         node.write(f"s{number}", 1)

@@ -11,7 +11,6 @@ import pytest
 from keyed_streams import TINY, by_key, fill, key, numbers, rows, sound
 from node import keys, told
 
-from fourfold import limits
 from fourfold.archive import index_runs
 from fourfold.archive.manifest import encode, manifest_key
 from fourfold.errors import InvalidInput
@@ -95,8 +94,8 @@ def test_runs_are_merged_level_by_level_and_the_old_ones_deleted_after_grace(nod
 
 
 def test_a_merge_in_parts_is_the_same(node, monkeypatch):
-    monkeypatch.setattr(limits, "INDEX_MERGE_ROWS", 7)
-    monkeypatch.setattr(limits, "INDEX_GROUP_ROWS", 4)
+    monkeypatch.setattr("fourfold.archive.index_runs.INDEX_MERGE_ROWS", 7)
+    monkeypatch.setattr("fourfold.archive.index_runs.INDEX_GROUP_ROWS", 4)
     index_runs._options.cache_clear()
     fill(node, "a", 16 * 9, key)
     node.archive.publish_all()

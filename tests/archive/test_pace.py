@@ -10,6 +10,7 @@ import pytest
 from node import Node
 
 from fourfold import limits
+from fourfold.kernel.pauses import BACKGROUND_NICE
 from fourfold.models.streams.archive import Policy, sealer
 from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 from fourfold.objects import MemoryStore
@@ -174,7 +175,7 @@ def in_the_background(pace, node):
 
 
 def test_one_who_appends_takes_a_transaction_of_the_archive_along(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "ARCHIVE_PATIENCE_S", 3_000.0)
+    monkeypatch.setattr("fourfold.models.streams.archive.throttle.ARCHIVE_PATIENCE_S", 3_000.0)
     node = Node(tmp_path, MemoryStore())
     node.write("a", 1)
     pace = paced(counting(), Clock(), pauses=1.0)
@@ -193,7 +194,7 @@ def test_one_who_appends_takes_a_transaction_of_the_archive_along(tmp_path, monk
 
 @pytest.mark.parametrize("pace", [NO_THROTTLE, Throttle(lambda: 0)])
 def test_nobody_is_waited_for_to_take_it_along_when_nobody_writes(tmp_path, monkeypatch, pace):
-    monkeypatch.setattr(limits, "ARCHIVE_PATIENCE_S", 3_000.0)
+    monkeypatch.setattr("fourfold.models.streams.archive.throttle.ARCHIVE_PATIENCE_S", 3_000.0)
     node = Node(tmp_path, MemoryStore())
     node.write("a", 1)
     with pace.piece():
@@ -268,6 +269,6 @@ def test_the_background_comes_last_and_a_caller_does_not(tmp_path):
     node.write("a", 8)
     with node.archive.running(every_s=0.001):
         assert objects.came.wait(60)
-    assert objects.priorities == {max(usual, limits.BACKGROUND_NICE)}
+    assert objects.priorities == {max(usual, BACKGROUND_NICE)}
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == usual
     node.close()

@@ -37,7 +37,7 @@ LATER_MS = 3 * 86_400_000
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch):
     monkeypatch.setattr(limits, "PUBLISH_ENTRIES", 3)
-    monkeypatch.setattr(limits, "PUBLISH_FANOUT", 2)
+    monkeypatch.setattr("fourfold.archive.compaction.PUBLISH_FANOUT", 2)
 
 
 @pytest.fixture(scope="module")

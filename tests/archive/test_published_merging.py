@@ -43,7 +43,7 @@ DAY_MS = 86_400_000
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch):
     monkeypatch.setattr(limits, "PUBLISH_ENTRIES", 4)
-    monkeypatch.setattr(limits, "PUBLISH_FANOUT", 3)
+    monkeypatch.setattr("fourfold.archive.compaction.PUBLISH_FANOUT", 3)
 
 
 def lives(store, url, random, runs, steps=6):

@@ -36,6 +36,7 @@ from fourfold.errors import (
 )
 from fourfold.kernel import failpoints
 from fourfold.models.documents import GcPolicy
+from fourfold.models.streams.archive.records import COMPACT_SEGMENTS
 from fourfold.models.streams.publication import ObjectsAt
 from fourfold.objects import MemoryStore
 from fourfold.store.database_files import subject_lent
@@ -378,7 +379,7 @@ def test_a_stream_that_was_compacted_since_is_refused_by_name_and_all_else_is_re
     space = store.space(DID)
     stream = store.streams.create("s", "text/plain")
     points = []
-    for number in range(limits.COMPACT_SEGMENTS):
+    for number in range(COMPACT_SEGMENTS):
         space.set("a", {"n": number})
         stream.append([b"%d" % number])
         points.append(published(store).point)
@@ -391,5 +392,5 @@ def test_a_stream_that_was_compacted_since_is_refused_by_name_and_all_else_is_re
         assert early.space(DID).read("a").document == {"n": 0}
     newest = rebuilt(tmp_path / "newest", url, at=points[-1].id)
     assert streams_of(newest, settings=at(url)) == {
-        "s": [b"%d" % number for number in range(limits.COMPACT_SEGMENTS)]
+        "s": [b"%d" % number for number in range(COMPACT_SEGMENTS)]
     }

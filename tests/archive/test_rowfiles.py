@@ -41,7 +41,7 @@ def test_rows_come_back_byte_for_byte(tmp_path_factory, rows):
 
 def test_much_becomes_several_files_of_several_row_groups(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "SEGMENT_GROUP_BYTES", 1_000)
-    monkeypatch.setattr(limits, "PUBLISH_SEGMENT_BYTES", 5_000)
+    monkeypatch.setattr("fourfold.archive.row_files.PUBLISH_SEGMENT_BYTES", 5_000)
     rows = [(number, "x" * 100, None, b"y" * 100) for number in range(100)]
     files = written(rows, tmp_path)
     assert len(files) > 2

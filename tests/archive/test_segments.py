@@ -26,7 +26,8 @@ from fourfold.archive.manifest import (
     segment_id,
 )
 from fourfold.archive.records import Row
-from fourfold.archive.segment_reader import SegmentRequest
+from fourfold.archive.retry import ARCHIVE_RETRY_PAUSE_MAX_S
+from fourfold.archive.segment_reader import ARCHIVE_TAIL_BYTES, SegmentRequest
 from fourfold.archive.segment_writer import write_batches, write_segment
 from fourfold.errors import (
     CorruptData,
@@ -101,7 +102,7 @@ def test_a_read_in_the_middle_fetches_a_small_part_of_an_object(tmp_path):
     groups = pq.ParquetFile(path).metadata
     largest = max(groups.row_group(at).total_byte_size for at in range(sealed.groups))
     fetched = sum(entry.bytes for entry in counter.snapshot())
-    assert fetched <= limits.ARCHIVE_TAIL_BYTES + largest
+    assert fetched <= ARCHIVE_TAIL_BYTES + largest
 
 
 def test_row_groups_have_statistics_bloom_filters_and_checksums(tmp_path):
@@ -362,4 +363,4 @@ def test_pauses_get_longer_up_to_a_bound():
     retries = Retries(pause_s=0.1)
     assert 0.05 <= retries.pause(0) <= 0.1
     assert 0.2 <= retries.pause(2) <= 0.4
-    assert retries.pause(40) <= limits.ARCHIVE_RETRY_PAUSE_MAX_S
+    assert retries.pause(40) <= ARCHIVE_RETRY_PAUSE_MAX_S

@@ -165,7 +165,7 @@ def test_retention_keeps_what_it_should_while_a_segment_leaves_the_log(make):
 
 
 def test_a_node_in_the_background_indexes_and_compacts_by_itself(make, monkeypatch):
-    monkeypatch.setattr(limits, "ARCHIVE_UPKEEP_S", 0.01)
+    monkeypatch.setattr("fourfold.models.streams.archive.archiver.ARCHIVE_UPKEEP_S", 0.01)
     node = make(policy=replace(TINY, seal_age_s=0.0, index=True, compact=True))
     fill(node, "a", 64, key)
     with node.archive.running(every_s=0.001):
@@ -202,7 +202,7 @@ def test_retention_gives_up_slice_by_slice(node, monkeypatch):
 
 
 def test_large_records_leave_the_log_few_at_a_time(make, monkeypatch):
-    monkeypatch.setattr(limits, "ARCHIVE_TRIM_BYTES", 250)
+    monkeypatch.setattr("fourfold.models.streams.slices.ARCHIVE_TRIM_BYTES", 250)
     node = make(policy=Policy(seal_rows=50, trim_rows=7))
     stream = node.streams.create("a", "text/plain")
     for size in (1, 1, 1, 1, 1, 1, 1, 100, 100, 100, 100, 300, 300, 1):

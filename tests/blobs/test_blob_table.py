@@ -6,6 +6,7 @@ import pytest
 
 from fourfold import limits
 from fourfold.blobs import MIGRATION, TableBlobs, Usage, insert
+from fourfold.blobs.table import BLOB_LIST_PAGE
 from fourfold.content import content_id
 from fourfold.errors import CorruptData, InvalidInput, NotFound, ReadOnly
 from fourfold.kernel import Database
@@ -90,7 +91,7 @@ def test_a_row_that_holds_text_is_corrupt(store):
 
 
 def test_more_blobs_than_fit_one_page_are_listed(store):
-    count = limits.BLOB_LIST_PAGE + 5
+    count = BLOB_LIST_PAGE + 5
     with store.database.write() as txn:
         expected = sorted(insert(txn, b"%d" % number) for number in range(count))
     assert list(store.ids()) == expected

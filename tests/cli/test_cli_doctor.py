@@ -269,7 +269,7 @@ def test_an_object_store_that_cannot_be_opened_is_a_failure(call, root):
 
 
 def test_a_very_large_store_is_looked_at_in_part_and_that_is_said(monkeypatch, patient):
-    monkeypatch.setattr(limits, "DOCTOR_ENTRIES_MAX", 3)
+    monkeypatch.setattr("fourfold.cli.doctor.store.DOCTOR_ENTRIES_MAX", 3)
     assert "the first 3" in only(permissions(patient)).message
 
 

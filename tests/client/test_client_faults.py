@@ -60,7 +60,7 @@ def test_interrupted_read_continues_at_its_offset(client, cut, name):
 
 def test_interrupted_large_response_continues_within_itself(client, cut, name, monkeypatch):
     # Every answer is taken apart piece by piece, so what was handed out is not the whole of one.
-    monkeypatch.setattr(fourfold.limits, "CLIENT_WHOLE_BODY_BYTES", 0)
+    monkeypatch.setattr("fourfold.client.reader.CLIENT_WHOLE_BODY_BYTES", 0)
     stream = client.create(name)
     for start in range(0, 1000, 100):
         stream.append_json([f"{n} " + "x" * 100 for n in range(start, start + 100)])

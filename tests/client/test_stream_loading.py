@@ -42,13 +42,13 @@ def test_sent_lines_are_recognized_whatever_the_batches(both, file, name, monkey
     both("create", name)
     expected = [str(n) for n in range(23)]
     for together, upto in ((2, 5), (1_000, 14), (4, 23)):
-        monkeypatch.setattr(limits, "APPEND_LINES", together)
+        monkeypatch.setattr("fourfold.cli.stream.records.APPEND_LINES", together)
         both("append", name, "--producer", "p", "--from", file(expected[:upto]))
         assert both("read", name).split() == expected[:upto]
 
 
 def test_interrupted_run_is_repeated_completely(both, file, name, monkeypatch):
-    monkeypatch.setattr(limits, "APPEND_LINES", 10)
+    monkeypatch.setattr("fourfold.cli.stream.records.APPEND_LINES", 10)
     both("create", name)
     lines = ["", *(str(n) for n in range(60))]
     lines[37] = "{"
@@ -123,7 +123,7 @@ def requests(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain"])
 def test_last_lines_close_the_stream(both, file, name, kind, requests, monkeypatch):
-    monkeypatch.setattr(limits, "APPEND_LINES", 2)
+    monkeypatch.setattr("fourfold.cli.stream.records.APPEND_LINES", 2)
     both("create", name, "--type", kind)
     output = both("append", name, "--from", file(["1", "2", "3"]), "--close", "--json")
     assert json.loads(output)["closed"]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fourfold import limits
 from fourfold import settings as settings_module
 from fourfold.errors import FutureFormat, InvalidConfig
+from fourfold.settings import CONFIG_BYTES_MAX
 
 
 def write(root, text):
@@ -103,7 +104,7 @@ def test_file_that_is_not_text_is_rejected(tmp_path):
 
 
 def test_file_above_size_limit_is_rejected(tmp_path):
-    write(tmp_path, "format = 1\n" + "#" * limits.CONFIG_BYTES_MAX)
+    write(tmp_path, "format = 1\n" + "#" * CONFIG_BYTES_MAX)
     with pytest.raises(InvalidConfig, match="larger than"):
         load(tmp_path)
 

@@ -19,7 +19,6 @@ from itertools import count
 from pathlib import Path
 
 import fourfold
-from fourfold import limits
 from fourfold.errors import Conflict, FourfoldError
 from fourfold.models.documents import bundle
 from support.crash import acknowledge, ready
@@ -129,7 +128,7 @@ def carry(store, root, history):
 
 def main(job, root, history):
     # Small pages of commits, so that there is much to come between.
-    limits.EXPORT_PAGE_COMMITS = 4
+    bundle.EXPORT_PAGE_COMMITS = 4
     store = fourfold.open(root, settings=SETTINGS)
     ready()
     if job in ("replay", "carry"):

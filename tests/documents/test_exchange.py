@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fourfold
-from fourfold import limits
 from fourfold.blobs import TableBlobs
 from fourfold.errors import CorruptData, InvalidInput, Refused
 from fourfold.models.documents import HISTORIES, bundle
+from fourfold.models.documents.bundle import EXPORT_PAGE_COMMITS
 from support.properties import examples
 
 SOURCE, TARGET = "did:web:source", "did:web:target"
@@ -156,7 +156,7 @@ def test_an_import_of_the_same_file_again_changes_nothing(source, target):
 def test_an_import_that_was_cut_off_says_so_and_goes_on_when_run_again(
     source, target, cut, monkeypatch
 ):
-    monkeypatch.setattr(limits, "EXPORT_PAGE_COMMITS", 3)
+    monkeypatch.setattr("fourfold.models.documents.bundle.EXPORT_PAGE_COMMITS", 3)
     lines = list(bundle.export(source))
     with pytest.raises(InvalidInput, match="cut off"):
         bundle.replay(target, lines[:cut])
@@ -180,7 +180,7 @@ with fourfold.open(sys.argv[1]) as store, open(sys.argv[2], "rb") as lines:
 
 
 def test_an_import_that_was_killed_goes_on_when_run_again(source, history, tmp_path):
-    for number in range(3 * limits.EXPORT_PAGE_COMMITS):
+    for number in range(3 * EXPORT_PAGE_COMMITS):
         source.patch("note", [{"op": "add", "path": "/n", "value": number}])
     lines = list(bundle.export(source))
     (tmp_path / "file").write_bytes(b"".join(lines))

@@ -504,7 +504,7 @@ def test_collection_over_many_branches_costs_their_number(space, monkeypatch):
     """Neither a transaction for each branch, nor a list of all of them in each transaction."""
     monkeypatch.setattr(limits, "GC_BATCH_ROWS", 20)
     # On a slow machine transactions would end by time, and there would be more of them.
-    monkeypatch.setattr(limits, "GC_TRANSACTION_S", float("inf"))
+    monkeypatch.setattr("fourfold.models.documents.gc.sweep.GC_TRANSACTION_S", float("inf"))
     spelled, listed, transact, transactions = (
         sweep.SweepState.spelled,
         [],

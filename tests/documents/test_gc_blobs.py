@@ -9,8 +9,9 @@ from gc_life import NEWEST
 
 from fourfold import limits
 from fourfold.content import parse_content_id
+from fourfold.models.documents.blobs import GC_BLOB_TOUCH_S
 from fourfold.models.documents.gc import sweep
-from fourfold.models.documents.gc.policy import GcPolicy
+from fourfold.models.documents.gc.policy import GC_BLOB_AGE_S, GcPolicy
 
 POLICY = GcPolicy(keep_seqs=1, blobs=True, blob_age_s=0)
 
@@ -131,7 +132,7 @@ def test_a_blob_that_is_put_again_counts_as_new(space, monkeypatch):
     with space.database.write() as txn:
         txn.execute("UPDATE blob_store SET created_at = '2020-01-01T00:00:00.000Z'")
     assert swept(space, blob_age_s=3600).count == 1
-    assert limits.GC_BLOB_TOUCH_S < limits.GC_BLOB_AGE_S
+    assert GC_BLOB_TOUCH_S < GC_BLOB_AGE_S
 
 
 def test_many_blobs_are_looked_at_page_by_page(space, monkeypatch):

@@ -252,7 +252,7 @@ def test_an_export_of_what_is_gone_is_refused(collected):
 
 
 def test_an_export_that_was_overtaken_is_refused(space, monkeypatch):
-    monkeypatch.setattr("fourfold.limits.EXPORT_PAGE_COMMITS", 3)
+    monkeypatch.setattr("fourfold.models.documents.bundle.EXPORT_PAGE_COMMITS", 3)
     for number in range(12):
         space.set("a", {"n": number})
     lines = bundle.export(space)

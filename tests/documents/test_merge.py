@@ -10,7 +10,6 @@ from forked_space import add, shown
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fourfold import limits
 from fourfold.errors import (
     BranchEnded,
     Conflict,
@@ -25,6 +24,8 @@ from fourfold.models.documents import merge as merge_module
 from fourfold.models.documents.ancestry import Point
 from fourfold.models.documents.diff import identical
 from fourfold.models.documents.gc.policy import GcPolicy
+from fourfold.models.documents.merge import MERGE_ATTEMPTS_MAX
+from fourfold.models.documents.validation import BRANCH_NAME_CHARS_MAX
 from support.properties import examples
 
 
@@ -208,7 +209,7 @@ def test_a_document_that_looks_like_a_merge_is_none(forked):
 
 
 def test_long_names_and_many_changes_do_not_hide_a_merge(space):
-    source, target = "s" * limits.BRANCH_NAME_CHARS_MAX, "t" * limits.BRANCH_NAME_CHARS_MAX
+    source, target = "s" * BRANCH_NAME_CHARS_MAX, "t" * BRANCH_NAME_CHARS_MAX
     for name in (source, target):
         space.branches.create(name)
     ids = [f"urn:{number}" for number in range(300)]
@@ -454,7 +455,7 @@ def test_a_merge_the_other_way_that_came_first_moves_the_base(forked, monkeypatc
 
 def test_a_target_that_never_rests_makes_the_merge_stale(forked, monkeypatch):
     forked.patch("urn:a", add("x", 1), branch="work")
-    changes = [lambda: forked.patch("urn:a", add("y", 1))] * limits.MERGE_ATTEMPTS_MAX
+    changes = [lambda: forked.patch("urn:a", add("y", 1))] * MERGE_ATTEMPTS_MAX
     interleaved(forked, monkeypatch, changes)
     with pytest.raises(StaleRead):
         forked.branches.merge("work", "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from forked_space import COUNT, add, shown
 
-from fourfold import limits
 from fourfold.errors import Conflict
 from fourfold.models.documents import OURS, THEIRS
 from fourfold.models.documents.gc.policy import GcPolicy
@@ -143,10 +142,10 @@ def test_more_operations_than_a_merge_looks_at_are_a_conflict(forked, monkeypatc
     for name in ("work", ""):
         for _ in range(4):
             forked.patch("urn:a", COUNT, branch=name)
-    monkeypatch.setattr(limits, "MERGE_OPERATIONS_MAX", 3)
+    monkeypatch.setattr("fourfold.models.documents.operation_merge.MERGE_OPERATIONS_MAX", 3)
     dry = forked.branches.merge("work", "", dry_run=True)
     assert dry.conflicts[0].paths == ("/count",)
-    monkeypatch.setattr(limits, "MERGE_OPERATIONS_MAX", 4)
+    monkeypatch.setattr("fourfold.models.documents.operation_merge.MERGE_OPERATIONS_MAX", 4)
     forked.branches.merge("work", "")
     assert shown(forked, "urn:a")["count"] == 8
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fourfold import limits
 from fourfold.errors import StaleRead
 from fourfold.models.documents import GcPolicy, overlap, writer
 from fourfold.models.documents import conflicts as conflicts_module
@@ -32,7 +31,7 @@ def read_of(key, seq, **more):
 
 @pytest.fixture
 def few_rows(monkeypatch):
-    monkeypatch.setattr(limits, "STALE_CHECK_ROWS", ROWS, raising=False)
+    monkeypatch.setattr("fourfold.models.documents.space.STALE_CHECK_ROWS", ROWS)
 
 
 @pytest.fixture
@@ -181,7 +180,9 @@ def test_verdict_is_that_of_the_naive_rule(store, history, data):
     steps = data.draw(st.lists(st.tuples(CHANGES, st.booleans()), min_size=1, max_size=25))
     fork = data.draw(st.integers(0, len(steps) - 1))
     with pytest.MonkeyPatch.context() as patcher:
-        patcher.setattr(limits, "STALE_CHECK_ROWS", data.draw(st.integers(0, 4)))
+        patcher.setattr(
+            "fourfold.models.documents.space.STALE_CHECK_ROWS", data.draw(st.integers(0, 4))
+        )
         space = store.space(f"did:key:z{next(NUMBERS)}", history=history)
         space.set("e", {key: {} for key in KEYS})
         for number, ((kind, which), child) in enumerate(steps):

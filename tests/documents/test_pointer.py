@@ -9,10 +9,9 @@ from drawn_documents import DOCUMENTS, KEYS, find, paths, places
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import json_pointer
-from fourfold.models.documents.json_pointer import ABSENT
+from fourfold.models.documents.json_pointer import ABSENT, DOCUMENT_ARRAY_INDEX_MAX
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,7 @@ def test_an_array_index_has_one_spelling(segment, index):
 @pytest.mark.parametrize("digits", [str(2**32 - 1), "9" * 10, "9" * 5_000])
 def test_an_index_that_no_array_has_is_beyond_them_all(digits):
     assert json_pointer.is_index(digits)
-    assert json_pointer.array_index(digits) == limits.DOCUMENT_ARRAY_INDEX_MAX + 1
+    assert json_pointer.array_index(digits) == DOCUMENT_ARRAY_INDEX_MAX + 1
     assert json_pointer.lookup({"a": [1]}, ("a", digits)) is ABSENT
 
 

@@ -15,7 +15,6 @@ from space_costs import counted
 from space_machine import DID
 
 import fourfold
-from fourfold import limits
 from fourfold.errors import BranchEnded, FourfoldError, InvalidInput, ReadOnly
 from fourfold.kernel import failpoints
 from support.crash import child_environment
@@ -346,7 +345,7 @@ def test_a_step_of_a_transaction_that_is_undone_is_not_built_upon(space):
 
 
 def test_the_cache_forgets_the_oldest_and_answers_the_same(store, history, monkeypatch):
-    monkeypatch.setattr(limits, "DOCUMENT_CACHE_BYTES", 3_000)
+    monkeypatch.setattr("fourfold.models.documents.space.DOCUMENT_CACHE_BYTES", 3_000)
     space = store.space("did:key:z6MkSmall", history=history)
     for round_ in range(3):
         for number in range(20):

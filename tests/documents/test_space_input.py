@@ -14,6 +14,7 @@ import fourfold
 from fourfold import limits
 from fourfold.errors import BranchEnded, ContentError, FourfoldError, InvalidInput, NotFound
 from fourfold.models.documents import HISTORIES, ConfirmedRead, PendingRead, Reads
+from fourfold.models.documents.validation import ENTITY_ID_BYTES_MAX
 
 
 def cyclic():
@@ -199,13 +200,13 @@ def test_operations_of_the_wrong_shape_are_refused(used, operations):
 
 
 def test_more_operations_than_a_transaction_takes_are_refused(used, monkeypatch):
-    monkeypatch.setattr(limits, "OPERATIONS_MAX", 10)
+    monkeypatch.setattr("fourfold.models.documents.request.OPERATIONS_MAX", 10)
     refused(used, InvalidInput, lambda: used.transact([{"op": "delete", "id": "a"}] * 11))
 
 
 @pytest.mark.parametrize(
     "entity",
-    ["", None, 5, b"a", ["a"], "nul\x00", "\ud800", "x" * (limits.ENTITY_ID_BYTES_MAX + 1)],
+    ["", None, 5, b"a", ["a"], "nul\x00", "\ud800", "x" * (ENTITY_ID_BYTES_MAX + 1)],
     ids=repr,
 )
 def test_what_is_no_id_of_an_entity_is_refused(used, entity):

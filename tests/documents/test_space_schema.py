@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from fourfold import limits
+from fourfold.settings import DOCUMENTS_PAGE_SIZE
 
 TABLES = {
     "revision": ["branch", "id", "seq", "op_index", "op", "data", "commit_seq"],
@@ -130,7 +130,7 @@ def test_the_references_between_the_tables_are_those_of_the_specification(revisi
         ("temp_store", 2),
         ("mmap_size", 268435456),
         ("foreign_keys", 1),
-        ("page_size", limits.DOCUMENTS_PAGE_SIZE),
+        ("page_size", DOCUMENTS_PAGE_SIZE),
     ],
 )
 def test_every_pragma_of_the_specification_is_in_force(space, name, value):

@@ -7,7 +7,6 @@ from space_costs import counted
 from space_machine import DID
 
 import fourfold
-from fourfold import limits
 from fourfold.errors import (
     FourfoldError,
     InvalidInput,
@@ -44,7 +43,7 @@ def refused(space, error, *arguments, **keywords):
 
 def test_d1_a_patch_that_cannot_be_applied_is_refused_when_it_comes(space, monkeypatch):
     # Without snapshots nothing reads the entity back; the patch is still applied.
-    monkeypatch.setattr(limits, "SNAPSHOT_PATCHES_MIN", 10**9)
+    monkeypatch.setattr("fourfold.models.documents.writer.SNAPSHOT_PATCHES_MIN", 10**9)
     space.set("a", {"n": 1})
     error = refused(space, InvalidInput, [put("b", x=1), patch("a", replace("/no/where", 1))])
     assert error.details == {"entity": "a", "operation": 1}

@@ -7,8 +7,8 @@ import json
 import pytest
 from space_costs import counted
 
-from fourfold import limits
 from fourfold.errors import InvalidInput
+from fourfold.models.documents.writer import SNAPSHOT_PATCHES_MIN
 
 
 def add(path, value):
@@ -200,14 +200,14 @@ def test_c10_a_long_chain_of_patches_is_replayed_in_part_only(space, monkeypatch
     for at in range(1, 301, 7):
         assert space.read("a", at=at).document == {"n": at - 1}
     assert applied
-    assert max(applied) <= 2 * limits.SNAPSHOT_PATCHES_MIN
+    assert max(applied) <= 2 * SNAPSHOT_PATCHES_MIN
 
 
 def test_d18_there_is_no_snapshot_before_ten_patches_have_gathered(space):
-    patch_times(space, limits.SNAPSHOT_PATCHES_MIN - 1)
+    patch_times(space, SNAPSHOT_PATCHES_MIN - 1)
     assert snapshots(space) == []
     patch_times(space, 1)
-    assert snapshots(space) == [limits.SNAPSHOT_PATCHES_MIN]
+    assert snapshots(space) == [SNAPSHOT_PATCHES_MIN]
 
 
 def test_d18_a_large_document_is_not_rewritten_for_a_few_small_patches(space):

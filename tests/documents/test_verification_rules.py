@@ -10,7 +10,6 @@ from lived_in_space import lived_in
 from space_machine import DID
 
 import fourfold
-from fourfold import limits
 from fourfold.errors import CorruptData
 from fourfold.models.documents import HISTORIES, fold, verify
 from fourfold.models.documents.file_verify import rules_of, verify_file
@@ -21,7 +20,7 @@ from fourfold.models.documents.problems import Problem
 def size(request, monkeypatch):
     """Lets the file be verified at once, or part by part as a large one is."""
     if request.param == "in parts":
-        monkeypatch.setattr(limits, "VERIFY_SLICE_BYTES", 8_192)
+        monkeypatch.setattr("fourfold.models.documents.verify.VERIFY_SLICE_BYTES", 8_192)
 
 
 @pytest.fixture(params=sorted(HISTORIES))
@@ -149,7 +148,7 @@ def test_a_fault_is_a_sentence_and_travels(file):
 
 @pytest.mark.parametrize("history", sorted(HISTORIES))
 def test_a_large_space_is_verified_in_several_read_transactions(root, history, monkeypatch):
-    monkeypatch.setattr(limits, "VERIFY_SLICE_BYTES", 8_192)
+    monkeypatch.setattr("fourfold.models.documents.verify.VERIFY_SLICE_BYTES", 8_192)
     with fourfold.open(root) as store:
         space = store.space(DID, history=history)
         lived_in(space)

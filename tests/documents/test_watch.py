@@ -12,7 +12,7 @@ import fourfold
 from fourfold import limits
 from fourfold.errors import Closed, InvalidInput, NotFound
 from fourfold.models.documents import GcPolicy, bundle, writer
-from fourfold.models.documents.feed import Watch
+from fourfold.models.documents.feed import WATCH_PAGE_COMMITS, Watch
 
 
 def seqs(watch):
@@ -75,14 +75,14 @@ def test_only_the_watched_entities_are_shown(space):
 
 
 def test_pages_are_no_border(space, monkeypatch):
-    monkeypatch.setattr(limits, "WATCH_PAGE_COMMITS", 3)
+    monkeypatch.setattr("fourfold.models.documents.feed.WATCH_PAGE_COMMITS", 3)
     for number in range(8):
         space.set("urn:a", {"value": number})
     assert [commit.seq for commit in caught_up(space, after=0)] == list(range(1, 9))
 
 
 def test_a_branch_shows_what_it_inherited_and_its_own_and_nothing_else(space, monkeypatch):
-    monkeypatch.setattr(limits, "WATCH_PAGE_COMMITS", 2)
+    monkeypatch.setattr("fourfold.models.documents.feed.WATCH_PAGE_COMMITS", 2)
     space.set("urn:a", {"value": 1})
     space.set("urn:a", {"value": 2})
     space.branches.create("work", at=1)
@@ -167,10 +167,10 @@ def test_the_commits_of_another_process_are_found(root, store, space, history):
 
 def test_a_slow_consumer_keeps_nothing_in_memory(space):
     watch = space.watch(after=0)
-    for number in range(limits.WATCH_PAGE_COMMITS * 2):
+    for number in range(WATCH_PAGE_COMMITS * 2):
         space.set("urn:a", {"value": number})
     assert watch.next().seq == 1
-    assert len(watch._seqs) < limits.WATCH_PAGE_COMMITS
+    assert len(watch._seqs) < WATCH_PAGE_COMMITS
     assert all(type(seq) is int for seq in watch._seqs)
 
 

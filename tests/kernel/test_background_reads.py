@@ -27,7 +27,7 @@ def log_bytes(database):
 
 
 def test_background_reads_do_not_let_the_log_grow(database, monkeypatch):
-    monkeypatch.setattr(limits, "BACKGROUND_LOG_BYTES", limits.MIB)
+    monkeypatch.setattr("fourfold.kernel.database.BACKGROUND_LOG_BYTES", limits.MIB)
     for _ in range(WRITTEN):
         with database.read_in_background() as snapshot:
             # The state is fixed before each write, so no checkpoint can reset the log meanwhile.
@@ -48,7 +48,7 @@ def test_read_in_the_background_has_no_deadline(tmp_path):
 
 
 def test_reader_in_another_process_waits_for_the_writer(database, monkeypatch):
-    monkeypatch.setattr(limits, "BACKGROUND_LOG_BYTES", 0)
+    monkeypatch.setattr("fourfold.kernel.database.BACKGROUND_LOG_BYTES", 0)
     write(database)
     naps = []
 

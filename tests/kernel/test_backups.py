@@ -111,7 +111,7 @@ def test_backup_reports_progress_up_to_last_page(path, tmp_path):
 
 def test_backup_during_writes_is_one_consistent_state(path, tmp_path, monkeypatch):
     # Small steps, so that many commits fall between the first page and the last.
-    monkeypatch.setattr("fourfold.limits.BACKUP_PAGES_PER_STEP", 1)
+    monkeypatch.setattr("fourfold.kernel.backup.BACKUP_PAGES_PER_STEP", 1)
     with filled(path, 200) as db:
         written = threading.Event()
         stop = threading.Event()

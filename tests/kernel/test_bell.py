@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourfold import limits
 from fourfold.kernel import Notifier
+from fourfold.kernel.notifier import NOTIFY_SLICE_LISTENERS
 
 
 def test_listener_is_notified_of_its_name_and_of_all_names():
@@ -55,7 +55,7 @@ def test_coroutine_is_woken_by_another_thread():
     asyncio.run(listen())
 
 
-SLICE = limits.NOTIFY_SLICE_LISTENERS
+SLICE = NOTIFY_SLICE_LISTENERS
 MANY = 10 * SLICE
 
 
@@ -226,5 +226,5 @@ def test_listeners_receive_every_payload_once_and_in_order(steps):
             assert known[-1:] == expected[-1:] or received[-1:] == [None]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "NOTIFY_SLICE_LISTENERS", 2)
+        patch.setattr("fourfold.kernel.notifier.NOTIFY_SLICE_LISTENERS", 2)
         asyncio.run(main())

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fourfold import limits
 from fourfold.errors import Conflict, InvalidInput
 from fourfold.kernel import Database, Migration, bulk_insert
+from fourfold.kernel.bulk_insert import BULK_VARIABLES_MAX
 from support.properties import examples
 
 VALUES = (
@@ -98,7 +98,7 @@ def test_statement_binds_limited_variables(width):
     for length in (1, 5, 127, 128, 129, 1000):
         made = list(bulk_insert.row_statements("t", wide(width), [(0,) * width] * length))
         assert sum(len(params) for _, params in made) == length * width
-        assert all(len(params) <= limits.BULK_VARIABLES_MAX for _, params in made)
+        assert all(len(params) <= BULK_VARIABLES_MAX for _, params in made)
         texts |= {sql for sql, _ in made}
     # A handful of texts serves every length, so that each is parsed once.
     assert len(texts) <= 9
@@ -319,7 +319,7 @@ def test_similar_rows_need_one_value_per_row(wide_tables):
 def test_statement_of_similar_rows_binds_limited_variables(own):
     varying = {f"v{n}": list(range(1000)) for n in range(own)}
     made = list(bulk_insert.alike_statements("t", {"a": 1, "b": 2}, {("c", "d"): 1}, varying, 1000))
-    assert max(len(params) for _, params in made) <= limits.BULK_VARIABLES_MAX
+    assert max(len(params) for _, params in made) <= BULK_VARIABLES_MAX
     assert len({text for text, _ in made}) <= 12
 
 

@@ -13,7 +13,7 @@ import pytest
 from fourfold.errors import Closed, Overloaded
 from fourfold.kernel import GroupLimits, Options
 from fourfold.kernel.commit_request import Inbox
-from fourfold.limits import CAUTIOUS_GROUPS
+from fourfold.kernel.group_commit import CAUTIOUS_GROUPS
 
 
 def counted(runs, body="x"):

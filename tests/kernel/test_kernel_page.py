@@ -10,6 +10,9 @@ import pytest
 from fourfold import kernel, limits
 from fourfold.kernel import GroupLimits, Options, Profile, Thresholds, failpoints, profiles
 from fourfold.kernel.backup import Sidecar
+from fourfold.kernel.bulk_insert import BULK_ROWS_PER_STATEMENT
+from fourfold.kernel.group_commit import CAUTIOUS_GROUPS, INLINE_COMMIT_MS_MAX
+from fourfold.kernel.metrics import BUSY_WINDOW_S, SLOW_LOG_ENTRIES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "kernel.md").read_text(encoding="utf-8")
 PROFILES = {name: each for name, each in vars(profiles).items() if isinstance(each, Profile)}
@@ -40,7 +43,7 @@ def test_thresholds_on_page_equal_the_code():
     numbers = Thresholds()
     log = (size(numbers.wal_degraded_bytes), size(numbers.wal_failed_bytes))
     disk = (size(numbers.disk_degraded_bytes), size(numbers.disk_failed_bytes))
-    busy = (limits.BUSY_WINDOW_S, numbers.busy_degraded_count)
+    busy = (BUSY_WINDOW_S, numbers.busy_degraded_count)
     assert "| `wal_size_bytes` | {} or more | {} or more |".format(*log) in PAGE
     assert "| `disk_free_bytes` | less than {} | less than {} |".format(*disk) in PAGE
     assert "in the last {:g} s | {} or more |".format(*busy) in PAGE
@@ -54,11 +57,11 @@ def test_bounds_on_page_equal_the_code():
         if field.default is not dataclasses.MISSING:
             shown = size(field.default) if "bytes" in field.name else f"{field.default:,g}"
             assert f"| `{field.name}` | {shown} |" in PAGE.replace("30.0", "30")
-    assert f"longer than {limits.INLINE_COMMIT_MS_MAX:g} ms" in PAGE
-    assert f"the next {limits.CAUTIOUS_GROUPS} groups" in PAGE
-    assert f"{limits.BULK_ROWS_PER_STATEMENT} to a statement" in PAGE
+    assert f"longer than {INLINE_COMMIT_MS_MAX:g} ms" in PAGE
+    assert f"the next {CAUTIOUS_GROUPS} groups" in PAGE
+    assert f"{BULK_ROWS_PER_STATEMENT} to a statement" in PAGE
     assert f"every {limits.DEADLINE_CHECK_STEPS:,} steps" in PAGE
-    assert f"the newest {limits.SLOW_LOG_ENTRIES}" in PAGE
+    assert f"the newest {SLOW_LOG_ENTRIES}" in PAGE
 
 
 @pytest.mark.parametrize("name", Sidecar.__struct_fields__)

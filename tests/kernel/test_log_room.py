@@ -9,9 +9,8 @@ from itertools import pairwise
 import ledger
 import pytest
 
-from fourfold import limits
 from fourfold.errors import DiskFull
-from fourfold.kernel import profiles
+from fourfold.kernel import profiles, writer
 from support.faulty_disk import FaultyDisk
 
 FRAME = 4096 + 24
@@ -20,8 +19,8 @@ FRAME = 4096 + 24
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch):
     """Room from the fourth page on, so that a few commits meet every case."""
-    monkeypatch.setattr(limits, "LOG_PREALLOCATE_MIN_BYTES", 4 * FRAME)
-    monkeypatch.setattr(limits, "LOG_PREALLOCATE_STEP_BYTES", 64 * FRAME)
+    monkeypatch.setattr("fourfold.kernel.writer.LOG_PREALLOCATE_MIN_BYTES", 4 * FRAME)
+    monkeypatch.setattr("fourfold.kernel.writer.LOG_PREALLOCATE_STEP_BYTES", 64 * FRAME)
 
 
 def log_of(path):
@@ -44,7 +43,7 @@ def test_log_that_is_synced_grows_ahead_of_its_commits_in_steps(path):
             db.transact(ledger.put(number))
             sizes.append(log_of(path).stat().st_size)
         assert sizes[-1] > frames(path) * FRAME
-        assert sizes[-1] - frames(path) * FRAME <= limits.LOG_PREALLOCATE_STEP_BYTES
+        assert sizes[-1] - frames(path) * FRAME <= writer.LOG_PREALLOCATE_STEP_BYTES
     grown = sum(later > earlier for earlier, later in pairwise(sizes))
     # Without room every one of the commits would make the file longer.
     assert grown < len(sizes) // 4
@@ -126,7 +125,7 @@ def test_full_disk_frees_preallocated_space_for_commits(path):
             disk.fail("write", "-wal", how="full", times=1)
             db.transact(ledger.put("after"))
             assert disk.count("truncate", "-wal") == cut + 1
-            assert log_of(path).stat().st_size < size + limits.LOG_PREALLOCATE_MIN_BYTES
+            assert log_of(path).stat().st_size < size + writer.LOG_PREALLOCATE_MIN_BYTES
             put_many(db, 50)
             assert len(ledger.bodies(db)) == known + 51
             # A disk that stays full is told to the one who commits.
@@ -140,7 +139,7 @@ def test_full_disk_frees_preallocated_space_for_commits(path):
 
 def test_log_that_grew_under_a_long_read_gives_its_space_back(path, monkeypatch):
     bound = 64 * FRAME
-    monkeypatch.setattr(limits, "WAL_FILE_BYTES_MAX", bound)
+    monkeypatch.setattr("fourfold.kernel.profiles.WAL_FILE_BYTES_MAX", bound)
     with ledger.open_ledger(path, profile=profiles.PLAIN.with_(synchronous="NORMAL")) as db:
         with db.read():
             put_many(db, 200)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fourfold import limits
-from fourfold.kernel.pauses import Pauses
+from fourfold.kernel.pauses import BACKGROUND_STEP_MAX_S, Pauses
 
 
 class Clock:
@@ -66,7 +66,7 @@ def test_time_outside_of_work_causes_no_pause(clock):
     pauses = Pauses(lambda: clock.now, clock=clock, sleep=clock.sleep)
     work(pauses, clock, 0.01)
     slept = clock.slept
-    clock.now += limits.BACKGROUND_STEP_MAX_S + 1
+    clock.now += BACKGROUND_STEP_MAX_S + 1
     pauses.pause()
     assert clock.slept == slept
 

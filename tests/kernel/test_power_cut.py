@@ -30,7 +30,6 @@ from kernel_child import (
     write_one,
 )
 
-from fourfold import limits
 from fourfold.errors import FormatError, FourfoldError, FutureFormat, NotFound, ReadOnly, Refused
 from fourfold.kernel.writer import LogPreallocator
 from support.power_cut import DAMAGES, Cut, simulated_disk
@@ -188,8 +187,8 @@ def test_full_keeps_acknowledged_writes_through_power_failure(folder, mode):
 @pytest.mark.parametrize("mode", ["requests", "threads"])
 def test_full_keeps_acknowledged_writes_with_preallocated_log(folder, mode, monkeypatch):
     """Zeros that reached the disk, some of them or none, with the frames over them or without."""
-    monkeypatch.setattr(limits, "LOG_PREALLOCATE_MIN_BYTES", 8_192)
-    monkeypatch.setattr(limits, "LOG_PREALLOCATE_STEP_BYTES", 65_536)
+    monkeypatch.setattr("fourfold.kernel.writer.LOG_PREALLOCATE_MIN_BYTES", 8_192)
+    monkeypatch.setattr("fourfold.kernel.writer.LOG_PREALLOCATE_STEP_BYTES", 65_536)
     recording = Recording(folder / "disk", checkpoint_pages=40)
     made = []
     monkeypatch.setattr(LogPreallocator, "_extend", _counted(LogPreallocator._extend, made))

@@ -140,7 +140,7 @@ def test_text_of_lock_file_does_not_decide(path, text):
 
 
 def test_writer_retries_while_another_process_calls_holder(path, monkeypatch):
-    monkeypatch.setattr("fourfold.limits.LOCK_TRIES", 100_000)
+    monkeypatch.setattr("fourfold.kernel.lock.LOCK_TRIES", 100_000)
     ledger.open_ledger(path).close()
     looking = os.open(path.with_name("ledger.db.lock"), os.O_RDONLY)
     try:
@@ -150,7 +150,7 @@ def test_writer_retries_while_another_process_calls_holder(path, monkeypatch):
         fcntl.flock(looking, fcntl.LOCK_UN)
         opening.outcome().close()
         # Whoever looks for long stops it all the same.
-        monkeypatch.setattr("fourfold.limits.LOCK_TRIES", 3)
+        monkeypatch.setattr("fourfold.kernel.lock.LOCK_TRIES", 3)
         fcntl.flock(looking, fcntl.LOCK_SH)
         with pytest.raises(WriterLocked, match="another process"):
             ledger.open_ledger(path)

@@ -231,7 +231,7 @@ def test_opening_and_reading_leave_no_trace(tmp_path: Path) -> None:
 def test_a_lock_that_is_never_released_is_an_error_with_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fourfold.limits.OBJECT_LOCK_WAIT_S", 0.05)
+    monkeypatch.setattr("fourfold.objects.folder.OBJECT_LOCK_WAIT_S", 0.05)
     locks, others = FolderLocks(tmp_path), FolderLocks(tmp_path)
     with locks.hold("k"):
         with pytest.raises(LockTimeout, match=str(tmp_path)), others.hold("k"):

@@ -273,7 +273,7 @@ def test_a_large_conditional_upload_leaves_no_spool_file(
 def test_an_upload_that_is_too_large_for_its_parts_is_refused(
     store: S3Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "OBJECT_UPLOAD_PARTS_MAX", 1)
+    monkeypatch.setattr("fourfold.objects.s3.OBJECT_UPLOAD_PARTS_MAX", 1)
     with pytest.raises(InvalidInput, match="more than"):
         store.upload("k", (b"x" * limits.MIB for _ in range(20)))
     assert store.head("k") is None

@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 import sys
 
-from fourfold import limits
+from fourfold.models.streams.archive import bootstrapper
 from fourfold.pipeline import jobs, session
+from fourfold.pipeline.jobs import seal
 
 
 def main(job, root, options):
     # Many transactions, so that a kill is likely between two of them.
-    limits.SEAL_WAVE_STREAMS = 30
-    limits.SEAL_COMMIT_SEGMENTS = 7
-    limits.BOOTSTRAP_STREAMS = 5
+    seal.SEAL_WAVE_STREAMS = 30
+    seal.SEAL_COMMIT_SEGMENTS = 7
+    bootstrapper.BOOTSTRAP_STREAMS = 5
     print("started", flush=True)
     jobs.run(job, root, json.loads(options), spark=session("local[2]"), progress=told)
     print("done", flush=True)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourfold import limits
 from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.documents import fold
 from fourfold.models.documents.encoding import decode, trusted
@@ -100,7 +99,7 @@ def test_fold_does_not_depend_on_batch_bounds(rows, sizes, waiting):
     """Nor on the number of pending patches."""
     expected = [shown(key, fold.fold(None, log)) for key, log in folded(rows).items()]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(limits, "FOLD_WAITING_ROWS_MAX", waiting)
+        patched.setattr("fourfold.pipeline.documents.fold.FOLD_WAITING_ROWS_MAX", waiting)
         assert rows_of(fold_state(batches_of(rows, sizes))) == expected
 
 
@@ -245,7 +244,7 @@ def test_fold_memory_does_not_grow_with_log():
 
 
 def test_fold_yields_large_documents_in_small_batches(monkeypatch):
-    monkeypatch.setattr(limits, "FOLD_BATCH_CHARS", 1_000)
+    monkeypatch.setattr("fourfold.pipeline.documents.fold.FOLD_BATCH_CHARS", 1_000)
     rows = [("s", "", f"{at:03}", 1, 0, "set", trusted({"text": "x" * 300})) for at in range(20)]
     actual = list(fold_state(batches_of(rows)))
     assert max(batch.num_rows for batch in actual) == 4

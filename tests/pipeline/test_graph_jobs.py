@@ -349,7 +349,7 @@ def test_envelopes_are_loaded_in_order_once(spark, loaded):
 
 def test_stopped_load_resumes(spark, loaded, monkeypatch):
     root, path, lines = loaded
-    monkeypatch.setattr(limits, "ENVELOPE_LOAD_PAGE", 7)
+    monkeypatch.setattr("fourfold.pipeline.graphs.load.ENVELOPE_LOAD_PAGE", 7)
     far = {"op": "attr_create", "app_id": 1, "owner_identity": 1, "type_key": "text"}
     bad = {"trace_id": "bad", "ops": [{**far, "payload": {"parent_id": 9999}}]}
     path.write_text("\n".join([*lines[:20], json.dumps(bad), *lines[20:]]))

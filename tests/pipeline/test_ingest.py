@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from staged_rows import A, B, patched, put, row, staged
 
 import fourfold
-from fourfold import limits
 from fourfold.errors import (
     InvalidInput,
     NotFound,
@@ -28,6 +27,7 @@ from fourfold.pipeline.documents import ingest as ingesting
 from fourfold.pipeline.documents import staging
 from fourfold.pipeline.documents.ingest import ingest
 from fourfold.pipeline.documents.sink import Batch
+from fourfold.pipeline.documents.staging import SINK_STAGING_AGE_S
 from support.properties import examples
 
 
@@ -151,8 +151,8 @@ def test_branches_are_separate_commits_in_one_transaction(root):
 
 
 def test_large_batch_is_several_commits_in_one_transaction(root, monkeypatch):
-    monkeypatch.setattr(limits, "SINK_COMMIT_OPERATIONS", 10)
-    monkeypatch.setattr(limits, "SINK_REMEMBERED_OPERATIONS", 25)
+    monkeypatch.setattr("fourfold.pipeline.documents.ingest.SINK_COMMIT_OPERATIONS", 10)
+    monkeypatch.setattr("fourfold.pipeline.documents.ingest.SINK_REMEMBERED_OPERATIONS", 25)
     rows = [row(f"e{number % 7}", {"n": 0}, seq=number) for number in range(7)]
     rows += [patched(f"e{number % 7}", f"k{number}", number, seq=number) for number in range(7, 95)]
     bad = [row("z", [{"op": "remove", "path": "/none"}], op="patch", seq=99)]
@@ -168,10 +168,10 @@ def test_large_batch_is_several_commits_in_one_transaction(root, monkeypatch):
 
 
 def test_sorted_runs_of_a_file_are_merged_in_order(root, monkeypatch):
-    monkeypatch.setattr(limits, "SINK_RUN_ROWS", 4)
-    monkeypatch.setattr(limits, "SINK_BATCH_ROWS", 30)
-    monkeypatch.setattr(limits, "SINK_FILES_OPEN", 2)
-    monkeypatch.setattr(limits, "SINK_MERGE_ROWS", 1)
+    monkeypatch.setattr("fourfold.pipeline.documents.staging.SINK_RUN_ROWS", 4)
+    monkeypatch.setattr("fourfold.pipeline.documents.staging.SINK_BATCH_ROWS", 30)
+    monkeypatch.setattr("fourfold.pipeline.documents.staging.SINK_FILES_OPEN", 2)
+    monkeypatch.setattr("fourfold.pipeline.documents.staging.SINK_MERGE_ROWS", 1)
     rows = [row("n", {"n": number}, seq=number) for number in range(200)]
     random.Random(3).shuffle(rows)
     put(root, *(rows[start::5] for start in range(5)))
@@ -179,7 +179,7 @@ def test_sorted_runs_of_a_file_are_merged_in_order(root, monkeypatch):
 
 
 def test_long_run_is_read_in_steps(root, monkeypatch):
-    monkeypatch.setattr(limits, "SINK_MERGE_ROWS", 1)
+    monkeypatch.setattr("fourfold.pipeline.documents.staging.SINK_MERGE_ROWS", 1)
     put(root, [row("n", {"n": number}, seq=number) for number in range(50)])
     assert [data["n"] for _, data in operations(root, "n")] == list(range(50))
 
@@ -303,7 +303,7 @@ def test_sweep_removes_only_leftover_files(root):
     staged(place / "write-1", [row("n", {"n": 1})])
     staging.sweep(place, place / "query-1", until=staging.newest_mtime(old))
     assert sorted(path.name for path in place.iterdir()) == ["query-2", "write-1"]
-    later = (place / "write-1").stat().st_mtime + limits.SINK_STAGING_AGE_S + 60
+    later = (place / "write-1").stat().st_mtime + SINK_STAGING_AGE_S + 60
     staging.sweep(place, place / "query-1", until=0, now=later)
     assert sorted(path.name for path in place.iterdir()) == ["query-2"]
 

@@ -24,7 +24,7 @@ TABLES = model_tables("sessions").tables
 @pytest.fixture(autouse=True)
 def frequent_snapshots(monkeypatch):
     """Let folds begin at snapshots even in short sessions."""
-    monkeypatch.setattr(limits, "SESSION_SNAPSHOT_EVENTS_MIN", 3)
+    monkeypatch.setattr("fourfold.models.sessions.writer.SESSION_SNAPSHOT_EVENTS_MIN", 3)
     monkeypatch.setattr(limits, "SESSION_SNAPSHOT_EVENTS_MAX", 7)
 
 

@@ -12,7 +12,6 @@ import pytest
 from stream_copy_child import copy
 
 import fourfold
-from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound, ProducerFenced, StreamClosed, WriterLocked
 from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.streams import ingest as ingesting
@@ -126,7 +125,7 @@ def test_repeated_batch_changes_nothing_and_older_is_refused(root, tmp_path):
 
 
 def test_large_batch_is_several_requests_and_resumes(root, tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "SINK_REQUEST_BYTES", 10)
+    monkeypatch.setattr("fourfold.pipeline.streams.ingest.SINK_REQUEST_BYTES", 10)
     rows = [staged(tmp_path, [("b", b"%04d" % n) for n in range(20)])]
     send = {"shape": Shape(), "producer": "query:q", "batch": 5}
     whole = ingesting._requests

@@ -25,9 +25,9 @@ def front(tmp_path_factory):
 
 @pytest.fixture
 def small_pages(monkeypatch):
-    monkeypatch.setattr(limits, "STREAM_PAGE_BYTES", 200_000)
+    monkeypatch.setattr("fourfold.models.streams.reader.STREAM_PAGE_BYTES", 200_000)
     monkeypatch.setattr(limits, "STREAM_PIECE_BYTES", 30_000)
-    monkeypatch.setattr(limits, "STREAM_PIECE_BYTES_MAX", 60_000)
+    monkeypatch.setattr("fourfold.models.streams.reader.STREAM_PIECE_BYTES_MAX", 60_000)
 
 
 def pages(front, name):
@@ -78,7 +78,7 @@ def test_known_page_is_not_sent_again(front):
 
 @pytest.mark.usefixtures("small_pages")
 def test_nothing_is_read_ahead_of_a_slow_client(front, monkeypatch):
-    monkeypatch.setattr(limits, "STREAM_PAGE_BYTES", 64 << 20)
+    monkeypatch.setattr("fourfold.models.streams.reader.STREAM_PAGE_BYTES", 64 << 20)
     front.streams.create("slow", BINARY)
     for _ in range(20):
         front.streams.append("slow", Append([b"x" * 30_000] * 30, BINARY))

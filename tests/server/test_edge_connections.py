@@ -203,8 +203,8 @@ def test_idle_reader_is_not_disconnected(served):
 
 
 def test_slow_requests_are_disconnected(served, monkeypatch):
-    monkeypatch.setattr(limits, "HTTP_HEAD_S", 0.2)
-    monkeypatch.setattr(limits, "HTTP_BODY_S", 0.4)
+    monkeypatch.setattr("fourfold.server.http_protocol.HTTP_HEAD_S", 0.2)
+    monkeypatch.setattr("fourfold.server.http_protocol.HTTP_BODY_S", 0.4)
     monkeypatch.setattr(limits, "HTTP_KEEP_ALIVE_S", 0.6)
     front = served(timeouts=RequestTimeouts(interval_s=0.05))
     front.streams.create("s", JSON)
@@ -223,7 +223,7 @@ def test_slow_requests_are_disconnected(served, monkeypatch):
 
 
 def test_slow_refused_body_is_disconnected_without_a_second_response(served, monkeypatch):
-    monkeypatch.setattr(limits, "HTTP_BODY_S", 0.2)
+    monkeypatch.setattr("fourfold.server.http_protocol.HTTP_BODY_S", 0.2)
     front = served(timeouts=RequestTimeouts(interval_s=0.05), access=True)
     front.access.add(("read",))
     with Connection(front.port) as connection:

@@ -358,8 +358,8 @@ def test_stopping_server_answers_requests_in_flight(tmp_path):
 
 
 def test_slow_clients_get_408_and_idle_ones_are_closed(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "HTTP_HEAD_S", 0.2)
-    monkeypatch.setattr(limits, "HTTP_BODY_S", 0.4)
+    monkeypatch.setattr("fourfold.server.http_protocol.HTTP_HEAD_S", 0.2)
+    monkeypatch.setattr("fourfold.server.http_protocol.HTTP_BODY_S", 0.4)
     monkeypatch.setattr(limits, "HTTP_KEEP_ALIVE_S", 0.6)
     front = Front(tmp_path / "store", fast=True, timeouts=RequestTimeouts(interval_s=0.05))
     front.streams.create("s", JSON)
@@ -382,8 +382,8 @@ def test_slow_clients_get_408_and_idle_ones_are_closed(tmp_path, monkeypatch):
 
 
 def test_live_reader_is_not_a_slow_client(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "HTTP_HEAD_S", 0.05)
-    monkeypatch.setattr(limits, "HTTP_BODY_S", 0.05)
+    monkeypatch.setattr("fourfold.server.http_protocol.HTTP_HEAD_S", 0.05)
+    monkeypatch.setattr("fourfold.server.http_protocol.HTTP_BODY_S", 0.05)
     front = Front(tmp_path / "store", fast=True, timeouts=RequestTimeouts(interval_s=0.02))
     front.streams.create("s", JSON)
     try:

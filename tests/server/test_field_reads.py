@@ -9,7 +9,6 @@ import re
 import pytest
 from both_fronts import JSON, Front, request
 
-from fourfold import limits
 from fourfold.models.streams import Append
 from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.validation import format_offset
@@ -28,8 +27,8 @@ def is_on_the_loop():
 
 @pytest.fixture
 def front(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "FIELD_READ_RECORDS", 10, raising=False)
-    monkeypatch.setattr(limits, "FIELD_STEP_RECORDS", 4, raising=False)
+    monkeypatch.setattr("fourfold.models.streams.reader.FIELD_READ_RECORDS", 10)
+    monkeypatch.setattr("fourfold.models.streams.archive.indexes.fields.FIELD_STEP_RECORDS", 4)
     made = Front(tmp_path / "store", fast=True)
     made.streams.create("s", JSON)
     made.streams.append("s", Append([b'{"id":%d}' % n for n in range(ROWS)], JSON))
@@ -109,8 +108,8 @@ def test_events_by_field_report_the_search_offset(front):
 
 
 def test_search_in_large_records_is_bounded(front, examined, monkeypatch):
-    monkeypatch.setattr(limits, "FIELD_READ_BYTES", 30)
-    monkeypatch.setattr(limits, "FIELD_STEP_BYTES", 10)
+    monkeypatch.setattr("fourfold.models.streams.reader.FIELD_READ_BYTES", 30)
+    monkeypatch.setattr("fourfold.models.streams.archive.indexes.fields.FIELD_STEP_BYTES", 10)
     get(front, "offset=-1&field=id&value=-1")
     assert len(examined) <= 5
 

@@ -12,7 +12,6 @@ import fourfold
 from fourfold.cli import main
 from fourfold.errors import Forbidden, FormatError, InvalidInput, Unauthorized, WriterLocked
 from fourfold.kernel import Database
-from fourfold.server import key_store
 from fourfold.server.auth import Access
 from fourfold.server.key_store import MODELS, Grant, Key, KeyStore
 from fourfold.server.request import Request
@@ -123,7 +122,7 @@ def test_changes_in_quick_succession_are_all_seen(root):
 
 def test_unchanged_keys_are_not_read_again(root, monkeypatch):
     reads = []
-    monkeypatch.setattr(key_store.limits, "FILE_CLOCK_NS", -(10**18))
+    monkeypatch.setattr("fourfold.server.key_store.FILE_CLOCK_NS", -(10**18))
     with Access(root) as access, Access(root) as command:
         command.add(("read",))
         keys = access.stored_keys()
@@ -137,7 +136,7 @@ def test_unchanged_keys_are_not_read_again(root, monkeypatch):
 
 
 def test_change_waits_for_another_process_but_not_forever(root, monkeypatch):
-    monkeypatch.setattr(key_store.limits, "SERVER_DATABASE_WAIT_S", 0.05)
+    monkeypatch.setattr("fourfold.server.key_store.SERVER_DATABASE_WAIT_S", 0.05)
     with Access(root) as access:
         access.add(("read",))
         with KeyStore(root)._writer():

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.json_messages import split
 from fourfold.server.fast_append import BusyPoll
@@ -160,7 +159,7 @@ def test_first_key_applies_to_known_clients(tmp_path):
 
 
 def test_number_of_remembered_paths_is_bounded(fronts, monkeypatch):
-    monkeypatch.setattr(limits, "HTTP_PATHS_REMEMBERED", 2)
+    monkeypatch.setattr("fourfold.server.fast_append.HTTP_PATHS_REMEMBERED", 2)
     front = fronts[True]
     kind = front.server.config.http_protocol_class
     with front.connect() as connection:

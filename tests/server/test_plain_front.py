@@ -13,11 +13,11 @@ from fourfold.server import run, uvicorn_check
 from fourfold.server.app import StreamsApp
 from fourfold.server.fast_append import FastAppendProtocol
 from fourfold.server.headers import DEFAULT_HEADERS
-from fourfold.server.http_protocol import HttpProtocol
+from fourfold.server.http_protocol import HTTP_HEAD_MAX, HttpProtocol
 from fourfold.server.streams import Protocol
 
 HEALTH = b"GET /health HTTP/1.1\r\nhost: x\r\n"
-MAX = limits.HTTP_HEAD_MAX
+MAX = HTTP_HEAD_MAX
 numbers = itertools.count()
 
 

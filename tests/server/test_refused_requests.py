@@ -7,7 +7,7 @@ import json
 import pytest
 from both_fronts import JSON, Front, append, request, stored
 
-from fourfold import limits
+from fourfold.models.streams.writer import STREAM_TTL_S_MAX
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["fast", "plain"])
@@ -69,7 +69,7 @@ def test_expiry_that_is_not_rfc_3339_is_refused(front, end):
 def test_too_long_ttl_is_refused(front, ttl):
     status, _, body = ask(front, "PUT", "long", content_type=JSON, stream_ttl=ttl)
     assert (status, kind(body)) == (400, "invalid_input")
-    assert str(limits.STREAM_TTL_S_MAX) in json.loads(body)["error"]["message"]
+    assert str(STREAM_TTL_S_MAX) in json.loads(body)["error"]["message"]
 
 
 def test_stored_expiry_after_the_year_9999_can_be_read(front):
@@ -116,8 +116,8 @@ DENSE = b"[[" + b",".join([b"1"] * 30) + b"]]"
 def test_too_many_messages_are_refused_and_nothing_is_written(front, monkeypatch, body):
     """Each message takes memory and time of the event loop, however small it is."""
     before = stored(front, "s")
-    monkeypatch.setattr(limits, "HTTP_APPEND_MESSAGES", 5)
-    monkeypatch.setattr(limits, "HTTP_APPEND_COMMAS", 20)
+    monkeypatch.setattr("fourfold.server.streams.HTTP_APPEND_MESSAGES", 5)
+    monkeypatch.setattr("fourfold.server.streams.HTTP_APPEND_COMMAS", 20)
     (answer,) = front.ask(append("s", body))
     assert (answer[0], kind(answer[2])) == (413, "too_large")
     status, _, answered = ask(front, "PUT", "many", body, content_type=JSON)
@@ -128,14 +128,14 @@ def test_too_many_messages_are_refused_and_nothing_is_written(front, monkeypatch
 
 @pytest.mark.parametrize("body", [b"[1,2,3,4,5]", b'{"a": %s}' % DENSE])
 def test_messages_within_the_limits_are_accepted(front, monkeypatch, body):
-    monkeypatch.setattr(limits, "HTTP_APPEND_MESSAGES", 5)
-    monkeypatch.setattr(limits, "HTTP_APPEND_COMMAS", 20)
+    monkeypatch.setattr("fourfold.server.streams.HTTP_APPEND_MESSAGES", 5)
+    monkeypatch.setattr("fourfold.server.streams.HTTP_APPEND_COMMAS", 20)
     (answer,) = front.ask(append("s", body))
     assert answer[0] == 204
 
 
 def test_commas_of_other_content_are_not_counted(front, monkeypatch):
-    monkeypatch.setattr(limits, "HTTP_APPEND_COMMAS", 20)
+    monkeypatch.setattr("fourfold.server.streams.HTTP_APPEND_COMMAS", 20)
     front.streams.create("bytes", "text/plain")
     (answer,) = front.ask(append("bytes", DENSE, "text/plain"))
     assert answer[0] == 204

@@ -10,7 +10,7 @@ from both_fronts import JSON, Front, append, comparable, request, stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fourfold import limits
+from fourfold.server.fast_append import HTTP_HEAD_REMEMBERED_BYTES
 from fourfold.server.http_protocol import HttpProtocol
 from support.properties import examples
 
@@ -96,7 +96,7 @@ def test_body_of_another_length_does_not_match_a_known_head(fronts, heads, parse
     [
         request("POST", "odd", b"[1]", chunks=2, content_type=JSON),
         append("odd", connection="close"),
-        append("odd", x_filler="x" * limits.HTTP_HEAD_REMEMBERED_BYTES),
+        append("odd", x_filler="x" * HTTP_HEAD_REMEMBERED_BYTES),
         request("PUT", "odd", b"1", content_type=JSON),
         request("GET", "odd"),
         append("odd").replace(b"HTTP/1.1", b"HTTP/1.0"),
@@ -114,7 +114,7 @@ def test_special_requests_are_parsed_each_time(fronts, heads, parsed, sent):
 
 
 def test_number_of_heads_is_bounded(fronts, heads, monkeypatch):
-    monkeypatch.setattr(limits, "HTTP_HEADS_REMEMBERED", 3)
+    monkeypatch.setattr("fourfold.server.fast_append.HTTP_HEADS_REMEMBERED", 3)
     front = fronts[True]
     front.streams.create("many", JSON)
     for number in range(10):

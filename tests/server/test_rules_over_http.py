@@ -11,8 +11,8 @@ import pytest
 from both_fronts import Front
 from ruled_streams import Area, Events, call, done
 
-from fourfold import limits
 from fourfold.models.streams.validation import format_offset
+from fourfold.server.stream_rules import HTTP_RULES_BODY_MAX
 
 NAMED = {
     "type": "object",
@@ -151,7 +151,7 @@ def test_schema_is_refused_where_it_is_impossible(front):
 
 def test_large_body_is_refused_before_decoding(front):
     done(front, "PUT", "s")
-    body = b" " * (limits.HTTP_RULES_BODY_MAX + 1)
+    body = b" " * (HTTP_RULES_BODY_MAX + 1)
     for path in ("_schema", "_profile", "_touch/wait", "_touch/templates"):
         status, _, response = call(front, "POST", f"s/{path}", body)
         assert (status, response["error"]["kind"]) == (413, "too_large"), path

@@ -13,7 +13,7 @@ from both_fronts import JSON, Front, request
 from ruled_streams import TOUCHABLE, Area, call, done
 
 import fourfold
-from fourfold import limits
+from fourfold.models.streams.touch.keys import TOUCH_KEYS_MAX
 from fourfold.models.streams.validation import format_offset
 from fourfold.server.request import Request
 from fourfold.server.stream_reads import ReadTimeouts
@@ -124,7 +124,7 @@ def test_waiting_request_is_answered_after_a_change(front):
         ("wait", {"keys": [{"entity": "todo"}], "timeout_ms": -1}),
         ("wait", {"keys": [{"entity": "todo"}], "timeout_ms": "1"}),
         ("wait", {"keys": [{"entity": "todo"}], "cursor": "x"}),
-        ("wait", {"keys": [{"entity": "todo"}] * (limits.TOUCH_KEYS_MAX + 1)}),
+        ("wait", {"keys": [{"entity": "todo"}] * (TOUCH_KEYS_MAX + 1)}),
         ("templates", "{"),
         ("templates", {"templates": []}),
         ("templates", {"templates": [{"entity": "todo"}]}),

@@ -90,7 +90,9 @@ def test_only_owner_of_webhooks_has_all_slots(streams, hooks, tmp_path):
 
 
 def test_owner_may_create_a_bounded_number_of_subscriptions(streams, monkeypatch):
-    monkeypatch.setattr("fourfold.limits.SUBSCRIPTIONS_PER_OWNER_MAX", 2)
+    monkeypatch.setattr(
+        "fourfold.models.streams.subscriptions.members.SUBSCRIPTIONS_PER_OWNER_MAX", 2
+    )
     for number in range(2):
         subscribe(streams, f"good-{number}", "a")
     with pytest.raises(

@@ -16,9 +16,8 @@ import threading
 import time
 
 import fourfold
-from fourfold import limits
 from fourfold.errors import FourfoldError
-from fourfold.models.sessions import Payload
+from fourfold.models.sessions import Payload, payloads
 from support.crash import acknowledge, ready
 
 THREADS = 3
@@ -80,7 +79,7 @@ def try_to_write(root):
 
 
 def purge(root):
-    limits.SESSION_PURGE_EVENTS = 10
+    payloads.SESSION_PURGE_EVENTS = 10
     with fourfold.open(root) as store:
         acknowledge(str(store.sessions.gc(0).events))
 

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 import fourfold
-from fourfold import limits
 from fourfold.errors import Closed, Conflict, FourfoldError, InvalidInput, NotFound, StorageError
 from fourfold.kernel import failpoints
 from fourfold.models.sessions import UNSET, Payload, Sessions, SqliteLog, writer
@@ -352,7 +351,7 @@ def test_a_bad_grace_age_is_refused(sessions, grace):
 
 
 def test_collection_removes_a_deleted_session_in_slices(sessions, monkeypatch):
-    monkeypatch.setattr(limits, "SESSION_PURGE_EVENTS", 10)
+    monkeypatch.setattr("fourfold.models.sessions.payloads.SESSION_PURGE_EVENTS", 10)
     for sid in ("gone", "other"):
         sessions.create_session({"id": sid})
     head = sessions.publish_head("other", events=[{"type": "a/b"}])

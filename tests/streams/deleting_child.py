@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 
 import fourfold
-from fourfold import limits
-from fourfold.models.streams import Append
+from fourfold.models.streams import Append, tombstones
 from support.crash import acknowledge, ready
 
-limits.STREAM_TRIM_ROWS = 16
+tombstones.STREAM_TRIM_ROWS = 16
 ROWS = 100
 
 

@@ -172,7 +172,7 @@ def test_read_joined_returns_joined_records(tmp_path_factory, records, average, 
         Database.open(path, profile=profile, migrations=MIGRATIONS) as database,
     ):
         patch.setattr(limits, "STREAM_PIECE_BYTES", average)
-        patch.setattr(limits, "STREAM_PIECE_BYTES_MAX", most)
+        patch.setattr("fourfold.models.streams.reader.STREAM_PIECE_BYTES_MAX", most)
         streams = Streams(database)
         streams.create("a", "application/json" if is_json else "application/octet-stream")
         streams.append("a", Append(records[: len(records) // 2] or records, None))

@@ -10,7 +10,6 @@ from random import Random
 import pytest
 
 import fourfold
-from fourfold import limits
 from fourfold.errors import NotFound, OffsetGone
 from fourfold.kernel import Database, load_queries
 from fourfold.models.streams import (
@@ -43,7 +42,7 @@ def clock():
 
 @pytest.fixture
 def streams(tmp_path, clock, monkeypatch):
-    monkeypatch.setattr(limits, "STREAM_TRIM_ROWS", SLICE)
+    monkeypatch.setattr("fourfold.models.streams.tombstones.STREAM_TRIM_ROWS", SLICE)
     profile = PROFILE.with_(synchronous="OFF")
     with Database.open(tmp_path / "s.sqlite", profile=profile, migrations=MIGRATIONS) as database:
         yield Streams(database, clock=clock)
@@ -169,7 +168,7 @@ def test_sweep_continues_deletion_of_earlier_process(streams):
 
 
 def test_sweep_trims_few_slices(streams, monkeypatch):
-    monkeypatch.setattr(limits, "SWEEP_SLICES", 2)
+    monkeypatch.setattr("fourfold.models.streams.streams.SWEEP_SLICES", 2)
     fill(streams)
     bury(streams)
     before = left(streams)[0]
@@ -178,7 +177,7 @@ def test_sweep_trims_few_slices(streams, monkeypatch):
 
 
 def test_large_records_are_trimmed_in_slices_of_bounded_size(streams, monkeypatch):
-    monkeypatch.setattr(limits, "ARCHIVE_TRIM_BYTES", 10)
+    monkeypatch.setattr("fourfold.models.streams.slices.ARCHIVE_TRIM_BYTES", 10)
     streams.create("s", "text/plain")
     streams.append("s", Append([b"12345"] * 6, None))
     bury(streams)

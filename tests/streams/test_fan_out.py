@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from fourfold import limits
 from fourfold.kernel import Database, GroupLimits, Options, notifier
+from fourfold.kernel.notifier import NOTIFY_SLICE_LISTENERS
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Streams
 
 READERS = 1_000
@@ -60,7 +60,7 @@ def test_append_is_acknowledged_before_readers_are_woken(streams, readers):
 
 @pytest.mark.parametrize("readers", [10, READERS])
 def test_appends_that_share_a_commit_are_all_acknowledged_first(streams, readers, monkeypatch):
-    monkeypatch.setattr(limits, "APPEND_BATCH_REQUESTS", 1)
+    monkeypatch.setattr("fourfold.models.streams.append.APPEND_BATCH_REQUESTS", 1)
 
     async def appending(events):
         # Each is its own batch; the last one submits the others first.
@@ -98,12 +98,12 @@ def test_other_appends_are_acknowledged_while_readers_are_being_woken(streams, m
     events = noted(streams, appending, READERS)
     last = max(place for place, event in enumerate(events) if event == "acknowledged")
     assert events[0] == "acknowledged"
-    assert events[last:].count("woken") >= READERS - limits.NOTIFY_SLICE_LISTENERS
+    assert events[last:].count("woken") >= READERS - NOTIFY_SLICE_LISTENERS
     assert events.count("woken") == READERS
 
 
 def test_readers_receive_records_in_order_while_fan_out_is_sliced(streams, monkeypatch):
-    monkeypatch.setattr(limits, "NOTIFY_SLICE_LISTENERS", 3)
+    monkeypatch.setattr("fourfold.kernel.notifier.NOTIFY_SLICE_LISTENERS", 3)
     streams.create("s", "text/plain")
 
     async def follow():

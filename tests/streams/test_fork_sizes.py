@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 
-from fourfold import limits
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, StreamOptions, Streams
@@ -129,7 +128,9 @@ def test_fork_is_measured_outside_of_the_event_loop(streams, monkeypatch):
 def test_fork_sizes_equal_the_sum_of_their_records(streams, monkeypatch, seed):
     """Forks of forks at random points of streams that are appended to and trimmed."""
     random = Random(seed)
-    monkeypatch.setattr(limits, "STREAM_FORK_SLICE", random.choice([1, 3, 1000]))
+    monkeypatch.setattr(
+        "fourfold.models.streams.forks.STREAM_FORK_SLICE", random.choice([1, 3, 1000])
+    )
     kind = random.choice([JSON, "text/plain"])
     model = {"s0": fill(streams, "s0", 20, kind, retention_bytes=random.choice([None, 30]))}
     for number in range(1, 25):
@@ -261,7 +262,7 @@ def test_fork_is_measured_again_when_the_log_is_trimmed_between_slices(
     streams, monkeypatch, at, kept
 ):
     records = fill(streams, "a", 12)
-    monkeypatch.setattr(limits, "STREAM_FORK_SLICE", 2)
+    monkeypatch.setattr("fourfold.models.streams.forks.STREAM_FORK_SLICE", 2)
     reads, read = 0, streams.database.read
 
     def trimming(**options):

@@ -8,10 +8,9 @@ from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.models.streams.schemas.compatibility import check_proven, compiled
-from fourfold.models.streams.schemas.lens import Lens
+from fourfold.models.streams.schemas.compatibility import PROOF_DEPTH_MAX, check_proven, compiled
+from fourfold.models.streams.schemas.lens import LENS_DEPTH_MAX, LENS_OPS_MAX, Lens
 from support.properties import examples
 
 TEXT = {"type": "string"}
@@ -104,7 +103,7 @@ def test_op_keeps_other_bytes(given):
         ([op("convert", name="a", map={})], "op 1 of the lens"),
         ([op("add", name="a", value=float("nan"))], "not JSON"),
         ([op("add", name="a", value="\ud800")], "not JSON"),
-        ([op("wrap", name="a")] * (limits.LENS_OPS_MAX + 1), "at most 256 ops"),
+        ([op("wrap", name="a")] * (LENS_OPS_MAX + 1), "at most 256 ops"),
     ],
 )
 def test_invalid_lens_is_rejected_with_number_of_op(given, reason):
@@ -112,7 +111,7 @@ def test_invalid_lens_is_rejected_with_number_of_op(given, reason):
         Lens.read(given)
 
 
-@pytest.mark.parametrize("depth", [limits.LENS_DEPTH_MAX + 1, 5_000])
+@pytest.mark.parametrize("depth", [LENS_DEPTH_MAX + 1, 5_000])
 def test_nesting_of_ops_is_limited(depth):
     ops = [op("wrap", name="a")]
     for _ in range(depth - 1):
@@ -331,7 +330,7 @@ def test_recursive_schemas_are_compared_once():
 
 def test_too_deep_comparison_is_not_a_proof():
     def chain(leaf, **more):
-        for _ in range(limits.PROOF_DEPTH_MAX + 2):
+        for _ in range(PROOF_DEPTH_MAX + 2):
             leaf = closed(a=leaf, **more)
         return leaf
 

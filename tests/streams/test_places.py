@@ -7,7 +7,6 @@ import re
 import apsw
 import pytest
 
-from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Database, load_queries
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Streams
@@ -28,8 +27,8 @@ def streams(tmp_path):
 @pytest.fixture
 def levels(monkeypatch):
     """Use small levels: 20 recent positions, of which 8 move at a time."""
-    monkeypatch.setattr(limits, "STREAM_RECENT_PLACES", 20)
-    monkeypatch.setattr(limits, "STREAM_PLACES_MOVED", 8)
+    monkeypatch.setattr("fourfold.models.streams.append.STREAM_RECENT_PLACES", 20)
+    monkeypatch.setattr("fourfold.models.streams.append.STREAM_PLACES_MOVED", 8)
 
 
 def together(streams, asked):

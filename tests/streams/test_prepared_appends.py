@@ -8,7 +8,6 @@ import threading
 import pytest
 from opened_streams import JSON
 
-from fourfold import limits
 from fourfold.errors import Busy, InvalidInput, NotFound, StreamClosed
 from fourfold.kernel import GroupLimits, Options
 from fourfold.models.streams import Append, Producer
@@ -172,7 +171,7 @@ def test_other_reasons_come_before_the_verdict_of_the_schema(opened, log):
 
 
 def test_append_with_too_many_values_is_refused(opened, log, monkeypatch):
-    monkeypatch.setattr(limits, "SCHEMA_CHECKS_MAX", 100_000)
+    monkeypatch.setattr("fourfold.models.streams.schemas.validation.SCHEMA_CHECKS_MAX", 100_000)
     opened.streams.append("log", Append([SMALL], JSON))
     with pytest.raises(InvalidInput, match="too many values"):
         opened.streams.append("log", Append([LARGE], JSON))

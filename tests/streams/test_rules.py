@@ -10,7 +10,6 @@ from functools import partial
 import pytest
 from opened_streams import JSON, Opened
 
-from fourfold import limits
 from fourfold.errors import (
     CorruptData,
     InvalidInput,
@@ -21,6 +20,7 @@ from fourfold.errors import (
 )
 from fourfold.models.streams import Append, Fork, Producer, StreamOptions
 from fourfold.models.streams.schemas import validation
+from fourfold.models.streams.schemas.registry import STREAM_REGISTRY_BYTES
 
 ORDER = {
     "type": "object",
@@ -141,7 +141,7 @@ def test_fully_trimmed_stream_accepts_first_schema(opened):
         ({"routingKey": {"jsonPointer": "by"}}, "by"),
         ({"routingKey": {"jsonPointer": "/a~2"}}, "~2"),
         ({"search": {"fields": [""]}}, "field"),
-        ({"schema": {"enum": ["x" * limits.STREAM_REGISTRY_BYTES]}}, "at most"),
+        ({"schema": {"enum": ["x" * STREAM_REGISTRY_BYTES]}}, "at most"),
     ],
 )
 def test_invalid_registry_change_writes_nothing(streams, change, reason):

@@ -166,7 +166,7 @@ def test_reason_is_not_searched_in_deeply_recursive_schema():
 
 
 def test_append_with_too_many_values_for_large_schema_is_rejected(monkeypatch):
-    monkeypatch.setattr(limits, "SCHEMA_CHECKS_MAX", 1_000)
+    monkeypatch.setattr("fourfold.models.streams.schemas.validation.SCHEMA_CHECKS_MAX", 1_000)
     validator = compiled({"items": doubling(5, True)["$defs"]["a0"], **doubling(5, True)})
     assert not validator.is_too_much([b"[1,2]"])
     assert not validator.is_too_much([b'"' + b"x" * 1_000 + b'"'])

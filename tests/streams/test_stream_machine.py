@@ -17,7 +17,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from fourfold import limits
 from fourfold.errors import (
     AlreadyExists,
     InvalidInput,
@@ -52,10 +51,10 @@ PRODUCERS = st.sampled_from(["p", "q"])
 @pytest.fixture(autouse=True)
 def _small_levels(monkeypatch):
     """Use small index levels and trim slices, so that positions move and slices end often."""
-    monkeypatch.setattr(limits, "STREAM_SCATTERED_PLACES", 2)
-    monkeypatch.setattr(limits, "STREAM_RECENT_PLACES", 7)
-    monkeypatch.setattr(limits, "STREAM_PLACES_MOVED", 3)
-    monkeypatch.setattr(limits, "STREAM_TRIM_ROWS", 2)
+    monkeypatch.setattr("fourfold.models.streams.append.STREAM_SCATTERED_PLACES", 2)
+    monkeypatch.setattr("fourfold.models.streams.append.STREAM_RECENT_PLACES", 7)
+    monkeypatch.setattr("fourfold.models.streams.append.STREAM_PLACES_MOVED", 3)
+    monkeypatch.setattr("fourfold.models.streams.tombstones.STREAM_TRIM_ROWS", 2)
 
 
 class RolledBack(Exception):

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from json_spellings import BLANKS, spelled
 
-from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams import fold, profiles
+from fourfold.models.streams.profiles.config import EVENT_FIELD_NAME_MAX
+from fourfold.models.streams.profiles.profile import STREAM_PROFILED_DEPTH_MAX
 from support.properties import examples
 
 NOW_MS = 1_769_860_800_007
@@ -77,7 +78,7 @@ def test_profile_requirements(kind, empty, as_json):
 
 
 def long_name(extra):
-    return "n" * (limits.EVENT_FIELD_NAME_MAX + extra)
+    return "n" * (EVENT_FIELD_NAME_MAX + extra)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +285,7 @@ def test_message_depth_is_limited(profile):
             b'"headers":{"operation":"insert"},"value":' + value + b"}"
         )
 
-    inside = limits.STREAM_PROFILED_DEPTH_MAX - 1
+    inside = STREAM_PROFILED_DEPTH_MAX - 1
     for value in (
         nested(inside),
         nested(inside, b'{"token ":', b"}"),

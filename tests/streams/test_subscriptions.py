@@ -178,7 +178,9 @@ def test_invalid_subscription_is_rejected(opened, wrong):
 
 
 def test_pattern_with_too_many_streams_links_none(opened, monkeypatch):
-    monkeypatch.setattr("fourfold.limits.SUBSCRIPTION_BACKFILL_MAX", 2)
+    monkeypatch.setattr(
+        "fourfold.models.streams.subscriptions.members.SUBSCRIPTION_BACKFILL_MAX", 2
+    )
     for n in range(3):
         opened.streams.create(f"in/{n}", JSON)
     with pytest.raises(LimitExceeded):

@@ -12,6 +12,7 @@ from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.streams import Fork
 from fourfold.models.streams.touch import Entity, Row, Rows, Template, Touches
+from fourfold.models.streams.touch.keys import TOUCH_KEYS_MAX
 
 # Cursors
 
@@ -103,7 +104,7 @@ def test_journal_below_retention_is_rebuilt(opened, touches, cold):
 def test_too_old_cursor_is_stale(touches, stream, monkeypatch, limit):
     cursor = touches.meta("s").cursor
     stream.append([change(str(number)) for number in range(5)])
-    monkeypatch.setattr(limits, limit, 4)
+    monkeypatch.setattr(f"fourfold.models.streams.touch.journal.{limit}", 4)
     result = touches.wait("s", cursor, [Entity("order")], 0)
     assert result == (True, True, touches.meta("s").cursor, (0,))
     assert not touches.wait("s", result.cursor, [Entity("order")], 0).touched
@@ -174,7 +175,7 @@ def test_control_message_wakes_all_waits(touches, stream):
 @pytest.mark.parametrize("is_followed", [False, True])
 def test_control_message_covers_evicted_marks(touches, stream, monkeypatch, is_followed):
     """It touches every earlier cursor, so the evicted marks do not matter."""
-    monkeypatch.setattr(limits, "TOUCH_MARKS_MAX", 4)
+    monkeypatch.setattr("fourfold.models.streams.touch.journal.TOUCH_MARKS_MAX", 4)
     cursor = touches.meta("s").cursor
     keys = [Entity("order"), Row("user", "1")]
     many = [change(str(number)) for number in range(9)]
@@ -209,7 +210,7 @@ def test_journal_of_earlier_stream_is_ignored(streams, touches, stream):
 
 
 def test_evicted_marks_are_read_again_within_the_limit(touches, stream, monkeypatch):
-    monkeypatch.setattr(limits, "TOUCH_MARKS_MAX", 5)
+    monkeypatch.setattr("fourfold.models.streams.touch.journal.TOUCH_MARKS_MAX", 5)
     first = touches.meta("s").cursor
     stream.append([change("1"), change("2")])
     cursor = touches.wait("s", first, [Entity("user")], 0).cursor
@@ -242,7 +243,7 @@ def test_wait_on_stream_without_touch_raises_not_found(streams, touches):
     "keys",
     [
         [],
-        [Entity("user")] * (limits.TOUCH_KEYS_MAX + 1),
+        [Entity("user")] * (TOUCH_KEYS_MAX + 1),
         ["user"],
         [("user", "1")],
         [Entity("")],

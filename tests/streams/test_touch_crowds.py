@@ -11,6 +11,7 @@ from touched_streams import TOUCHED, change
 
 from fourfold import limits
 from fourfold.models.streams.touch import Entity, Row
+from fourfold.models.streams.touch.journal import TOUCH_LOOP_RECORDS
 from fourfold.models.streams.touch.waiters import Waiter, _LoopGroup
 
 ROWS = 12
@@ -21,8 +22,12 @@ LATE_S = 40
 @pytest.mark.parametrize("seed", range(3))
 def test_waiter_sees_last_change_of_its_row(streams, monkeypatch, seed):
     monkeypatch.setattr(limits, "WATCH_HEARTBEAT_S", 10_000.0)
-    monkeypatch.setattr(limits, "TOUCH_JOURNALS_MAX", (1, 128, 128)[seed])
-    monkeypatch.setattr(limits, "TOUCH_MARKS_MAX", (6, 40, 32_768)[seed])
+    monkeypatch.setattr(
+        "fourfold.models.streams.touch.journal.TOUCH_JOURNALS_MAX", (1, 128, 128)[seed]
+    )
+    monkeypatch.setattr(
+        "fourfold.models.streams.touch.journal.TOUCH_MARKS_MAX", (6, 40, 32_768)[seed]
+    )
     streams.create("other", "application/json")
     streams.profiles.put("other", TOUCHED)
     touches, last, done = streams.touches, {}, threading.Event()
@@ -134,14 +139,14 @@ def test_append_during_scan_causes_another_scan(asleep, touches, stream):
 def test_incomplete_scan_wakes_all_waiters(asleep, touches, stream):
     async def work():
         # More than an event loop reads at once.
-        stream.append([change("2")] * (limits.TOUCH_LOOP_RECORDS + 1) + [change("1")])
+        stream.append([change("2")] * (TOUCH_LOOP_RECORDS + 1) + [change("1")])
 
     assert asleep(work).touched
 
 
 def test_waiter_misses_nothing_after_many_other_changes(asleep, stream, monkeypatch):
     """The journal no longer covers the offset at which the waiter fell asleep."""
-    monkeypatch.setattr(limits, "TOUCH_MARKS_MAX", 6)
+    monkeypatch.setattr("fourfold.models.streams.touch.journal.TOUCH_MARKS_MAX", 6)
 
     async def work():
         for number in range(2, 60):

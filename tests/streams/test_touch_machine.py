@@ -24,14 +24,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from opened_streams import JSON, Opened
 from touched_streams import CONTROL, TOUCHED
 
-from fourfold import limits
 from fourfold.errors import NotFound
-from fourfold.models.streams.touch import Entity, Row, Rows, Template
+from fourfold.models.streams.touch import Entity, Row, Rows, Template, journal
+from fourfold.models.streams.touch.templates import TOUCH_TTL_MS_MIN
 from support.properties import examples
 
 NAMES, ENTITIES, KEYS = ("s", "t"), ("user", "order"), ("1", "2")
 VALUES = {"a": (None, 1, 2.5), "b": (None, "x")}
-TTL_MS = limits.TOUCH_TTL_MS_MIN
+TTL_MS = TOUCH_TTL_MS_MIN
 TEMPLATES = (
     Template("user", {"a": "number"}, TTL_MS),
     Template("user", {"b": "string", "a": "number"}, 2 * TTL_MS),
@@ -195,9 +195,9 @@ def is_too_far(later, templates):
         marks = touched_by(each, templates)
         touched = set() if marks is None else touched | marks
     return (
-        len(later) > limits.TOUCH_BACK_RECORDS
-        or (len(later) > 1 and size > limits.TOUCH_BACK_BYTES)
-        or len(touched) > limits.TOUCH_MARKS_MAX
+        len(later) > journal.TOUCH_BACK_RECORDS
+        or (len(later) > 1 and size > journal.TOUCH_BACK_BYTES)
+        or len(touched) > journal.TOUCH_MARKS_MAX
     )
 
 
@@ -214,7 +214,7 @@ class TouchMachine(RuleBasedStateMachine):
     @initialize(sizes=st.sampled_from(LIMITS), has_schemas=st.booleans(), number=NUMBERS)
     def begin(self, sizes, has_schemas, number):
         for limit, size in zip(LIMIT_NAMES, sizes, strict=True):
-            setattr(limits, limit, size)
+            setattr(journal, limit, size)
         for name in NAMES:
             self.make(name, has_schemas)
             self.activate(name, {number})
@@ -436,10 +436,10 @@ class TouchMachine(RuleBasedStateMachine):
 @pytest.fixture(autouse=True)
 def _tiny_limits(monkeypatch):
     for name in LIMIT_NAMES:
-        monkeypatch.setattr(limits, name, getattr(limits, name))
-    monkeypatch.setattr(limits, "TOUCH_LOOP_RECORDS", 2)
-    monkeypatch.setattr(limits, "TOUCH_LOOP_BYTES", 300)
-    monkeypatch.setattr(limits, "TOUCH_JOURNALS_MAX", 1)
+        monkeypatch.setattr(journal, name, getattr(journal, name))
+    monkeypatch.setattr("fourfold.models.streams.touch.journal.TOUCH_LOOP_RECORDS", 2)
+    monkeypatch.setattr("fourfold.models.streams.touch.journal.TOUCH_LOOP_BYTES", 300)
+    monkeypatch.setattr("fourfold.models.streams.touch.journal.TOUCH_JOURNALS_MAX", 1)
     quick = opened_streams.PROFILE.with_(synchronous="OFF")
     monkeypatch.setattr(opened_streams, "PROFILE", quick)
 

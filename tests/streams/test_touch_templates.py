@@ -8,6 +8,12 @@ from touched_streams import BY_CITY, CONTROL, change, in_table
 from fourfold import limits
 from fourfold.errors import InvalidInput, LimitExceeded, NotFound, Refused
 from fourfold.models.streams.touch import Entity, Rows, Template, Touches
+from fourfold.models.streams.touch.templates import (
+    TOUCH_SEEN_EVERY_MS,
+    TOUCH_TTL_MS,
+    TOUCH_TTL_MS_MAX,
+    TOUCH_TTL_MS_MIN,
+)
 
 DAY_MS = 24 * 3_600_000
 
@@ -24,7 +30,7 @@ DAY_MS = 24 * 3_600_000
         Template("user", {"\ud800": "string"}),
         Template("user", ["city"]),
         Template("user", {"city": "string"}, 1),
-        Template("user", {"city": "string"}, limits.TOUCH_TTL_MS_MAX + 1),
+        Template("user", {"city": "string"}, TOUCH_TTL_MS_MAX + 1),
         Template("user", {"city": "string"}, 1e6),
     ],
 )
@@ -91,7 +97,7 @@ def test_reactivated_template_sees_changes_meanwhile(opened, touches, stream):
     (by_city,) = touches.activate("s", [BY_CITY])
     keys = [Rows(by_city.id, {"city": "Ulm"}), Rows(by_city.id, {"city": "Bonn"})]
     cursor = touches.wait("s", None, keys, 0).cursor
-    opened.clock.ms += limits.TOUCH_TTL_MS
+    opened.clock.ms += TOUCH_TTL_MS
     touches.retire(opened.clock.ms)
     stream.append(change("1", "Ulm"))
     # Processed without the template.
@@ -109,14 +115,14 @@ def test_control_message_covers_later_template(touches, stream, monkeypatch):
     keys = [Rows(by_city.id, {"city": "Ulm"}), Rows(by_city.id, {"city": "Bonn"})]
     after = touches.wait("s", None, keys, 0).cursor
     # Older than a check may read: only the journal knows these changes.
-    monkeypatch.setattr(limits, "TOUCH_BACK_RECORDS", 1)
+    monkeypatch.setattr("fourfold.models.streams.touch.journal.TOUCH_BACK_RECORDS", 1)
     assert touches.wait("s", cursor, keys, 0) == (True, False, after, (0, 1))
     assert not touches.wait("s", after, keys, 0).touched
 
 
 def test_unused_template_is_retired_then_deleted(opened, touches, stream):
     (made,) = touches.activate("s", [BY_CITY])
-    opened.clock.ms += limits.TOUCH_TTL_MS - 1
+    opened.clock.ms += TOUCH_TTL_MS - 1
     touches.retire(opened.clock.ms)
     assert touches.meta("s").templates == 1
     opened.clock.ms += 1
@@ -134,7 +140,7 @@ def test_unused_template_is_retired_then_deleted(opened, touches, stream):
     assert in_table(opened.streams, "SELECT retired_at_ms, retired_reason FROM live_templates") == [
         (None, None)
     ]
-    opened.clock.ms += limits.TOUCH_TTL_MS
+    opened.clock.ms += TOUCH_TTL_MS
     touches.retire(opened.clock.ms)
     opened.clock.ms += DAY_MS - 1
     touches.retire(opened.clock.ms)
@@ -147,8 +153,8 @@ def test_unused_template_is_retired_then_deleted(opened, touches, stream):
 def test_number_of_retired_templates_is_limited(opened, touches, monkeypatch):
     monkeypatch.setattr(limits, "TOUCH_TEMPLATES_MAX", 2)
     for field in "abcde":
-        touches.activate("s", [Template("user", {field: "string"}, limits.TOUCH_TTL_MS_MIN)])
-        opened.clock.ms += limits.TOUCH_TTL_MS_MIN
+        touches.activate("s", [Template("user", {field: "string"}, TOUCH_TTL_MS_MIN)])
+        opened.clock.ms += TOUCH_TTL_MS_MIN
         touches.retire(opened.clock.ms)
     touches.activate("s", [BY_CITY])
     fields = {next(iter(each.fields)) for each in touches.templates("s")}
@@ -160,15 +166,15 @@ def test_template_in_use_is_not_retired(opened, touches):
     (made,) = touches.activate("s", [BY_CITY])
     keys = [Rows(made.id, {"city": "Ulm"})]
     with touches._seen.waiting("s", [made.id]):
-        opened.clock.ms += limits.TOUCH_TTL_MS
+        opened.clock.ms += TOUCH_TTL_MS
         touches.retire(opened.clock.ms)
         assert touches.meta("s").templates == 1
-    opened.clock.ms += limits.TOUCH_TTL_MS - 1
+    opened.clock.ms += TOUCH_TTL_MS - 1
     touches.wait("s", None, keys, 0)
     opened.clock.ms += 1
     touches.retire(opened.clock.ms)
     assert touches.meta("s").templates == 1
-    opened.clock.ms += limits.TOUCH_TTL_MS - 2
+    opened.clock.ms += TOUCH_TTL_MS - 2
     touches.wait("s", None, keys, 0)
     touches.flush()
     opened.clock.ms += 2
@@ -194,7 +200,7 @@ def test_uses_are_written_once(opened, touches, stream):
     touches.flush()
     touches.retire(opened.clock.ms)
     assert opened.database.transactions == before
-    opened.clock.ms += limits.TOUCH_SEEN_EVERY_MS
+    opened.clock.ms += TOUCH_SEEN_EVERY_MS
     touches.flush()
     assert not touches._seen._uses
     assert opened.streams.verify() == []

@@ -33,7 +33,7 @@ def test_each_change_is_processed_once_for_all_waits(touches, stream, monkeypatc
 
 
 def test_evicted_journals_are_rebuilt(streams, touches, monkeypatch):
-    monkeypatch.setattr(limits, "TOUCH_JOURNALS_MAX", 2)
+    monkeypatch.setattr("fourfold.models.streams.touch.journal.TOUCH_JOURNALS_MAX", 2)
     cursors = {}
     for name in "abcd":
         streams.create(name, JSON)
@@ -142,7 +142,7 @@ def test_append_costs_one_scan_for_all_waiters(touches, stream, monkeypatch):
 def test_cached_check_is_not_used_after_eviction(touches, stream, monkeypatch):
     """No notification since the last check does not suffice: marks were evicted."""
     monkeypatch.setattr(limits, "WATCH_HEARTBEAT_S", 1_000.0)
-    monkeypatch.setattr(limits, "TOUCH_MARKS_MAX", 5)
+    monkeypatch.setattr("fourfold.models.streams.touch.journal.TOUCH_MARKS_MAX", 5)
 
     async def main():
         stop = False
@@ -184,7 +184,7 @@ def test_wait_ends_when_stream_is_deleted(streams, touches, stream):
 
 
 def test_many_records_are_processed_in_parts_on_the_loop(touches, stream, monkeypatch):
-    monkeypatch.setattr(limits, "TOUCH_LOOP_RECORDS", 3)
+    monkeypatch.setattr("fourfold.models.streams.touch.journal.TOUCH_LOOP_RECORDS", 3)
 
     async def main():
         (by_city,) = await touches.activate_async("s", [BY_CITY])

@@ -28,9 +28,11 @@ from fourfold.errors import (
     PayloadMissing,
     PreconditionFailed,
 )
-from fourfold.limits import ADAPTER_ITEM_BYTES_MAX
 from fourfold.models.sessions import Event, Payload, Sessions, SessionView
 from fourfold.models.sessions.request import Alike
+
+ADAPTER_ITEM_BYTES_MAX: Final = 4_096
+"""A larger item of a conversation is a payload; smaller ones are stored in their event."""
 
 LIBRARY: Final = "openai-agents"
 POPPED: Final = "openai-agents/popped"

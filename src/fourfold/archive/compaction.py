@@ -19,7 +19,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -35,6 +35,15 @@ from fourfold.archive.uploads import get_checked, put_once, upload_of, upload_of
 from fourfold.errors import CorruptData
 from fourfold.kernel import failpoints
 from fourfold.objects import ObjectStore
+
+PUBLISH_PACK_BYTES: Final = 32 * limits.MIB
+"""Approximate rows of small publications that are merged into one object, in memory."""
+PUBLISH_FANOUT: Final = 16
+"""Pages of a manifest that are merged into one page of the next level."""
+PUBLISH_LEVELS: Final = 3
+"""The last level of pages."""
+PUBLISH_MERGE_LEAST: Final = 4
+"""Minimum number of publications that are merged on request."""
 
 _Place = tuple[int, int]
 """A publication and one of its files, by their indexes."""
@@ -84,8 +93,7 @@ class Packer:
         for key, mine in _by_object(self._name, parts):
             table = read_table(self._get(key, mine[0].file), key)
             if held.tables and (
-                held.tables[0].schema != table.schema
-                or size + table.nbytes > limits.PUBLISH_PACK_BYTES
+                held.tables[0].schema != table.schema or size + table.nbytes > PUBLISH_PACK_BYTES
             ):
                 yield from self._flushed(held)
                 held, size = _Held([], [], set()), 0
@@ -136,7 +144,7 @@ def _by_table(steps: Sequence[Publication]) -> Iterator[list[_Part]]:
     found: dict[tuple[str, str], list[_Part]] = {}
     for number, step in enumerate(steps):
         for at, file in enumerate(step.files):
-            if file.sha256 and 2 * file.size_bytes <= limits.PUBLISH_PACK_BYTES:
+            if file.sha256 and 2 * file.size_bytes <= PUBLISH_PACK_BYTES:
                 part = _Part((number, at), step.generation, file)
                 found.setdefault((file.table, file.action), []).append(part)
     yield from found.values()
@@ -221,7 +229,7 @@ class _Compaction:
     def run(self, manifest: DatabaseManifest, everything: bool) -> DatabaseManifest | None:
         """Return the manifest with larger pages, whose objects are uploaded."""
         held, pages = manifest.publications, manifest.pages
-        if everything and len(held) > limits.PUBLISH_MERGE_LEAST:
+        if everything and len(held) > PUBLISH_MERGE_LEAST:
             page, _ = database_manifest.page_of(held[:-1])
             self._known[page] = held[:-1]
             held, pages = held[-1:], (*pages, page)
@@ -274,8 +282,8 @@ def due(pages: tuple[Page, ...]) -> _Group | None:
     at = 0
     for level, found in groupby(pages, key=lambda page: page.level):
         count = len(list(found))
-        enough = level == 0 or (count >= limits.PUBLISH_FANOUT and level < limits.PUBLISH_LEVELS)
+        enough = level == 0 or (count >= PUBLISH_FANOUT and level < PUBLISH_LEVELS)
         if enough:
-            return _Group(at, at + min(count, limits.PUBLISH_FANOUT), level + 1)
+            return _Group(at, at + min(count, PUBLISH_FANOUT), level + 1)
         at += count
     return None

@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.archive.key_filter import fingerprint
@@ -24,6 +24,14 @@ from fourfold.archive.segment_reader import OpenFile, SegmentRequest, StoredSegm
 from fourfold.archive.segment_writer import KEY, PAYLOAD, HashingFile
 from fourfold.archive.temporary_files import put_in_place, unfinished
 from fourfold.kernel import failpoints
+
+INDEX_GROUP_ROWS: Final = 16_384
+"""Entries of a row group of an index run."""
+INDEX_MERGE_ROWS: Final = 1_000_000
+"""Approximate entries that a merge of index runs holds in memory."""
+INDEX_FPP: Final = 0.01
+"""False-positive rate of the Bloom filter of an index run."""
+
 
 FINGERPRINT, FIRST, LAST, RECORDS = "fingerprint", "first_offset", "last_offset", "records"
 KeyOf = Callable[[bytes], bytes | None]
@@ -148,7 +156,7 @@ def _write(parts: Iterable[Any], path: Path) -> RunFile:
             for part in parts:
                 ordered = part.sort_by([(FINGERPRINT, "ascending"), (FIRST, "ascending")])
                 count += ordered.num_rows
-                writer.write_table(ordered, row_group_size=limits.INDEX_GROUP_ROWS)
+                writer.write_table(ordered, row_group_size=INDEX_GROUP_ROWS)
         file.flush()
         os.fsync(file.fileno())
         size = file.tell()
@@ -175,8 +183,8 @@ def _options() -> dict[str, Any]:
         "sorting_columns": [pq.SortingColumn(0), pq.SortingColumn(1)],
     }
     if "bloom_filter_options" in inspect.signature(pq.ParquetWriter.__init__).parameters:
-        rows = limits.INDEX_GROUP_ROWS
-        options["bloom_filter_options"] = {FINGERPRINT: {"ndv": rows, "fpp": limits.INDEX_FPP}}
+        rows = INDEX_GROUP_ROWS
+        options["bloom_filter_options"] = {FINGERPRINT: {"ndv": rows, "fpp": INDEX_FPP}}
     return options
 
 
@@ -191,7 +199,7 @@ def merged(
     pa, _ = arrow()
     pc = pa.compute
     whole = sum(count for _, count in runs)
-    parts = max(1, -(-whole // limits.INDEX_MERGE_ROWS))
+    parts = max(1, -(-whole // INDEX_MERGE_ROWS))
     for part in range(parts):
         low = -(1 << 63) + (part << 64) // parts
         high = -(1 << 63) + ((part + 1) << 64) // parts - 1

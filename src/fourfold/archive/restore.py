@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,9 @@ from fourfold.errors import CorruptData, FutureFormat
 from fourfold.kernel import Database, Transaction
 from fourfold.kernel.bulk_insert import quoted
 from fourfold.objects import Object, ObjectStore
+
+PUBLISH_RESTORE_ROWS: Final = 8_192
+"""Rows of one transaction while a database is restored."""
 
 PutContent = Callable[[str, bytes], None]
 """Stores the bytes of a value that is a file next to the database, by its SHA-256 in hex."""
@@ -250,8 +253,8 @@ def _joined(found: list[tuple[int, File]]) -> list[tuple[int, File]]:
 
 
 def _parts(rows: list[Row]) -> Iterator[list[Row]]:
-    for at in range(0, len(rows), limits.PUBLISH_RESTORE_ROWS):
-        yield rows[at : at + limits.PUBLISH_RESTORE_ROWS]
+    for at in range(0, len(rows), PUBLISH_RESTORE_ROWS):
+        yield rows[at : at + PUBLISH_RESTORE_ROWS]
 
 
 def _make(txn: Transaction, rows: Sequence[Row]) -> None:

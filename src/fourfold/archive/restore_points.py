@@ -23,7 +23,7 @@ import secrets
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -52,6 +52,9 @@ from fourfold.errors import (
 )
 from fourfold.kernel import failpoints
 from fourfold.objects import ObjectStore
+
+PUBLISH_POINTS_PAGE: Final = 4_096
+"""Restore points of one full page."""
 
 LIST = "points/list.json"
 _PACKS = "points/packs/"
@@ -331,8 +334,8 @@ class Points:
 
     def _packs(self, packed: list[_PackedPoints]) -> Iterator[_Page]:
         """Return pages from the oldest point on; existing ones are not written again."""
-        for at in range(0, len(packed), limits.PUBLISH_POINTS_PAGE):
-            some = packed[at : at + limits.PUBLISH_POINTS_PAGE]
+        for at in range(0, len(packed), PUBLISH_POINTS_PAGE):
+            some = packed[at : at + PUBLISH_POINTS_PAGE]
             data = msgspec.json.encode(some)
             digest = hashlib.sha256(data).hexdigest()
             page = _Page(some[0].info.id, some[-1].info.id, digest, True, len(data))

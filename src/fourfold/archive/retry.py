@@ -11,10 +11,14 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from fourfold import limits
 from fourfold.errors import FourfoldError
+
+ARCHIVE_RETRY_PAUSE_S: Final = 0.05
+ARCHIVE_RETRY_PAUSE_MAX_S: Final = 2.0
+"""First and longest pause between two attempts."""
 
 T = TypeVar("T")
 
@@ -24,7 +28,7 @@ class Retries:
     """Number of tries and first pause; each pause is about twice the previous one."""
 
     most: int = limits.ARCHIVE_RETRIES_MAX
-    pause_s: float = limits.ARCHIVE_RETRY_PAUSE_S
+    pause_s: float = ARCHIVE_RETRY_PAUSE_S
 
     def run(self, call: Callable[[], T]) -> T:
         """Return the result of `call`, or raise its error after the last try."""
@@ -39,5 +43,5 @@ class Retries:
 
     def pause(self, tried: int) -> float:
         """Return a pause with 50 % jitter, so that many callers do not retry together."""
-        longest = min(self.pause_s * 2.0**tried, limits.ARCHIVE_RETRY_PAUSE_MAX_S)
+        longest = min(self.pause_s * 2.0**tried, ARCHIVE_RETRY_PAUSE_MAX_S)
         return longest * (0.5 + random.random() / 2)  # noqa: S311 - nothing secret

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.archive.parquet import arrow
@@ -23,6 +23,9 @@ from fourfold.archive.segment_writer import HashingFile
 from fourfold.archive.temporary_files import put_in_place, unfinished
 from fourfold.errors import CorruptData, FourfoldError
 from fourfold.kernel import failpoints
+
+PUBLISH_SEGMENT_BYTES: Final = 64 * limits.MIB
+"""Approximate size of one object of a table."""
 
 _TYPES: dict[str, type] = {"TEXT": str, "INTEGER": int, "REAL": float, "BLOB": bytes}
 
@@ -78,7 +81,7 @@ def _write(
         os.fchmod(file.fileno(), 0o600)
         hashing = HashingFile(file)
         with pq.ParquetWriter(pa.PythonFile(hashing, mode="w"), schema, **_options()) as writer:
-            while group is not None and held < limits.PUBLISH_SEGMENT_BYTES:
+            while group is not None and held < PUBLISH_SEGMENT_BYTES:
                 writer.write_batch(_batch(group, columns, schema, what), row_group_size=len(group))
                 count += len(group)
                 held += sum(map(_size, group))

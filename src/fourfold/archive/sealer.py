@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,10 @@ from fourfold.archive.publication import Column, Content, Contents, Description,
 from fourfold.archive.row_files import WrittenFile, write_rows
 from fourfold.kernel import Database, ReadTransaction
 from fourfold.kernel.bulk_insert import quoted
+
+PUBLISH_INLINE_BYTES: Final = 64 * limits.KIB
+"""A larger blob is an object of its own; smaller ones are stored in the segment."""
+
 
 OBJECT, IN_FILE = "object", "in_file"
 _SCHEMA_COLUMNS = (Column("type", "TEXT"), Column("name", "TEXT"), Column("sql", "TEXT"))
@@ -160,7 +164,7 @@ class _Sealer:
         for row in rows:
             digest, data = row[digest_at], row[data_at]
             digits = digest.hex() if isinstance(digest, bytes) else digest
-            if data is not None and len(data) <= limits.PUBLISH_INLINE_BYTES:
+            if data is not None and len(data) <= PUBLISH_INLINE_BYTES:
                 yield (*row, None, None)
                 continue
             self._carry_one(digits, data)

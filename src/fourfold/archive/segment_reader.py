@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from fourfold import limits
 from fourfold.archive.cache import DiskCache
@@ -30,6 +30,13 @@ from fourfold.archive.retry import Retries
 from fourfold.archive.segment_writer import FLAGS, KEY, OFFSET, PAYLOAD, TIME
 from fourfold.errors import CorruptData, FourfoldError, NotFound, StorageError
 from fourfold.objects import ObjectStore
+
+ARCHIVE_TAIL_BYTES: Final = 64 * limits.KIB
+"""Bytes at the end of a segment that the first request fetches: the footer is among them."""
+ARCHIVE_INDEXES_MAX: Final = 1_024
+"""Footers of segments cached in memory."""
+ARCHIVE_GROUPS_HELD: Final = 16
+"""Decoded row groups cached in memory for sequential readers."""
 
 Record = tuple[int, bytes, int]
 """An offset, the payload of its record, and its time in milliseconds since 1970."""
@@ -259,7 +266,7 @@ class StoredSegments:
             again = segment in self._touched
             self._touched[segment] = None
             self._touched.move_to_end(segment)
-            if len(self._touched) > limits.ARCHIVE_INDEXES_MAX:
+            if len(self._touched) > ARCHIVE_INDEXES_MAX:
                 self._touched.popitem(last=False)
             return again
 
@@ -303,7 +310,7 @@ class StoredSegments:
             raise self._damaged(request, error) from error
         with self._lock:
             self._indexes[request.segment] = index
-            if len(self._indexes) > limits.ARCHIVE_INDEXES_MAX:
+            if len(self._indexes) > ARCHIVE_INDEXES_MAX:
                 self._indexes.popitem(last=False)
         return index
 
@@ -339,7 +346,7 @@ class StoredSegments:
         table = table.set_column(column, TIME, table.column(TIME).cast(pa.int64()))
         with self._lock:
             self._groups[known] = table
-            if len(self._groups) > limits.ARCHIVE_GROUPS_HELD:
+            if len(self._groups) > ARCHIVE_GROUPS_HELD:
                 self._groups.popitem(last=False)
         return table
 
@@ -398,7 +405,7 @@ class RangeFile(io.RawIOBase):
 
     def _from_tail(self, start: int, length: int) -> bytes | None:
         """Read from the prefetched end of the file, which Parquet reads in small steps."""
-        first = max(0, self._size - limits.ARCHIVE_TAIL_BYTES)
+        first = max(0, self._size - ARCHIVE_TAIL_BYTES)
         if start < first:
             return None
         if self._tail is None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Final, Self
 
 from fourfold import limits
 from fourfold.archive.parquet import arrow
@@ -25,6 +25,10 @@ from fourfold.archive.records import Row, SealedSegment
 from fourfold.archive.temporary_files import held, put_in_place, unfinished
 from fourfold.errors import InvalidInput
 from fourfold.kernel import failpoints
+
+SEGMENT_BLOOM_FPP: Final = 0.01
+"""False-positive rate of the Bloom filters of a segment."""
+
 
 OFFSET, TIME, KEY, FLAGS, PAYLOAD = "offset", "append_time", "routing_key", "flags", "payload"
 
@@ -216,7 +220,7 @@ def _options() -> dict[str, Any]:
     # Older versions write no bloom filters; everything else is the same.
     if "bloom_filter_options" in inspect.signature(pq.ParquetWriter.__init__).parameters:
         ndv = limits.SEGMENT_GROUP_ROWS
-        options["bloom_filter_options"] = {KEY: {"ndv": ndv, "fpp": limits.SEGMENT_BLOOM_FPP}}
+        options["bloom_filter_options"] = {KEY: {"ndv": ndv, "fpp": SEGMENT_BLOOM_FPP}}
     return options
 
 

@@ -30,6 +30,9 @@ from fourfold.kernel import Database, Migration, ReadTransaction, Transaction, l
 from fourfold.kernel.named_queries import read_sql
 from fourfold.objects.validation import check_chunk_bytes, check_range
 
+BLOB_LIST_PAGE: Final = 1_000
+"""Ids read from a table at once, so that a long listing keeps no read transaction open."""
+
 _SQL = load_queries("fourfold.blobs")
 
 MIGRATION: Final = Migration(1, "blob_store", read_sql("fourfold.blobs", "schema.sql"))
@@ -155,10 +158,10 @@ class TableBlobs:
         last = ""
         while True:
             with self.database.read() as snapshot:
-                page = snapshot.all(_SQL.page, (last, limits.BLOB_LIST_PAGE))
+                page = snapshot.all(_SQL.page, (last, BLOB_LIST_PAGE))
             for (digits,) in page:
                 yield f"sha256:{digits}"
-            if len(page) < limits.BLOB_LIST_PAGE:
+            if len(page) < BLOB_LIST_PAGE:
                 return
             last = page[-1][0]
 

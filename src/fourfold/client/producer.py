@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from fourfold import limits
 from fourfold.client import requests, responses
@@ -50,17 +50,23 @@ from fourfold.models.streams.json_messages import split
 from fourfold.models.streams.records import Producer
 from fourfold.models.streams.validation import JSON
 
+PRODUCER_LINGER_S: Final = 0.005
+PRODUCER_BATCH_COUNT: Final = 1_000
+PRODUCER_BATCH_BYTES: Final = 1 * limits.MIB
+PRODUCER_IN_FLIGHT: Final = 4
+PRODUCER_BUFFER_BYTES: Final = 16 * limits.MIB
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOptions:
     """Size and timing of batches, and the number of batches in flight."""
 
-    linger: float = limits.PRODUCER_LINGER_S
+    linger: float = PRODUCER_LINGER_S
     """Seconds that the first message of a batch waits for others."""
-    count: int = limits.PRODUCER_BATCH_COUNT
-    bytes: int = limits.PRODUCER_BATCH_BYTES
-    in_flight: int = limits.PRODUCER_IN_FLIGHT
-    buffer: int = limits.PRODUCER_BUFFER_BYTES
+    count: int = PRODUCER_BATCH_COUNT
+    bytes: int = PRODUCER_BATCH_BYTES
+    in_flight: int = PRODUCER_IN_FLIGHT
+    buffer: int = PRODUCER_BUFFER_BYTES
     """Maximum number of unacknowledged bytes; `append` waits while there are more."""
 
     def __post_init__(self) -> None:

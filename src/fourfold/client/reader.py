@@ -29,6 +29,9 @@ from fourfold.client.requests import Address, Call, Live
 from fourfold.client.responses import Headers, Part, is_text, is_true, split_messages
 from fourfold.errors import BadAnswer, InvalidInput, ServerUnreachable
 
+CLIENT_WHOLE_BODY_BYTES: Final = 8 * limits.MIB
+"""A larger body is parsed while it arrives."""
+
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 
 
@@ -295,7 +298,7 @@ class MessageReader(StreamReader[bytes]):
             )
         self._skip = self._delivered
         size = headers.get("content-length", "")
-        small = size.isdecimal() and int(size) <= limits.CLIENT_WHOLE_BODY_BYTES
+        small = size.isdecimal() and int(size) <= CLIENT_WHOLE_BODY_BYTES
         # Decoding a complete response is several times faster than searching for message ends.
         self._whole = [] if small and "content-encoding" not in headers else None
         self._splitter = MessageSplitter()

@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from fourfold import limits
 from fourfold._version import __version__
@@ -29,6 +29,11 @@ from fourfold.errors import (
     OutcomeUnknown,
     ServerUnreachable,
 )
+
+CLIENT_CONNECT_S: Final = 10.0
+CLIENT_BACKOFF_S: Final = 0.05
+CLIENT_BACKOFF_S_MAX: Final = 5.0
+"""First and longest pause between two attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +59,7 @@ class Settings:
         return {
             "headers": headers,
             "verify": verify,
-            "timeout": httpx.Timeout(self.timeout, connect=limits.CLIENT_CONNECT_S),
+            "timeout": httpx.Timeout(self.timeout, connect=CLIENT_CONNECT_S),
             # A redirect would send the key to another address.
             "follow_redirects": False,
         }
@@ -91,7 +96,7 @@ def request_options(httpx: Any, call: Call, settings: Settings) -> dict[str, Any
         options["content"] = call.body
     if call.live:
         read_timeout = max(limits.CLIENT_LIVE_TIMEOUT_S, settings.timeout)
-        connect = limits.CLIENT_CONNECT_S
+        connect = CLIENT_CONNECT_S
         options["timeout"] = httpx.Timeout(settings.timeout, read=read_timeout, connect=connect)
     return options
 
@@ -123,7 +128,7 @@ class RetryPolicy:
     def restart(self) -> None:
         """Reset the pauses and the deadline after a success."""
         self._deadline: float | None = None
-        self._pause = limits.CLIENT_BACKOFF_S
+        self._pause = CLIENT_BACKOFF_S
 
     def pause(self, error: FourfoldError) -> float:
         """Return the seconds until the next attempt, or raise the error if there is none."""
@@ -136,9 +141,9 @@ class RetryPolicy:
         if left <= 0:
             raise error
         seconds = random.uniform(0.5, 1.0) * self._pause  # noqa: S311 - no secret
-        self._pause = min(2 * self._pause, limits.CLIENT_BACKOFF_S_MAX)
+        self._pause = min(2 * self._pause, CLIENT_BACKOFF_S_MAX)
         if error.retry_after is not None:
-            seconds = max(seconds, min(error.retry_after, limits.CLIENT_BACKOFF_S_MAX))
+            seconds = max(seconds, min(error.retry_after, CLIENT_BACKOFF_S_MAX))
         return min(seconds, left)
 
 

@@ -47,6 +47,11 @@ from fourfold import limits
 from fourfold.content.canonical import Refusal
 from fourfold.errors import ContentError
 
+MERKLE_KEYS_REMEMBERED_MAX: Final = 4_096
+"""Keys of objects whose digests are cached: documents repeat a few keys."""
+MERKLE_KEY_CHARS_MAX: Final = 64
+"""Longest key whose digest is cached."""
+
 _DIGEST_BYTES: Final = 32
 _TEXT_HEADER: Final = bytes.fromhex("071220")
 _WIRE_HEADER: Final = bytes.fromhex("01071220")
@@ -176,14 +181,14 @@ def _string(text: str) -> bytes:
         raise Refusal(f"lone surrogate at character {error.start} of a str") from None
 
 
-@lru_cache(maxsize=limits.MERKLE_KEYS_REMEMBERED_MAX)
+@lru_cache(maxsize=MERKLE_KEYS_REMEMBERED_MAX)
 def _short_key(text: str) -> bytes:
     return _string(text)
 
 
 def _key(text: str) -> bytes:
     """The digest of a key. The same few keys come in every document, so short ones are kept."""
-    return _short_key(text) if len(text) <= limits.MERKLE_KEY_CHARS_MAX else _string(text)
+    return _short_key(text) if len(text) <= MERKLE_KEY_CHARS_MAX else _string(text)
 
 
 def _sorted_keys(value: Mapping[Any, object]) -> list[str]:

@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -46,6 +47,8 @@ from fourfold.kernel.lock import WriterLock
 from fourfold.kernel.migrations import applied_version
 from fourfold.kernel.sequences import Sequence, current
 from fourfold.kernel.transaction import SQL, ReadTransaction
+
+BACKUP_PAGES_PER_STEP: Final = 4_096
 
 SIDECAR_FORMAT = 1
 _SIDES = ("-wal", "-shm", "-journal")
@@ -272,7 +275,7 @@ def _copy(source: Connection, partial: Path, progress: Progress | None) -> None:
         try:
             with target.backup("main", source, "main") as job:
                 while not job.done:
-                    job.step(limits.BACKUP_PAGES_PER_STEP)
+                    job.step(BACKUP_PAGES_PER_STEP)
                     if progress is not None:
                         progress(job.page_count - job.remaining, job.page_count)
         finally:

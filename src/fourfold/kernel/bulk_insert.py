@@ -11,11 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
-from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.kernel.driver import carray
+
+BULK_ROWS_PER_STATEMENT: Final = 128
+BULK_VARIABLES_MAX: Final = 2_048
+"""Rows and bound variables of one multi-row INSERT: more gains nothing, and long SQL text
+is not cached.
+"""
 
 _VERBS = ("INSERT", "INSERT OR IGNORE", "INSERT OR REPLACE")
 
@@ -75,12 +80,12 @@ def _parts(rows: Sequence[tuple[Any, ...]], full: int) -> Iterator[Sequence[tupl
 
 def _rows_per_statement(width: int, shared: int = 0) -> int:
     """Return the number of rows of `width` values that fit beside `shared` parameters."""
-    if not 0 < width + shared <= limits.BULK_VARIABLES_MAX:
+    if not 0 < width + shared <= BULK_VARIABLES_MAX:
         raise InvalidInput(
-            f"rows must have 1 to {limits.BULK_VARIABLES_MAX} columns, got {width + shared}"
+            f"rows must have 1 to {BULK_VARIABLES_MAX} columns, got {width + shared}"
         )
-    fitting = (limits.BULK_VARIABLES_MAX - shared) // width
-    return max(1, min(limits.BULK_ROWS_PER_STATEMENT, fitting))
+    fitting = (BULK_VARIABLES_MAX - shared) // width
+    return max(1, min(BULK_ROWS_PER_STATEMENT, fitting))
 
 
 @lru_cache(maxsize=1024)

@@ -21,10 +21,11 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 from fourfold.kernel.transaction import Transaction
-from fourfold.limits import COMMIT_THREADS
+
+COMMIT_THREADS: Final = 8
 
 Work = Callable[[Transaction], Any]
 Entry = tuple[Work, int, float, "asyncio.Future[Any]"]

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeAlias, TypeVar, cast
+from typing import Final, Self, TypeAlias, TypeVar, cast
 
 from fourfold import limits
 from fourfold.errors import (
@@ -49,6 +49,15 @@ from fourfold.kernel.sequences import Sequence as Counter
 from fourfold.kernel.sequences import current
 from fourfold.kernel.transaction import SQL, ReadTransaction, Transaction
 from fourfold.kernel.writer import LogPreallocator, Writer
+
+CHECKPOINT_PASSES: Final = 3
+CHECKPOINT_REST_PAGES: Final = 64
+"""Passes of a checkpoint beside the writers, until at most this many pages are left."""
+BACKGROUND_LOG_BYTES: Final = 64 * limits.MIB
+BACKGROUND_LOG_WAIT_S: Final = 1.0
+"""A longer WAL is checkpointed between two background reads; a process that cannot do that
+waits at most this long for the writer.
+"""
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[Transaction], T]
@@ -462,12 +471,12 @@ class Database:
         if self._writer is not None and self._writer.owner == threading.get_ident():
             return
         if self.writable:
-            pages = limits.BACKGROUND_LOG_BYTES // self._plan.profile.page_size
+            pages = BACKGROUND_LOG_BYTES // self._plan.profile.page_size
             if self._metrics.wal_pages > pages:
                 self.checkpoint_in_background()
             return
-        until = time.monotonic() + limits.BACKGROUND_LOG_WAIT_S
-        generation = maintenance.log_generation(self.path, limits.BACKGROUND_LOG_BYTES)
+        until = time.monotonic() + BACKGROUND_LOG_WAIT_S
+        generation = maintenance.log_generation(self.path, BACKGROUND_LOG_BYTES)
         while generation is not None and time.monotonic() < until:
             time.sleep(limits.BACKGROUND_LOOK_S * 10)
             if maintenance.log_generation(self.path, 0) != generation:
@@ -498,10 +507,10 @@ class Database:
 
     def _checkpoint_most(self, connection: Connection) -> None:
         """Checkpoint repeatedly while writers continue, so that little remains to block them."""
-        for _ in range(limits.CHECKPOINT_PASSES):
+        for _ in range(CHECKPOINT_PASSES):
             result = maintenance.checkpoint(connection, "PASSIVE", self._plan.subject)
             remaining = self._metrics.wal_pages - result.done_pages
-            if result.busy or remaining < limits.CHECKPOINT_REST_PAGES:
+            if result.busy or remaining < CHECKPOINT_REST_PAGES:
                 return
 
     def _update_wal_pages(self, result: maintenance.Checkpoint) -> maintenance.Checkpoint:

@@ -8,15 +8,18 @@ Fourfold that names the database.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import apsw
 
-from fourfold import errors, limits
+from fourfold import errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+STATEMENT_CACHE: Final = 256
+"""Prepared statements cached per connection."""
 
 Connection: TypeAlias = apsw.Connection
 Cursor: TypeAlias = apsw.Cursor
@@ -62,9 +65,7 @@ def connect(
     if immutable:
         name = f"{path.absolute().as_uri()}?immutable=1"
         flags |= apsw.SQLITE_OPEN_URI
-    connection = apsw.Connection(
-        name, flags=flags, vfs=vfs, statementcachesize=limits.STATEMENT_CACHE
-    )
+    connection = apsw.Connection(name, flags=flags, vfs=vfs, statementcachesize=STATEMENT_CACHE)
     # A misspelled column in double quotes must be an error, not a string.
     connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
     connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)

@@ -32,7 +32,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from fourfold import limits
 from fourfold.errors import (
@@ -60,6 +60,14 @@ from fourfold.kernel.commit_request import (
 )
 from fourfold.kernel.transaction import Transaction
 from fourfold.kernel.writer import Writer
+
+OVERLOAD_RETRY_AFTER_S: Final = 0.1
+QUEUE_LOOK_S: Final = 0.1
+"""Interval at which deadlines are checked while coroutines wait for the writer."""
+INLINE_COMMIT_MS_MAX: Final = 4.0
+"""Commits that take longer on average move from the event loop to a thread."""
+CAUTIOUS_GROUPS: Final = 16
+"""Groups with a savepoint per request after one request spoilt a shared transaction."""
 
 Hooks = list[Callable[[], None]]
 
@@ -193,7 +201,7 @@ class GroupRunner:
                 return results
         except Exception:  # noqa: BLE001  (the second run finds the request at fault)
             # More failures are likely, and the pessimistic way runs each request once.
-            self._pessimistic = limits.CAUTIOUS_GROUPS
+            self._pessimistic = CAUTIOUS_GROUPS
         writer.rollback()
         return None
 
@@ -252,7 +260,7 @@ class GroupRunner:
                 self._attempt(left, guarded=guarded and len(left) > 1)
             except _GroupFailed:
                 guarded = True
-                self._cautious = limits.CAUTIOUS_GROUPS
+                self._cautious = CAUTIOUS_GROUPS
                 left = [request for request in left if not request.blamed]
                 for request in left:
                     request.reset()
@@ -650,7 +658,7 @@ class GroupCommit:
         return Overloaded(
             f"{subject}: {self.queued_requests} requests and {self.queued_bytes} "
             "bytes are waiting to be committed",
-            retry_after=limits.OVERLOAD_RETRY_AFTER_S,
+            retry_after=OVERLOAD_RETRY_AFTER_S,
         )
 
     def _withdraw(self, request: Request) -> bool:
@@ -723,7 +731,7 @@ class GroupCommit:
                     self._release(loop)
         if self._queue and loop not in self._watching:
             self._watching.add(loop)
-            loop.call_later(limits.QUEUE_LOOK_S, self._check_queue, loop)
+            loop.call_later(QUEUE_LOOK_S, self._check_queue, loop)
 
     def _check_queue(self, loop: asyncio.AbstractEventLoop) -> None:
         """Fail late requests of `loop`, and recover a wake-up lost to a stopped loop.
@@ -754,7 +762,7 @@ class GroupCommit:
 
     def _too_slow_for_a_loop(self) -> bool:
         if self._bounds.placement == "auto":
-            return self._writer.commit_seconds * 1000 > limits.INLINE_COMMIT_MS_MAX
+            return self._writer.commit_seconds * 1000 > INLINE_COMMIT_MS_MAX
         return self._bounds.placement == "thread"
 
     def _release(self, here: asyncio.AbstractEventLoop | None = None) -> None:

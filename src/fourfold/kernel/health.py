@@ -9,10 +9,12 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from fourfold import limits
 from fourfold.errors import FourfoldError
+
+BUSY_DEGRADED_COUNT: Final = 3
 
 State = Literal["ok", "degraded", "failed"]
 _ORDER: tuple[State, ...] = ("ok", "degraded", "failed")
@@ -50,7 +52,7 @@ class Thresholds:
 
     wal_degraded_bytes: int = limits.WAL_DEGRADED_BYTES
     wal_failed_bytes: int = limits.WAL_FAILED_BYTES
-    busy_degraded_count: int = limits.BUSY_DEGRADED_COUNT
+    busy_degraded_count: int = BUSY_DEGRADED_COUNT
     disk_degraded_bytes: int = limits.DISK_DEGRADED_BYTES
     disk_failed_bytes: int = limits.DISK_FAILED_BYTES
 

@@ -16,9 +16,13 @@ import time
 import weakref
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from fourfold import limits
 from fourfold.errors import ReadOnly, StorageError, WriterLocked
+
+LOCK_TRIES: Final = 50
+"""Attempts to lock while another process reads who holds the lock."""
 
 _held: weakref.WeakSet[WriterLock] = weakref.WeakSet()
 
@@ -70,7 +74,7 @@ class WriterLock:
 
 
 def _acquire(fd: int, database: Path) -> None:
-    for _ in range(limits.LOCK_TRIES):
+    for _ in range(LOCK_TRIES):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

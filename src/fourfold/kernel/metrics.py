@@ -12,8 +12,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Final
 
-from fourfold import limits
+BUSY_WINDOW_S: Final = 60.0
+BUSY_REMEMBERED_MAX: Final = 1_000
+"""Window in which failures to get a lock are counted, and how many of them."""
+SLOW_LOG_ENTRIES: Final = 256
 
 LATENCY_BUCKETS_MS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000)
 
@@ -32,12 +36,10 @@ class Metrics:
     latency_sum_s: float = 0.0
     latency_buckets: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BUCKETS_MS) + 1))
     slow_log: deque[tuple[str, float]] = field(
-        default_factory=lambda: deque(maxlen=limits.SLOW_LOG_ENTRIES)
+        default_factory=lambda: deque(maxlen=SLOW_LOG_ENTRIES)
     )
     slow_total: int = 0
-    _busy_times: deque[float] = field(
-        default_factory=lambda: deque(maxlen=limits.BUSY_REMEMBERED_MAX)
-    )
+    _busy_times: deque[float] = field(default_factory=lambda: deque(maxlen=BUSY_REMEMBERED_MAX))
 
     def record_commit(self, seconds: float) -> None:
         """Count a committed transaction."""
@@ -55,7 +57,7 @@ class Metrics:
         self.busy_total += 1
         self._busy_times.append(time.monotonic())
 
-    def recent_busy_count(self, window_s: float = limits.BUSY_WINDOW_S) -> int:
+    def recent_busy_count(self, window_s: float = BUSY_WINDOW_S) -> int:
         """Return the number of lock timeouts in the last `window_s` seconds."""
         since = time.monotonic() - window_s
         return sum(1 for timestamp in self._busy_times if timestamp >= since)

@@ -5,7 +5,7 @@
 A store passes its own folder, `ROOT/backups/migrations/<model's folder>/`. These are ordinary
 backups: verified when they are made, and restored with `fourfold.kernel.inspection.restore`. They
 are deleted when data is deleted or purged from the file, which they still contain, and when they
-are older than `limits.MIGRATION_BACKUP_DAYS`.
+are older than `MIGRATION_BACKUP_DAYS`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ import re
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
-from fourfold import limits
 from fourfold.errors import DiskFull, ReadOnly, StorageError
 from fourfold.kernel import backup, failpoints
 from fourfold.kernel import migrations as steps
 from fourfold.kernel.driver import Connection
 from fourfold.kernel.files import Plan
 from fourfold.kernel.transaction import SQL, ReadTransaction
+
+MIGRATION_BACKUP_DAYS: Final = 30
+"""Retention of a backup taken before a migration."""
 
 _NAME = re.compile(r"v\d+-(\d{8}T\d{12})\.sqlite(\.json)?|\.v\d+-(\d{8}T\d{12})\.sqlite.*")
 """A copy, its sidecar, or what a killed process left of one."""
@@ -89,7 +92,7 @@ def drop(plan: Plan, *, older_than: timedelta | None = None) -> int:
 
 def drop_expired(plan: Plan) -> None:
     """Delete the backups of one file that are older than the limit."""
-    drop(plan, older_than=timedelta(days=limits.MIGRATION_BACKUP_DAYS))
+    drop(plan, older_than=timedelta(days=MIGRATION_BACKUP_DAYS))
 
 
 def _has_data(snapshot: ReadTransaction) -> bool:

@@ -24,10 +24,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
-from fourfold import limits
 from fourfold.kernel.transaction import Transaction
+
+NOTIFY_SLICE_LISTENERS: Final = 16
+"""Coroutines that a commit wakes in one iteration of their event loop; the others follow in
+the next ones, so that requests are served in between.
+"""
 
 _PENDING_MAX = 8
 """Payloads buffered until delivery; on overflow they collapse into one None."""
@@ -225,7 +229,7 @@ class _FanOut:
 
     def _deliver(self) -> None:
         """Notify one slice, and continue in the next iteration of the loop."""
-        budget = limits.NOTIFY_SLICE_LISTENERS
+        budget = NOTIFY_SLICE_LISTENERS
         while budget > 0:
             with self._lock:
                 if not self._queue:

@@ -15,8 +15,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Final
 
 from fourfold import limits
+
+BACKGROUND_STEP_S: Final = 0.002
+BACKGROUND_FREE_S: Final = 0.02
+"""Background work without a pause: while others write, and while they do not."""
+BACKGROUND_STEP_MAX_S: Final = 10.0
+"""A longer step is not counted: its thread did something else in between."""
+BACKGROUND_NICE: Final = 10
+"""Priority of background threads."""
 
 
 class Pauses:
@@ -54,9 +63,9 @@ class Pauses:
         took = now - steps.began
         if took < steps.length_s:
             return
-        if took < limits.BACKGROUND_STEP_MAX_S:
+        if took < BACKGROUND_STEP_MAX_S:
             contended = self.pause_after(took)
-            steps.length_s = limits.BACKGROUND_STEP_S if contended else limits.BACKGROUND_FREE_S
+            steps.length_s = BACKGROUND_STEP_S if contended else BACKGROUND_FREE_S
             now = self._clock()
         # A longer step means that this thread did something else in between.
         steps.began = now
@@ -83,7 +92,7 @@ class _Steps(threading.local):
 
     def __init__(self) -> None:
         self.began = 0.0
-        self.length_s = limits.BACKGROUND_STEP_S
+        self.length_s = BACKGROUND_STEP_S
 
 
 def lower_thread_priority() -> None:
@@ -91,5 +100,5 @@ def lower_thread_priority() -> None:
     if sys.platform == "linux":
         thread = threading.get_native_id()
         # Only a privileged process may raise its priority again.
-        niceness = max(os.getpriority(os.PRIO_PROCESS, thread), limits.BACKGROUND_NICE)
+        niceness = max(os.getpriority(os.PRIO_PROCESS, thread), BACKGROUND_NICE)
         os.setpriority(os.PRIO_PROCESS, thread, niceness)

@@ -9,11 +9,16 @@ not open.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, StorageError
 from fourfold.kernel.driver import Connection
+
+WAL_FILE_BYTES_MAX: Final = 64 * limits.MIB
+"""A larger WAL file is truncated to this size when its log starts over."""
+CACHE_KIB: Final = 16_000
+"""Page cache of one connection; each reader and the writer have their own."""
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
 _SYNCHRONOUS_CODES = {"OFF": 0, "NORMAL": 1, "FULL": 2}
@@ -26,7 +31,7 @@ class Profile:
     name: str
     synchronous: Synchronous = "FULL"
     page_size: int = 4096
-    cache_kib: int = limits.CACHE_KIB
+    cache_kib: int = CACHE_KIB
     mmap_bytes: int = 0
     foreign_keys: bool = True
     busy_timeout_ms: int = limits.BUSY_TIMEOUT_MS
@@ -80,8 +85,8 @@ def apply_to_writer(connection: Connection, profile: Profile) -> None:
     # The checkpointer runs checkpoints, off the commit path.
     connection.wal_autocheckpoint(0)
     # A log that grew under a long read gives its space back when it starts over.
-    connection.pragma("journal_size_limit", limits.WAL_FILE_BYTES_MAX)
-    _expect(connection, "journal_size_limit", limits.WAL_FILE_BYTES_MAX)
+    connection.pragma("journal_size_limit", WAL_FILE_BYTES_MAX)
+    _expect(connection, "journal_size_limit", WAL_FILE_BYTES_MAX)
     _apply_to_any(connection, profile)
 
 

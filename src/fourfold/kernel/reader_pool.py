@@ -10,12 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from fourfold.errors import Busy, Closed
 from fourfold.kernel.driver import Connection, DriverError, translate
 from fourfold.kernel.pauses import Pauses
 from fourfold.kernel.transaction import SQL, BackgroundReadTransaction, ReadTransaction
-from fourfold.limits import DEADLINE_CHECK_STEPS, READER_WAIT_S
+from fourfold.limits import DEADLINE_CHECK_STEPS
+
+READER_WAIT_S: Final = 5.0
+"""Maximum wait for a pooled connection."""
 
 
 class _Reader:

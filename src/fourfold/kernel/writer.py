@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from fourfold import limits
 from fourfold.errors import (
@@ -38,6 +39,12 @@ from fourfold.kernel.metrics import Metrics
 from fourfold.kernel.transaction import SQL, Transaction
 from fourfold.limits import DEADLINE_CHECK_STEPS
 
+LOG_PREALLOCATE_MIN_BYTES: Final = 64 * limits.KIB
+LOG_PREALLOCATE_STEP_BYTES: Final = 1 * limits.MIB
+"""A WAL that is synced at every commit is extended ahead: it doubles from the first size on,
+by at most the second, because the next commit syncs the zeros too.
+"""
+
 _LOG_HEADER_BYTES = 32
 _FRAME_HEADER_BYTES = 24
 _WRITE_BYTES = 65_536
@@ -52,7 +59,7 @@ class LogPreallocator:
         self._vfs = vfs
         self._frame = page_size + _FRAME_HEADER_BYTES
         self._pages = 0
-        self._threshold = self._frames(limits.LOG_PREALLOCATE_MIN_BYTES)
+        self._threshold = self._frames(LOG_PREALLOCATE_MIN_BYTES)
         """Number of pages in the log from which more space is needed."""
         self.needed = False
 
@@ -70,11 +77,11 @@ class LogPreallocator:
         try:
             with log_file(self._log, self._vfs) as file:
                 end = file.xFileSize()
-                if used < limits.LOG_PREALLOCATE_MIN_BYTES or end < used:
+                if used < LOG_PREALLOCATE_MIN_BYTES or end < used:
                     # A short log, or one that another connection has truncated.
-                    self._threshold = self._frames(limits.LOG_PREALLOCATE_MIN_BYTES)
+                    self._threshold = self._frames(LOG_PREALLOCATE_MIN_BYTES)
                     return
-                step = min(used, limits.LOG_PREALLOCATE_STEP_BYTES)
+                step = min(used, LOG_PREALLOCATE_STEP_BYTES)
                 if end - used < step // 2:
                     self._extend(file, end, step)
                     end += step

@@ -54,7 +54,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fourfold import limits
 from fourfold.errors import (
     AlreadyExists,
     DiskFull,
@@ -85,6 +84,21 @@ if TYPE_CHECKING:
 
     from fourfold.objects.protocol import Data
 
+OBJECT_FOLDER_PIECE_BYTES: Final = 80
+"""A longer part of a key is spread over nested folders: 80 bytes, each escaped, fit a
+file name.
+"""
+OBJECT_FOLDER_LOCKS: Final = 64
+"""Lock files; keys share them by hash."""
+OBJECT_LOCK_WAIT_S: Final = 60.0
+"""Maximum wait for the lock of a key."""
+OBJECT_LOCK_POLL_S: Final = 0.001
+OBJECT_LOCK_POLL_S_MAX: Final = 0.05
+"""First and longest pause between two attempts to lock."""
+OBJECT_FOLDERS_KNOWN_MAX: Final = 65_536
+"""Folders that this process has synced and does not sync again."""
+OBJECT_SWEEP_AGE_S: Final = 3_600.0
+"""Temporary files younger than this may belong to a running writer."""
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -163,7 +177,7 @@ class DurableFolders:
             with suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
             sync_folder(folder.parent)
-            if len(self._known) >= limits.OBJECT_FOLDERS_KNOWN_MAX:
+            if len(self._known) >= OBJECT_FOLDERS_KNOWN_MAX:
                 self._known.clear()
             self._known.add(names[:depth])
 
@@ -278,15 +292,15 @@ class FolderLocks:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         # Threads wait for each other here; only one of them polls for the lock between processes.
-        self._thread_locks = tuple(threading.Lock() for _ in range(limits.OBJECT_FOLDER_LOCKS))
+        self._thread_locks = tuple(threading.Lock() for _ in range(OBJECT_FOLDER_LOCKS))
 
     @contextmanager
     def hold(self, key: str) -> Iterator[ShardLock]:
         """Hold the lock of the shard of `key`; raise LockTimeout if it is not released in time."""
         digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
-        shard = int.from_bytes(digest, "big") % limits.OBJECT_FOLDER_LOCKS
-        deadline = time.monotonic() + limits.OBJECT_LOCK_WAIT_S
-        if not self._thread_locks[shard].acquire(timeout=limits.OBJECT_LOCK_WAIT_S):
+        shard = int.from_bytes(digest, "big") % OBJECT_FOLDER_LOCKS
+        deadline = time.monotonic() + OBJECT_LOCK_WAIT_S
+        if not self._thread_locks[shard].acquire(timeout=OBJECT_LOCK_WAIT_S):
             raise self._timeout_error(shard)
         try:
             path = self._folder / f"{shard:02x}"
@@ -300,7 +314,7 @@ class FolderLocks:
             self._thread_locks[shard].release()
 
     def _acquire(self, fd: int, shard: int, deadline: float) -> None:
-        pause = limits.OBJECT_LOCK_POLL_S
+        pause = OBJECT_LOCK_POLL_S
         while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -310,18 +324,18 @@ class FolderLocks:
             else:
                 return
             time.sleep(pause)
-            pause = min(pause * 2, limits.OBJECT_LOCK_POLL_S_MAX)
+            pause = min(pause * 2, OBJECT_LOCK_POLL_S_MAX)
 
     def _timeout_error(self, shard: int) -> LockTimeout:
         return LockTimeout(
-            f"lock {self._folder / f'{shard:02x}'}: held for {limits.OBJECT_LOCK_WAIT_S:g} s",
+            f"lock {self._folder / f'{shard:02x}'}: held for {OBJECT_LOCK_WAIT_S:g} s",
             hint=f"Find the process that holds it: `fuser {self._folder / f'{shard:02x}'}`.",
         )
 
 
 _FOLDER: Final = "+"
 _CUT: Final = "%"
-_PIECE: Final = limits.OBJECT_FOLDER_PIECE_BYTES
+_PIECE: Final = OBJECT_FOLDER_PIECE_BYTES
 _SAFE: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_.=,@")
 _ENCODED: Final = tuple(chr(b) if b in _SAFE else f"%{b:02x}" for b in range(256))
 _ESCAPE: Final = re.compile(rb"%([0-9a-f]{2})")
@@ -607,7 +621,7 @@ class FolderStore(Handle):
                     return False
         return True
 
-    def sweep(self, older_than_s: float = limits.OBJECT_SWEEP_AGE_S) -> int:
+    def sweep(self, older_than_s: float = OBJECT_SWEEP_AGE_S) -> int:
         """Delete temporary files of dead writers that are older than this; return their number.
 
         The temporary file of a live writer is never deleted.

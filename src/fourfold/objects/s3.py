@@ -76,6 +76,18 @@ if TYPE_CHECKING:
 
     from fourfold.objects.protocol import Data
 
+OBJECT_RETRY_WINDOW_S: Final = 120.0
+"""No retry starts later than this after the first attempt: the signature of a request
+expires.
+"""
+OBJECT_CONFLICT_BACKOFF_S: Final = 0.05
+"""First pause after S3 reports a conflict of two conditional writes; it doubles with each
+retry.
+"""
+OBJECT_UPLOAD_PARTS_MAX: Final = 10_000
+"""Maximum parts of an upload, a limit of S3."""
+OBJECT_UPLOAD_BYTES_PER_S_MIN: Final = 1 * limits.MIB
+"""A large request times out only when it is slower than this."""
 
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
@@ -322,7 +334,7 @@ class S3Store(Handle):
         """Wait and return True to retry: S3 returns 409 for concurrent conditional writes."""
         if failure.status != 409 or attempt == self._settings.retries_max:
             return False
-        time.sleep(limits.OBJECT_CONFLICT_BACKOFF_S * 2**attempt)
+        time.sleep(OBJECT_CONFLICT_BACKOFF_S * 2**attempt)
         return True
 
     def _marked(self, path: str, mark: str) -> ObjectMeta | None:
@@ -352,7 +364,7 @@ class S3Store(Handle):
         return self._spool(key, path, stream) if if_absent else self._stream(key, path, stream)
 
     def _stream(self, key: str, path: str, pieces: Iterator[bytes]) -> ObjectInfo:
-        counted = _CountedBody(pieces, limits.OBJECT_UPLOAD_PARTS_MAX * _PART)
+        counted = _CountedBody(pieces, OBJECT_UPLOAD_PARTS_MAX * _PART)
         try:
             result = self._client.put(
                 path,
@@ -557,7 +569,7 @@ class S3Store(Handle):
 
     def _client_for(self, size: int) -> Client:
         """Return a client with a timeout for a request of this size."""
-        needed_s = size / limits.OBJECT_UPLOAD_BYTES_PER_S_MIN
+        needed_s = size / OBJECT_UPLOAD_BYTES_PER_S_MIN
         if needed_s <= self._settings.timeout_s:
             return self._client
         return self._connect(self._settings.timeout_s + needed_s)
@@ -691,7 +703,7 @@ class S3Settings:
             },
             "retry_config": {
                 "max_retries": self.retries_max,
-                "retry_timeout": timedelta(seconds=limits.OBJECT_RETRY_WINDOW_S),
+                "retry_timeout": timedelta(seconds=OBJECT_RETRY_WINDOW_S),
             },
         }
         if endpoint:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from fourfold.objects.protocol import Data
 
+OBJECT_SEGMENT_BYTES_MAX: Final = 255
+"""Longest name between two slashes that common file systems allow."""
 
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\\\\\ufffe\uffff]")
 _LAST_CHARACTER = "\U0010ffff"
@@ -99,10 +101,10 @@ def _segments(text: str, what: str) -> list[str]:
         )
     segments = text.split("/")
     for segment in segments:
-        if len(segment.encode()) > limits.OBJECT_SEGMENT_BYTES_MAX:
+        if len(segment.encode()) > OBJECT_SEGMENT_BYTES_MAX:
             raise InvalidInput(
                 f"{what} {_abbreviate(text)} has a segment of more than "
-                f"{limits.OBJECT_SEGMENT_BYTES_MAX} bytes",
+                f"{OBJECT_SEGMENT_BYTES_MAX} bytes",
                 hint=_HINT,
             )
     return segments

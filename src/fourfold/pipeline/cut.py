@@ -53,6 +53,11 @@ from fourfold.pipeline.store_files import (
 )
 from fourfold.pipeline.tables import Kind, ModelTables
 
+SOURCE_CREATION_WAIT_S: Final = 2.0
+"""Maximum wait for a space that is being created."""
+SOURCE_OPENERS: Final = 8
+"""Files that are opened in parallel to read a cut."""
+
 _SQL: Final = load_queries("fourfold.pipeline", "cut.sql")
 
 
@@ -143,7 +148,7 @@ def read_files_cut(
         return inspect_file(file, tables, deep=deep)
 
     if len(store_files) > 1:
-        with ThreadPoolExecutor(limits.SOURCE_OPENERS) as pool:
+        with ThreadPoolExecutor(SOURCE_OPENERS) as pool:
             results: Iterable[FileBound | UnreadableFile] = list(pool.map(inspect, store_files))
     else:
         results = [inspect(file) for file in store_files]
@@ -161,7 +166,7 @@ def inspect_file(
 
     A file that is just being created is awaited briefly.
     """
-    deadline = time.monotonic() + limits.SOURCE_CREATION_WAIT_S
+    deadline = time.monotonic() + SOURCE_CREATION_WAIT_S
     while True:
         try:
             return _inspect(file, tables, deep=deep, at=at)
@@ -170,7 +175,7 @@ def inspect_file(
                 file.root, file.path, file.space, file.bytes, error.kind, error.message
             )
         except _UnfinishedError as error:
-            if time.monotonic() > deadline or _age_s(file.path) > limits.SOURCE_CREATION_WAIT_S:
+            if time.monotonic() > deadline or _age_s(file.path) > SOURCE_CREATION_WAIT_S:
                 kind = FormatError.kind
                 return UnreadableFile(
                     file.root, file.path, file.space, file.bytes, kind, str(error)

@@ -22,6 +22,9 @@ from fourfold.pipeline.streams.published_tables import MODEL as PUBLISHED_MODEL
 from fourfold.pipeline.streams.published_tables import published_tables
 from fourfold.pipeline.tables import ModelTables, Table
 
+STREAM_BATCH_ROWS: Final = 200_000
+"""Approximate rows of a micro-batch; a commit is never split."""
+
 Point = int | datetime | None
 """A point in history: a seq, a time, or None."""
 
@@ -139,7 +142,7 @@ def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
         cut=texts.get("cut"),
         partition_bytes=_count(texts, "partition_bytes", limits.SOURCE_PARTITION_BYTES),
         batch_rows=_count(texts, "batch_rows", limits.SOURCE_BATCH_ROWS),
-        max_rows=_count(texts, "max_rows", limits.STREAM_BATCH_ROWS),
+        max_rows=_count(texts, "max_rows", STREAM_BATCH_ROWS),
     )
     if not options.table_name:
         public = (table.name for table in options.tables.tables.values() if table.public)

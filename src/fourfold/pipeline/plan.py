@@ -23,6 +23,9 @@ from fourfold.pipeline.packing import pack
 from fourfold.pipeline.scan import Guard, Origin, Piece, ScanTask
 from fourfold.pipeline.tables import ROOT, SPACE, Column, Table
 
+SOURCE_FOLD_SHARE: Final = 2
+"""Divisor of the input of a task that folds, which takes longer than one that scans."""
+
 T = TypeVar("T")
 _SQL: Final = load_queries("fourfold.pipeline", "source.sql")
 ATTACH: Final = _SQL.attach
@@ -105,7 +108,7 @@ def _origin(bound: FileBound, options: ReadOptions) -> Origin | None:
 def task_bytes(options: ReadOptions) -> int:
     """Return the target size of one task's input."""
     if options.table.folded:
-        return max(1, options.partition_bytes // limits.SOURCE_FOLD_SHARE)
+        return max(1, options.partition_bytes // SOURCE_FOLD_SHARE)
     return options.partition_bytes
 
 

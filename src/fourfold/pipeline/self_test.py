@@ -11,14 +11,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from fourfold import limits
 from fourfold.errors import MissingDependency, StorageError
 from fourfold.pipeline import java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+SPARK_TRIAL_TIMEOUT_S: Final = 240.0
+"""Timeout of `fourfold doctor --spark`, which starts a session and runs two small jobs."""
 
 ROWS = 1_000
 
@@ -43,12 +45,12 @@ def run(environ: Mapping[str, str]) -> dict[str, Any]:
             env=env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=limits.SPARK_TRIAL_TIMEOUT_S,
+            timeout=SPARK_TRIAL_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
         raise StorageError(
-            f"Spark timed out after {limits.SPARK_TRIAL_TIMEOUT_S:g} seconds",
+            f"Spark timed out after {SPARK_TRIAL_TIMEOUT_S:g} seconds",
             hint="Check for a proxy or firewall on 127.0.0.1, and for low memory.",
         ) from None
     if process.returncode != 0:

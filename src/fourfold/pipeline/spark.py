@@ -34,6 +34,8 @@ from fourfold.pipeline import java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SPARK_CONNECT_TIMEOUT_S: Final = 10.0
+"""Timeout of a connection to Spark Connect, whose own client would retry for minutes."""
 
 LOCAL: Final = "local[*]"
 _LOOPBACK: Final = "127.0.0.1"
@@ -139,7 +141,7 @@ def _refuse_unreachable(remote: str) -> None:
     if address.scheme != "sc" or not server[0]:
         raise InvalidInput(f"invalid Spark Connect URL {remote!r}", hint=_CONNECT_HINT)
     try:
-        socket.create_connection(server, timeout=limits.SPARK_CONNECT_TIMEOUT_S).close()
+        socket.create_connection(server, timeout=SPARK_CONNECT_TIMEOUT_S).close()
     except OSError as error:
         raise StorageError(
             f"{remote}: cannot connect to a Spark Connect server: {error}", hint=_CONNECT_HINT

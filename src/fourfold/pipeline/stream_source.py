@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
-from fourfold import limits
 from fourfold.errors import NotFound, SequenceRegression
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import plan
@@ -21,6 +21,9 @@ from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.scan import ScanTask
 from fourfold.pipeline.store_files import StoreFile, find_files, find_stores
 from fourfold.pipeline.tables import Column
+
+STREAM_SETTLED_S: Final = 2
+"""A file modified more recently is inspected again: its times may not show a later change."""
 
 Offset = dict[str, int]
 """For each file the seq up to which it was read; a missing file was not read yet.
@@ -223,4 +226,4 @@ def _signature(path: str) -> tuple[int, ...]:
 def _is_settled(signature: tuple[int, ...]) -> bool:
     """Return True if any later change would alter the signature, despite coarse file clocks."""
     newest = max(signature[1], signature[4])
-    return time.time_ns() - newest > limits.STREAM_SETTLED_S * 1_000_000_000
+    return time.time_ns() - newest > STREAM_SETTLED_S * 1_000_000_000

@@ -28,6 +28,11 @@ from fourfold.pipeline.tables import arrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
+VERIFY_ATTEMPTS: Final = 5
+"""Attempts to open a file that is busy."""
+VERIFY_PAUSE_S: Final = 0.5
+"""Pause between two attempts to open a busy file."""
+
 COLUMNS: Final = "task bigint, units bigint, faults bigint, seconds double, peak_bytes bigint"
 
 
@@ -122,7 +127,7 @@ def result_path(folder: Path, number: int) -> Path:
 def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
     """Yield the problems of a unit. A file that stays busy is reported like a damaged one."""
     verifier = get_verifier(unit.model)
-    for attempt in range(limits.VERIFY_ATTEMPTS):
+    for attempt in range(VERIFY_ATTEMPTS):
         problems: list[VerifyProblem] = []
         try:
             for problem in verifier.iter_problems(unit):
@@ -131,8 +136,8 @@ def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
                     yield from problems
                     problems.clear()
         except FourfoldError as error:
-            if attempt + 1 < limits.VERIFY_ATTEMPTS:
-                time.sleep(limits.VERIFY_PAUSE_S)
+            if attempt + 1 < VERIFY_ATTEMPTS:
+                time.sleep(VERIFY_PAUSE_S)
                 continue
             message = f"could not be checked: {error.message}"
             problems.append(VerifyProblem(unit.path, unit.space, "file", message, found=error.kind))

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Final, Literal, Self
 
 from fourfold.errors import Forbidden, FourfoldError, InvalidInput, Unauthorized
-from fourfold.limits import KEYS_CHECK_S
 from fourfold.server.key_store import MODELS, SCOPES, Grant, Key, KeyStore, Model, Scope
 from fourfold.server.request import Request
+
+KEYS_CHECK_S: Final = 0.005
+"""Longest time for which a deleted key is still accepted."""
 
 Required = Literal["auto", "always", "never"]
 """When a key is required: once one was created, always, or never."""

@@ -55,6 +55,16 @@ from fourfold.server.request import Request, Response
 from fourfold.server.streams import Protocol
 from fourfold.settings import Server
 
+HTTP_PIPELINE_MAX: Final = 1_024
+"""Pending appends of one connection before reading from it pauses."""
+HTTP_BUSY_POLL_S: Final = 0.000_1
+"""Busy polling after a response, for the next request of a client."""
+HTTP_PATHS_REMEMBERED: Final = 4_096
+"""Paths of streams whose checks are cached."""
+HTTP_HEADS_REMEMBERED: Final = 1_024
+HTTP_HEAD_REMEMBERED_BYTES: Final = 1 * limits.KIB
+"""Parsed request heads that are cached by their bytes, and the longest of them."""
+
 
 class CoalescedWrite:
     """Transport of one response that holds its head back until the first part of the body."""
@@ -108,7 +118,7 @@ class BusyPoll:
 
     def __init__(
         self,
-        seconds: float = limits.HTTP_BUSY_POLL_S,
+        seconds: float = HTTP_BUSY_POLL_S,
         *,
         processors: int | None = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -296,9 +306,9 @@ class FastAppendProtocol(HttpProtocol):
             and self._at_message_boundary
             and data[:5] == _POST
             and len(data) == end + 4 + self.received
-            and end - line <= limits.HTTP_HEAD_REMEMBERED_BYTES
+            and end - line <= HTTP_HEAD_REMEMBERED_BYTES
         ):
-            if len(heads) >= limits.HTTP_HEADS_REMEMBERED:
+            if len(heads) >= HTTP_HEADS_REMEMBERED:
                 heads.clear()
             heads[data[line:end]] = (head, self.received)
 
@@ -424,7 +434,7 @@ class FastAppendProtocol(HttpProtocol):
         )
         self._name = url[_PREFIX_CHARS:].decode("ascii")
         names = self.names
-        if len(names) >= limits.HTTP_PATHS_REMEMBERED:
+        if len(names) >= HTTP_PATHS_REMEMBERED:
             names.clear()
         names[url] = self._name
         return True
@@ -537,7 +547,7 @@ class FastAppendProtocol(HttpProtocol):
         except Exception:
             self.logger.exception("Exception in the fast append path")
             pending.complete(INTERNAL_ERROR)
-        if len(self._pending) >= limits.HTTP_PIPELINE_MAX:
+        if len(self._pending) >= HTTP_PIPELINE_MAX:
             self.flow.pause_reading()
 
     def _respond_last(self, response: Response) -> None:

@@ -39,6 +39,16 @@ from fourfold.server.headers import DEFAULT_HEADERS
 from fourfold.server.request import Response
 from fourfold.server.streams import error_response
 
+HTTP_HEAD_MAX: Final = 64 * limits.KIB
+"""Bytes of a request line and its headers."""
+HTTP_HEAD_S: Final = 20.0
+"""Time for the head of a request, from its first byte."""
+HTTP_BODY_S: Final = 30.0
+HTTP_BODY_BYTES_PER_S_MIN: Final = 4 * limits.KIB
+"""Time for a body, plus the time that it takes at this speed."""
+HTTP_TIMEOUT_CHECK_S: Final = 1.0
+"""Interval at which slow connections are looked for."""
+
 _COUNT: Final = struct.Struct("i")
 _NO_COUNT: Final = _COUNT.pack(0)
 
@@ -77,7 +87,7 @@ class RequestTimeouts:
     def __init__(
         self,
         *,
-        interval_s: float = limits.HTTP_TIMEOUT_CHECK_S,
+        interval_s: float = HTTP_TIMEOUT_CHECK_S,
         write_stall_s: float = limits.HTTP_WRITE_STALL_S,
     ) -> None:
         self.now = 0.0
@@ -146,10 +156,10 @@ def _deadline(connection: WatchedConnection) -> float:
     if phase is Phase.BUSY:
         return float("inf")
     if phase is Phase.HEAD:
-        return since + limits.HTTP_HEAD_S
+        return since + HTTP_HEAD_S
     if phase is Phase.BODY:
-        rate = limits.HTTP_BODY_BYTES_PER_S_MIN
-        return since + limits.HTTP_BODY_S + connection.received / rate
+        rate = HTTP_BODY_BYTES_PER_S_MIN
+        return since + HTTP_BODY_S + connection.received / rate
     return since + limits.HTTP_KEEP_ALIVE_S
 
 
@@ -259,7 +269,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._feed(data)
         # The parser buffers a line until its end, which may never arrive.
-        if self._bytes_fed - self._first_chunk_size > limits.HTTP_HEAD_MAX and not self._ended:
+        if self._bytes_fed - self._first_chunk_size > HTTP_HEAD_MAX and not self._ended:
             self.end_with(HEAD_TOO_LARGE)
 
     def _feed(self, data: bytes) -> None:
@@ -327,11 +337,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     def check_head_size(self) -> None:
         """Raise InvalidInput, which stops the parser, if a complete head is too large."""
-        if self._bytes_fed > limits.HTTP_HEAD_MAX:
+        if self._bytes_fed > HTTP_HEAD_MAX:
             size = len(self.url) + sum(
                 len(name) + len(value) + _HEADER_LINE_OVERHEAD for name, value in self.headers
             )
-            if size > limits.HTTP_HEAD_MAX:
+            if size > HTTP_HEAD_MAX:
                 self._head_is_large = True
                 raise InvalidInput(f"request head: too large, got {size} bytes")
 

@@ -17,7 +17,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from fourfold import limits
 from fourfold.errors import FormatError, NotFound, WriterLocked
 from fourfold.kernel import (
     Database,
@@ -28,6 +27,12 @@ from fourfold.kernel import (
     load_queries,
     sync_folder,
 )
+
+SERVER_DATABASE_WAIT_S: Final = 10.0
+SERVER_DATABASE_RETRY_S: Final = 0.01
+"""Wait for another process that changes a key, and the pause between attempts."""
+FILE_CLOCK_NS: Final = 100_000_000
+"""Longer than the resolution of timestamps in any file system."""
 
 FILE_NAME: Final = "server.sqlite"
 OLD_FILE_NAME: Final = "access.json"
@@ -111,7 +116,7 @@ class KeyStore:
         with reader.read() as snapshot:
             self._state = _read_keys(snapshot), bool(snapshot.value(_SQL.key_required))
         # A later change may leave equal times and sizes while the clock of the files stands still.
-        settled = time.time_ns() - max(stamp[::3], default=0) > limits.FILE_CLOCK_NS
+        settled = time.time_ns() - max(stamp[::3], default=0) > FILE_CLOCK_NS
         self._stamp = stamp if settled else None
         return self._state
 
@@ -156,7 +161,7 @@ class KeyStore:
     @contextmanager
     def _writer(self) -> Iterator[Database]:
         """Open the file for writing, and import the key file of an older version."""
-        until = time.monotonic() + limits.SERVER_DATABASE_WAIT_S
+        until = time.monotonic() + SERVER_DATABASE_WAIT_S
         while True:
             try:
                 database = _open(self._path, "rw")
@@ -165,7 +170,7 @@ class KeyStore:
                 # Another process changes a key, which is soon done.
                 if time.monotonic() > until:
                     raise
-                time.sleep(limits.SERVER_DATABASE_RETRY_S)
+                time.sleep(SERVER_DATABASE_RETRY_S)
         with database:
             self._import_old_file(database)
             yield database

@@ -10,14 +10,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from fourfold import limits
 from fourfold.errors import FourfoldError, ObjectStoreDenied, ObjectStoreError
 
 if TYPE_CHECKING:
     from fourfold.models.streams.archive import Archive
     from fourfold.store.background_publisher import Continuous
+
+OBJECTS_RETRY_S: Final = 5.0
+"""Pause between attempts to reach an object store that was down when the server started."""
 
 
 class ServerPublisher:
@@ -29,7 +31,7 @@ class ServerPublisher:
         archive: Archive,
         check: Callable[[], None],
         *,
-        retry_s: float = limits.OBJECTS_RETRY_S,
+        retry_s: float = OBJECTS_RETRY_S,
     ) -> None:
         self.backup = backup
         self.failure: FourfoldError | None = None

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, MissingDependency, Refused
@@ -36,6 +36,12 @@ from fourfold.settings import Server
 if TYPE_CHECKING:
     from fourfold.server.publisher import ServerPublisher
 
+SWEEP_EVERY_S: Final = 1.0
+"""Interval at which expired streams are looked for."""
+HTTP_BACKLOG: Final = 4_096
+"""Connections that the kernel queues before they are accepted."""
+HTTP_SHUTDOWN_S: Final = 10
+"""Time for pending requests when the server stops."""
 
 _log = logging.getLogger("fourfold.server")
 
@@ -43,7 +49,7 @@ _log = logging.getLogger("fourfold.server")
 class Sweeper:
     """Delete expired streams and records past their retention, periodically."""
 
-    def __init__(self, streams: Streams, every_s: float = limits.SWEEP_EVERY_S) -> None:
+    def __init__(self, streams: Streams, every_s: float = SWEEP_EVERY_S) -> None:
         self._streams = streams
         self._every_s = every_s
         self._stop = threading.Event()
@@ -138,8 +144,8 @@ def serve(
         access_log=False,
         # Proxies keep connections for about a minute: they must close them before the server does.
         timeout_keep_alive=limits.HTTP_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=limits.HTTP_SHUTDOWN_S,
-        backlog=limits.HTTP_BACKLOG,
+        timeout_graceful_shutdown=HTTP_SHUTDOWN_S,
+        backlog=HTTP_BACKLOG,
     )
     with Sweeper(streams), protocol.control.deliverer():
         server = _draining_server(uvicorn, protocol)(options)

@@ -40,6 +40,11 @@ from fourfold.server.request import Headers, Request, Response
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.wire.streams import ReadHeaders, ReadQuery, ReadResultHeaders
 
+SSE_S: Final = 60.0
+"""Duration of one SSE connection; readers reconnect at their offset."""
+SSE_KEEP_ALIVE_S: Final = 15.0
+"""Interval of SSE comments, without which proxies close idle connections."""
+
 STREAM: Final = f"{headers.STREAM_PREFIX}{{name:stream}}"
 """Path of a stream in the route table."""
 _SMALL_BYTES = limits.STREAM_PIECE_BYTES // 8
@@ -165,8 +170,8 @@ class ReadTimeouts:
     """How long live reads wait."""
 
     long_poll_s: float = limits.LONG_POLL_S
-    sse_s: float = limits.SSE_S
-    keep_alive_s: float = limits.SSE_KEEP_ALIVE_S
+    sse_s: float = SSE_S
+    keep_alive_s: float = SSE_KEEP_ALIVE_S
 
 
 class StreamRead:

@@ -46,6 +46,9 @@ from fourfold.wire.streams import (
     TouchWait,
 )
 
+HTTP_RULES_BODY_MAX: Final = 1 * limits.MIB
+"""Bytes of a body that sets rules of a stream, or lists keys to wait for."""
+
 DETAILS: Final = "/_details"
 _SCHEMA: Final = "/_schema"
 _PROFILE: Final = "/_profile"
@@ -188,7 +191,7 @@ _ROUTES: Final = (
         scope="admin",
         resource="name",
         body=RegistryChange,
-        body_max=limits.HTTP_RULES_BODY_MAX,
+        body_max=HTTP_RULES_BODY_MAX,
         ok={200: Ok("The changed schema registry.", RegistryBody)},
         errors=(*_GONE, PreconditionFailed, MissingDependency),
     ),
@@ -208,7 +211,7 @@ _ROUTES: Final = (
         scope="admin",
         resource="name",
         body=NewProfile,
-        body_max=limits.HTTP_RULES_BODY_MAX,
+        body_max=HTTP_RULES_BODY_MAX,
         ok={200: Ok("The changed profile, with all defaults.", ProfileBody)},
         errors=(*_GONE, Conflict),
     ),
@@ -228,7 +231,7 @@ _ROUTES: Final = (
         scope="read",
         resource="name",
         body=TouchWait,
-        body_max=limits.HTTP_RULES_BODY_MAX,
+        body_max=HTTP_RULES_BODY_MAX,
         ok={200: Ok("The keys that were touched.", TouchResult)},
         errors=_GONE,
     ),
@@ -239,7 +242,7 @@ _ROUTES: Final = (
         scope="read",
         resource="name",
         body=NewTemplates,
-        body_max=limits.HTTP_RULES_BODY_MAX,
+        body_max=HTTP_RULES_BODY_MAX,
         ok={200: Ok("The active templates.", TouchTemplates)},
         errors=(*_GONE, LimitExceeded),
     ),

@@ -64,6 +64,12 @@ from fourfold.wire.streams import (
 if TYPE_CHECKING:
     from fourfold.server.publisher import ServerPublisher
 
+HTTP_APPEND_MESSAGES: Final = 200_000
+HTTP_APPEND_COMMAS: Final = 1_000_000
+"""Messages of a request, and commas in an array of messages, which are counted before the
+array is split: each element takes about a hundred bytes and a microsecond.
+"""
+
 
 class Call(NamedTuple):
     """An admitted request: its route and the key that allows it."""
@@ -427,16 +433,16 @@ def _split_bounded(body: bytes, content_type: str, *, empty_list: bool = False) 
     An array with very many commas is not even split, which would block the event loop.
     """
     count = 0
-    if len(body) > limits.HTTP_APPEND_COMMAS and body.lstrip()[:1] == b"[":
+    if len(body) > HTTP_APPEND_COMMAS and body.lstrip()[:1] == b"[":
         count = body.count(b",")
-    if count <= limits.HTTP_APPEND_COMMAS or plain_type(content_type) != JSON:
+    if count <= HTTP_APPEND_COMMAS or plain_type(content_type) != JSON:
         records = split(body, content_type, empty_list=empty_list)
-        if len(records) <= limits.HTTP_APPEND_MESSAGES:
+        if len(records) <= HTTP_APPEND_MESSAGES:
             return records
         count = len(records)
     raise TooLarge(
-        f"append: must have at most {limits.HTTP_APPEND_MESSAGES} messages and "
-        f"{limits.HTTP_APPEND_COMMAS} commas, got {count}",
+        f"append: must have at most {HTTP_APPEND_MESSAGES} messages and "
+        f"{HTTP_APPEND_COMMAS} commas, got {count}",
         hint="Send several requests with fewer messages.",
     )
 

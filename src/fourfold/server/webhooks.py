@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 from urllib.parse import SplitResult, quote, urlsplit
 
 import msgspec
@@ -35,6 +35,15 @@ from fourfold.models.streams.subscriptions import Link, Subscriptions, Wake
 from fourfold.models.streams.validation import format_offset
 from fourfold.server.signing_keys import Keys
 from fourfold.wire.subscriptions import PendingStream, WakeNotification
+
+WEBHOOK_ANSWER_BYTES: Final = 64 * limits.KIB
+"""Bytes of a webhook's response that are read."""
+WEBHOOK_OWNER_SHARE: Final = 4
+"""Divisor of the webhook calls that one of several owners may have in flight."""
+WEBHOOK_BATCH_S: Final = 0.005
+WEBHOOK_IDLE_S: Final = 5.0
+WEBHOOK_DRAIN_S: Final = 2.0
+"""Time for pending webhook calls when the server stops."""
 
 Targets = Literal["public", "local", "private"]
 """Addresses that may be called: public over https; also this machine over http; or all."""
@@ -201,13 +210,13 @@ async def _read(reader: asyncio.StreamReader) -> WebhookResponse:
             parser.feed_data(data)
         except httptools.HttpParserError as error:
             raise WebhookFailed(f"invalid HTTP response: {error}") from None
-        if received > limits.WEBHOOK_ANSWER_BYTES:
+        if received > WEBHOOK_ANSWER_BYTES:
             # The status is known, and a valid response is short.
             break
     status = parser.get_status_code()
     if not status:
         raise WebhookFailed("the connection was closed before a response")
-    return WebhookResponse(status, bytes(response.body[: limits.WEBHOOK_ANSWER_BYTES]))
+    return WebhookResponse(status, bytes(response.body[:WEBHOOK_ANSWER_BYTES]))
 
 
 def _httptools() -> Any:
@@ -280,7 +289,7 @@ class Deliverer:
             while not self._stopping:
                 self._wake.clear()
                 self._notified = False
-                pause = limits.WEBHOOK_IDLE_S
+                pause = WEBHOOK_IDLE_S
                 try:
                     if bool(self._subscriptions.count()) != listens:
                         listens = not listens
@@ -306,10 +315,10 @@ class Deliverer:
         if due.now:
             return 0.0
         if due.next_ms is None:
-            return limits.WEBHOOK_IDLE_S
+            return WEBHOOK_IDLE_S
         left = due.next_ms / 1000 - time.time()
         # Overdue calls are in flight or wait for a slot; a call that ends notifies.
-        return min(limits.WEBHOOK_IDLE_S, left) if left > 0 else limits.WEBHOOK_IDLE_S
+        return min(WEBHOOK_IDLE_S, left) if left > 0 else WEBHOOK_IDLE_S
 
     def _begin_calls(self) -> None:
         """Call webhooks that are due, taking owners in turn.
@@ -320,7 +329,7 @@ class Deliverer:
         """
         share = self._concurrency
         if self._subscriptions.webhook_owners() > 1:
-            share = max(1, share // limits.WEBHOOK_OWNER_SHARE)
+            share = max(1, share // WEBHOOK_OWNER_SHARE)
         busy = Counter(owner for owner, _ in self._in_flight.values())
         # Calls in flight are still due, so twice as many are fetched.
         for subscription, owner in self._subscriptions.webhooks(2 * share):
@@ -332,7 +341,7 @@ class Deliverer:
                 self._in_flight[subscription] = (owner, task)
 
     async def _sleep(self, seconds: float) -> None:
-        await asyncio.sleep(limits.WEBHOOK_BATCH_S)
+        await asyncio.sleep(WEBHOOK_BATCH_S)
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
@@ -376,7 +385,7 @@ class Deliverer:
         """Wait a short time for calls in flight, then cancel them."""
         if self._in_flight:
             tasks = [task for _, task in self._in_flight.values()]
-            await asyncio.wait(tasks, timeout=limits.WEBHOOK_DRAIN_S)
+            await asyncio.wait(tasks, timeout=WEBHOOK_DRAIN_S)
         remaining = [task for _, task in self._in_flight.values()]
         for task in remaining:
             task.cancel()

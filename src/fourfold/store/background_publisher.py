@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, PublisherFenced, StorageError, WriterLocked
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fourfold.store.store import Store
+
+PUBLISH_BUSY_S: Final = 15.0
+"""Pause before a database that another process writes is tried again."""
+PUBLISH_COLLECT_S: Final = 3_600.0
+"""Interval at which the background drops old restore points and deletes unused objects."""
 
 _STABLE_NS = 1_000_000_000
 """A file that changed less than a second ago may change again with the same timestamp."""
@@ -154,9 +159,7 @@ class Continuous:
             return
         before = self._backoffs.get(name)
         failures = 1 if before is None else before.failures + 1
-        first = (
-            limits.PUBLISH_BUSY_S if isinstance(error, WriterLocked) else limits.ARCHIVE_BACKOFF_S
-        )
+        first = PUBLISH_BUSY_S if isinstance(error, WriterLocked) else limits.ARCHIVE_BACKOFF_S
         pause = min(first * 2.0 ** (failures - 1), limits.ARCHIVE_BACKOFF_MAX_S)
         fenced = isinstance(error, PublisherFenced)
         until = float("inf") if fenced else time.monotonic() + pause
@@ -221,7 +224,7 @@ class Continuous:
 
     def _maintain(self) -> None:
         """Remove old restore points and unreferenced objects, once in a while."""
-        if time.monotonic() - self._collected < limits.PUBLISH_COLLECT_S:
+        if time.monotonic() - self._collected < PUBLISH_COLLECT_S:
             return
         self._collected = time.monotonic()
         self._try(self.collect)

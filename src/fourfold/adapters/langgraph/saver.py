@@ -19,10 +19,9 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from fourfold import limits
 from fourfold.errors import AlreadyExists, InvalidInput, MissingDependency, NotFound
 from fourfold.models.sessions import Sessions
 
@@ -50,6 +49,8 @@ from fourfold.adapters.langgraph.values import Serde
 from fourfold.adapters.session_ids import Generations, check_name, encode_name
 
 LIBRARY = "langgraph"
+ADAPTER_THREADS_MAX: Final = 256
+"""Threads of LangGraph whose newest checkpoints are cached in memory."""
 Names = list[str]
 Config = Any
 """A RunnableConfig; only its `configurable` is used."""
@@ -70,7 +71,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         self._reset_caches()
 
     def _reset_caches(self) -> None:
-        self._logs: LruCache[ThreadLog] = LruCache(limits.ADAPTER_THREADS_MAX)
+        self._logs: LruCache[ThreadLog] = LruCache(ADAPTER_THREADS_MAX)
         # A lock exists as long as a thread holds it or waits for it.
         self._locks: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self._guard = threading.Lock()

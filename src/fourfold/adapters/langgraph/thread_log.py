@@ -11,9 +11,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from fourfold import limits
 from fourfold.adapters.langgraph.records import (
     DEPTH_MAX,
     Record,
@@ -42,6 +41,11 @@ from fourfold.adapters.langgraph.values import (
 from fourfold.adapters.session_ids import expand_name, shorten_name
 from fourfold.errors import CorruptData, NotFound, ReplayMismatch
 from fourfold.models.sessions import Event, Sessions
+
+ADAPTER_EVENTS_MAX: Final = 1_024
+"""Events of a thread that are cached in memory."""
+ADAPTER_LISTS_MAX: Final = 32
+"""Lists of a thread that are cached in memory."""
 
 WRITES = "langgraph/writes"
 _PAGE = 64
@@ -75,13 +79,13 @@ class ThreadLog:
         self.sid = sid
         self.lock = lock or threading.RLock()
         self._serde = serde
-        self._events: LruCache[Event] = LruCache(limits.ADAPTER_EVENTS_MAX)
-        self._records: LruCache[Record] = LruCache(limits.ADAPTER_EVENTS_MAX)
-        self._event_ids: LruCache[int] = LruCache(limits.ADAPTER_EVENTS_MAX)
-        self._write_event_ids: LruCache[list[int]] = LruCache(limits.ADAPTER_EVENTS_MAX)
+        self._events: LruCache[Event] = LruCache(ADAPTER_EVENTS_MAX)
+        self._records: LruCache[Record] = LruCache(ADAPTER_EVENTS_MAX)
+        self._event_ids: LruCache[int] = LruCache(ADAPTER_EVENTS_MAX)
+        self._write_event_ids: LruCache[list[int]] = LruCache(ADAPTER_EVENTS_MAX)
         """Events with the writes of a checkpoint, if all of them are known."""
-        self._chains: LruCache[Chain] = LruCache(limits.ADAPTER_LISTS_MAX)
-        self._stored: LruCache[tuple[str, int]] = LruCache(limits.ADAPTER_LISTS_MAX)
+        self._chains: LruCache[Chain] = LruCache(ADAPTER_LISTS_MAX)
+        self._stored: LruCache[tuple[str, int]] = LruCache(ADAPTER_LISTS_MAX)
         self._newest: Record | None = None
         self._seen = 0
 

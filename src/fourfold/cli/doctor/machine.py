@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from fourfold.cli.doctor.findings import Patient
 
+DOCTOR_FSYNC_ROUNDS: Final = 25
+"""Rounds of the fsync measurement."""
+
 PYTHON_MIN: Final = (3, 11)
 SPARK_MIN: Final = (4, 2)
 SPARK_BELOW: Final = (4, 4)
@@ -194,7 +197,7 @@ def fsync(patient: Patient) -> Iterator[Finding]:
     times_ms = []
     # The file has no name on Linux, so nothing remains however this ends.
     with tempfile.TemporaryFile(dir=place, buffering=0) as file:
-        for _ in range(limits.DOCTOR_FSYNC_ROUNDS):
+        for _ in range(DOCTOR_FSYNC_ROUNDS):
             file.write(b"\0" * 4096)
             started = time.perf_counter()
             os.fsync(file.fileno())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fourfold import kernel, limits
+from fourfold import kernel
 from fourfold.cli.doctor.findings import Finding
 from fourfold.cli.output import counted, size
 from fourfold.errors import ForeignFile, FourfoldError
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from fourfold.cli.doctor.findings import Patient
 
+DOCTOR_ENTRIES_MAX: Final = 100_000
+"""Files and folders of a store that `fourfold doctor` inspects."""
 
 _LEFTOVER_AGE_S: Final = 3_600.0
 """A younger temporary file may belong to a process that is still writing it."""
@@ -102,7 +104,7 @@ def permissions(patient: Patient) -> Iterator[Finding]:
             facts,
         )
     if not foreign and not open_to_others:
-        limited = looked_at == limits.DOCTOR_ENTRIES_MAX
+        limited = looked_at == DOCTOR_ENTRIES_MAX
         which = f"the first {looked_at}" if limited else f"all {looked_at}"
         yield Finding("permissions", "ok", f"{which} entries are private to this user", "", facts)
 
@@ -213,7 +215,7 @@ def walk(root: Path) -> Iterator[Entry]:
     while folders:
         with os.scandir(folders.pop()) as entries:
             for item in sorted(entries, key=lambda entry: entry.name):
-                if seen == limits.DOCTOR_ENTRIES_MAX:
+                if seen == DOCTOR_ENTRIES_MAX:
                     return
                 try:
                     status = item.stat(follow_symlinks=False)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
-from fourfold import limits
 from fourfold.cli.completion import complete_streams
 from fourfold.cli.options import command, is_url, root_argument
 from fourfold.errors import NotFound
@@ -22,6 +21,8 @@ from fourfold.store import open_store
 if TYPE_CHECKING:
     from fourfold.client import RemoteStreams
 
+COMMAND_RETRY_S: Final = 2.0
+"""Total time of the retries of a command."""
 
 Place: TypeAlias = "Streams | RemoteStreams"
 
@@ -75,7 +76,7 @@ def streams_of(root: str, key: str | None, *, writes: bool, makes: bool = False)
     if is_url(root):
         from fourfold.client import connect  # noqa: PLC0415 - an extra
 
-        with connect(root, key, retry_for=limits.COMMAND_RETRY_S) as remote:
+        with connect(root, key, retry_for=COMMAND_RETRY_S) as remote:
             yield remote.streams
         return
     folder = Path(root)

@@ -45,6 +45,9 @@ from fourfold.models.streams import Append, Appended, Chunk, Producer, Record, S
 from fourfold.models.streams.json_messages import split
 from fourfold.models.streams.validation import check_key, format_offset
 
+APPEND_LINES: Final = 1_000
+"""Lines of a file that go into one commit when a stream is loaded from it."""
+
 
 @streams_command("read", rows=True)
 @name_argument
@@ -354,7 +357,7 @@ class _LoadRun:
             return 1
         if self._options.producer is None and _is_one_record(self._streams, self._info):
             return 1
-        return limits.APPEND_LINES
+        return APPEND_LINES
 
     def _unsent(self, lines: Iterator[Line]) -> Iterator[Line]:
         """Skip lines that are known to be sent."""

@@ -42,6 +42,9 @@ from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.records import Branch
 from fourfold.models.documents.validation import check_known_branch
 
+MERGE_PAGE_ROWS: Final = 256
+"""Earlier merges that the search for a base reads at once."""
+
 At = int | datetime | None
 """A point in history: a seq, a datetime, or None for now."""
 
@@ -321,4 +324,4 @@ class _Walk:
             if len(rows) < size:
                 return
             until = rows[-1][0] - 1
-            size = min(4 * size, limits.MERGE_PAGE_ROWS)
+            size = min(4 * size, MERGE_PAGE_ROWS)

@@ -8,11 +8,11 @@ delete the other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from fourfold import blobs, limits
+from fourfold import blobs
 from fourfold.blobs import Data, TableBlobs
 from fourfold.blobs.protocol import check_data
 from fourfold.content import content_id, parse_content_id
@@ -25,6 +25,9 @@ from fourfold.models.documents.request import Request, make_request
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
+
+GC_BLOB_TOUCH_S: Final = 600
+"""A blob put again within this time keeps its recorded age."""
 
 META_PREFIX = "urn:blob-meta:"
 
@@ -104,7 +107,7 @@ class SpaceBlobs:
 
     def _count_as_new(self, blob: str) -> None:
         """Renew the age of an existing blob, so that gc keeps it until an entity refers to it."""
-        sql, ago = self._space.history_kind.sql, f"-{limits.GC_BLOB_TOUCH_S} seconds"
+        sql, ago = self._space.history_kind.sql, f"-{GC_BLOB_TOUCH_S} seconds"
         with self._space.view() as view:
             old = view.value(sql.put_long_ago, (parse_content_id(blob), ago))
         if old:

@@ -30,7 +30,7 @@ import binascii
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, zip_longest
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
@@ -47,6 +47,9 @@ from fourfold.models.documents.history import AppendedRows, HistoryReader
 from fourfold.models.documents.request import make_request
 from fourfold.models.documents.space import Space
 
+EXPORT_PAGE_COMMITS: Final = 200
+"""Commits that an export reads, and an import writes, in one transaction."""
+
 FORMAT_VERSION = 1
 
 _HINT_BROKEN = (
@@ -57,7 +60,6 @@ _NOTHING = {"op": "delete", "id": "-"}
 
 Progress = Callable[[str, int, int], None]
 """Called with a label, how many commits are done, and how many there are."""
-
 
 _Time = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(\d{3})?Z$")]
 
@@ -180,7 +182,7 @@ def _commits(space: Space, after: int, until: int) -> Iterator[CommitLine]:
     while after < until:
         with space.view() as view:
             check_after(view, after, "the rest of an export")
-            rows = view.all(view.sql.commits, (after, until, limits.EXPORT_PAGE_COMMITS))
+            rows = view.all(view.sql.commits, (after, until, EXPORT_PAGE_COMMITS))
             page = [_commit_line(view, row) for row in rows]
         if not page:
             return
@@ -228,11 +230,11 @@ def states_digest(space: Space, at: int) -> str:
         with space.view() as view:
             check_after(view, at, "a digest of all states")
             own = [entity for entity, _ in view.rows(view.sql.last_words, (name, at, ""))]
-        for start in range(0, len(own), limits.EXPORT_PAGE_COMMITS):
+        for start in range(0, len(own), EXPORT_PAGE_COMMITS):
             with space.view() as view:
                 check_after(view, at, "a digest of all states")
                 links = chain(view, name, at)
-                for entity in own[start : start + limits.EXPORT_PAGE_COMMITS]:
+                for entity in own[start : start + EXPORT_PAGE_COMMITS]:
                     entry = reader.entry(view, links, entity)
                     assert entry is not None
                     state = [entity, entry.seq, entry.op, entry.document]
@@ -338,7 +340,7 @@ class _Import:
         self.commits += 1
         self._waiting.append((number, line))
         self._waiting_bytes += len(bytes(line.original))
-        full = len(self._waiting) >= limits.EXPORT_PAGE_COMMITS
+        full = len(self._waiting) >= EXPORT_PAGE_COMMITS
         if full or self._waiting_bytes >= limits.GROUP_BYTES_MAX:
             self.flush()
 
@@ -510,7 +512,7 @@ def _log(space: Space, until: int) -> Iterator[Row]:
     while after < until:
         with space.view() as view:
             check_after(view, after, "a comparison")
-            commits = view.all(view.sql.commits, (after, until, limits.EXPORT_PAGE_COMMITS))
+            commits = view.all(view.sql.commits, (after, until, EXPORT_PAGE_COMMITS))
             page = [
                 # What was decided is each history's own affair, and not compared.
                 (commit[:6], view.all(view.sql.revisions_of_commit, (commit[0],)))

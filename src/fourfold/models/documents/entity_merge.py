@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from fourfold import limits
 from fourfold.errors import HistoryTruncated
 from fourfold.models.documents import field_merge, reader
 from fourfold.models.documents.ancestry import Point, Since, chain, common_bases, since
@@ -27,6 +26,9 @@ from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.json_pointer import ABSENT
 from fourfold.models.documents.operation_merge import Combiner, SideLog, read_log
 from fourfold.models.documents.records import State
+
+MERGE_BASE_DEPTH_MAX: Final = 32
+"""Maximum depth of virtual bases in a criss-cross merge."""
 
 Points = tuple[Point, ...]
 
@@ -90,7 +92,7 @@ class EntityMerger:
         )
         ends = ends._replace(bases=tuple(common_bases(self._view, ends.ours, ends.theirs)))
         before: dict[str, Side] = dict.fromkeys(entities, UNKNOWN)
-        if depth < limits.MERGE_BASE_DEPTH_MAX:
+        if depth < MERGE_BASE_DEPTH_MAX:
             with suppress(HistoryTruncated):
                 before = self.base_documents(ends.bases, entities, depth + 1)
         return {

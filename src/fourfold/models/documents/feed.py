@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
@@ -37,6 +37,9 @@ from fourfold.models.documents.waiters import Key, Waiter
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
+
+WATCH_PAGE_COMMITS: Final = 256
+"""Seqs that a watch reads ahead; commits are read one at a time."""
 
 
 class _Poll(NamedTuple):
@@ -173,7 +176,7 @@ class Watch(Follower[Commit]):
         page: list[int] = []
         after = position
         for branch, cap in reversed(chain(view, self._branch, newest)):
-            left = limits.WATCH_PAGE_COMMITS - len(page)
+            left = WATCH_PAGE_COMMITS - len(page)
             if left and after < cap:
                 params = (branch, after, cap, self._ids_json, left)
                 page += [row[0] for row in view.rows(view.sql.seqs_touching, params)]

@@ -27,6 +27,13 @@ from typing import Any, Final, TypeAlias
 from fourfold import limits
 from fourfold.errors import InvalidInput
 
+DOCUMENT_ARRAY_INDEX_MAX: Final = 2**32 - 2
+"""Largest array index in a path, as in JavaScript."""
+POINTERS_REMEMBERED_MAX: Final = 4_096
+"""Parsed pointers that are cached."""
+POINTER_REMEMBERED_CHARS_MAX: Final = 128
+"""Longest pointer that is cached."""
+
 Path: TypeAlias = tuple[str, ...]
 
 
@@ -51,7 +58,7 @@ class Unfit(Exception):
 
 
 _INDEX = re.compile(r"0|[1-9][0-9]*")
-_INDEX_DIGITS_MAX = len(str(limits.DOCUMENT_ARRAY_INDEX_MAX))
+_INDEX_DIGITS_MAX = len(str(DOCUMENT_ARRAY_INDEX_MAX))
 _BROKEN_ESCAPE = re.compile(r"~(?![01])")
 _HINT = (
     "A JSON pointer is empty or starts with `/`; inside a segment write `~` as `~0` and `/` as "
@@ -83,12 +90,12 @@ def parse_pointer(text: object) -> Path:
 
 def known_pointer(text: object) -> Path:
     """The same. A log has the same few pointers again and again, so short ones are kept."""
-    if type(text) is str and len(text) <= limits.POINTER_REMEMBERED_CHARS_MAX:
+    if type(text) is str and len(text) <= POINTER_REMEMBERED_CHARS_MAX:
         return _short_pointer(text)
     return parse_pointer(text)
 
 
-@lru_cache(maxsize=limits.POINTERS_REMEMBERED_MAX)
+@lru_cache(maxsize=POINTERS_REMEMBERED_MAX)
 def _short_pointer(text: str) -> Path:
     return parse_pointer(text)
 
@@ -136,7 +143,7 @@ def array_index(segment: str) -> int | None:
     """
     if not _INDEX.fullmatch(segment):
         return None
-    beyond = limits.DOCUMENT_ARRAY_INDEX_MAX + 1
+    beyond = DOCUMENT_ARRAY_INDEX_MAX + 1
     return min(int(segment), beyond) if len(segment) <= _INDEX_DIGITS_MAX else beyond
 
 

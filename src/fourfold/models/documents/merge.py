@@ -25,11 +25,11 @@ stays undone, however often the source is merged again, until the source changes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from fourfold import html, limits
+from fourfold import html
 from fourfold.content import content_id
 from fourfold.errors import InvalidInput, MergeConflicted, ReplayMismatch, StaleRead
 from fourfold.models.documents import reader
@@ -68,6 +68,9 @@ from fourfold.models.documents.validation import check_session
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
+
+MERGE_ATTEMPTS_MAX: Final = 5
+"""Maximum attempts at a merge whose target changes."""
 
 
 class MergeConflict(msgspec.Struct, frozen=True):
@@ -188,7 +191,7 @@ def merge(
         raise InvalidInput("pass both session and local_seq, or neither")
     if session is not None and local_seq is not None:
         check_session(session, local_seq)
-    for attempt in range(1, limits.MERGE_ATTEMPTS_MAX + 1):
+    for attempt in range(1, MERGE_ATTEMPTS_MAX + 1):
         with space.view() as view:
             if session is not None and local_seq is not None and not dry_run:
                 known = _replayed(view, asked, session, local_seq)
@@ -204,7 +207,7 @@ def merge(
         try:
             return proposal.result(_submit(space, proposal, request))
         except StaleRead:
-            if attempt == limits.MERGE_ATTEMPTS_MAX:
+            if attempt == MERGE_ATTEMPTS_MAX:
                 raise
     raise AssertionError("unreachable")
 

@@ -31,7 +31,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.documents.ancestry import Since
 from fourfold.models.documents.diff import find_equal, identical
@@ -41,6 +40,9 @@ from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.json_pointer import ABSENT, END, Path, is_prefix, lookup
 from fourfold.models.documents.overlap import touches
 from fourfold.models.documents.patch import Draft, Program, Step, compile  # noqa: A004
+
+MERGE_OPERATIONS_MAX: Final = 100_000
+"""Maximum operations on one entity since the base, on one side of a merge."""
 
 _COMMUTING: Final = frozenset({"increment", "append", "add-unique", "remove-by-value"})
 _ACCUMULATING: Final = frozenset({"increment", "append"})
@@ -62,7 +64,7 @@ def read_log(view: HistoryReader, entity: str, changes: Since) -> SideLog:
     for interval in changes.intervals:
         place = (interval.branch, entity, interval.after, interval.until)
         for row in view.rows(view.sql.revisions_of_entity, place):
-            if len(rows) == limits.MERGE_OPERATIONS_MAX:
+            if len(rows) == MERGE_OPERATIONS_MAX:
                 complete = False
                 break
             if row[2] not in changes.merges:

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
-from fourfold import limits
 from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.documents import fold
 from fourfold.models.documents.ancestry import Link, last_seq
@@ -29,6 +28,9 @@ from fourfold.models.documents.encoding import PATCH_GROWTH, bytes_at_most, deco
 from fourfold.models.documents.gc.horizon import horizon, truncated
 from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.records import Document, LogEntry, Revision, State
+
+IDS_EARLY_ROWS: Final = 10_000
+"""With fewer revisions up to a point, a listing scans these instead of the heads."""
 
 _EMPTY_BYTES = 2
 _FEW_ROWS = 64
@@ -191,7 +193,7 @@ def _last_words(
 def _wrote_little(view: HistoryReader, link: Link, first: str) -> bool:
     """Return True if a link shows few revisions and many entities have come since."""
     rows = _FEW_ROWS
-    while rows <= limits.IDS_EARLY_ROWS:
+    while rows <= IDS_EARLY_ROWS:
         # In turn, so that finding out costs little more than the shorter of both.
         if view.value(view.sql.count_heads, (link.branch, first, rows)) < rows:
             return False

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from typing import Any, Final, overload
 
 import msgspec
 
-from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import patch
 from fourfold.models.documents.encoding import checked, decode, trusted
 from fourfold.models.documents.records import Op, Reads, Revision
 from fourfold.models.documents.validation import check_entity, check_known_branch, check_session
+
+OPERATIONS_MAX: Final = 100_000
+"""Operations in one commit: bounds how long one transaction holds the writer."""
 
 _FIELDS: dict[str, frozenset[str]] = {
     "set": frozenset({"op", "id", "value"}),
@@ -69,9 +71,9 @@ def make_request(
         raise InvalidInput("the operations of a transaction are a list")
     if not operations:
         raise InvalidInput("a transaction needs at least one operation")
-    if len(operations) > limits.OPERATIONS_MAX:
+    if len(operations) > OPERATIONS_MAX:
         raise InvalidInput(
-            f"a transaction takes at most {limits.OPERATIONS_MAX} operations, not {len(operations)}"
+            f"a transaction takes at most {OPERATIONS_MAX} operations, not {len(operations)}"
         )
     steps = tuple(_step(index, operation) for index, operation in enumerate(operations))
     asked, reads_text = _reads(reads)

@@ -17,7 +17,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -44,6 +44,13 @@ from fourfold.models.documents.validation import check_entity, check_known_branc
 from fourfold.models.documents.verify import faults_by_parts
 from fourfold.models.documents.waiters import Waiters
 
+DOCUMENT_CACHE_BYTES: Final = 64 * limits.MIB
+"""Cached current documents of one space."""
+STALE_CHECK_ROWS: Final = 100
+"""Later revisions that a transaction compares with its reads while it holds the writer."""
+STALE_CHECK_ATTEMPTS: Final = 8
+"""Comparisons without the writer before a transaction compares while it holds it."""
+
 
 class Space:
     """A collection of documents with their whole history. Opened by `store.space(did)`.
@@ -63,7 +70,7 @@ class Space:
         self.waiters = Waiters()
         self.upkeep = threading.RLock()
         """Serializes maintenance and garbage collection, which rely on the same rows."""
-        self._cache = DocumentCache(limits.DOCUMENT_CACHE_BYTES)
+        self._cache = DocumentCache(DOCUMENT_CACHE_BYTES)
         # Requests without a session and local_seq get unique ones of this process.
         self._session = f"local:{uuid.uuid4().hex}"
         self._local_seqs = itertools.count(1)
@@ -117,7 +124,7 @@ class Space:
         if request.size >= limits.GROUP_BYTES_MAX:
             # Large requests would block the event loop.
             return await asyncio.to_thread(self.submit, request)
-        work = self._work(request, rows_max=limits.STALE_CHECK_ROWS)
+        work = self._work(request, rows_max=STALE_CHECK_ROWS)
         try:
             return await self.database.transact_async(work, size=request.size)
         except ReadTooOld:
@@ -157,8 +164,8 @@ class Space:
     ) -> Commit:
         """Commit a validated request; `before` runs first in the transaction and may refuse it."""
         checks: dict[int, conflicts.ReadCheck] = {}
-        for _ in range(limits.STALE_CHECK_ATTEMPTS):
-            work = self._work(request, before, checks, rows_max=limits.STALE_CHECK_ROWS)
+        for _ in range(STALE_CHECK_ATTEMPTS):
+            work = self._work(request, before, checks, rows_max=STALE_CHECK_ROWS)
             try:
                 return self._run(work, request.size + size)
             except ReadTooOld:
@@ -424,7 +431,7 @@ class Space:
         with self.database.read() as snapshot:
             view = self.history_kind.view(snapshot)
             # The snapshot contains nothing newer than its newest commit.
-            entry = reader.entry(view, chain(view, branch, limits.SEQ_MAX), entity)
+            entry = reader.entry(view, chain(view, branch, limits.INTEGER_MAX), entity)
         if entry is None or not is_cached:
             return None if entry is None else _to_state(entry)
         self._cache.offer((branch, entity), entry, mark)

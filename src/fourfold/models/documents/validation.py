@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound
+
+ENTITY_ID_BYTES_MAX: Final = 1_024
+SPACE_DID_CHARS_MAX: Final = 200
+"""A DID becomes a file name, and file systems stop at 255 bytes."""
+BRANCH_NAME_CHARS_MAX: Final = 200
 
 _DID = re.compile(r"did:[a-z0-9]+:[A-Za-z0-9._%-]+(:[A-Za-z0-9._%-]+)*")
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
@@ -23,10 +27,8 @@ def check_did(did: str) -> str:
             f"{did!r:.100} is not the DID of a space",
             hint="For example did:key:z6MkhaXgBZD or did:web:a.example.",
         )
-    if len(did) > limits.SPACE_DID_CHARS_MAX:
-        raise InvalidInput(
-            f"the DID of a space has at most {limits.SPACE_DID_CHARS_MAX} characters"
-        )
+    if len(did) > SPACE_DID_CHARS_MAX:
+        raise InvalidInput(f"the DID of a space has at most {SPACE_DID_CHARS_MAX} characters")
     return did
 
 
@@ -35,7 +37,7 @@ def check_entity(entity: str) -> str:
         raise InvalidInput(
             f"{entity!r:.100} is not the id of an entity", hint="Use a non-empty string."
         )
-    return _text(entity, "the id of an entity", limits.ENTITY_ID_BYTES_MAX)
+    return _text(entity, "the id of an entity", ENTITY_ID_BYTES_MAX)
 
 
 def check_several(things: Iterable[_Each], what: str) -> list[_Each]:
@@ -50,7 +52,7 @@ def check_branch(name: str) -> str:
     if (
         not isinstance(name, str)
         or not _BRANCH.fullmatch(name)
-        or len(name) > limits.BRANCH_NAME_CHARS_MAX
+        or len(name) > BRANCH_NAME_CHARS_MAX
     ):
         raise InvalidInput(
             f"{name!r:.100} cannot be the name of a branch",
@@ -63,7 +65,7 @@ def check_known_branch(name: str) -> str:
     """Return the name of a branch that should exist; "" is the default branch."""
     if not isinstance(name, str):
         raise InvalidInput(f"{name!r:.100} is not the name of a branch", hint="Names are strings.")
-    if name and (not _BRANCH.fullmatch(name) or len(name) > limits.BRANCH_NAME_CHARS_MAX):
+    if name and (not _BRANCH.fullmatch(name) or len(name) > BRANCH_NAME_CHARS_MAX):
         raise NotFound(f"unknown branch {name!r:.100}", hint="No branch can have that name.")
     return name
 
@@ -71,7 +73,7 @@ def check_known_branch(name: str) -> str:
 def check_session(session: str, local_seq: int) -> None:
     if not isinstance(session, str) or not session:
         raise InvalidInput("a session is a non-empty string")
-    _text(session, "a session", limits.ENTITY_ID_BYTES_MAX)
+    _text(session, "a session", ENTITY_ID_BYTES_MAX)
     if type(local_seq) is not int or not 0 <= local_seq < 2**63:
         raise InvalidInput(f"local_seq {local_seq!r:.100} is not a whole number from 0 on")
 

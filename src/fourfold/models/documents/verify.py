@@ -41,6 +41,12 @@ from fourfold.models.documents.history import History, HistoryReader, Row
 from fourfold.models.documents.problems import WHOLE, KeyRange, Kind, Problem, Rule, text
 from fourfold.models.documents.records import State
 
+VERIFY_SLICE_BYTES: Final = 4 * limits.MIB
+"""Approximate bytes that are verified in one read transaction."""
+VERIFY_WAITING_ROWS: Final = 256
+VERIFY_WAITING_BYTES: Final = 4 * limits.MIB
+"""Rows, and their bytes, of one entity that verification folds at once."""
+
 UNREADABLE: Final = (
     FourfoldError,
     ValueError,
@@ -82,7 +88,7 @@ def replays(view: HistoryReader, part: KeyRange) -> Iterator[str]:
         if named not in parents:
             # The caps of the ancestors do not depend on where in the branch one looks.
             try:
-                parents[named] = chain(view, named, limits.SEQ_MAX)[1:]
+                parents[named] = chain(view, named, limits.INTEGER_MAX)[1:]
             except UNREADABLE as error:
                 yield Problem(
                     f"branch {named!r}: what it was forked from cannot be found: {error}",
@@ -115,10 +121,7 @@ class _Entity:
             op, data = rest
             self._waiting.append(_Step(seq, text(op), data))
             self._bytes += len(data or b"")
-            full = (
-                len(self._waiting) >= limits.VERIFY_WAITING_ROWS
-                or self._bytes >= limits.VERIFY_WAITING_BYTES
-            )
+            full = len(self._waiting) >= VERIFY_WAITING_ROWS or self._bytes >= VERIFY_WAITING_BYTES
             # The rows of the last seq wait on: a snapshot that the log begins with may follow.
             if full and self._waiting[0].seq < seq:
                 older = [step for step in self._waiting if step.seq < seq]
@@ -321,7 +324,7 @@ def faults_by_parts(
     """Yield everything that is wrong; a large space is checked part by part, each part in a view
     of its own.
     """
-    count = -(-size_bytes // limits.VERIFY_SLICE_BYTES)
+    count = -(-size_bytes // VERIFY_SLICE_BYTES)
     with open_view() as view:
         if count <= 1:
             yield from faults(view, history)

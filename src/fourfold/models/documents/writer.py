@@ -10,6 +10,7 @@ committed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from fourfold import limits
 from fourfold.errors import FourfoldError
@@ -27,6 +28,9 @@ from fourfold.models.documents.history import AppendedRows, History, HistoryRead
 from fourfold.models.documents.records import Commit
 from fourfold.models.documents.request import Request, Step, WriteCounts
 from fourfold.models.documents.timestamps import next_moment
+
+SNAPSHOT_PATCHES_MIN: Final = 10
+"""Minimum patches between two snapshots of an entity."""
 
 _SCRATCH = "documents"
 _TIP = "documents.tip"
@@ -172,4 +176,4 @@ def _snapshots(
 
 def snapshot_due(entry: Entry) -> bool:
     """Whether the patches since the last whole document are many, and outweigh it."""
-    return entry.patches >= limits.SNAPSHOT_PATCHES_MIN and entry.patch_bytes >= entry.base_bytes
+    return entry.patches >= SNAPSHOT_PATCHES_MIN and entry.patch_bytes >= entry.base_bytes

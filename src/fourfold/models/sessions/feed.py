@@ -22,18 +22,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from weakref import WeakSet, WeakValueDictionary
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, Refused
 from fourfold.kernel import Follower, Notifier
-from fourfold.limits import SESSION_FEED_PAGE_EVENTS
 from fourfold.models.sessions.log import Log
 from fourfold.models.sessions.reader import existing
 from fourfold.models.sessions.records import Event, Gap, Transient, copied
 from fourfold.models.sessions.request import check_count, check_session_id
 from fourfold.models.sessions.stamps import event_of
+
+SESSION_FEED_PAGE_EVENTS: Final = 256
+"""Events that a feed reads ahead."""
+SESSION_DRAIN_S: Final = 5.0
+"""Time for subscribers to read what is left when a store closes."""
 
 Item: TypeAlias = Event | Transient | Gap
 
@@ -211,14 +215,14 @@ class Subscription:
         """Call back no more."""
         self._feed.close()
         if threading.current_thread() is not self._thread:
-            self._thread.join(limits.SESSION_DRAIN_S)
+            self._thread.join(SESSION_DRAIN_S)
 
     __call__ = close
 
     def drain(self) -> None:
-        """Hand out what is there by now, then end; as long as `limits.SESSION_DRAIN_S` allows."""
+        """Hand out what is there by now, then end; as long as `SESSION_DRAIN_S` allows."""
         self._feed.finish()
-        self._thread.join(limits.SESSION_DRAIN_S)
+        self._thread.join(SESSION_DRAIN_S)
         self._feed.close()
 
     def _run(self) -> None:

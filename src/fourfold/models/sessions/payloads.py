@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fourfold import limits
 from fourfold.blobs import BlobStore, FolderBlobs
@@ -32,6 +32,9 @@ from fourfold.models.sessions.reader import existing
 from fourfold.models.sessions.records import GcReport
 from fourfold.models.sessions.stamps import event_of
 from fourfold.models.sessions.writer import is_file
+
+SESSION_PURGE_EVENTS: Final = 2_000
+"""Events of a deleted session that one transaction removes."""
 
 _PAGE = limits.SESSION_PAGE_EVENTS
 _MARK = b'"~ref"'
@@ -240,14 +243,14 @@ def _purge_session(log: Log, row: SessionRow) -> int:
     events = 0
 
     def work(writing: LogWriter) -> int:
-        count = writing.purge(row.key, limits.SESSION_PURGE_EVENTS)
-        if count < limits.SESSION_PURGE_EVENTS:
+        count = writing.purge(row.key, SESSION_PURGE_EVENTS)
+        if count < SESSION_PURGE_EVENTS:
             writing.mark_session(row._replace(purged=1))
         return count
 
     while count := log.transact(work):
         events += count
-        if count < limits.SESSION_PURGE_EVENTS:
+        if count < SESSION_PURGE_EVENTS:
             break
     return events
 

@@ -17,17 +17,20 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
 from msgspec.structs import replace
 
 from fourfold import html
 from fourfold.errors import CorruptData, NotFound
-from fourfold.limits import SESSION_PAGE_EVENTS, SESSION_SLOTS_MAX
+from fourfold.limits import SESSION_PAGE_EVENTS
 from fourfold.models.sessions.fold import LISTS, Counters, State, View, advance, fold
 from fourfold.models.sessions.log import Log, LogReader, LogWriter, SessionRow
 from fourfold.models.sessions.records import Edge, Event, Head, copied, edge_of, head_of
 from fourfold.models.sessions.stamps import ENTITY_CODES, event_of, state_of
+
+SESSION_SLOTS_MAX: Final = 4_096
+"""Sessions whose state is cached in memory."""
 
 _SCRATCH = "sessions"
 _POSITION = "position of the sessions"

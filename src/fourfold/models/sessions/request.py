@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from operator import contains
-from typing import Any, NamedTuple, overload
+from typing import Any, Final, NamedTuple, overload
 
 from fourfold import limits
 from fourfold.content import (
@@ -29,6 +29,12 @@ from fourfold.content import (
 from fourfold.errors import ContentError, InvalidInput
 from fourfold.models.sessions.fold import HELD, MINTING
 from fourfold.models.sessions.records import ENTITY_OF
+
+SESSION_KEY_CHARS_MAX: Final = 200
+"""Length of an idempotency key."""
+SESSION_EVENT_TYPE_CHARS_MAX: Final = 100
+SESSION_BATCH_EVENTS_MAX: Final = 100_000
+"""Events in one batch: bounds how long one transaction holds the writer."""
 
 _TYPE = re.compile(r"[a-z][a-z0-9_.-]*(?:/[a-z0-9][a-z0-9_.-]*)+")
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+=-]*")
@@ -102,9 +108,9 @@ def drafts_of(sid: str, events: Iterable[Mapping[str, Any]] | Alike) -> Sequence
     if isinstance(events, (str, bytes, Mapping)) or not isinstance(events, Iterable):
         raise InvalidInput(f"the events to append are a list, not {type(events).__name__}")
     listed = list(events)
-    if len(listed) > limits.SESSION_BATCH_EVENTS_MAX:
+    if len(listed) > SESSION_BATCH_EVENTS_MAX:
         raise InvalidInput(
-            f"{len(listed)} events at once are more than {limits.SESSION_BATCH_EVENTS_MAX}",
+            f"{len(listed)} events at once are more than {SESSION_BATCH_EVENTS_MAX}",
             hint="Append them in several batches.",
         )
     alike = _alike(listed)
@@ -274,7 +280,7 @@ def check_type(kind: Any) -> str:
         return kind
     if (
         type(kind) is not str
-        or len(kind) > limits.SESSION_EVENT_TYPE_CHARS_MAX
+        or len(kind) > SESSION_EVENT_TYPE_CHARS_MAX
         or not _TYPE.fullmatch(kind)
     ):
         raise InvalidInput(
@@ -307,10 +313,10 @@ def check_key(key: Any) -> str | None:
     """An idempotency key: any text that is not too long."""
     if key is None:
         return None
-    if type(key) is not str or not 0 < len(key) <= limits.SESSION_KEY_CHARS_MAX:
+    if type(key) is not str or not 0 < len(key) <= SESSION_KEY_CHARS_MAX:
         raise InvalidInput(
             f"{repr(key)[:100]} cannot be the key of a request",
-            hint=f"A key is a text of 1 to {limits.SESSION_KEY_CHARS_MAX} characters.",
+            hint=f"A key is a text of 1 to {SESSION_KEY_CHARS_MAX} characters.",
         )
     try:
         key.encode()

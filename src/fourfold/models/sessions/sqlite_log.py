@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from fourfold import limits
 from fourfold.content import InternedPayload, parse_content_id
@@ -20,6 +20,8 @@ from fourfold.models.sessions.log import (
     seal_of,
 )
 from fourfold.models.sessions.stamps import Appended, Row, position_check
+
+SESSION_UPKEEP_DEADLINE_S: Final = 3_600.0
 
 T = TypeVar("T")
 
@@ -273,7 +275,7 @@ class SqliteLog:
         return self.database.transact(lambda txn: work(SqliteLogWriter(txn)), size=size)
 
     def transact_alone(self, work: Callable[[LogWriter], T]) -> T:
-        with self.database.write(deadline_s=limits.SESSION_UPKEEP_DEADLINE_S) as txn:
+        with self.database.write(deadline_s=SESSION_UPKEEP_DEADLINE_S) as txn:
             return work(SqliteLogWriter(txn))
 
     def transact_async(self, work: Callable[[LogWriter], T], size: int = 0) -> Awaitable[T]:

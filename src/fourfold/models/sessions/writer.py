@@ -8,7 +8,7 @@ edges, now and then a snapshot of the folded state).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.blobs import BlobStore
@@ -37,6 +37,9 @@ from fourfold.models.sessions.records import (
 )
 from fourfold.models.sessions.request import Alike, Draft, encoded
 from fourfold.models.sessions.stamps import Appended, event_of, stamp, stamp_one, state_text
+
+SESSION_SNAPSHOT_EVENTS_MIN: Final = 32
+"""A head stores a snapshot of the view after this many events since the last snapshot."""
 
 _PLAIN = frozenset(ENTITY_OF)
 """Events from which nothing is derived, and which are most of a log."""
@@ -224,7 +227,7 @@ def _settle(
     last = state.counters.event
     since = last - snapshot_at
     if since >= limits.SESSION_SNAPSHOT_EVENTS_MAX or (
-        at_head and since >= limits.SESSION_SNAPSHOT_EVENTS_MIN
+        at_head and since >= SESSION_SNAPSHOT_EVENTS_MIN
     ):
         snapshot_at = last
         writing.insert_snapshot(row.key, snapshot_at, state_text(state))

@@ -37,7 +37,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import Busy, FourfoldError, InvalidInput, NotFound, Refused, StreamGone
@@ -50,6 +50,21 @@ from fourfold.models.streams.preparation import Prepared
 from fourfold.models.streams.records import Appended, Producer, StreamInfo
 from fourfold.models.streams.rules import Rules
 from fourfold.models.streams.writer import SQL, StreamClock, info_of
+
+STREAM_TAILS_MAX: Final = 8_192
+"""Streams whose tails are cached between appends."""
+STREAM_PRODUCERS_REMEMBERED: Final = 64
+"""Producers cached per stream."""
+STREAM_SCATTERED_PLACES: Final = 4
+"""Records of a commit that are worth the small level of the index, which writes their places
+twice; fewer go directly into the large one.
+"""
+STREAM_RECENT_PLACES: Final = 2_048
+"""Rows of the small level before some of them move to the large one."""
+STREAM_PLACES_MOVED: Final = 512
+"""Rows that move at a time."""
+APPEND_BATCH_REQUESTS: Final = 1_024
+"""Appends of coroutines that share one request in the queue of the writer."""
 
 _SQL = load_queries("fourfold.models.streams")
 _AFTER_ALL = (2**63 - 1, 0)
@@ -78,13 +93,13 @@ class Places:
 
     def add_scattered(self, txn: Transaction, count: int) -> None:
         """Index the last `count` inserted records, of several streams."""
-        if count < limits.STREAM_SCATTERED_PLACES:
+        if count < STREAM_SCATTERED_PLACES:
             txn.execute(_SQL.place_last, (count,))
             return
         txn.execute(_SQL.note_last, (count,))
         if self._recent is not None:
             self._recent += count
-        while self._count(txn) >= limits.STREAM_RECENT_PLACES:
+        while self._count(txn) >= STREAM_RECENT_PLACES:
             self._move_portion(txn)
 
     def _count(self, txn: Transaction) -> int:
@@ -95,7 +110,7 @@ class Places:
     def _move_portion(self, txn: Transaction) -> None:
         """Move one portion of `wal_recent` to `wal_index`."""
         first = self._cursor
-        end = txn.one(_SQL.recent_end, (first, limits.STREAM_PLACES_MOVED))
+        end = txn.one(_SQL.recent_end, (first, STREAM_PLACES_MOVED))
         between = (first, *(end or _AFTER_ALL))
         txn.execute(_SQL.settle, between)
         txn.execute(_SQL.settled, between)
@@ -217,7 +232,7 @@ class Appender:
         self, txn: Transaction, appends: Sequence[StreamAppend], now: StreamClock
     ) -> list[Outcome]:
         """Return the outcome of each append in order; a database error is raised for all."""
-        if txn.total_changes != self._mark or len(self._tails) > limits.STREAM_TAILS_MAX:
+        if txn.total_changes != self._mark or len(self._tails) > STREAM_TAILS_MAX:
             self._tails = {}
             self._places.invalidate()
         # Until the commit succeeds, the tails are ahead of the database.
@@ -398,7 +413,7 @@ def _advance_tail(
 def _known(txn: Transaction, tail: _Tail, producer: Producer) -> KnownProducer | None:
     producers = tail.producers
     if producer.id not in producers:
-        if len(producers) - len(tail.produced) > limits.STREAM_PRODUCERS_REMEMBERED:
+        if len(producers) - len(tail.produced) > STREAM_PRODUCERS_REMEMBERED:
             tail.producers = producers = {key: producers[key] for key in tail.produced}
         row = txn.one(SQL.producer, (tail.sid, producer.id))
         producers[producer.id] = None if row is None else KnownProducer(*row)
@@ -511,7 +526,7 @@ class Batch:
         appends = self._appends
         if (
             self.submitted
-            or len(appends) >= limits.APPEND_BATCH_REQUESTS
+            or len(appends) >= APPEND_BATCH_REQUESTS
             or (appends and self.size + size > limits.APPEND_BATCH_BYTES)
         ):
             return False

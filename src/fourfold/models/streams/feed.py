@@ -9,13 +9,16 @@ since follow without a gap. Otherwise, or if anything but records changed, it re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.models.streams.append import Outcome, StreamAppend
 from fourfold.models.streams.records import Chunk, Record, StreamInfo
 from fourfold.models.streams.validation import parse_offset
+
+STREAM_ECHO_BYTES: Final = 16 * limits.KIB
+"""Largest append whose records are delivered with the notification; readers read larger ones."""
 
 
 class AppendNotice(NamedTuple):
@@ -43,7 +46,7 @@ def make_notice(
         for offset, payload in enumerate(request.records, first):
             records.append(Record(offset, payload, ts_ms))
             size += len(payload)
-        if size > limits.STREAM_ECHO_BYTES:
+        if size > STREAM_ECHO_BYTES:
             return None
     return AppendNotice(sid, tuple(records)) if records else None
 

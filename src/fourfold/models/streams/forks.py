@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from typing import Final
 
-from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.kernel import ReadTransaction
 from fourfold.models.streams import reader, writer
 from fourfold.models.streams.records import ColdRecords, StreamInfo
 from fourfold.models.streams.writer import SQL, ForkPoint, StreamClock, StreamOptions, info_of
+
+STREAM_FORK_SLICE: Final = 5_000
+"""Records examined in one read transaction to find the size of a fork."""
 
 Read = Callable[[], AbstractContextManager[ReadTransaction]]
 
@@ -70,7 +73,7 @@ def _skip_bytes(
 ) -> tuple[int, bytes]:
     """Return the record after `left` bytes, and the part of it that they include."""
     while start < source.next_offset:
-        end = min(start + limits.STREAM_FORK_SLICE, source.next_offset)
+        end = min(start + STREAM_FORK_SLICE, source.next_offset)
         with read() as snapshot:
             _row(snapshot, source.sid, start)
             for record in reader.records(snapshot, source, start, end, cold):
@@ -106,11 +109,11 @@ def _size_until(read: Read, source: StreamInfo, start: int, cold: ColdRecords | 
 
 def _bytes_between(read: Read, sid: int, start: int, end: int) -> int:
     size = 0
-    for first in range(start, end, limits.STREAM_FORK_SLICE):
+    for first in range(start, end, STREAM_FORK_SLICE):
         with read() as snapshot:
             if first < _log_begin(snapshot, _row(snapshot, sid, first)):
                 raise _LogChanged
-            last = min(first + limits.STREAM_FORK_SLICE, end)
+            last = min(first + STREAM_FORK_SLICE, end)
             size += int(snapshot.value(SQL.bytes_between, (sid, first, last)))
     return size
 

@@ -23,6 +23,9 @@ from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput, Refused
 from fourfold.models.streams.rules import AdmittedRecords, Rules
 
+SCHEMA_THREADS: Final = 2
+"""Threads that validate the appends of coroutines before their transactions."""
+
 UNKNOWN: Final = limits.SCHEMA_INLINE_CHECKS + 1
 """Cost of a schema that may not be compiled yet, which can take long too: appends are prepared."""
 
@@ -125,7 +128,7 @@ class Queues(Generic[_A]):
     def _start(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(
-                limits.SCHEMA_THREADS, thread_name_prefix="fourfold-prepare"
+                SCHEMA_THREADS, thread_name_prefix="fourfold-prepare"
             )
         append = self._queues[loop, name][0].append
         future = loop.run_in_executor(self._threads, self._run, name, append)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from typing import Final
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, OffsetGone
@@ -20,6 +21,16 @@ from fourfold.models.streams.records import (
 )
 from fourfold.models.streams.validation import format_offset, parse_offset
 from fourfold.models.streams.writer import SQL, info_of, resolve
+
+KEY_READ_SEGMENTS: Final = 256
+"""Maximum segments that one read by key searches; the reader continues from its end."""
+FIELD_READ_RECORDS: Final = 5_000
+FIELD_READ_BYTES: Final = 8 * limits.MIB
+"""Records, and their bytes, that one read by field scans; the reader continues from its end."""
+STREAM_PAGE_BYTES: Final = 16 * limits.MIB
+"""Approximate bytes of one response to a reader that catches up; it is sent in pieces."""
+STREAM_PIECE_BYTES_MAX: Final = 4 * limits.STREAM_PIECE_BYTES
+"""Maximum bytes of a piece, unless a single record is larger."""
 
 
 def source_ranges(
@@ -121,9 +132,9 @@ def read_matching(
         rows, size, segments = rows + step.rows, size + step.bytes, segments + step.segments
         if (
             len(batch) == records_max
-            or rows >= limits.FIELD_READ_RECORDS
-            or size >= limits.FIELD_READ_BYTES
-            or segments >= limits.KEY_READ_SEGMENTS
+            or rows >= FIELD_READ_RECORDS
+            or size >= FIELD_READ_BYTES
+            or segments >= KEY_READ_SEGMENTS
         ):
             break
     else:
@@ -169,7 +180,7 @@ def plan_chunk(
     """
     tail = info.next_offset
     first = start_of(snapshot, info, offset)
-    count = max(1, limits.STREAM_PAGE_BYTES // _average(info))
+    count = max(1, STREAM_PAGE_BYTES // _average(info))
     reached = min(tail, first + (count if records_max is None else min(count, records_max)))
     return _chunk(info, (), first, reached)
 
@@ -195,9 +206,7 @@ def read_joined(
         # Messages of an older schema version are promoted to the current one.
         return _join_one_by_one(snapshot, info, first, min(last, edge), cold)
     while last - first > 1:
-        row = snapshot.one_within(
-            limits.STREAM_PIECE_BYTES_MAX, SQL.joined, (sid, first, last, separator)
-        )
+        row = snapshot.one_within(STREAM_PIECE_BYTES_MAX, SQL.joined, (sid, first, last, separator))
         if row is not None:
             if row[1] == last - first:
                 return row[0], last
@@ -220,7 +229,7 @@ def _join_one_by_one(
         if record.offset != start + len(batch):
             break
         total_bytes += len(record.payload)
-        if batch and total_bytes > limits.STREAM_PIECE_BYTES_MAX:
+        if batch and total_bytes > STREAM_PIECE_BYTES_MAX:
             break
         batch.append(record)
     if not batch:

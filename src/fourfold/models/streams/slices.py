@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fourfold import limits
 from fourfold.kernel import ReadTransaction, Transaction, load_queries
+
+ARCHIVE_TRIM_BYTES: Final = 4 * limits.MIB
+"""Bytes of records that one transaction trims, so that appends get their turn."""
 
 _SQL = load_queries("fourfold.models.streams")
 
@@ -22,8 +25,8 @@ def next_slice(snapshot: ReadTransaction, sid: int, through: int, rows_max: int)
     """Return the first records up to the offset `through` that one transaction deletes."""
     params = (sid, through, rows_max)
     row = snapshot.one(_SQL.slice_of_rows, params) or (None, 0, 0)
-    if row[2] > limits.ARCHIVE_TRIM_BYTES:
-        row = snapshot.one(_SQL.slice, (*params, limits.ARCHIVE_TRIM_BYTES)) or (None, 0, 0)
+    if row[2] > ARCHIVE_TRIM_BYTES:
+        row = snapshot.one(_SQL.slice, (*params, ARCHIVE_TRIM_BYTES)) or (None, 0, 0)
     return Slice._make(row)
 
 

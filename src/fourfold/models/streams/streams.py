@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -76,6 +76,15 @@ from fourfold.models.streams.writer import SQL, Fork, ForkPoint, StreamClock, St
 
 if TYPE_CHECKING:
     from fourfold.models.streams.archive import Archive
+
+STREAM_READ_BYTES: Final = 4 * limits.MIB
+"""Bytes of one read, unless a single record is larger."""
+STREAM_SHORT_READ_BYTES: Final = 256 * limits.KIB
+"""Bytes that are read on the thread of an event loop; larger reads use another thread."""
+SWEEP_SLICES: Final = 200
+"""Transactions of one sweep."""
+SWEEP_STREAMS: Final = 1_000
+"""Streams that one sweep removes or examines."""
 
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
@@ -446,7 +455,7 @@ class Streams:
         offset: str | int = validation.START,
         *,
         records_max: int = limits.STREAM_READ_RECORDS,
-        bytes_max: int = limits.STREAM_READ_BYTES,
+        bytes_max: int = STREAM_READ_BYTES,
         sought: RecordFilter | None = None,
     ) -> tuple[StreamInfo, Chunk]:
         """Return the next chunk of a stream from an offset; `sought` selects records by key.
@@ -475,7 +484,7 @@ class Streams:
         """
         if sought is None or sought.field is None:
             count = min(records_max, limits.STREAM_SHORT_READ_RECORDS)
-            size = limits.STREAM_SHORT_READ_BYTES
+            size = STREAM_SHORT_READ_BYTES
             with suppress(reader.NotInTheLog):
                 info, chunk = self._read(name, offset, count, size, None, sought)
                 if chunk.up_to_date or len(chunk.records) == records_max:
@@ -490,7 +499,7 @@ class Streams:
         offset: str | int = validation.START,
         *,
         records_max: int = limits.STREAM_READ_RECORDS,
-        bytes_max: int = limits.STREAM_READ_BYTES,
+        bytes_max: int = STREAM_READ_BYTES,
     ) -> tuple[StreamInfo, Chunk]:
         """Return the next chunk of a stream from an offset, from the log only.
 
@@ -596,7 +605,7 @@ class Streams:
         """Return the current time and the uses of streams that are not written yet."""
         return StreamClock(self.clock(), self._uses.times)
 
-    def sweep(self, limit: int = limits.SWEEP_STREAMS) -> int:
+    def sweep(self, limit: int = SWEEP_STREAMS) -> int:
         """Delete expired streams and trim what is not retained; return how many expired.
 
         Writes the buffered uses of streams first, and trims a bounded number of rows of deleted
@@ -611,7 +620,7 @@ class Streams:
         self.touches.retire(self.clock())
         return removed
 
-    def trim_deleted(self, slices: int = limits.SWEEP_SLICES) -> bool:
+    def trim_deleted(self, slices: int = SWEEP_SLICES) -> bool:
         """Trim rows of deleted streams in at most `slices` transactions; True if more are left."""
         self._check_not_in_transaction()
         return expiry.trim_deleted(self, slices)

@@ -10,10 +10,15 @@ tombstone stays and the next sweep continues.
 
 from __future__ import annotations
 
+from typing import Final
+
 from fourfold import limits
 from fourfold.kernel import Transaction, load_queries
 from fourfold.models.streams import slices
 from fourfold.models.streams.records import StreamInfo
+
+STREAM_TRIM_ROWS: Final = 1_000
+"""Rows of a deleted stream that one transaction removes."""
 
 _SQL = load_queries("fourfold.models.streams")
 
@@ -26,10 +31,10 @@ def bury(txn: Transaction, info: StreamInfo, now_ms: int) -> None:
 
 def trim(txn: Transaction, sid: int) -> bool:
     """Trim the next slice of a deleted stream; return True once nothing is left."""
-    part = slices.next_slice(txn, sid, limits.INTEGER_MAX, limits.STREAM_TRIM_ROWS)
+    part = slices.next_slice(txn, sid, limits.INTEGER_MAX, STREAM_TRIM_ROWS)
     if part.through is not None:
         slices.drop_below(txn, sid, part.through + 1)
-    txn.execute(_SQL.trim_producers, (sid, limits.STREAM_TRIM_ROWS))
+    txn.execute(_SQL.trim_producers, (sid, STREAM_TRIM_ROWS))
     if txn.value(_SQL.has_rows, (sid,)):
         return False
     txn.execute(_SQL.drop_tombstone, (sid,))

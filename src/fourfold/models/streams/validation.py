@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Self
+from typing import Final, Self
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
+
+STREAM_NAME_MAX: Final = 1024
+"""Bytes of a stream name."""
 
 JSON = "application/json"
 START = "-1"
@@ -18,12 +21,9 @@ _TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+")
 
 def check_name(name: object) -> str:
     """Return `name` if it is a valid stream name: printable, without empty or dot parts."""
-    if (
-        not isinstance(name, str)
-        or not 0 < len(name.encode("utf-8", "replace")) <= limits.STREAM_NAME_MAX
-    ):
+    if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "replace")) <= STREAM_NAME_MAX:
         raise InvalidInput(
-            f"stream name must be text of 1 to {limits.STREAM_NAME_MAX} bytes, got {name!r:.80}"
+            f"stream name must be text of 1 to {STREAM_NAME_MAX} bytes, got {name!r:.80}"
         )
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts) or not name.isprintable():

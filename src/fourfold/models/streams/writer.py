@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound, StreamGone, StreamRecreated
@@ -22,6 +22,9 @@ from fourfold.models.streams.validation import (
     format_offset,
     plain_type,
 )
+
+STREAM_TTL_S_MAX: Final = 100 * 366 * 86_400
+"""Longest time to live of a stream: about a hundred years."""
 
 SQL = load_queries("fourfold.models.streams")
 _DELETED = 1
@@ -100,7 +103,7 @@ def check_settings(
     if ttl_seconds is not None and expires_at_ms is not None:
         raise InvalidInput("pass ttl or expires_at_ms, not both")
     for setting, value, maximum in (
-        ("ttl", ttl_seconds, limits.STREAM_TTL_S_MAX),
+        ("ttl", ttl_seconds, STREAM_TTL_S_MAX),
         ("expires_at_ms", expires_at_ms, limits.STREAM_EXPIRES_MS_MAX),
         ("retention_seconds", retention_seconds, limits.INTEGER_MAX // 1000),
         ("retention_bytes", retention_bytes, limits.INTEGER_MAX // 1000),

@@ -49,6 +49,14 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+FOLD_WAITING_ROWS_MAX: Final = 1_000
+FOLD_WAITING_CHARS: Final = 4 * limits.MIB
+"""Patches of one entity that a bulk fold leaves undecoded, because a later set replaces them."""
+FOLD_PROGRAMS_REMEMBERED_MAX: Final = 4_096
+FOLD_PROGRAM_CHARS_MAX: Final = 256
+"""Cache of compiled patch lists in a bulk fold: logs repeat short ones."""
+FOLD_BATCH_CHARS: Final = 8 * limits.MIB
+"""States in one output batch of a bulk fold; small batches limit the memory of a worker."""
 
 SNAPSHOT: Final = "snapshot"
 """The operation of a row that holds a whole document and is not part of the log."""
@@ -227,12 +235,12 @@ def _replayed(whole: str | None, patches: list[str | None]) -> str | None:
 
 def _program(text: str | None) -> Program:
     """Compile the patches of a row. Short ones repeat often in a log, so they are cached."""
-    if text is not None and len(text) <= limits.FOLD_PROGRAM_CHARS_MAX:
+    if text is not None and len(text) <= FOLD_PROGRAM_CHARS_MAX:
         return _short_program(text)
     return compile(decode(text or ""), stored=True)
 
 
-@lru_cache(maxsize=limits.FOLD_PROGRAMS_REMEMBERED_MAX)
+@lru_cache(maxsize=FOLD_PROGRAMS_REMEMBERED_MAX)
 def _short_program(text: str) -> Program:
     return compile(decode(text), stored=True)
 
@@ -253,20 +261,20 @@ class _Entity:
         self.key = key
         self._base: State | None = None
         self._waiting: list[_Row] = []
-        self._chars_left = limits.FOLD_WAITING_CHARS
+        self._chars_left = FOLD_WAITING_CHARS
 
     def add(self, rows: Iterable[_Row]) -> None:
-        rows_max = limits.FOLD_WAITING_ROWS_MAX
+        rows_max = FOLD_WAITING_ROWS_MAX
         for row in rows:
             if row[2] == "patch":
                 self._waiting.append(row)
                 self._chars_left -= len(row[3] or "")
                 if len(self._waiting) >= rows_max or self._chars_left < 0:
                     self._base, self._waiting = _folded(self.key, self._base, self._waiting), []
-                    self._chars_left = limits.FOLD_WAITING_CHARS
+                    self._chars_left = FOLD_WAITING_CHARS
             else:
                 self._base, self._waiting = None, [row]
-                self._chars_left = limits.FOLD_WAITING_CHARS - len(row[3] or "")
+                self._chars_left = FOLD_WAITING_CHARS - len(row[3] or "")
 
     def newest(self) -> _Folded:
         if self._base is None and len(self._waiting) == 1:
@@ -344,10 +352,10 @@ def _small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
     documents = batch.column(batch.num_columns - 1)
     begin = size = 0
-    if (documents.nbytes or 0) > limits.FOLD_BATCH_CHARS:
+    if (documents.nbytes or 0) > FOLD_BATCH_CHARS:
         for at, length in enumerate(pc.binary_length(documents).to_pylist(), 1):
             size += length or 0
-            if size >= limits.FOLD_BATCH_CHARS:
+            if size >= FOLD_BATCH_CHARS:
                 yield batch.slice(begin, at - begin)
                 begin, size = at, 0
     if begin < batch.num_rows:
@@ -362,7 +370,7 @@ def _batches(rows: Iterable[_Folded], key: Sequence[str]) -> Iterator[pa.RecordB
     for row in rows:
         pending.append(row)
         size += len(row[-1] or "")
-        if len(pending) >= limits.FOLD_BATCH_ROWS or size >= limits.FOLD_BATCH_CHARS:
+        if len(pending) >= limits.FOLD_BATCH_ROWS or size >= FOLD_BATCH_CHARS:
             yield _batch(pending, schema)
             pending, size = [], 0
     if pending:

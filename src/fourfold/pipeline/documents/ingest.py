@@ -38,6 +38,15 @@ from fourfold.store import Store, open_store
 if TYPE_CHECKING:
     pass
 
+SINK_COMMIT_OPERATIONS: Final = 10_000
+"""Operations in one commit of the sink. A batch with more of them becomes several commits in the
+same transaction.
+"""
+SINK_COMMIT_BYTES: Final = 8 * limits.MIB
+SINK_REMEMBERED_OPERATIONS: Final = 50_000
+"""Operations of a transaction whose documents the sink caches for later patches."""
+SINK_SPACES_OPEN: Final = 32
+
 _SQL = load_queries("fourfold.pipeline.documents", "sink.sql")
 _SLOW_MS: Final = 3_600_000
 _PARTS: Final = 1 << 20
@@ -166,7 +175,7 @@ def _chunks(rows: Iterator[Row]) -> Iterator[tuple[str, list[Row]]]:
         for row in group:
             chunk.append(row)
             size += len(row.text or "")
-            if len(chunk) >= limits.SINK_COMMIT_OPERATIONS or size >= limits.SINK_COMMIT_BYTES:
+            if len(chunk) >= SINK_COMMIT_OPERATIONS or size >= SINK_COMMIT_BYTES:
                 yield branch, chunk
                 chunk, size = [], 0
         if chunk:
@@ -202,7 +211,7 @@ class _TransactionCache(DocumentCache):
     def count(self, operations: int, txn: Transaction) -> None:
         """Count operations, and evict all documents when there are too many."""
         self._operations += operations
-        if self._operations >= limits.SINK_REMEMBERED_OPERATIONS:
+        if self._operations >= SINK_REMEMBERED_OPERATIONS:
             self._operations = 0
             txn.scratch.clear()
             for entries in self._pending:
@@ -216,11 +225,11 @@ def _spaces(
     """Yield the spaces, open for writing, a few at a time. Without `create`, a missing space is
     created in memory for a trial.
     """
-    for start in range(0, len(dids), limits.SINK_SPACES_OPEN):
+    for start in range(0, len(dids), SINK_SPACES_OPEN):
         # A batch is one long transaction, which the slow log should not report.
         with open_store(root, settings={"kernel.slow_transaction_ms": _SLOW_MS}) as store:
             existing = set(store.spaces())
-            for did in dids[start : start + limits.SINK_SPACES_OPEN]:
+            for did in dids[start : start + SINK_SPACES_OPEN]:
                 if did in existing or create:
                     history = None if did in existing else batch.history
                     yield did, _opened(store, did, history, batch.wait_s)

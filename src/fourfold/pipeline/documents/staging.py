@@ -36,6 +36,18 @@ from fourfold.models.documents.validation import (
 )
 from fourfold.pipeline.tables import arrow
 
+SINK_RUN_BYTES: Final = 64 * limits.MIB
+"""Rows that a task of the sink sorts in memory before it writes them."""
+SINK_RUN_ROWS: Final = 500_000
+SINK_BATCH_ROWS: Final = 4_096
+SINK_FILES_OPEN: Final = 64
+SINK_MERGE_ROWS: Final = 65_536
+"""Rows in memory while the staged files of one space are merged."""
+SINK_REFUSED_NAMED: Final = 20
+"""Bad rows that a task describes; further ones are only counted."""
+SINK_STAGING_AGE_S: Final = 86_400.0
+"""Staged files of writes without a name are swept when they are older than this."""
+
 COLUMNS: Final = ("space", "branch", "id", "op", "data")
 OPERATIONS: Final = ("set", "patch", "delete")
 DEFAULT_ORDER: Final = ("seq", "op_index")
@@ -218,13 +230,13 @@ class _StagingFile:
                     column.append(value)
                 self._bytes += len(text or "") + len(row[2]) + 64
             self._row += 1
-            full = len(self._columns["id"]) >= limits.SINK_RUN_ROWS
-            if full or self._bytes >= limits.SINK_RUN_BYTES:
+            full = len(self._columns["id"]) >= SINK_RUN_ROWS
+            if full or self._bytes >= SINK_RUN_BYTES:
                 self._flush(pa)
 
     def _refuse(self, row: Sequence[Any], order: Sequence[Any], error: FourfoldError) -> None:
         self._refused_rows += 1
-        if len(self._refused) < limits.SINK_REFUSED_NAMED:
+        if len(self._refused) < SINK_REFUSED_NAMED:
             space, _, entity, _, _ = row
             self._refused.append(
                 RefusedRow(
@@ -254,7 +266,7 @@ class _StagingFile:
         for space, rows in _runs_of(table.column("space").to_pylist()):
             slice_ = table.slice(start, rows)
             first = self._batches
-            for batch in slice_.to_batches(max_chunksize=limits.SINK_BATCH_ROWS):
+            for batch in slice_.to_batches(max_chunksize=SINK_BATCH_ROWS):
                 self._ipc.write_batch(batch)
                 self._batches += 1
             ops = slice_.column("op").to_pylist()
@@ -401,7 +413,7 @@ def sweep(staging: Path, own: Path, *, until: float, now: float | None = None) -
     current = time.time() if now is None else now
     if staging.is_dir():
         for folder in staging.glob("write-*"):
-            if _age(folder, current) > limits.SINK_STAGING_AGE_S:
+            if _age(folder, current) > SINK_STAGING_AGE_S:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -470,7 +482,7 @@ class StagedReader:
 
     def rows(self, parts: Sequence[Located]) -> Iterator[Row]:
         """Yield the rows of one space, by branch and then in their order."""
-        step = max(16, limits.SINK_MERGE_ROWS // len(parts))
+        step = max(16, SINK_MERGE_ROWS // len(parts))
         runs = [self._run(number, path, part, step) for number, (path, part) in enumerate(parts)]
         merged = runs[0] if len(runs) == 1 else heapq.merge(*runs, key=_by_key)
         for _, row in merged:
@@ -513,7 +525,7 @@ class StagedReader:
         if file is None:
             pa = arrow()
             file = pa.ipc.open_file(pa.memory_map(path))
-            if len(self._files) >= limits.SINK_FILES_OPEN:
+            if len(self._files) >= SINK_FILES_OPEN:
                 self._files.popitem(last=False)
         self._files[path] = file
         return file.get_batch(number)

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+MATERIALIZED_GROUP_ROWS: Final = 100_000
+MATERIALIZED_GROUP_BYTES: Final = 64 * limits.MIB
+"""Size of a row group, which a worker holds in memory."""
+
 NAME: Final = "fourfold_state_files"
 _OWN: Final = ("into", "file_rows")
 _SCHEMA: Final = (
@@ -204,8 +208,8 @@ class _GrowingFile:
         self._pending_rows += batch.num_rows
         self._pending_bytes += batch.nbytes
         if (
-            self._pending_rows >= limits.MATERIALIZED_GROUP_ROWS
-            or self._pending_bytes >= limits.MATERIALIZED_GROUP_BYTES
+            self._pending_rows >= MATERIALIZED_GROUP_ROWS
+            or self._pending_bytes >= MATERIALIZED_GROUP_BYTES
         ):
             self._flush()
 

@@ -30,6 +30,9 @@ from fourfold.store import open_store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+ENVELOPE_LOAD_PAGE: Final = 500
+"""Envelopes that a load applies in one transaction."""
+
 SCHEMA: Final = "line string, problem string, _file string, _block bigint, _line bigint"
 _ORDER: Final = ("_file", "_block", "_line")
 _FOR_DOCUMENTS: Final = ("space", "space_from", "order", "history")
@@ -110,7 +113,7 @@ class GraphsLoader(Loader):
             done = int(graphs.get_setting(key) or 0)
             already, added = done, 0
             lines = islice(_lines(Path(staged)), done, None)
-            while page := list(islice(lines, limits.ENVELOPE_LOAD_PAGE)):
+            while page := list(islice(lines, ENVELOPE_LOAD_PAGE)):
                 done += len(page)
                 added += _applied(context, graphs, page, (key, str(done)))
                 context.advance("applying", done, 0)

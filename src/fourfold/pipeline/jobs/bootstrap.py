@@ -26,6 +26,9 @@ from fourfold.pipeline.tables import arrow
 from fourfold.store import open_store
 from fourfold.store.store import objects_url, remember
 
+MANIFEST_TASK_READERS: Final = 8
+"""Manifests that one task reads in parallel."""
+
 _COLUMNS: Final = (
     "key string, data binary, version string, size bigint, kind string, problem string"
 )
@@ -185,7 +188,7 @@ class BootstrapRead:
     def _task(self, keys: Sequence[str]) -> Iterator[dict[str, Any] | None]:
         with (
             open_objects(self._url) as objects,
-            ThreadPoolExecutor(limits.MANIFEST_TASK_READERS) as pool,
+            ThreadPoolExecutor(MANIFEST_TASK_READERS) as pool,
         ):
             yield from pool.map(lambda key: self._row(objects, key), keys)
 

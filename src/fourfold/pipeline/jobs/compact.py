@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from fourfold import limits, settings
+from fourfold import settings
 from fourfold.archive import DiskCache, open_segments
 from fourfold.archive.records import SealedSegment
 from fourfold.archive.segment_reader import SegmentRequest, StoredSegments
@@ -33,6 +33,9 @@ from fourfold.pipeline.jobs.job import Context, Job, Plan, Range, Report, plural
 from fourfold.pipeline.tables import arrow
 from fourfold.store import Store, open_store
 from fourfold.store.store import objects_of
+
+COMPACT_WAVE: Final = 256
+"""Segments that Spark's workers write before the driver adopts them."""
 
 _COLUMNS: Final = "place bigint, result string, problem string"
 Build = Callable[[StoredSegments, Any, Path], str]
@@ -160,7 +163,7 @@ class Compact(Job):
                 }
                 if not due:
                     return report
-                wave = list(due.values())[: limits.COMPACT_WAVE]
+                wave = list(due.values())[:COMPACT_WAVE]
                 tried |= {_names(group) for group in wave}
                 self._wave(context, store, wave, report)
                 context.advance("compacting", report.segments, plan.facts["segments"])

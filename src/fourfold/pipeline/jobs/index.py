@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from fourfold import limits
 from fourfold.archive.index_runs import RunFile
 from fourfold.archive.segment_reader import StoredSegments
 from fourfold.errors import FourfoldError, InvalidInput, StorageError
@@ -27,6 +26,9 @@ from fourfold.models.streams.model import MODEL, segments_folder
 from fourfold.pipeline.jobs import compact
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, pluralize
 from fourfold.store import Store, open_store
+
+INDEX_WAVE: Final = 256
+"""Index runs that Spark's workers build before the driver adopts them."""
 
 
 @dataclass(slots=True)
@@ -86,7 +88,7 @@ class Index(Job):
             if context.options["field"] is not None:
                 store.archive.upkeep.declare(context.options["stream"], context.options["field"])
             tasks = list(_tasks(store))
-            for wave in compact.iter_waves(tasks, limits.INDEX_WAVE):
+            for wave in compact.iter_waves(tasks, INDEX_WAVE):
                 self._wave(context, store, list(wave), report)
                 context.advance("indexing", report.upkeep.segments, plan.facts["segments"])
         return report

@@ -38,17 +38,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
-from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.pipeline import store_files
 from fourfold.pipeline.cut import Cut
 from fourfold.pipeline.models import DEFAULT_MODEL, Part, model_names, model_tables
 from fourfold.pipeline.scratch import staging_of
 from fourfold.pipeline.store_files import StoreFile
+
+SPARK_PROGRESS_S: Final = 0.25
 
 Progress = Callable[[str, int, int], None]
 """Called with a label, the steps done, and the total steps."""
@@ -95,7 +96,7 @@ def _tracker(spark: Any) -> Any:
 
 
 def _watch(tracker: Any, label: str, advance: Progress, stopped: threading.Event) -> None:
-    while not stopped.wait(limits.SPARK_PROGRESS_S):
+    while not stopped.wait(SPARK_PROGRESS_S):
         done = total = 0
         for stage in tracker.getActiveStageIds():
             info = tracker.getStageInfo(stage)

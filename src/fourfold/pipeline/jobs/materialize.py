@@ -14,11 +14,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
-from fourfold import limits
 from fourfold.errors import InvalidInput, Refused
 from fourfold.pipeline.cut import Cut, FileBound, read_cut
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
@@ -32,6 +31,9 @@ from fourfold.pipeline.jobs.table_folder import (
 )
 from fourfold.pipeline.models import get_materializer, model_tables
 from fourfold.pipeline.options import read_options
+
+MATERIALIZED_PARTS_MAX: Final = 64
+"""Maximum files of a table that only grows; with more it is rewritten."""
 
 _OF_SOME_MODELS = ("branch", "variant", "delta")
 """Options that a model has to support."""
@@ -369,7 +371,7 @@ def _merge_table(
     context, staging = version.context, version.staging
     folder = version.folder.table(table.name)
     old = [file for file in before.files if file.name.startswith(f"{table.name}/")]
-    if table.grows and len(old) < limits.MATERIALIZED_PARTS_MAX:
+    if table.grows and len(old) < MATERIALIZED_PARTS_MAX:
         fresh = write_table(rows.sortWithinPartitions(*table.key), staging, table, context.work)
         for file in old:
             name = Path(file.name).name

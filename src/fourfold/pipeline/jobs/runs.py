@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,11 @@ from fourfold.errors import FormatError, WriterLocked
 from fourfold.kernel import Database, Transaction, holder, load_migrations, load_queries
 from fourfold.pipeline.jobs.job import Plan, Report, SkippedFile
 from fourfold.store import layout
+
+JOB_RECORDS_WAIT_S: Final = 30.0
+"""Maximum wait for another job that writes to the table of runs."""
+JOB_RANGES_KEPT: Final = 100
+"""Input ranges listed in the row of a run; further ones are only counted."""
 
 NAME = "pipeline"
 _PACKAGE = "fourfold.pipeline.jobs"
@@ -73,7 +78,7 @@ def database_path(root: str | Path) -> Path:
 @contextmanager
 def open_for_writing(root: str | Path) -> Iterator[Database]:
     """Open the database for one write, waiting for another job that uses it."""
-    deadline = time.monotonic() + limits.JOB_RECORDS_WAIT_S
+    deadline = time.monotonic() + JOB_RECORDS_WAIT_S
     while True:
         try:
             database = Database.open(database_path(root), migrations=_MIGRATIONS)
@@ -165,7 +170,7 @@ def begin(
             identity.work,
             "" if plan is None else plan.key,
             _json(options),
-            _json({} if plan is None else plan.summary(limits.JOB_RANGES_KEPT)),
+            _json({} if plan is None else plan.summary(JOB_RANGES_KEPT)),
             "" if plan is None else plan.output,
             _now(),
             os.getpid(),

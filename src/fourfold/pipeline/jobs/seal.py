@@ -34,6 +34,15 @@ from fourfold.pipeline.packing import pack
 from fourfold.pipeline.tables import arrow
 from fourfold.store import open_store
 
+SEAL_WAVE_STREAMS: Final = 20_000
+"""Streams in one wave of the job `seal`; their segments are in memory until it is committed."""
+SEAL_WAVE_TASKS: Final = 64
+SEAL_TASK_BYTES_MIN: Final = 64 * limits.MIB
+SEAL_STREAM_COST_BYTES: Final = 128 * limits.KIB
+"""Cost of creating a file, as the number of bytes that could be written in that time."""
+SEAL_COMMIT_SEGMENTS: Final = 500
+"""Segments that one transaction adopts."""
+
 _COLUMNS: Final = (
     "place bigint, start_offset bigint, end_offset bigint, rows bigint, payload_bytes bigint, "
     "last_ts_ms bigint, groups bigint, size_bytes bigint, digest string, problem string"
@@ -112,7 +121,7 @@ class Seal(Job):
                         now,
                         context,
                         after=after,
-                        limit=limits.SEAL_WAVE_STREAMS,
+                        limit=SEAL_WAVE_STREAMS,
                     )
                 if not wave:
                     return report
@@ -287,8 +296,8 @@ def _build_segments(
 
 def _group_streams(wave: Sequence[DueStream]) -> list[list[tuple[int, DueStream]]]:
     """Group the streams of a wave into tasks of about equal work."""
-    costs = [stream.sealable.pending_bytes + limits.SEAL_STREAM_COST_BYTES for stream in wave]
-    limit = max(sum(costs) // limits.SEAL_WAVE_TASKS, limits.SEAL_TASK_BYTES_MIN)
+    costs = [stream.sealable.pending_bytes + SEAL_STREAM_COST_BYTES for stream in wave]
+    limit = max(sum(costs) // SEAL_WAVE_TASKS, SEAL_TASK_BYTES_MIN)
     return list(pack(zip(costs, enumerate(wave), strict=True), limit))
 
 
@@ -311,8 +320,8 @@ def _adopt(  # noqa: PLR0917
         sealable = remaining.get(place, due.sealable)
         ready.append((due, sealable, outcome))
         remaining[place] = _remaining(sealable, outcome)
-    for at in range(0, len(ready), limits.SEAL_COMMIT_SEGMENTS):
-        group = ready[at : at + limits.SEAL_COMMIT_SEGMENTS]
+    for at in range(0, len(ready), SEAL_COMMIT_SEGMENTS):
+        group = ready[at : at + SEAL_COMMIT_SEGMENTS]
 
         def work(txn: Transaction, group: Any = group) -> list[bool]:
             return [

@@ -29,6 +29,9 @@ from fourfold.kernel import sync_folder
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+MATERIALIZED_VERSIONS_KEPT: Final = 2
+"""The current version, and the previous one for readers that still use it."""
+
 CURRENT: Final = "current"
 VERSIONS: Final = "versions"
 MANIFEST: Final = "manifest.json"
@@ -157,7 +160,7 @@ class TableFolder:
             if path.name > current:
                 _remove(path)
         names = sorted(path.name for path in versions.iterdir())
-        for name in names[: -limits.MATERIALIZED_VERSIONS_KEPT]:
+        for name in names[:-MATERIALIZED_VERSIONS_KEPT]:
             _remove(versions / name)
 
 

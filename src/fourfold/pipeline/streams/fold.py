@@ -40,6 +40,7 @@ from fourfold.pipeline.tables import ROOT, SPACE, Column, arrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
+STREAM_TASK_ROWS: Final = 50_000
 
 Registries = dict[str, Registry]
 """Registries that promote messages, by stream name."""
@@ -262,7 +263,7 @@ def ranges(
 def _divided(selected: Sequence[Range]) -> Iterator[list[Range]]:
     """Group ranges into tasks, splitting long ones."""
     group: list[Range] = []
-    left = limits.STREAM_TASK_ROWS
+    left = STREAM_TASK_ROWS
     for sid, start, end in selected:
         low = start
         while low < end:
@@ -272,7 +273,7 @@ def _divided(selected: Sequence[Range]) -> Iterator[list[Range]]:
             low = high
             if not left:
                 yield group
-                group, left = [], limits.STREAM_TASK_ROWS
+                group, left = [], STREAM_TASK_ROWS
     if group:
         yield group
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound, WriterLocked
@@ -19,6 +19,9 @@ from fourfold.store import open_store
 if TYPE_CHECKING:
     import pyarrow as pa
 from fourfold.pipeline.streams.sink import Shape, StagedRecords, by_stream, payloads, table_of
+
+SINK_REQUEST_BYTES: Final = 64 * limits.MIB
+"""Bytes of one append of the sink."""
 
 
 class IngestReport(NamedTuple):
@@ -117,7 +120,7 @@ def _requests(rows: pa.Table) -> Iterator[list[bytes]]:
     size = 0
     for chunk in payloads(rows):
         for payload in chunk:
-            if records and size + len(payload) > limits.SINK_REQUEST_BYTES:
+            if records and size + len(payload) > SINK_REQUEST_BYTES:
                 yield records
                 records, size = [], 0
             records.append(payload)

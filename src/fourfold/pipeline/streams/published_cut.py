@@ -18,7 +18,6 @@ from fnmatch import fnmatchcase
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from fourfold import limits
 from fourfold.archive.manifest import MANIFEST, ROOT, Manifest, decode, key_of, manifest_key
 from fourfold.archive.retry import Retries
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput, NotFound
@@ -28,6 +27,9 @@ from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.store_files import find_files, find_stores
 from fourfold.pipeline.streams.fold import Registries, outdated
+
+PUBLISHED_MANIFEST_READERS: Final = 32
+"""Manifests that are read in parallel for a cut of published streams."""
 
 SQL: Final = load_queries("fourfold.pipeline.streams", "published.sql")
 _GLOB: Final = frozenset("*?[")
@@ -259,7 +261,7 @@ class _Reader:
             info = self.one(pattern)
             return {} if info is None else {pattern: info}
         keys = [key for key, _ in list_manifests(self._objects, self._retries)]
-        with ThreadPoolExecutor(limits.PUBLISHED_MANIFEST_READERS) as pool:
+        with ThreadPoolExecutor(PUBLISHED_MANIFEST_READERS) as pool:
             infos = pool.map(self._info, keys)
             return {info.name: info for info in infos if info is not None}
 

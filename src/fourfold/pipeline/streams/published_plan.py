@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from fourfold import limits
 from fourfold.pipeline import plan
@@ -22,6 +23,9 @@ from fourfold.pipeline.streams.fold import (
 from fourfold.pipeline.streams.published_cut import Part, PublishedCut, Tail
 from fourfold.pipeline.streams.published_scan import SegmentWork, TailWork
 from fourfold.pipeline.tables import Column
+
+PUBLISHED_TASK_BYTES_MIN: Final = 4 * limits.MIB
+"""Minimum input of a task that reads an object store."""
 
 _TIME = Column("time", "timestamp", nullable=False)
 
@@ -138,6 +142,6 @@ def _packed(parts: Sequence[Part], partition_bytes: int) -> Iterator[tuple[Part,
     """
     costs = [part.held.size + limits.SOURCE_FILE_COST_BYTES for part in parts]
     share = sum(costs) // (2 * (os.cpu_count() or 1))
-    limit = min(max(share, limits.PUBLISHED_TASK_BYTES_MIN), max(partition_bytes // 4, 1))
+    limit = min(max(share, PUBLISHED_TASK_BYTES_MIN), max(partition_bytes // 4, 1))
     for group in pack(zip(costs, parts, strict=True), limit):
         yield tuple(group)

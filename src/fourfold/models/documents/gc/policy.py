@@ -7,15 +7,20 @@ where the space goes, and everybody who opens the space can see it.
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import msgspec
 
-from fourfold import limits
 from fourfold.errors import CorruptData, InvalidInput
 from fourfold.kernel import Transaction
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.snapshots import Retention, check_retention
+
+GC_BLOB_AGE_S: Final = 24 * 3_600.0
+"""Minimum age of a blob since it was last put before gc removes it: its writer needs time
+to commit the reference.
+"""
 
 
 class GcPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -38,7 +43,7 @@ class GcPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Which derived snapshots stay; see `Space.maintain`."""
     blobs: bool = False
     """Whether blobs go that nothing readable mentions, and whose metadata was deleted."""
-    blob_age_s: float = limits.GC_BLOB_AGE_S
+    blob_age_s: float = GC_BLOB_AGE_S
     """Blobs that were put since so many seconds stay."""
 
 

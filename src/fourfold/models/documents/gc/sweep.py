@@ -35,7 +35,7 @@ import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -57,6 +57,11 @@ from fourfold.models.documents.history import History, HistoryReader, Row
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
+
+GC_TRANSACTION_S: Final = 0.01
+"""Time after which a gc transaction ends: writers wait for it."""
+GC_PREPARE_S: Final = 600.0
+"""Deadline of the first gc of a space, which creates its indexes."""
 
 
 class SweepState(msgspec.Struct):
@@ -209,7 +214,7 @@ class _SweepTransaction:
         self._history = history
         self._rows = 0
         self._size = 0
-        self._until = time.perf_counter() + limits.GC_TRANSACTION_S
+        self._until = time.perf_counter() + GC_TRANSACTION_S
 
     @property
     def full(self) -> bool:
@@ -438,7 +443,7 @@ def _begin(space: Space, chosen: GcPolicy, pins: tuple[int, ...]) -> None:
 
 def _prepare(space: Space) -> None:
     """Indexes, which in a large space take longer to make than a transaction may otherwise."""
-    space.database.transact(space.history_kind.collecting.prepare, deadline_s=limits.GC_PREPARE_S)
+    space.database.transact(space.history_kind.collecting.prepare, deadline_s=GC_PREPARE_S)
 
 
 def _finish(space: Space, tally: Tally) -> None:

@@ -20,13 +20,16 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from fourfold import limits
 from fourfold.content import encode_jcs
 from fourfold.errors import InvalidInput, MissingDependency, PackageTampered
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.records import Kind
+
+PACKAGE_BYTES_MAX: Final = 64 * limits.MIB
+"""Size of a sync package, which is held in memory: its signature covers all of it."""
 
 _PREFIX = "ed25519:"
 
@@ -168,10 +171,8 @@ def write(package: Package, signer: Signer) -> bytes:
 
 def read(data: bytes, sender: str) -> Package:
     """A package that `sender`, a public key, has signed as it is; nothing else is believed."""
-    if len(data) > limits.PACKAGE_BYTES_MAX:
-        raise InvalidInput(
-            f"a package of {len(data)} bytes is more than {limits.PACKAGE_BYTES_MAX}"
-        )
+    if len(data) > PACKAGE_BYTES_MAX:
+        raise InvalidInput(f"a package of {len(data)} bytes is more than {PACKAGE_BYTES_MAX}")
     try:
         body = json.loads(data)
         signature = base64.b64decode(body.pop("signature"), validate=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -33,6 +33,11 @@ from fourfold.models.sessions.runtime.variables import Vars
 
 if TYPE_CHECKING:
     from fourfold.models.sessions.runtime.loop import Turns
+
+SESSION_FANOUT_MAX: Final = 50
+"""Children that one call starts."""
+SESSION_DEPTH_MAX: Final = 16
+"""Nesting of children, so that a step function that always calls itself ends."""
 
 _INHERITED = ("model", "provider")
 _KEY = "task"
@@ -69,9 +74,9 @@ def check_fanout(tasks: Sequence[Any]) -> list[Any]:
     if isinstance(tasks, (str, bytes, Mapping)) or not isinstance(tasks, Iterable):
         raise InvalidInput(f"the tasks of children are a list, not {type(tasks).__name__}")
     listed = list(tasks)
-    if len(listed) > limits.SESSION_FANOUT_MAX:
+    if len(listed) > SESSION_FANOUT_MAX:
         raise LimitExceeded(
-            f"{len(listed)} children at once are more than {limits.SESSION_FANOUT_MAX}",
+            f"{len(listed)} children at once are more than {SESSION_FANOUT_MAX}",
             hint="Give the tasks to several calls.",
         )
     return listed
@@ -186,7 +191,7 @@ async def _run(turns: Turns, child: _Child, parent: Progress | None) -> TurnResu
     sid, entity = child.sid, child.entity
     turns.check_step(child.settings)
     depth = 0 if parent is None else parent.depth + 1
-    if depth > limits.SESSION_DEPTH_MAX:
+    if depth > SESSION_DEPTH_MAX:
         raise LimitExceeded(f"session {sid!r} would be a child of {depth} parents")
     entity |= {"depth": depth, "task_hash": content_id(encode(child.task))}
     if child.capability is not None:

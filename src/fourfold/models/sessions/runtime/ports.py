@@ -12,14 +12,16 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from fourfold import limits
 from fourfold.content import PayloadRef
 from fourfold.errors import InvalidInput
 from fourfold.models.sessions.records import UNSET, Event, Head, Unset
 from fourfold.models.sessions.runtime.records import TIMEOUT, TurnEnded
 from fourfold.models.sessions.sessions import Sessions
+
+SESSION_FANOUT_THREADS: Final = 16
+"""Children that run at the same time."""
 
 T = TypeVar("T")
 Lane = Callable[[], Coroutine[Any, Any, T]]
@@ -133,7 +135,7 @@ class Direct(Port):
         return result
 
     async def gather(self, lanes: Sequence[Lane[T]]) -> list[T]:
-        with ThreadPoolExecutor(limits.SESSION_FANOUT_THREADS) as pool:
+        with ThreadPoolExecutor(SESSION_FANOUT_THREADS) as pool:
             return list(pool.map(lambda lane: drive(lane()), lanes))
 
 
@@ -198,7 +200,7 @@ class PendingCall(Port):
             raise timed_out() from None
 
     async def gather(self, lanes: Sequence[Lane[T]]) -> list[T]:
-        gate = asyncio.Semaphore(limits.SESSION_FANOUT_THREADS)
+        gate = asyncio.Semaphore(SESSION_FANOUT_THREADS)
 
         async def run(lane: Lane[T]) -> T:
             async with gate:

@@ -12,6 +12,9 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import CapabilityDenied, FourfoldError, InvalidInput
 
+SESSION_ERROR_CHARS_MAX = 4_000
+"""Length of an error message stored with a turn or an eval."""
+
 FINAL: Constant = "final"
 ERROR: Constant = "error"
 TIMEOUT: Constant = "timeout"
@@ -100,7 +103,7 @@ def described(error: BaseException) -> dict[str, Any]:
         message = str(error).encode(errors="backslashreplace").decode()
     except Exception:  # noqa: BLE001 - the __str__ of an error may raise anything
         message = "the error has no readable message"
-    return {"type": kind, "message": message[: limits.SESSION_ERROR_CHARS_MAX], "data": {}}
+    return {"type": kind, "message": message[:SESSION_ERROR_CHARS_MAX], "data": {}}
 
 
 Capability = list[str] | None

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.archive import manifest, temporary_files
@@ -50,6 +50,15 @@ from fourfold.models.streams.archive.records import (
 )
 from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 from fourfold.objects import AccountingStore, ObjectStore, RequestCounter
+
+ARCHIVE_TURN_SEGMENTS: Final = 4
+"""Segments of one stream that a round writes, so that every stream gets its turn."""
+ARCHIVE_EVERY_S: Final = 0.25
+"""Interval at which the background looks for streams to seal."""
+ARCHIVE_CHECKPOINT_S: Final = 60.0
+"""Interval of checkpoints of the log while the background seals."""
+ARCHIVE_UPKEEP_S: Final = 60.0
+"""Interval at which the background looks for segments to index or compact."""
 
 LOCAL = "local"
 CACHE = "cache"
@@ -214,7 +223,7 @@ class Archive:
                 return total
 
     @contextmanager
-    def running(self, every_s: float = limits.ARCHIVE_EVERY_S) -> Iterator[Archive]:
+    def running(self, every_s: float = ARCHIVE_EVERY_S) -> Iterator[Archive]:
         """Run rounds in the background during the `with` block, then a last one."""
         stop = threading.Event()
 
@@ -260,7 +269,7 @@ class Archive:
     def _maintain(self, stop: threading.Event) -> None:
         """Index and compact periodically, if configured, without delaying the rounds."""
         lower_thread_priority()
-        while not stop.wait(limits.ARCHIVE_UPKEEP_S):
+        while not stop.wait(ARCHIVE_UPKEEP_S):
             try:
                 if self.policy.compact:
                     self._back_off_failed(self.upkeep.compact(stop=stop.is_set))
@@ -342,7 +351,7 @@ class Archive:
 
     def _seal(self, name: str, *, everything: bool, pace: Throttle) -> int:
         sealed = 0
-        while sealed < limits.ARCHIVE_TURN_SEGMENTS and self._is_due(name, everything=everything):
+        while sealed < ARCHIVE_TURN_SEGMENTS and self._is_due(name, everything=everything):
             done = sealer.seal(
                 self._database,
                 name,
@@ -387,7 +396,7 @@ class Archive:
         self, name: str, published: list[PublishResult], pace: Throttle = NO_THROTTLE
     ) -> None:
         """Add the results to `published`, also if it ends with an error."""
-        while len(published) < limits.ARCHIVE_TURN_SEGMENTS:
+        while len(published) < ARCHIVE_TURN_SEGMENTS:
             with self._database.read() as snapshot:
                 if not snapshot.value(SQL.unpublished, (name,)):
                     return
@@ -524,7 +533,7 @@ class Archive:
     def _checkpoint(self) -> None:
         """Truncate the write-ahead log from time to time, after records were trimmed."""
         now = time.monotonic()
-        if not self._trimmed or now - self._checkpointed < limits.ARCHIVE_CHECKPOINT_S:
+        if not self._trimmed or now - self._checkpointed < ARCHIVE_CHECKPOINT_S:
             return
         self._checkpointed = now
         try:

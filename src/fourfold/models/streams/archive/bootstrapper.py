@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.archive.manifest import MANIFEST, ROOT, Manifest, decode, manifest_key
@@ -26,6 +26,12 @@ from fourfold.models.streams.archive.indexes import catalog
 from fourfold.models.streams.archive.records import SQL, meta_of_manifest
 from fourfold.models.streams.archive.sweep import segment_of
 from fourfold.objects import ObjectStore
+
+BOOTSTRAP_READ_KEYS: Final = 32
+"""Manifests that one thread of `bootstrap` reads at a time."""
+BOOTSTRAP_STREAMS: Final = 20_000
+BOOTSTRAP_SEGMENTS: Final = 50_000
+"""Streams, or segments, that `bootstrap` creates in one transaction at most."""
 
 _READERS = 4 * limits.ARCHIVE_CONCURRENCY
 Progress = Callable[[str, int, int], None]
@@ -153,7 +159,7 @@ def _collected(
 
 def _parts(keys: list[str]) -> Iterator[list[str]]:
     """Divide the keys among readers, with few tasks: each task waits in memory for its turn."""
-    size = max(1, min(limits.BOOTSTRAP_READ_KEYS, len(keys) // _READERS))
+    size = max(1, min(BOOTSTRAP_READ_KEYS, len(keys) // _READERS))
     return (keys[at : at + size] for at in range(0, len(keys), size))
 
 
@@ -235,9 +241,7 @@ def _batches(ordered: Iterable[FoundManifest]) -> Iterator[list[FoundManifest]]:
     segments = 0
     for entry in ordered:
         count = entry.manifest.segment_count
-        if batch and (
-            len(batch) >= limits.BOOTSTRAP_STREAMS or segments + count > limits.BOOTSTRAP_SEGMENTS
-        ):
+        if batch and (len(batch) >= BOOTSTRAP_STREAMS or segments + count > BOOTSTRAP_SEGMENTS):
             yield batch
             batch, segments = [], 0
         batch.append(entry)

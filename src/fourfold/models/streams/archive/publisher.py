@@ -15,7 +15,7 @@ import hashlib
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.archive import manifest_format
@@ -54,6 +54,9 @@ from fourfold.models.streams.archive.records import (
 from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 from fourfold.models.streams.writer import SQL as STREAMS
 from fourfold.objects import Object, ObjectStore
+
+ARCHIVE_PUBLISH_ROWS: Final = 100_000
+"""Approximate records that one manifest adds; they are trimmed in the same transaction."""
 
 
 class LocalSegmentLost(Exception):
@@ -352,7 +355,7 @@ def _bounded(snapshot: ReadTransaction, stream: str) -> Iterator[Segment]:
         segment = Segment._make(row)
         rows += segment.end_offset - segment.start_offset + 1
         yield segment
-        if rows >= limits.ARCHIVE_PUBLISH_ROWS:
+        if rows >= ARCHIVE_PUBLISH_ROWS:
             return
 
 

@@ -7,13 +7,22 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.archive.manifest import Manifest, Segments
 from fourfold.archive.segment_reader import SegmentRequest
 from fourfold.errors import FourfoldError
 from fourfold.kernel import load_queries
+
+INDEX_SPAN: Final = 16
+"""Segments of an index run of level 0."""
+INDEX_FANOUT: Final = 16
+"""Index runs that are merged into one of the next level."""
+COMPACT_ROWS: Final = 4 * limits.SEGMENT_ROWS
+"""Maximum records of a compacted segment."""
+COMPACT_SEGMENTS: Final = 4
+"""Minimum segments that are worth compacting."""
 
 SQL = load_queries("fourfold.models.streams.archive")
 NS = 1_000_000
@@ -34,11 +43,11 @@ class Policy:
     index: bool = False
     """True if the background rounds also index and compact."""
     compact: bool = False
-    index_span: int = limits.INDEX_SPAN
-    index_fanout: int = limits.INDEX_FANOUT
+    index_span: int = INDEX_SPAN
+    index_fanout: int = INDEX_FANOUT
     compact_bytes: int = limits.COMPACT_BYTES
-    compact_rows: int = limits.COMPACT_ROWS
-    compact_segments: int = limits.COMPACT_SEGMENTS
+    compact_rows: int = COMPACT_ROWS
+    compact_segments: int = COMPACT_SEGMENTS
 
 
 class Segment(NamedTuple):

@@ -11,11 +11,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from fourfold import limits
 from fourfold.kernel import Database, Transaction
 from fourfold.kernel.pauses import Pauses
+
+ARCHIVE_PATIENCE_S: Final = 0.05
+"""Wait for another writer's group commit before the background commits by itself; longer
+than a checkpoint, which those writers wait for too.
+"""
 
 T = TypeVar("T")
 
@@ -97,7 +102,7 @@ class Throttle:
         While clients write, one of them runs it in its group commit: a thread with low priority
         would hold the writer for longer than the work takes, and sync the log once more.
         """
-        patience = limits.ARCHIVE_PATIENCE_S if self._others_write else 0.0
+        patience = ARCHIVE_PATIENCE_S if self._others_write else 0.0
         return database.transact(work, deadline_s=deadline_s, patience_s=patience)
 
     def _rest(self, took: float) -> None:

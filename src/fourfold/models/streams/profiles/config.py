@@ -7,9 +7,8 @@ ignored.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Final
 
-from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.profiles.evlog import (
     LEVEL,
@@ -20,6 +19,13 @@ from fourfold.models.streams.profiles.evlog import (
 )
 from fourfold.models.streams.profiles.profile import GENERIC, Profile
 from fourfold.models.streams.profiles.state import StateProtocol
+
+EVENT_REDACT_NAMES_MAX: Final = 100
+"""Fields of an event log that are redacted."""
+EVENT_ROUTING_NAMES_MAX: Final = 8
+"""Fields that the routing key is taken from."""
+EVENT_FIELD_NAME_MAX: Final = 200
+"""Length of a field name."""
 
 
 def read(config: Any) -> Profile:
@@ -56,10 +62,8 @@ def _state_protocol(config: dict[str, Any]) -> Profile:
 
 def _event_log(config: dict[str, Any]) -> Profile:
     _check_known(config, ("kind", "redact", "routingKey"), f"profile {EventLog.kind!r}")
-    redact = _names(config.get("redact", ()), "redact", limits.EVENT_REDACT_NAMES_MAX)
-    routing = _names(
-        config.get("routingKey", ROUTING_KEY), "routingKey", limits.EVENT_ROUTING_NAMES_MAX
-    )
+    redact = _names(config.get("redact", ()), "redact", EVENT_REDACT_NAMES_MAX)
+    routing = _names(config.get("routingKey", ROUTING_KEY), "routingKey", EVENT_ROUTING_NAMES_MAX)
     profile = EventLog(redact=redact, routing_key=routing)
     for name in redact:
         if not plain_name(name):
@@ -84,12 +88,12 @@ def _names(names: Any, field: str, names_max: int) -> tuple[str, ...]:
     for name in names:
         if (
             not isinstance(name, str)
-            or not 0 < len(name) <= limits.EVENT_FIELD_NAME_MAX
+            or not 0 < len(name) <= EVENT_FIELD_NAME_MAX
             or not name.isprintable()
         ):
             raise InvalidInput(
                 f"{field!r} of a profile contains an invalid field name {name!r:.80}",
-                hint=f"Use printable text of 1 to {limits.EVENT_FIELD_NAME_MAX} characters.",
+                hint=f"Use printable text of 1 to {EVENT_FIELD_NAME_MAX} characters.",
             )
     return tuple(names)
 

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
-from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.json_messages import deeper_than
+
+STREAM_PROFILED_DEPTH_MAX: Final = 500
+"""Nesting of a message in a stream whose profile parses it."""
 
 
 class AdmittedMessages(NamedTuple):
@@ -64,10 +66,10 @@ def invalid_message(kind: str, number: int, complaint: str, *, hint: str) -> Inv
 
 def check_depth(kind: str, number: int, record: bytes) -> None:
     """Raise InvalidInput for a message that recursive decoders cannot read."""
-    if deeper_than(limits.STREAM_PROFILED_DEPTH_MAX, record):
+    if deeper_than(STREAM_PROFILED_DEPTH_MAX, record):
         raise invalid_message(
             kind,
             number,
-            f"it is nested deeper than {limits.STREAM_PROFILED_DEPTH_MAX} levels",
+            f"it is nested deeper than {STREAM_PROFILED_DEPTH_MAX} levels",
             hint="Send messages with fewer nested objects and arrays.",
         )

@@ -8,11 +8,10 @@ decided is not proven, and the lens is rejected.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.schemas import unfolded_size
 from fourfold.models.streams.schemas.lens import Lens
@@ -30,6 +29,16 @@ from fourfold.models.streams.schemas.validation import (
     schema_library,
     strictness,
 )
+
+PROOF_STEPS_MAX: Final = 1_000
+PROOF_DEPTH_MAX: Final = 64
+"""Subschemas that a proof compares, and their nesting."""
+PROOF_LIBRARY_DEPTH_MAX: Final = 40
+"""Nesting of a subschema that is passed to the library: deeper ones never finish."""
+PROOF_LIBRARY_PARTS_MAX: Final = 5_000
+"""Size of such a subschema, with references resolved."""
+PROOF_GAPS_SHOWN: Final = 3
+"""Paths that are named when a lens is refused."""
 
 __all__ = ["Validator", "check_proven", "compiled"]
 
@@ -68,8 +77,8 @@ def check_proven(old: Schema, lens: Lens, new: Schema) -> None:
         if certain
         else "it is not proven that the lens converts every valid message to the new schema"
     )
-    listed = "; ".join(gap.describe() for gap in gaps[: limits.PROOF_GAPS_SHOWN])
-    more = len(gaps) - limits.PROOF_GAPS_SHOWN
+    listed = "; ".join(gap.describe() for gap in gaps[:PROOF_GAPS_SHOWN])
+    more = len(gaps) - PROOF_GAPS_SHOWN
     raise InvalidInput(
         f"{verdict}: {listed}" + (f"; and {more} more" if more > 0 else ""),
         hint="Add ops for these places, or let the new schema allow them."
@@ -105,7 +114,7 @@ class _Comparison:
             # Gaps are reported where the pair was compared first. Assuming coverage is sound for
             # recursion: each round is one level deeper in a message, and messages are finite.
             return []
-        if self._depth == limits.PROOF_DEPTH_MAX or len(self._compared) == limits.PROOF_STEPS_MAX:
+        if self._depth == PROOF_DEPTH_MAX or len(self._compared) == PROOF_STEPS_MAX:
             return [Gap(pointer, "is where the comparison became too long", certain=False)]
         self._compared.add(pair)
         self._depth += 1
@@ -190,10 +199,10 @@ def _covers(new: Schema, derived: Schema) -> bool | None:
     """Return True if all values valid in `derived` are valid in `new`; None if unknown."""
     if _written(new) == _written(derived):
         return True
-    if max(_depth(new), _depth(derived)) > limits.PROOF_LIBRARY_DEPTH_MAX:
+    if max(_depth(new), _depth(derived)) > PROOF_LIBRARY_DEPTH_MAX:
         return None  # the library's time grows without bound with the depth
     sizes = unfolded_size.measure(new), unfolded_size.measure(derived)
-    if max(size.parts for size in sizes) > limits.PROOF_LIBRARY_PARTS_MAX:
+    if max(size.parts for size in sizes) > PROOF_LIBRARY_PARTS_MAX:
         return None  # and with the expanded references
     library = schema_library()
     options = strictness()

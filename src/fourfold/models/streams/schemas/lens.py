@@ -35,11 +35,10 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 from math import isfinite
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.schemas.shape import (
     ArrayShape,
@@ -52,6 +51,13 @@ from fourfold.models.streams.schemas.shape import (
     quoted,
     types_of,
 )
+
+LENS_OPS_MAX: Final = 256
+"""Ops of a lens, nested ones included."""
+LENS_DEPTH_MAX: Final = 16
+"""Nesting of ops."""
+LENS_NUMBER_CHARS_MAX: Final = 300
+"""Longest text that a lens converts to a number."""
 
 Target: TypeAlias = Literal["string", "integer", "number", "boolean"]
 
@@ -94,7 +100,7 @@ def converted(raw: msgspec.Raw, to: Target) -> msgspec.Raw | None:
 
 
 def _from_text(text: str, to: Target) -> bytes | None:
-    if len(text) > limits.LENS_NUMBER_CHARS_MAX:
+    if len(text) > LENS_NUMBER_CHARS_MAX:
         return None
     if to == "boolean":
         return text.encode() if text in _BOOLEANS else None
@@ -637,13 +643,13 @@ def _check_json(data: Any) -> None:
 
 def _check_count(ops: tuple[AnyOp, ...]) -> None:
     count, level = 0, list(ops)
-    for _ in range(limits.LENS_DEPTH_MAX):
+    for _ in range(LENS_DEPTH_MAX):
         count += len(level)
-        if count > limits.LENS_OPS_MAX:
-            raise InvalidInput(f"a lens must have at most {limits.LENS_OPS_MAX} ops")
+        if count > LENS_OPS_MAX:
+            raise InvalidInput(f"a lens must have at most {LENS_OPS_MAX} ops")
         level = [inner for op in level if isinstance(op, In | Map) for inner in op.ops]
     if level:
-        raise InvalidInput(f"ops must be nested at most {limits.LENS_DEPTH_MAX} deep")
+        raise InvalidInput(f"ops must be nested at most {LENS_DEPTH_MAX} deep")
 
 
 def _describe(error: str) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 import msgspec
 
-from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.validation import check_key
+
+STREAM_POINTER_CHARS: Final = 1_024
+"""Length of the JSON pointer to a routing key."""
 
 _ESCAPE = re.compile(r"~(?![01])")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
@@ -19,7 +22,7 @@ def check(pointer: str) -> str:
     if (
         not pointer.startswith("/")
         or _ESCAPE.search(pointer)
-        or len(pointer) > limits.STREAM_POINTER_CHARS
+        or len(pointer) > STREAM_POINTER_CHARS
     ):
         raise InvalidInput(
             f"invalid JSON pointer {pointer!r:.80}",

@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -26,6 +26,11 @@ from fourfold.models.streams.archive.indexes.fields import check_field
 from fourfold.models.streams.schemas import compatibility, pointers
 from fourfold.models.streams.schemas.lens import Lens
 from fourfold.models.streams.validation import format_offset
+
+STREAM_REGISTRY_BYTES: Final = 256 * limits.KIB
+"""Bytes of a schema registry, all versions and lenses included."""
+STREAM_SEARCH_FIELDS: Final = 32
+"""Searchable fields of a registry."""
 
 Promote = Callable[[bytes], bytes]
 
@@ -168,9 +173,9 @@ class Registry(msgspec.Struct, frozen=True, rename="camel", dict=True):
             if change.search is not None:
                 _check_search(change.search)
             registry = msgspec.structs.replace(registry, search=change.search)
-        if len(encoded(registry)) > limits.STREAM_REGISTRY_BYTES:
+        if len(encoded(registry)) > STREAM_REGISTRY_BYTES:
             raise InvalidInput(
-                f"registry must have at most {limits.STREAM_REGISTRY_BYTES} bytes, all versions "
+                f"registry must have at most {STREAM_REGISTRY_BYTES} bytes, all versions "
                 f"together, got {len(encoded(registry))}"
             )
         return registry
@@ -279,10 +284,9 @@ def same_json(one: Any, other: Any) -> bool:
 
 
 def _check_search(search: Search) -> None:
-    if len(search.fields) > limits.STREAM_SEARCH_FIELDS:
+    if len(search.fields) > STREAM_SEARCH_FIELDS:
         raise InvalidInput(
-            f"search must have at most {limits.STREAM_SEARCH_FIELDS} fields, "
-            f"got {len(search.fields)}"
+            f"search must have at most {STREAM_SEARCH_FIELDS} fields, got {len(search.fields)}"
         )
     for field in search.fields:
         check_field(field)

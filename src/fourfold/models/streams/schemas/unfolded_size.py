@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
-from fourfold import limits
 from fourfold.errors import InvalidInput
+
+SCHEMA_PARTS_MAX: Final = 20_000
+SCHEMA_IN_PLACE_MAX: Final = 500
+"""Subschemas, in all and for one value, with references resolved."""
 
 _VALUES = frozenset({"const", "enum", "default", "examples", "required", "type"})
 """Keywords with values, not schemas."""
@@ -55,14 +58,14 @@ def measure(schema: Any) -> Size:
             _sum(Counter({k: n for k, n in graph.all[node].items() if k not in members}), parts)
             for node in component
         )
-        total = min(total + sum(outside), limits.SCHEMA_PARTS_MAX + 1)
+        total = min(total + sum(outside), SCHEMA_PARTS_MAX + 1)
         parts.update(dict.fromkeys(component, 1))
     for component in graph.components(in_place=True):
         for node in component:
             known = Counter({k: n for k, n in graph.here[node].items() if k in in_place})
             in_place[node] = _sum(known, in_place)
     return Size(
-        min(total + parts[graph.root], limits.SCHEMA_PARTS_MAX + 1),
+        min(total + parts[graph.root], SCHEMA_PARTS_MAX + 1),
         max(in_place[node] for node in parts),
         cycles,
     )
@@ -71,8 +74,8 @@ def measure(schema: Any) -> Size:
 def check(size: Size) -> None:
     """Raise InvalidInput for a schema that is too large to validate messages."""
     for count, maximum, where in (
-        (size.parts, limits.SCHEMA_PARTS_MAX, "in all"),
-        (size.in_place, limits.SCHEMA_IN_PLACE_MAX, "for one value"),
+        (size.parts, SCHEMA_PARTS_MAX, "in all"),
+        (size.in_place, SCHEMA_IN_PLACE_MAX, "for one value"),
     ):
         if count > maximum:
             raise InvalidInput(
@@ -87,7 +90,7 @@ def _within(edges: Counter[int], members: set[int]) -> Iterator[int]:
 
 
 def _sum(edges: Counter[int], sizes: dict[int, int]) -> int:
-    maximum = limits.SCHEMA_PARTS_MAX + 1
+    maximum = SCHEMA_PARTS_MAX + 1
     return min(1 + sum(count * sizes[node] for node, count in edges.items()), maximum)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +18,22 @@ from fourfold import limits
 from fourfold.errors import InvalidInput, MissingDependency
 from fourfold.models.streams.schemas import unfolded_size
 from fourfold.models.streams.schemas.shape import Schema
+
+SCHEMA_MESSAGE_DEPTH_MAX: Final = 200
+"""Nesting of a message that every JSON library can read, with room on the stack."""
+SCHEMA_PATTERN_BYTES: Final = 1 * limits.MIB
+SCHEMA_PATTERN_STATES_BYTES: Final = 2 * limits.MIB
+"""Memory of a compiled regular expression of a schema, and of its states while it runs."""
+SCHEMA_CHECKS_MAX: Final = 10_000_000
+"""Values of an append times schemas that apply to each of them: 0.2 to 2 s."""
+SCHEMA_INLINE_PARTS: Final = 200
+"""Subschemas of a schema that may be compiled in a transaction, which takes milliseconds."""
+SCHEMA_REASON_WAYS: Final = 8
+"""Depth of a message times recursions of its schema, up to which the reason for a failure
+is searched: the search doubles with each of them.
+"""
+SCHEMAS_COMPILED_MAX: Final = 256
+"""Compiled schemas that are cached."""
 
 _MASK = "the value"
 
@@ -40,8 +56,8 @@ def strictness() -> dict[str, Any]:
     A proof with other options than those of validation would be worthless.
     """
     patterns = schema_library().RegexOptions(
-        size_limit=limits.SCHEMA_PATTERN_BYTES,
-        dfa_size_limit=limits.SCHEMA_PATTERN_STATES_BYTES,
+        size_limit=SCHEMA_PATTERN_BYTES,
+        dfa_size_limit=SCHEMA_PATTERN_STATES_BYTES,
     )
     return {"validate_formats": True, "pattern_options": patterns, "offline": True}
 
@@ -66,13 +82,13 @@ class Validator:
 
         A schema that takes long to compile counts as expensive for any message.
         """
-        if self._size.parts > limits.SCHEMA_INLINE_PARTS:
+        if self._size.parts > SCHEMA_INLINE_PARTS:
             return limits.SCHEMA_INLINE_CHECKS + 1
         return self._size.in_place
 
     def is_too_much(self, messages: Sequence[bytes]) -> bool:
         """Return True if validating the messages of one append may take too long."""
-        values_max = limits.SCHEMA_CHECKS_MAX // self._size.in_place
+        values_max = SCHEMA_CHECKS_MAX // self._size.in_place
         if sum(map(len, messages)) <= values_max:
             return False
         marks = (b",", b"[", b"{")
@@ -87,14 +103,14 @@ class Validator:
             return _TOO_DEEP
         except (msgspec.MsgspecError, ValueError) as error:
             return f"it cannot be read as JSON: {error}"
-        if _is_deeper(message, value, limits.SCHEMA_MESSAGE_DEPTH_MAX):
+        if _is_deeper(message, value, SCHEMA_MESSAGE_DEPTH_MAX):
             return _TOO_DEEP
         return None if self._compiled.is_valid(value) else self._reason(message, value)
 
     def _reason(self, message: bytes, value: Any) -> str:
         # The library searches for the reason on every path through a recursive schema.
         cycles = self._size.cycles
-        if cycles and _is_deeper(message, value, limits.SCHEMA_REASON_WAYS // cycles):
+        if cycles and _is_deeper(message, value, SCHEMA_REASON_WAYS // cycles):
             return _NO_REASON
         try:
             self._compiled.validate(value)
@@ -112,7 +128,7 @@ def compiled(schema: Schema) -> Validator:
     return _compiled(written)
 
 
-@lru_cache(maxsize=limits.SCHEMAS_COMPILED_MAX)
+@lru_cache(maxsize=SCHEMAS_COMPILED_MAX)
 def _compiled(written: bytes) -> Validator:
     try:
         schema = msgspec.json.decode(written)
@@ -150,7 +166,7 @@ def _invalid_schema(error: Any) -> InvalidInput:
 
 
 _NO_REASON = "it is not valid; the place is not searched in a schema with so many recursions"
-_TOO_DEEP = f"it is nested more than {limits.SCHEMA_MESSAGE_DEPTH_MAX} deep"
+_TOO_DEEP = f"it is nested more than {SCHEMA_MESSAGE_DEPTH_MAX} deep"
 
 
 def _is_deeper(message: bytes, value: Any, depth_max: int) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import (
@@ -31,6 +31,12 @@ from fourfold.models.streams.subscriptions.members import SQL, find, link_arriva
 from fourfold.models.streams.subscriptions.records import Ack, Kind, Link, Subscription, Wake
 from fourfold.models.streams.writer import StreamClock
 
+WEBHOOK_RETRY_S: Final = 1.0
+WEBHOOK_RETRY_MAX_S: Final = 60.0
+"""Pause before the second attempt; it doubles with each failure, up to the maximum."""
+WEBHOOK_JITTER: Final = 0.2
+"""Random share of a pause, so that receivers that failed together are retried apart."""
+
 
 class Fence(NamedTuple):
     """The proof of a worker: its wake, and the generation that its token was issued for."""
@@ -42,8 +48,8 @@ class Fence(NamedTuple):
 
 def pause_ms(failures: int, chance: float) -> int:
     """Return the delay before a retry after `failures`; `chance`, from 0 to 1, adds jitter."""
-    base = min(limits.WEBHOOK_RETRY_S * 2.0 ** min(failures, 30), limits.WEBHOOK_RETRY_MAX_S)
-    return round(1000 * base * (1 + limits.WEBHOOK_JITTER * (2 * chance - 1)))
+    base = min(WEBHOOK_RETRY_S * 2.0 ** min(failures, 30), WEBHOOK_RETRY_MAX_S)
+    return round(1000 * base * (1 + WEBHOOK_JITTER * (2 * chance - 1)))
 
 
 def reconcile(txn: Transaction, now: StreamClock, chance: float) -> set[str]:

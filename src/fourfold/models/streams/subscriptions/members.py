@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from typing import Final
 
 from fourfold import limits
 from fourfold.errors import AlreadyExists, InvalidInput, LimitExceeded, NotFound
@@ -17,15 +18,27 @@ from fourfold.models.streams import validation
 from fourfold.models.streams.subscriptions.records import Link, Subscribe, Subscription
 from fourfold.models.streams.validation import check_storable
 
+SUBSCRIPTIONS_MAX: Final = 10_000
+SUBSCRIPTIONS_PER_OWNER_MAX: Final = 2_500
+"""Subscriptions that the keys of one prefix may create."""
+SUBSCRIPTION_ID_MAX: Final = 200
+SUBSCRIPTION_PATTERN_MAX: Final = 1_024
+SUBSCRIPTION_BACKFILL_MAX: Final = 100_000
+"""Streams that a new pattern may cover: they are linked in one transaction."""
+LEASE_TTL_MS: Final = 30_000
+LEASE_TTL_MS_MIN: Final = 1_000
+LEASE_TTL_MS_MAX: Final = 600_000
+"""Default, minimum and maximum time to live of a lease."""
+
 
 def check_pattern(text: object) -> str:
     """Return a valid pattern without slashes at its ends, or raise InvalidInput."""
     if not isinstance(text, str):
         raise InvalidInput(f"pattern must be text, got {text!r:.80}")
     pattern = check_storable(text).strip("/")
-    if not 0 < len(pattern) <= limits.SUBSCRIPTION_PATTERN_MAX or not pattern.isprintable():
+    if not 0 < len(pattern) <= SUBSCRIPTION_PATTERN_MAX or not pattern.isprintable():
         raise InvalidInput(
-            f"pattern must be printable text of 1 to {limits.SUBSCRIPTION_PATTERN_MAX} characters, "
+            f"pattern must be printable text of 1 to {SUBSCRIPTION_PATTERN_MAX} characters, "
             f"got {text!r:.80}"
         )
     parts = pattern.split("/")
@@ -104,12 +117,12 @@ def find(snapshot: ReadTransaction, subscription_id: str) -> Subscription:
 def check(wanted: Subscribe) -> Subscribe:
     """Return the settings of a subscription in normal form, or raise InvalidInput."""
     if (
-        not 0 < len(wanted.id) <= limits.SUBSCRIPTION_ID_MAX
+        not 0 < len(wanted.id) <= SUBSCRIPTION_ID_MAX
         or not wanted.id.isprintable()
         or "/" in wanted.id
     ):
         raise InvalidInput(
-            f"subscription id must be printable text of 1 to {limits.SUBSCRIPTION_ID_MAX} "
+            f"subscription id must be printable text of 1 to {SUBSCRIPTION_ID_MAX} "
             f"characters without a slash, got {wanted.id!r:.80}"
         )
     if wanted.kind not in {"webhook", "pull-wake"}:
@@ -120,11 +133,11 @@ def check(wanted: Subscribe) -> Subscribe:
     streams = check_streams(wanted.streams)
     if pattern is None and not streams:
         raise InvalidInput("pass a pattern, streams, or both")
-    ttl = limits.LEASE_TTL_MS if wanted.lease_ttl_ms is None else wanted.lease_ttl_ms
-    if type(ttl) is not int or not limits.LEASE_TTL_MS_MIN <= ttl <= limits.LEASE_TTL_MS_MAX:
+    ttl = LEASE_TTL_MS if wanted.lease_ttl_ms is None else wanted.lease_ttl_ms
+    if type(ttl) is not int or not LEASE_TTL_MS_MIN <= ttl <= LEASE_TTL_MS_MAX:
         raise InvalidInput(
-            f"lease_ttl_ms must be an integer from {limits.LEASE_TTL_MS_MIN} to "
-            f"{limits.LEASE_TTL_MS_MAX}, got {ttl!r:.80}"
+            f"lease_ttl_ms must be an integer from {LEASE_TTL_MS_MIN} to "
+            f"{LEASE_TTL_MS_MAX}, got {ttl!r:.80}"
         )
     texts = {"description": wanted.description, "address": wanted.address}
     for field, text in texts.items():
@@ -178,18 +191,18 @@ def create(txn: Transaction, wanted: Subscribe, now_ms: int) -> tuple[Subscripti
         if subscription.config_hash != hashed:
             raise AlreadyExists(f"subscription {wanted.id!r} already exists with other settings")
         return subscription, False
-    if txn.value(SQL.count) >= limits.SUBSCRIPTIONS_MAX:
+    if txn.value(SQL.count) >= SUBSCRIPTIONS_MAX:
         raise LimitExceeded(
-            f"cannot create more than {limits.SUBSCRIPTIONS_MAX} subscriptions in a store",
+            f"cannot create more than {SUBSCRIPTIONS_MAX} subscriptions in a store",
             hint="Delete some, or follow several streams with one.",
         )
     owner = wanted.owner
     if owner is not None and (
-        txn.value(SQL.count_of_owner, (owner.prefix,)) >= limits.SUBSCRIPTIONS_PER_OWNER_MAX
+        txn.value(SQL.count_of_owner, (owner.prefix,)) >= SUBSCRIPTIONS_PER_OWNER_MAX
     ):
         raise LimitExceeded(
             f"keys for {owner.prefix!r:.200} cannot create more than "
-            f"{limits.SUBSCRIPTIONS_PER_OWNER_MAX} subscriptions",
+            f"{SUBSCRIPTIONS_PER_OWNER_MAX} subscriptions",
             hint="Delete some, or follow several streams with one.",
         )
     params = (
@@ -262,10 +275,9 @@ def _backfill(txn: Transaction, created: Subscription, pattern: str) -> None:
             if stream != created.wake_stream and matches(pattern, stream)
         ]
         linked += len(matching)
-        if linked > limits.SUBSCRIPTION_BACKFILL_MAX:
+        if linked > SUBSCRIPTION_BACKFILL_MAX:
             raise LimitExceeded(
-                f"pattern {pattern!r:.80} matches more than "
-                f"{limits.SUBSCRIPTION_BACKFILL_MAX} streams",
+                f"pattern {pattern!r:.80} matches more than {SUBSCRIPTION_BACKFILL_MAX} streams",
                 hint="Divide them among several subscriptions.",
             )
         txn.execute_many(SQL.link, matching)

@@ -35,6 +35,19 @@ from fourfold.models.streams.touch.waiters import Wait, WaitCheck, WaiterRegistr
 if TYPE_CHECKING:
     from fourfold.models.streams.streams import Streams
 
+TOUCH_BACK_RECORDS: Final = 10_000
+TOUCH_BACK_BYTES: Final = 16 * limits.MIB
+"""Maximum lag of a cursor for which changes are scanned; beyond it everything counts as
+changed. Also the limit of one scan.
+"""
+TOUCH_LOOP_RECORDS: Final = 256
+TOUCH_LOOP_BYTES: Final = 256 * limits.KIB
+"""Records, and their bytes, that one scan reads on an event loop."""
+TOUCH_MARKS_MAX: Final = 32_768
+"""Keys in the journal of a stream; then the older half is evicted."""
+TOUCH_JOURNALS_MAX: Final = 128
+"""Streams with a journal. One without waiters is rebuilt on demand."""
+
 
 class Reach(NamedTuple):
     """Maximum records and bytes of one read."""
@@ -102,7 +115,7 @@ class Journal:
         if self._fresh is not None:
             self._fresh |= marks
         self._marks.update(dict.fromkeys(marks, self.reached))
-        if len(self._marks) > limits.TOUCH_MARKS_MAX:
+        if len(self._marks) > TOUCH_MARKS_MAX:
             self._evict_older_half()
 
     def _evict_older_half(self) -> None:
@@ -188,7 +201,7 @@ class JournalReaders:
         with self._change:
             self._readers.setdefault(name, journal_reader)
             self._readers.move_to_end(name)
-            while len(self._readers) > limits.TOUCH_JOURNALS_MAX:
+            while len(self._readers) > TOUCH_JOURNALS_MAX:
                 self._readers.popitem(last=False)
 
 
@@ -231,12 +244,12 @@ class JournalScan:
 
     def check(self, wait: Wait) -> WaitCheck:
         """Check a wait in a thread."""
-        reach = Reach(limits.TOUCH_BACK_RECORDS, limits.TOUCH_BACK_BYTES)
+        reach = Reach(TOUCH_BACK_RECORDS, TOUCH_BACK_BYTES)
         return self._check(wait, _ScanMode(reach, self._streams.cold, may_block=True))
 
     def check_on_loop(self, wait: Wait) -> WaitCheck:
         """Check a wait on an event loop, or raise NotOnTheLoop if it needs a thread."""
-        reach = Reach(limits.TOUCH_LOOP_RECORDS, limits.TOUCH_LOOP_BYTES)
+        reach = Reach(TOUCH_LOOP_RECORDS, TOUCH_LOOP_BYTES)
         return self._check(wait, _ScanMode(reach, None, may_block=False))
 
     def check_cached(self, wait: Wait) -> WaitCheck | None:
@@ -309,7 +322,7 @@ class JournalScan:
                 assert journal is not None
                 journal.set_templates(templates.active(snapshot, name))
                 new = reader.records(snapshot, info, journal.reached, info.next_offset)
-                journal.advance(new, Reach(limits.TOUCH_LOOP_RECORDS, limits.TOUCH_LOOP_BYTES))
+                journal.advance(new, Reach(TOUCH_LOOP_RECORDS, TOUCH_LOOP_BYTES))
             if not journal_reader.has_all_of(info.sid, info.next_offset):
                 return False
             journal_reader.checked_at_s, journal_reader.stamp = now_s, stamp
@@ -359,7 +372,7 @@ def _is_near(journal_reader: JournalReader, info: StreamInfo) -> bool:
         and journal.sid == info.sid
         and journal_reader.version == info.schema_version
         and info.first_offset <= journal.reached
-        and info.next_offset - journal.reached <= limits.TOUCH_LOOP_RECORDS
+        and info.next_offset - journal.reached <= TOUCH_LOOP_RECORDS
     )
 
 
@@ -391,7 +404,7 @@ def _covering_journal(  # noqa: PLR0917 - a stream and a wait
         journal.set_templates(active)
         if _advances_to(journal, info, offset, wait, read, mode):
             return journal
-    if end - offset > limits.TOUCH_BACK_RECORDS:
+    if end - offset > TOUCH_BACK_RECORDS:
         raise _TooFarBack
     journal = Journal(info.sid, offset)
     journal.set_templates(active)
@@ -415,7 +428,7 @@ def _advances_to(  # noqa: PLR0917 - a stream and a wait
     end = info.next_offset
     if not journal.covers(offset, wait.template_ids):
         return False
-    if journal.reached < info.first_offset or end - journal.reached > limits.TOUCH_BACK_RECORDS:
+    if journal.reached < info.first_offset or end - journal.reached > TOUCH_BACK_RECORDS:
         # Trimmed records cannot be read, and a long read would take too long.
         return False
     try:

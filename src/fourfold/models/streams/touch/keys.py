@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,9 @@ from fourfold.errors import InvalidInput
 from fourfold.models.streams.json_messages import decode
 from fourfold.models.streams.touch import templates
 from fourfold.models.streams.touch.records import ActiveTemplate, Entity, Key, Row, Rows
+
+TOUCH_KEYS_MAX: Final = 1_024
+"""Keys of one wait."""
 
 Mark = int
 """Hash of a key or of a set of keys; valid in this process only."""
@@ -145,8 +148,8 @@ def _plain_number(value: float) -> str:
 
 def check(keys: Sequence[Key]) -> tuple[Key, ...]:
     """Return the keys of one wait, checked without the templates of a stream."""
-    if not 0 < len(keys) <= limits.TOUCH_KEYS_MAX:
-        raise InvalidInput(f"pass 1 to {limits.TOUCH_KEYS_MAX} keys, got {len(keys)}")
+    if not 0 < len(keys) <= TOUCH_KEYS_MAX:
+        raise InvalidInput(f"pass 1 to {TOUCH_KEYS_MAX} keys, got {len(keys)}")
     for number, key in enumerate(keys):
         if not isinstance(key, Entity | Row | Rows):
             raise InvalidInput(

@@ -31,6 +31,23 @@ from fourfold.models.streams.records import StreamInfo
 from fourfold.models.streams.touch.records import ActiveTemplate, Encoding, Rows, Template
 from fourfold.models.streams.validation import check_storable
 
+TOUCH_TEMPLATES_SWEPT: Final = 1_000
+"""Templates that one sweep retires, and that it deletes."""
+TOUCH_FIELDS_MAX: Final = 8
+"""Fields that a template compares."""
+TOUCH_NAME_CHARS: Final = 256
+"""Length of the entity of a template, and of each of its fields."""
+TOUCH_TTL_MS: Final = 3_600_000
+TOUCH_TTL_MS_MIN: Final = 60_000
+TOUCH_TTL_MS_MAX: Final = 7 * 24 * 3_600_000
+"""Default, minimum and maximum idle time after which a template is retired."""
+TOUCH_SEEN_EVERY_MS: Final = 10_000
+"""Interval at which the use of a template is recorded; after a crash a template may count as
+unused for this much longer.
+"""
+TOUCH_RETIRED_KEPT_MS: Final = 24 * 3_600_000
+"""Time for which a retired template is kept."""
+
 SQL = load_queries("fourfold.models.streams.touch")
 
 
@@ -56,10 +73,10 @@ def check(template: Template) -> Template:
     """Return a template with its fields in order, or raise InvalidInput."""
     _check_name(template.entity, "template entity")
     fields = template.fields
-    if not isinstance(fields, Mapping) or not 0 < len(fields) <= limits.TOUCH_FIELDS_MAX:
+    if not isinstance(fields, Mapping) or not 0 < len(fields) <= TOUCH_FIELDS_MAX:
         raise InvalidInput(
             f"template of {template.entity!r:.80}: fields must be a mapping of 1 to "
-            f"{limits.TOUCH_FIELDS_MAX} fields"
+            f"{TOUCH_FIELDS_MAX} fields"
         )
     for field, encoding in fields.items():
         _check_name(field, "template field")
@@ -69,7 +86,7 @@ def check(template: Template) -> Template:
                 f"got {encoding!r:.80}"
             )
     ttl = template.inactivity_ttl_ms
-    shortest, longest = limits.TOUCH_TTL_MS_MIN, limits.TOUCH_TTL_MS_MAX
+    shortest, longest = TOUCH_TTL_MS_MIN, TOUCH_TTL_MS_MAX
     if ttl is not None and (type(ttl) is not int or not shortest <= ttl <= longest):
         raise InvalidInput(
             f"inactivity_ttl_ms must be an integer from {shortest} to {longest}, got {ttl!r:.80}"
@@ -78,9 +95,9 @@ def check(template: Template) -> Template:
 
 
 def _check_name(text: object, what: str) -> None:
-    if not isinstance(text, str) or not 0 < len(text) <= limits.TOUCH_NAME_CHARS:
+    if not isinstance(text, str) or not 0 < len(text) <= TOUCH_NAME_CHARS:
         raise InvalidInput(
-            f"{what} must be text of 1 to {limits.TOUCH_NAME_CHARS} characters, got {text!r:.80}"
+            f"{what} must be text of 1 to {TOUCH_NAME_CHARS} characters, got {text!r:.80}"
         )
     check_storable(text)
 
@@ -115,7 +132,7 @@ def activate(
         encodings = json.dumps(list(template.fields.values()))
         params = (
             *(info.name, id_of(template), template.entity, fields, encodings, now_ms),
-            *(template.inactivity_ttl_ms, info.next_offset, limits.TOUCH_TTL_MS),
+            *(template.inactivity_ttl_ms, info.next_offset, TOUCH_TTL_MS),
         )
         txn.execute(SQL.activate, params)
     if int(txn.value(SQL.count_active, (info.name,))) > limits.TOUCH_TEMPLATES_MAX:
@@ -164,10 +181,10 @@ def retire(database: Database, last_use: Callable[[str, str], int], now_ms: int)
     `last_use` returns the buffered last use of a template: one that was used stays active, and its
     use is written.
     """
-    limit = limits.TOUCH_TEMPLATES_SWEPT
+    limit = TOUCH_TEMPLATES_SWEPT
     with database.read() as snapshot:
-        unseen = snapshot.all(SQL.unseen, (now_ms, limits.TOUCH_TTL_MS_MIN, limit))
-        before = now_ms - limits.TOUCH_RETIRED_KEPT_MS
+        unseen = snapshot.all(SQL.unseen, (now_ms, TOUCH_TTL_MS_MIN, limit))
+        before = now_ms - TOUCH_RETIRED_KEPT_MS
         forgettable = snapshot.all(SQL.forgettable, (before, limit))
     if not unseen and not forgettable:
         return
@@ -266,7 +283,7 @@ class SeenRows:
             uses = {
                 key: last
                 for key, use in self._uses.items()
-                if (last := self._last_use(use)) - use.written_ms >= limits.TOUCH_SEEN_EVERY_MS
+                if (last := self._last_use(use)) - use.written_ms >= TOUCH_SEEN_EVERY_MS
             }
             processed = dict(self._processed)
         if uses or processed:
@@ -284,7 +301,7 @@ class SeenRows:
     def _drop_old(self, now: int) -> None:
         """Drop uses that are written and were not renewed since."""
         for key, use in list(self._uses.items()):
-            is_old = use.written_ms + limits.TOUCH_SEEN_EVERY_MS <= now
+            is_old = use.written_ms + TOUCH_SEEN_EVERY_MS <= now
             if is_old and not use.waiting and use.seen_ms <= use.written_ms:
                 del self._uses[key]
 

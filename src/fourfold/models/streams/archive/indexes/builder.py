@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fourfold import limits
 from fourfold.archive import index_runs, manifest
@@ -27,6 +27,11 @@ from fourfold.models.streams.archive.indexes import catalog, fields
 from fourfold.models.streams.archive.indexes.records import ROUTING_KEYS, SQL, RunRow
 from fourfold.models.streams.archive.records import SQL as ARCHIVE
 from fourfold.models.streams.archive.records import Policy, Segment
+
+INDEX_LEVELS: Final = 4
+"""The last level of index runs."""
+INDEX_SPAN_ROWS: Final = 2_000_000
+"""Approximate records of an index run of level 0: they are sorted in memory."""
 
 
 class Task(NamedTuple):
@@ -126,7 +131,7 @@ def _span(segments: list[Segment]) -> list[Segment]:
     rows = 0
     for at, each in enumerate(segments):
         rows += each.end_offset - each.start_offset + 1
-        if at and rows > limits.INDEX_SPAN_ROWS:
+        if at and rows > INDEX_SPAN_ROWS:
             return segments[:at]
     return segments
 
@@ -141,7 +146,7 @@ def next_merge(
             if group and group[-1].level != row.level:
                 group = []
             group.append(row)
-            if len(group) == policy.index_fanout and row.level < limits.INDEX_LEVELS:
+            if len(group) == policy.index_fanout and row.level < INDEX_LEVELS:
                 first, last = group[0].start_offset, group[-1].end_offset
                 kept = snapshot.value(ARCHIVE.first_kept, (stream,))
                 merges = tuple(group)

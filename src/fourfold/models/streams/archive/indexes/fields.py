@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,6 +17,10 @@ from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.json_messages import decode
 from fourfold.models.streams.records import Record, Step
+
+FIELD_STEP_RECORDS: Final = 250
+FIELD_STEP_BYTES: Final = 1 * limits.MIB
+"""Records, and their bytes, between two checks of the limits of a read by field."""
 
 _FIELD_MAX = 200
 
@@ -61,7 +65,7 @@ def search(rows: Iterable[tuple[int, bytes, int]], field: str, key: bytes) -> It
         size += len(row[1])
         if key_of(row[1], field) == key:
             yield Step(row[0] + 1, Record._make(row), examined, size)
-        elif examined >= limits.FIELD_STEP_RECORDS or size >= limits.FIELD_STEP_BYTES:
+        elif examined >= FIELD_STEP_RECORDS or size >= FIELD_STEP_BYTES:
             yield Step(row[0] + 1, None, examined, size)
         else:
             continue
