@@ -19,7 +19,6 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fourfold.archive import Retries
 from fourfold.archive.manifest import decode
 from fourfold.errors import CorruptData, FourfoldError
 from fourfold.kernel import Database, failpoints
@@ -28,6 +27,7 @@ from fourfold.models.streams.archive import Archive, Policy, bootstrap
 from fourfold.models.streams.archive.verify import object_problems, unclaimed_problems
 from fourfold.models.streams.records import RecordFilter
 from fourfold.objects import Fault, FaultyStore, MemoryStore
+from fourfold.retry import Retries
 
 NAMES = st.sampled_from(["a", "b/c", "d", "e", "é"])
 RECORDS = st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=7)

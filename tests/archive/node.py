@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from fourfold.archive import Retries, manifest
+from fourfold.archive import manifest
 from fourfold.errors import NotFound
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Streams
 from fourfold.models.streams.archive import LOCAL, Archive, Cold, Policy, bootstrap
+from fourfold.retry import Retries
 
 SMALL = Policy(seal_bytes=40, seal_rows=4, seal_age_s=60.0, concurrency=2)
 

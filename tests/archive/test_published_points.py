@@ -22,7 +22,7 @@ from published_stores import (
 
 import fourfold
 from fourfold import limits
-from fourfold.archive import Retries, capture
+from fourfold.archive import capture
 from fourfold.archive.database_manifest import PUT
 from fourfold.archive.manifest import Index, Manifest, Run, Segments, decode, encode, manifest_key
 from fourfold.archive.restore_points import Place
@@ -39,6 +39,7 @@ from fourfold.models.documents import GcPolicy
 from fourfold.models.streams.archive.records import COMPACT_SEGMENTS
 from fourfold.models.streams.publication import ObjectsAt
 from fourfold.objects import MemoryStore
+from fourfold.retry import Retries
 from fourfold.store.database_files import subject_lent
 from fourfold.store.restoration import rebuild
 

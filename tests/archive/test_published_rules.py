@@ -7,10 +7,11 @@ import json
 import pytest
 from node import told
 
-from fourfold.archive import Retries, manifest
+from fourfold.archive import manifest
 from fourfold.archive.restore_points import Place
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.publication import ObjectsAt
+from fourfold.retry import Retries
 
 JSON = "application/json"
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourfold import limits
-from fourfold.archive import DiskCache, Retries, manifest_format, open_segments
+from fourfold.archive import DiskCache, manifest_format, open_segments
 from fourfold.archive.manifest import (
     Manifest,
     Segments,
@@ -26,15 +26,12 @@ from fourfold.archive.manifest import (
     segment_id,
 )
 from fourfold.archive.records import Row
-from fourfold.archive.retry import ARCHIVE_RETRY_PAUSE_MAX_S
 from fourfold.archive.segment_reader import ARCHIVE_TAIL_BYTES, SegmentRequest
 from fourfold.archive.segment_writer import write_batches, write_segment
 from fourfold.errors import (
     CorruptData,
     FutureFormat,
     InvalidInput,
-    NotFound,
-    ObjectStoreError,
     StorageError,
 )
 from fourfold.kernel import failpoints
@@ -339,28 +336,3 @@ def test_a_manifest_that_contradicts_itself_is_refused(broken):
 def test_a_manifest_of_a_later_fourfold_is_refused_as_such():
     with pytest.raises(FutureFormat):
         decode(encode(manifest(format=2)), "here")
-
-
-# Retries
-
-
-@pytest.mark.parametrize(
-    ("error", "calls"), [(ObjectStoreError("it failed"), 4), (NotFound("it is not there"), 1)]
-)
-def test_only_what_may_be_tried_again_is_tried_again(error, calls):
-    made = []
-
-    def call():
-        made.append(1)
-        raise error
-
-    with pytest.raises(type(error)):
-        Retries(most=3, pause_s=0.0).run(call)
-    assert len(made) == calls
-
-
-def test_pauses_get_longer_up_to_a_bound():
-    retries = Retries(pause_s=0.1)
-    assert 0.05 <= retries.pause(0) <= 0.1
-    assert 0.2 <= retries.pause(2) <= 0.4
-    assert retries.pause(40) <= ARCHIVE_RETRY_PAUSE_MAX_S

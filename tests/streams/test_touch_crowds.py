@@ -10,7 +10,7 @@ import pytest
 from touched_streams import TOUCHED, change
 
 from fourfold import limits
-from fourfold.models.streams.touch import Entity, Row
+from fourfold.models.streams.touch import Entity, Row, Touches
 from fourfold.models.streams.touch.journal import TOUCH_LOOP_RECORDS
 from fourfold.models.streams.touch.waiters import Waiter, _LoopGroup
 
@@ -30,7 +30,7 @@ def test_waiter_sees_last_change_of_its_row(streams, monkeypatch, seed):
     )
     streams.create("other", "application/json")
     streams.profiles.put("other", TOUCHED)
-    touches, last, done = streams.touches, {}, threading.Event()
+    touches, last, done = Touches(streams), {}, threading.Event()
     seen, stop = {}, []
 
     def write(number):

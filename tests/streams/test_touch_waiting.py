@@ -12,7 +12,7 @@ from touched_streams import BY_CITY, TOUCHED, change
 from fourfold import limits
 from fourfold.errors import NotFound
 from fourfold.models.streams import reader
-from fourfold.models.streams.touch import Entity, Row, Rows
+from fourfold.models.streams.touch import Entity, Row, Rows, Touches
 from fourfold.models.streams.touch import keys as keys_module
 
 # Journals
@@ -32,8 +32,9 @@ def test_each_change_is_processed_once_for_all_waits(touches, stream, monkeypatc
         assert len(seen) == count
 
 
-def test_evicted_journals_are_rebuilt(streams, touches, monkeypatch):
+def test_evicted_journals_are_rebuilt(streams, monkeypatch):
     monkeypatch.setattr("fourfold.models.streams.touch.journal.TOUCH_JOURNALS_MAX", 2)
+    touches = Touches(streams)
     cursors = {}
     for name in "abcd":
         streams.create(name, JSON)

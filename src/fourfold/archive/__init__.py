@@ -9,7 +9,6 @@ from __future__ import annotations
 from fourfold.archive.cache import DiskCache
 from fourfold.archive.manifest import Manifest, PublishedSegment, manifest_key, segment_key
 from fourfold.archive.records import Row, SealedSegment
-from fourfold.archive.retry import Retries
 from fourfold.archive.segment_reader import SegmentSource, open_segments
 from fourfold.archive.segment_writer import write_segment
 
@@ -17,7 +16,6 @@ __all__ = [
     "DiskCache",
     "Manifest",
     "PublishedSegment",
-    "Retries",
     "Row",
     "SealedSegment",
     "SegmentSource",

@@ -10,11 +10,11 @@ import hashlib
 import os
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from fourfold.cache import LruCache
 from fourfold.errors import CorruptData, StorageError
 
 _SUFFIX = ".parquet"
@@ -31,8 +31,7 @@ class DiskCache:
         self.folder = folder
         self.bytes_max = bytes_max
         self._lock = threading.Lock()
-        self._held: OrderedDict[str, int] = OrderedDict()
-        self._bytes = 0
+        self._sizes: LruCache[str, int] = LruCache(bytes_max, lambda size: size)
         self._scanned = False
 
     @property
@@ -40,7 +39,7 @@ class DiskCache:
         """Total size of the cached files in bytes."""
         with self._lock:
             self._scan()
-            return self._bytes
+            return self._sizes.weight
 
     def path(self, segment: str) -> Path:
         """Return the path of a segment, whether it is cached or not."""
@@ -50,9 +49,8 @@ class DiskCache:
         """Return the file of a segment and mark it as used; None if it is not cached."""
         with self._lock:
             self._scan()
-            if segment not in self._held:
+            if self._sizes.get(segment) is None:
                 return None
-            self._held.move_to_end(segment)
         return self.path(segment)
 
     def fits(self, size: int) -> bool:
@@ -110,19 +108,13 @@ class DiskCache:
         """Remove a segment that is damaged or no longer readable."""
         with self._lock:
             self._scan()
-            self._bytes -= self._held.pop(segment, 0)
+            self._sizes.pop(segment)
         self.path(segment).unlink(missing_ok=True)
 
     def _note(self, segment: str, size: int) -> None:
         with self._lock:
             self._scan()
-            self._bytes += size - self._held.pop(segment, 0)
-            self._held[segment] = size
-            evicted = []
-            while self._bytes > self.bytes_max:
-                oldest, freed = self._held.popitem(last=False)
-                self._bytes -= freed
-                evicted.append(oldest)
+            evicted = self._sizes.put(segment, size)
         for key in evicted:
             self.path(key).unlink(missing_ok=True)
 
@@ -143,5 +135,4 @@ class DiskCache:
                         segment = str(path.relative_to(self.folder)).removesuffix(_SUFFIX)
                         files.append((stat.st_mtime, segment, stat.st_size))
         for _, segment, size in sorted(files):
-            self._held[segment] = size
-            self._bytes += size
+            self._sizes.put(segment, size)

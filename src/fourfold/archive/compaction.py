@@ -29,12 +29,12 @@ from fourfold.archive.database_manifest import DatabaseManifest, File, Page, Pub
 from fourfold.archive.parquet import arrow
 from fourfold.archive.publisher import DatabasePublisher, Subject, read_page
 from fourfold.archive.retired_objects import Leaving, Retirement, retire
-from fourfold.archive.retry import Retries
 from fourfold.archive.row_files import read_table, write_table
 from fourfold.archive.uploads import get_checked, put_once, upload_of, upload_of_file
 from fourfold.errors import CorruptData
 from fourfold.kernel import failpoints
 from fourfold.objects import ObjectStore
+from fourfold.retry import Retries
 
 PUBLISH_PACK_BYTES: Final = 32 * limits.MIB
 """Approximate rows of small publications that are merged into one object, in memory."""

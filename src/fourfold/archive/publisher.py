@@ -26,7 +26,6 @@ from fourfold.archive import capture, database_manifest, manifest_format
 from fourfold.archive.capture import HELD_BACK, SQL, Intent, Record, State
 from fourfold.archive.database_manifest import DatabaseManifest, Page, Publication
 from fourfold.archive.publication import Contents, Description
-from fourfold.archive.retry import Retries
 from fourfold.archive.sealer import SealedTable, Sealer, Target, seal
 from fourfold.archive.uploads import Upload, get_checked, put_once, upload_of, upload_of_file
 from fourfold.errors import (
@@ -38,6 +37,7 @@ from fourfold.errors import (
 )
 from fourfold.kernel import Database, Transaction, failpoints
 from fourfold.objects import Object, ObjectStore
+from fourfold.retry import Retries
 
 
 @dataclass(frozen=True, slots=True)

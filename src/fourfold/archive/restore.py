@@ -22,7 +22,6 @@ from fourfold.archive.capture import SCHEMA, SQL
 from fourfold.archive.database_manifest import GONE, WHOLE, DatabaseManifest, File, Publication
 from fourfold.archive.publication import Description, Row, Table
 from fourfold.archive.publisher import read_page
-from fourfold.archive.retry import Retries
 from fourfold.archive.row_files import RowFile
 from fourfold.archive.sealer import IN_FILE, OBJECT, state_of
 from fourfold.archive.uploads import get_checked
@@ -30,6 +29,7 @@ from fourfold.errors import CorruptData, FutureFormat
 from fourfold.kernel import Database, Transaction
 from fourfold.kernel.bulk_insert import quoted
 from fourfold.objects import Object, ObjectStore
+from fourfold.retry import Retries
 
 PUBLISH_RESTORE_ROWS: Final = 8_192
 """Rows of one transaction while a database is restored."""

@@ -41,7 +41,6 @@ from fourfold.archive.retired_objects import (
     over,
     retire,
 )
-from fourfold.archive.retry import Retries
 from fourfold.archive.uploads import get_checked, put_once, upload_of
 from fourfold.errors import (
     AlreadyExists,
@@ -52,6 +51,7 @@ from fourfold.errors import (
 )
 from fourfold.kernel import failpoints
 from fourfold.objects import ObjectStore
+from fourfold.retry import Retries
 
 PUBLISH_POINTS_PAGE: Final = 4_096
 """Restore points of one full page."""

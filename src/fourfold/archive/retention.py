@@ -25,12 +25,12 @@ from fourfold.archive.database_manifest import DatabaseManifest, Page, Publicati
 from fourfold.archive.publisher import DatabasePublisher, Subject, read_page
 from fourfold.archive.restore import History, Restorer
 from fourfold.archive.retired_objects import Leaving, retire
-from fourfold.archive.retry import Retries
 from fourfold.archive.row_files import RowFile
 from fourfold.archive.sealer import OBJECT, SealedTable, Target, seal
 from fourfold.archive.uploads import get_checked, put_once, upload_of, upload_of_file
 from fourfold.kernel import Database, failpoints
 from fourfold.objects import ObjectStore
+from fourfold.retry import Retries
 
 Scratch = Callable[[str], AbstractContextManager[Database]]
 """Opens a new, empty database of a model."""

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import msgspec
 
 from fourfold import limits
-from fourfold.archive.retry import Retries
 from fourfold.archive.uploads import get_checked, put_once, upload_of
 from fourfold.errors import CorruptData
 from fourfold.kernel import failpoints
 from fourfold.objects import ObjectStore
+from fourfold.retry import Retries
 
 
 class Leaving(NamedTuple):

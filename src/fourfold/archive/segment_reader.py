@@ -14,7 +14,6 @@ from __future__ import annotations
 import io
 import threading
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,10 +25,11 @@ from fourfold.archive.key_filter import bitset_of, may_have
 from fourfold.archive.manifest import key_of
 from fourfold.archive.parquet import arrow
 from fourfold.archive.records import Row
-from fourfold.archive.retry import Retries
 from fourfold.archive.segment_writer import FLAGS, KEY, OFFSET, PAYLOAD, TIME
+from fourfold.cache import LruCache
 from fourfold.errors import CorruptData, FourfoldError, NotFound, StorageError
 from fourfold.objects import ObjectStore
+from fourfold.retry import Retries
 
 ARCHIVE_TAIL_BYTES: Final = 64 * limits.KIB
 """Bytes at the end of a segment that the first request fetches: the footer is among them."""
@@ -140,9 +140,9 @@ class StoredSegments:
         self.cache = cache
         self._retries = retries
         self._lock = threading.Lock()
-        self._indexes: OrderedDict[str, _Index] = OrderedDict()
-        self._groups: OrderedDict[tuple[str, int], Any] = OrderedDict()
-        self._touched: OrderedDict[str, None] = OrderedDict()
+        self._indexes: LruCache[str, _Index] = LruCache(ARCHIVE_INDEXES_MAX)
+        self._groups: LruCache[tuple[str, int], Any] = LruCache(ARCHIVE_GROUPS_HELD)
+        self._touched: LruCache[str, bool] = LruCache(ARCHIVE_INDEXES_MAX)
         self._fetching = tuple(threading.Lock() for _ in range(limits.ARCHIVE_LOCKS))
         self.opened = 0
         """Number of times that a segment was opened."""
@@ -264,10 +264,7 @@ class StoredSegments:
     def _is_touched(self, segment: str) -> bool:
         with self._lock:
             again = segment in self._touched
-            self._touched[segment] = None
-            self._touched.move_to_end(segment)
-            if len(self._touched) > ARCHIVE_INDEXES_MAX:
-                self._touched.popitem(last=False)
+            self._touched.put(segment, True)
             return again
 
     def _fetch(self, request: SegmentRequest) -> Path | None:
@@ -293,7 +290,6 @@ class StoredSegments:
         with self._lock:
             found = self._indexes.get(request.segment)
             if found is not None:
-                self._indexes.move_to_end(request.segment)
                 return found
         _, pq = arrow()
         try:
@@ -309,9 +305,7 @@ class StoredSegments:
         except (OSError, ValueError, AttributeError) as error:
             raise self._damaged(request, error) from error
         with self._lock:
-            self._indexes[request.segment] = index
-            if len(self._indexes) > ARCHIVE_INDEXES_MAX:
-                self._indexes.popitem(last=False)
+            self._indexes.put(request.segment, index)
         return index
 
     def _group(
@@ -337,7 +331,6 @@ class StoredSegments:
         with self._lock:
             table = self._groups.get(known)
             if table is not None:
-                self._groups.move_to_end(known)
                 return table
         pa, pq = arrow()
         file = pq.ParquetFile(source, metadata=index.metadata, page_checksum_verification=True)
@@ -345,9 +338,7 @@ class StoredSegments:
         column = table.schema.get_field_index(TIME)
         table = table.set_column(column, TIME, table.column(TIME).cast(pa.int64()))
         with self._lock:
-            self._groups[known] = table
-            if len(self._groups) > ARCHIVE_GROUPS_HELD:
-                self._groups.popitem(last=False)
+            self._groups.put(known, table)
         return table
 
     def _damaged(self, request: SegmentRequest, error: Exception) -> FourfoldError:
@@ -356,7 +347,7 @@ class StoredSegments:
         """
         self.cache.drop(request.segment)
         with self._lock:
-            self._indexes.pop(request.segment, None)
+            self._indexes.pop(request.segment)
         return CorruptData(
             f"segment {request.segment} cannot be read: {error}",
             hint="Run `fourfold verify --objects` to list all damage.",

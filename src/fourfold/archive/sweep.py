@@ -17,8 +17,8 @@ from fourfold.archive import database_manifest, retired_objects
 from fourfold.archive.database_manifest import DatabaseManifest
 from fourfold.archive.publisher import DatabasePublisher, Subject, read_page
 from fourfold.archive.retired_objects import RetiredObject, Retirement, delete, over
-from fourfold.archive.retry import Retries
 from fourfold.objects import ObjectStore
+from fourfold.retry import Retries
 
 Needed = Callable[[], frozenset[str]]
 """Returns the keys of all large values that anything in the object store refers to."""

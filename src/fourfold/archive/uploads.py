@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fourfold import limits
-from fourfold.archive.retry import Retries
 from fourfold.errors import AlreadyExists, CorruptData, NotFound
 from fourfold.kernel import failpoints
 from fourfold.objects import ObjectStore
+from fourfold.retry import Retries
 
 
 class Upload(NamedTuple):

@@ -8,12 +8,12 @@ from fourfold.archive import capture, database_manifest
 from fourfold.archive.database_manifest import Publication
 from fourfold.archive.publisher import Subject
 from fourfold.archive.restore import read_history
-from fourfold.archive.retry import Retries
 from fourfold.archive.row_files import read_rows
 from fourfold.archive.sealer import OBJECT
 from fourfold.archive.uploads import digest_of, get_checked
 from fourfold.errors import FourfoldError, NotFound
 from fourfold.objects import ObjectStore
+from fourfold.retry import Retries
 
 
 def object_problems(

@@ -35,7 +35,7 @@ from fourfold.client import requests, responses
 from fourfold.client.coroutines.connection import AsyncTransport
 from fourfold.client.requests import Address, Call, to_bytes, to_json
 from fourfold.client.responses import Appended, Response
-from fourfold.client.transport import RetryPolicy, Settings
+from fourfold.client.transport import Settings, start_retries
 from fourfold.errors import (
     Closed,
     FourfoldError,
@@ -241,7 +241,7 @@ class Delivery:
 
     async def _deliver_until_accepted(self, batch: Batch) -> Appended:
         """Send a batch until the server acknowledges it."""
-        retries = RetryPolicy(self._retry_for)
+        retries = start_retries(self._retry_for)
         while True:
             first = min(self._in_flight) == batch.seq
             try:

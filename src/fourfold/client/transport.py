@@ -10,10 +10,8 @@ return at the same time. A Retry-After of the server is respected, up to a limit
 from __future__ import annotations
 
 import asyncio
-import random
 import ssl
 import threading
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +27,7 @@ from fourfold.errors import (
     OutcomeUnknown,
     ServerUnreachable,
 )
+from fourfold.retry import Attempts, Retries
 
 CLIENT_CONNECT_S: Final = 10.0
 CLIENT_BACKOFF_S: Final = 0.05
@@ -118,33 +117,9 @@ def was_sent(error: FourfoldError) -> bool:
     return error.details.get("sent") is not False
 
 
-class RetryPolicy:
-    """Retry state of one request."""
-
-    def __init__(self, for_s: float | None) -> None:
-        self._retry_for_s = for_s
-        self.restart()
-
-    def restart(self) -> None:
-        """Reset the pauses and the deadline after a success."""
-        self._deadline: float | None = None
-        self._pause = CLIENT_BACKOFF_S
-
-    def pause(self, error: FourfoldError) -> float:
-        """Return the seconds until the next attempt, or raise the error if there is none."""
-        if not error.retryable:
-            raise error
-        now = time.monotonic()
-        if self._deadline is None:
-            self._deadline = float("inf") if self._retry_for_s is None else now + self._retry_for_s
-        left = self._deadline - now
-        if left <= 0:
-            raise error
-        seconds = random.uniform(0.5, 1.0) * self._pause  # noqa: S311 - no secret
-        self._pause = min(2 * self._pause, CLIENT_BACKOFF_S_MAX)
-        if error.retry_after is not None:
-            seconds = max(seconds, min(error.retry_after, CLIENT_BACKOFF_S_MAX))
-        return min(seconds, left)
+def start_retries(retry_for: float | None) -> Attempts:
+    """Return the retry state of one request, which is retried for `retry_for` seconds."""
+    return Attempts(Retries(None, CLIENT_BACKOFF_S, CLIENT_BACKOFF_S_MAX, within_s=retry_for))
 
 
 Signal = threading.Event

@@ -12,7 +12,6 @@ import fcntl
 import json
 import os
 import socket
-import time
 import weakref
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Final
 
 from fourfold import limits
 from fourfold.errors import ReadOnly, StorageError, WriterLocked
+from fourfold.retry import Retries
 
 LOCK_TRIES: Final = 50
 """Attempts to lock while another process reads who holds the lock."""
@@ -74,7 +74,7 @@ class WriterLock:
 
 
 def _acquire(fd: int, database: Path) -> None:
-    for _ in range(LOCK_TRIES):
+    def lock() -> None:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -82,12 +82,15 @@ def _acquire(fd: int, database: Path) -> None:
             if owner is not None:
                 raise WriterLocked(f"{database}: {_describe(owner)}") from None
             # Another process only called `holder`, which holds the lock for an instant.
-            time.sleep(limits.LOCK_LOOK_S)
-        except OSError as error:
-            raise StorageError(f"{lock_path(database)}: {error.strerror}") from error
-        else:
-            return
-    raise WriterLocked(f"{database}: {_describe(None)}")
+            raise
+
+    retries = Retries.every(limits.LOCK_LOOK_S, on=BlockingIOError, most=LOCK_TRIES)
+    try:
+        retries.run(lock)
+    except BlockingIOError:
+        raise WriterLocked(f"{database}: {_describe(None)}") from None
+    except OSError as error:
+        raise StorageError(f"{lock_path(database)}: {error.strerror}") from error
 
 
 def lock_path(database: Path) -> Path:

@@ -54,6 +54,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from fourfold.cache import LruCache
 from fourfold.errors import (
     AlreadyExists,
     DiskFull,
@@ -77,6 +78,7 @@ from fourfold.objects.validation import (
     checked_chunks,
     is_key,
 )
+from fourfold.retry import Retries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -142,7 +144,7 @@ class DurableFolders:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._known: set[tuple[str, ...]] = set()
+        self._known: LruCache[tuple[str, ...], bool] = LruCache(OBJECT_FOLDERS_KNOWN_MAX)
 
     def ensure_root(self) -> None:
         """Create the root and its missing parents."""
@@ -159,7 +161,7 @@ class DurableFolders:
     def ensure(self, names: tuple[str, ...]) -> Path:
         """Create the folder `names` below the root; return its path."""
         path = self._root.joinpath(*names)
-        if names in self._known:
+        if self._known.get(names):
             return path
         try:
             self._create(names)
@@ -171,15 +173,13 @@ class DurableFolders:
 
     def _create(self, names: tuple[str, ...]) -> None:
         for depth in range(1, len(names) + 1):
-            if names[:depth] in self._known:
+            if self._known.get(names[:depth]):
                 continue
             folder = self._root.joinpath(*names[:depth])
             with suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
             sync_folder(folder.parent)
-            if len(self._known) >= OBJECT_FOLDERS_KNOWN_MAX:
-                self._known.clear()
-            self._known.add(names[:depth])
+            self._known.put(names[:depth], True)
 
     def clear(self) -> None:
         """Forget which folders exist, since one was deleted by another process."""
@@ -314,17 +314,17 @@ class FolderLocks:
             self._thread_locks[shard].release()
 
     def _acquire(self, fd: int, shard: int, deadline: float) -> None:
-        pause = OBJECT_LOCK_POLL_S
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise self._timeout_error(shard) from None
-            else:
-                return
-            time.sleep(pause)
-            pause = min(pause * 2, OBJECT_LOCK_POLL_S_MAX)
+        retries = Retries(
+            most=None,
+            pause_s=OBJECT_LOCK_POLL_S,
+            pause_max_s=OBJECT_LOCK_POLL_S_MAX,
+            within_s=deadline - time.monotonic(),
+            on=BlockingIOError,
+        )
+        try:
+            retries.run(lambda: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise self._timeout_error(shard) from None
 
     def _timeout_error(self, shard: int) -> LockTimeout:
         return LockTimeout(

@@ -65,6 +65,7 @@ from fourfold.objects.validation import (
     position_before,
     regrouped,
 )
+from fourfold.retry import Attempts, Retries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -307,15 +308,20 @@ class S3Store(Handle):
             options["mode"] = "create" if if_absent else {"e_tag": if_version}
             options["attributes"] = {_MARK: mark}
         client = self._client_for(len(data))
-        for attempt in range(self._settings.retries_max + 1):
+        # S3 returns 409 for concurrent conditional writes.
+        attempts = Attempts(
+            Retries(self._settings.retries_max, OBJECT_CONFLICT_BACKOFF_S, self._settings.timeout_s)
+        )
+        while True:
             try:
                 result = client.put(path, data, **options)
             except self._errors as exc:
                 failure = parse_failure(exc)
-                if self._retry_conflict(failure, attempt):
+                if failure.status == 409 and (pause := attempts.next_pause()) is not None:
+                    time.sleep(pause)
                     continue
                 # After more than one try, the conflict may be with the first of them.
-                repeated = attempt > 0 or failure.retries > 0
+                repeated = attempts.failures > 0 or failure.retries > 0
                 rival = conditional and failure.is_conflict and failure.status != 409
                 if rival and repeated and (mine := self._marked(path, mark)) is not None:
                     return self._info(mine, key)
@@ -328,14 +334,6 @@ class S3Store(Handle):
                 raise translate(failure, f"write object {key!r}", key=error_key) from exc
             self._bucket_seen = True
             return self._written(key, len(data), result["e_tag"])
-        raise AssertionError
-
-    def _retry_conflict(self, failure: Failure, attempt: int) -> bool:
-        """Wait and return True to retry: S3 returns 409 for concurrent conditional writes."""
-        if failure.status != 409 or attempt == self._settings.retries_max:
-            return False
-        time.sleep(OBJECT_CONFLICT_BACKOFF_S * 2**attempt)
-        return True
 
     def _marked(self, path: str, mark: str) -> ObjectMeta | None:
         """Return the object if it has this mark."""

@@ -52,6 +52,7 @@ from fourfold.pipeline.store_files import (
     is_immutable,
 )
 from fourfold.pipeline.tables import Kind, ModelTables
+from fourfold.retry import Attempts, Retries
 
 SOURCE_CREATION_WAIT_S: Final = 2.0
 """Maximum wait for a space that is being created."""
@@ -166,7 +167,7 @@ def inspect_file(
 
     A file that is just being created is awaited briefly.
     """
-    deadline = time.monotonic() + SOURCE_CREATION_WAIT_S
+    attempts = Attempts(Retries.every(limits.LOCK_LOOK_S, within_s=SOURCE_CREATION_WAIT_S))
     while True:
         try:
             return _inspect(file, tables, deep=deep, at=at)
@@ -175,12 +176,13 @@ def inspect_file(
                 file.root, file.path, file.space, file.bytes, error.kind, error.message
             )
         except _UnfinishedError as error:
-            if time.monotonic() > deadline or _age_s(file.path) > SOURCE_CREATION_WAIT_S:
+            pause = attempts.next_pause()
+            if pause is None or _age_s(file.path) > SOURCE_CREATION_WAIT_S:
                 kind = FormatError.kind
                 return UnreadableFile(
                     file.root, file.path, file.space, file.bytes, kind, str(error)
                 )
-            time.sleep(limits.LOCK_LOOK_S)
+            time.sleep(pause)
 
 
 def _inspect(file: StoreFile, tables: ModelTables, *, deep: bool, at: Point) -> FileBound:

@@ -24,6 +24,7 @@ from fourfold.pipeline.models import get_verifier
 from fourfold.pipeline.packing import pack
 from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.tables import arrow
+from fourfold.retry import Attempts, Retries
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,7 +128,8 @@ def result_path(folder: Path, number: int) -> Path:
 def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
     """Yield the problems of a unit. A file that stays busy is reported like a damaged one."""
     verifier = get_verifier(unit.model)
-    for attempt in range(VERIFY_ATTEMPTS):
+    attempts = Attempts(Retries.every(VERIFY_PAUSE_S, most=VERIFY_ATTEMPTS - 1))
+    while True:
         problems: list[VerifyProblem] = []
         try:
             for problem in verifier.iter_problems(unit):
@@ -136,8 +138,8 @@ def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
                     yield from problems
                     problems.clear()
         except FourfoldError as error:
-            if attempt + 1 < VERIFY_ATTEMPTS:
-                time.sleep(VERIFY_PAUSE_S)
+            if (pause := attempts.next_pause()) is not None:
+                time.sleep(pause)
                 continue
             message = f"could not be checked: {error.message}"
             problems.append(VerifyProblem(unit.path, unit.space, "file", message, found=error.kind))

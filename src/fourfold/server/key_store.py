@@ -27,6 +27,7 @@ from fourfold.kernel import (
     load_queries,
     sync_folder,
 )
+from fourfold.retry import Retries
 
 SERVER_DATABASE_WAIT_S: Final = 10.0
 SERVER_DATABASE_RETRY_S: Final = 0.01
@@ -161,17 +162,11 @@ class KeyStore:
     @contextmanager
     def _writer(self) -> Iterator[Database]:
         """Open the file for writing, and import the key file of an older version."""
-        until = time.monotonic() + SERVER_DATABASE_WAIT_S
-        while True:
-            try:
-                database = _open(self._path, "rw")
-                break
-            except WriterLocked:
-                # Another process changes a key, which is soon done.
-                if time.monotonic() > until:
-                    raise
-                time.sleep(SERVER_DATABASE_RETRY_S)
-        with database:
+        # Another process changes a key, which is soon done.
+        retries = Retries.every(
+            SERVER_DATABASE_RETRY_S, on=WriterLocked, within_s=SERVER_DATABASE_WAIT_S
+        )
+        with retries.run(lambda: _open(self._path, "rw")) as database:
             self._import_old_file(database)
             yield database
 

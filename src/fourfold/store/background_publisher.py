@@ -21,11 +21,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, PublisherFenced, StorageError, WriterLocked
 from fourfold.models.model import model_of_database
+from fourfold.retry import Backoffs
 from fourfold.store import database_files, publish, retention
 from fourfold.store.publish import STREAMS, PublishReport, has_streams
 
@@ -42,12 +43,6 @@ PUBLISH_COLLECT_S: Final = 3_600.0
 _STABLE_NS = 1_000_000_000
 """A file that changed less than a second ago may change again with the same timestamp."""
 _FileState = tuple[tuple[int, int], ...]
-
-
-class _Backoff(NamedTuple):
-    until: float
-    failures: int
-    error: FourfoldError
 
 
 @dataclass(slots=True)
@@ -83,7 +78,7 @@ class Continuous:
         self._streams: Callable[[], bool] = (
             partial(has_streams, store) if streams is None else lambda: streams
         )
-        self._backoffs: dict[str, _Backoff] = {}
+        self._backoffs = Backoffs(limits.ARCHIVE_BACKOFF_S, limits.ARCHIVE_BACKOFF_MAX_S)
         self._file_states: dict[str, _FileState] = {}
         self._state = PublisherState()
         self._collected = time.monotonic()
@@ -93,7 +88,7 @@ class Continuous:
     @property
     def failures(self) -> dict[str, FourfoldError]:
         """Why databases are currently not published, by name."""
-        return {name: backoff.error for name, backoff in list(self._backoffs.items())}
+        return self._backoffs.errors
 
     def state(self) -> PublisherState:
         self._state.failures = len(self._backoffs)
@@ -124,16 +119,12 @@ class Continuous:
                 self._remember_files(name, states[name])
         self._count(report, len(names))
         self._record(STREAMS, report.failures.get(STREAMS))
-        for name in set(self._backoffs) - set(names) - {"", STREAMS}:
-            del self._backoffs[name]
+        self._backoffs.retain([*names, "", STREAMS])
         return report
 
     def _is_due(self, name: str, state: _FileState, *, everything: bool) -> bool:
-        backoff = self._backoffs.get(name)
-        if backoff is not None:
-            return backoff.until < float("inf") and (
-                everything or backoff.until <= time.monotonic()
-            )
+        if name in self._backoffs:
+            return name not in (self._backoffs.blocked if everything else self._backoffs.waiting())
         return self._file_states.get(name) != state
 
     def _remember_files(self, name: str, before: _FileState) -> None:
@@ -155,15 +146,14 @@ class Continuous:
 
     def _record(self, name: str, error: FourfoldError | None) -> None:
         if error is None:
-            self._backoffs.pop(name, None)
+            self._backoffs.succeed(name)
             return
-        before = self._backoffs.get(name)
-        failures = 1 if before is None else before.failures + 1
-        first = PUBLISH_BUSY_S if isinstance(error, WriterLocked) else limits.ARCHIVE_BACKOFF_S
-        pause = min(first * 2.0 ** (failures - 1), limits.ARCHIVE_BACKOFF_MAX_S)
-        fenced = isinstance(error, PublisherFenced)
-        until = float("inf") if fenced else time.monotonic() + pause
-        self._backoffs[name] = _Backoff(until, failures, error)
+        self._backoffs.fail(
+            name,
+            error,
+            pause_s=PUBLISH_BUSY_S if isinstance(error, WriterLocked) else None,
+            block=isinstance(error, PublisherFenced),
+        )
 
     def _count(self, report: PublishReport, databases: int) -> None:
         state = self._state
@@ -213,14 +203,14 @@ class Continuous:
         }
 
     def _try(self, work: Callable[[], object]) -> None:
-        self._backoffs.pop("", None)
+        self._backoffs.succeed("")
         try:
             work()
         except Exception as error:  # noqa: BLE001 - the next round may succeed
             # `failures` reports it under the empty name until the next round.
             failure = error if isinstance(error, FourfoldError) else None
             reported = failure or StorageError(f"publishing failed: {error!r}")
-            self._backoffs[""] = _Backoff(0.0, 1, reported)
+            self._backoffs.fail("", reported, pause_s=0.0)
 
     def _maintain(self) -> None:
         """Remove old restore points and unreferenced objects, once in a while."""

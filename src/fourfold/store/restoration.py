@@ -24,12 +24,12 @@ from fourfold.archive.database_manifest import Publication
 from fourfold.archive.publisher import PublishTime
 from fourfold.archive.restore import History, Restorer, read_history
 from fourfold.archive.restore_points import Place, PointInfo, Points, RestorePoint, find
-from fourfold.archive.retry import Retries
 from fourfold.errors import FourfoldError, NotFound
 from fourfold.kernel import Database, sync_folder
 from fourfold.models.model import Model
 from fourfold.models.streams.archive import BootstrapReport, bootstrap
 from fourfold.models.streams.publication import ObjectsAt
+from fourfold.retry import Retries
 from fourfold.store import publish
 from fourfold.store.database_files import DatabaseFile, published_as
 from fourfold.store.publish import Progress

@@ -26,10 +26,10 @@ from fourfold.archive.restore import read_history
 from fourfold.archive.restore_points import PointInfo, Points
 from fourfold.archive.retention import Forgotten, Retainer, Scratch, values_needed
 from fourfold.archive.retired_objects import RetiredObject
-from fourfold.archive.retry import Retries
 from fourfold.archive.sweep import sweep
 from fourfold.errors import FourfoldError, PublisherFenced
 from fourfold.kernel import Database
+from fourfold.retry import Retries
 from fourfold.store import database_files
 from fourfold.store.database_files import (
     published_as,

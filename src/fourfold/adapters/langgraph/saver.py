@@ -22,6 +22,7 @@ from itertools import islice
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from fourfold.cache import LruCache
 from fourfold.errors import AlreadyExists, InvalidInput, MissingDependency, NotFound
 from fourfold.models.sessions import Sessions
 
@@ -44,7 +45,7 @@ except ImportError as error:
     ) from error
 
 from fourfold.adapters.langgraph.records import Record
-from fourfold.adapters.langgraph.thread_log import LruCache, ThreadLog
+from fourfold.adapters.langgraph.thread_log import ThreadLog
 from fourfold.adapters.langgraph.values import Serde
 from fourfold.adapters.session_ids import Generations, check_name, encode_name
 
@@ -71,7 +72,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         self._reset_caches()
 
     def _reset_caches(self) -> None:
-        self._logs: LruCache[ThreadLog] = LruCache(ADAPTER_THREADS_MAX)
+        self._logs: LruCache[tuple[str, str], ThreadLog] = LruCache(ADAPTER_THREADS_MAX)
         # A lock exists as long as a thread holds it or waits for it.
         self._locks: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self._guard = threading.Lock()
@@ -418,7 +419,8 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
 
     def _log(self, thread: str, ns: str) -> ThreadLog | None:
         """Return the log of a namespace, or None."""
-        cached = self._logs.get((thread, ns))
+        with self._guard:
+            cached = self._logs.get((thread, ns))
         if cached is not None and cached.exists():
             return cached
         sid = self._sid(thread, self._names.current_number(thread), ns)
@@ -453,7 +455,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
 
     def _cache_log(self, thread: str, ns: str, log: ThreadLog) -> ThreadLog:
         with self._guard:
-            self._logs[thread, ns] = log
+            self._logs.put((thread, ns), log)
         return log
 
 

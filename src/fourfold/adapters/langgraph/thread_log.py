@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from fourfold.adapters.langgraph.records import (
     DEPTH_MAX,
@@ -39,6 +38,7 @@ from fourfold.adapters.langgraph.values import (
     write_node,
 )
 from fourfold.adapters.session_ids import expand_name, shorten_name
+from fourfold.cache import LruCache
 from fourfold.errors import CorruptData, NotFound, ReplayMismatch
 from fourfold.models.sessions import Event, Sessions
 
@@ -49,24 +49,9 @@ ADAPTER_LISTS_MAX: Final = 32
 
 WRITES = "langgraph/writes"
 _PAGE = 64
-V = TypeVar("V")
 
 Write = tuple[str, str, int, str, Any]
 """Task path, task id, index of the write, channel, value."""
-
-
-class LruCache(OrderedDict[Any, V], Generic[V]):
-    """A mapping that keeps only its newest entries."""
-
-    def __init__(self, max_size: int) -> None:
-        super().__init__()
-        self._max_size = max_size
-
-    def __setitem__(self, name: Any, value: V) -> None:
-        super().__setitem__(name, value)
-        self.move_to_end(name)
-        if len(self) > self._max_size:
-            self.popitem(last=False)
 
 
 class ThreadLog:
@@ -79,13 +64,13 @@ class ThreadLog:
         self.sid = sid
         self.lock = lock or threading.RLock()
         self._serde = serde
-        self._events: LruCache[Event] = LruCache(ADAPTER_EVENTS_MAX)
-        self._records: LruCache[Record] = LruCache(ADAPTER_EVENTS_MAX)
-        self._event_ids: LruCache[int] = LruCache(ADAPTER_EVENTS_MAX)
-        self._write_event_ids: LruCache[list[int]] = LruCache(ADAPTER_EVENTS_MAX)
+        self._events: LruCache[int, Event] = LruCache(ADAPTER_EVENTS_MAX)
+        self._records: LruCache[int, Record] = LruCache(ADAPTER_EVENTS_MAX)
+        self._event_ids: LruCache[str, int] = LruCache(ADAPTER_EVENTS_MAX)
+        self._write_event_ids: LruCache[str, list[int]] = LruCache(ADAPTER_EVENTS_MAX)
         """Events with the writes of a checkpoint, if all of them are known."""
-        self._chains: LruCache[Chain] = LruCache(ADAPTER_LISTS_MAX)
-        self._stored: LruCache[tuple[str, int]] = LruCache(ADAPTER_LISTS_MAX)
+        self._chains: LruCache[str, Chain] = LruCache(ADAPTER_LISTS_MAX)
+        self._stored: LruCache[Item, tuple[str, int]] = LruCache(ADAPTER_LISTS_MAX)
         self._newest: Record | None = None
         self._seen = 0
 
@@ -112,7 +97,7 @@ class ThreadLog:
                         if not self._seen:
                             break
                     # Another writer may have replaced a cached checkpoint.
-                    self._event_ids.pop(record.id, None)
+                    self._event_ids.pop(record.id)
                 elif event.type == WRITES:
                     self._write_event_ids.clear()
             self._seen = last
@@ -124,7 +109,8 @@ class ThreadLog:
         event_id = self._event_ids.get(checkpoint_id)
         if event_id is None:
             for event in self._versions(checkpoint_id):
-                event_id = self._event_ids[checkpoint_id] = event.id
+                event_id = event.id
+                self._event_ids.put(checkpoint_id, event_id)
         return None if event_id is None else self.record(event_id)
 
     def record(self, event_id: int) -> Record:
@@ -139,7 +125,8 @@ class ThreadLog:
             pending.append(self._event(next_id))
             next_id = get_base_event(pending[-1])
         for event in reversed(pending):
-            base = self._records[event.id] = parse_record(event, base)
+            base = parse_record(event, base)
+            self._records.put(event.id, base)
         assert base is not None
         return base
 
@@ -214,7 +201,7 @@ class ThreadLog:
             self.sid, _key("w", checkpoint_id, len(result))
         ):
             result.append(events[0])
-        self._write_event_ids[checkpoint_id] = [event.id for event in result]
+        self._write_event_ids.put(checkpoint_id, [event.id for event in result])
         return result
 
     # Writing
@@ -278,7 +265,7 @@ class ThreadLog:
         stored = self.add_writes(checkpoint_id, event)
         for item, name in event_values.items.items():
             # The next checkpoint will contain it too.
-            self._stored[item] = (name, stored.id)
+            self._stored.put(item, (name, stored.id))
 
     def add_writes(self, checkpoint_id: str, event: Mapping[str, Any]) -> Event:
         """Append writes, unless they repeat the newest writes of the checkpoint.
@@ -297,8 +284,10 @@ class ThreadLog:
                 stored = self.sessions.append_event(self.sid, event, key=key)
             except ReplayMismatch:
                 continue  # Another checkpointer was first.
-            self._events[stored.id] = stored
-            self._write_event_ids[checkpoint_id] = [*(earlier.id for earlier in events), stored.id]
+            self._events.put(stored.id, stored)
+            self._write_event_ids.put(
+                checkpoint_id, [*(earlier.id for earlier in events), stored.id]
+            )
             if stored.id == self._seen + 1:
                 self._seen = stored.id
             return stored
@@ -407,9 +396,9 @@ class ThreadLog:
 
     def _remember(self, event: Event, base: Record | None, extended: dict[str, int]) -> None:
         record = parse_record(event, base)
-        self._events[event.id] = event
-        self._records[event.id] = record
-        self._event_ids[record.id] = event.id
+        self._events.put(event.id, event)
+        self._records.put(event.id, record)
+        self._event_ids.put(record.id, event.id)
         if event.id == self._seen + 1:
             self._seen = event.id
             self._newest = record if record.latest is None else self._newest
@@ -418,9 +407,9 @@ class ThreadLog:
             node = _node(event, name)
             items = parse_items(node["list"], value_reader(event, self._event))
             if not keep:
-                self._chains[name] = Chain(event.id, items, {event.id: len(items)})
+                self._chains.put(name, Chain(event.id, items, {event.id: len(items)}))
             elif chain is not None and node["on"] in chain.lengths:
-                self._chains[name] = chain.extended(event.id, keep, items)
+                self._chains.put(name, chain.extended(event.id, keep, items))
 
     def _versions(self, checkpoint_id: str) -> Iterator[Event]:
         """Yield the events that put a checkpoint, the first one first."""
@@ -438,7 +427,8 @@ class ThreadLog:
     def _chain(self, name: str, place: int) -> Chain:
         chain = self._chains.get(name)
         if chain is None or place not in chain.lengths:
-            chain = self._chains[name] = read_chain(name, place, self._event)
+            chain = read_chain(name, place, self._event)
+            self._chains.put(name, chain)
         return chain
 
     def _event(self, event_id: int) -> Event:
@@ -448,7 +438,8 @@ class ThreadLog:
             after = max(0, event_id - _PAGE)
             page = self.sessions.events_since(self.sid, after, limit=event_id - after)
             for event in page:
-                self._events[event.id] = result = event
+                self._events.put(event.id, event)
+                result = event
         if result is None or result.id != event_id:
             raise CorruptData(f"session {self.sid!r} has no event {event_id}")
         return result
@@ -459,7 +450,7 @@ class ThreadLog:
             after = max(until, last - _PAGE)
             page = self.sessions.events_since(self.sid, after, limit=last - after)
             for event in reversed(page):
-                self._events[event.id] = event
+                self._events.put(event.id, event)
                 yield event
             last = after
 

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple, TypeAlias
 import ormsgpack
 from pydantic import BaseModel
 
+from fourfold.cache import LruCache
 from fourfold.content import PayloadRef, content_id, encode
 from fourfold.errors import CorruptData, InvalidInput, Refused
 from fourfold.models.sessions import Event, Payload
@@ -147,11 +148,11 @@ def _name(data: Stored) -> str:
 class EventValues:
     """Larger values of a new event: each becomes a payload, stored once however often it occurs."""
 
-    def __init__(self, known: Mapping[Item, tuple[str, int]] | None = None) -> None:
+    def __init__(self, known: LruCache[Item, tuple[str, int]] | None = None) -> None:
         self.values: dict[str, Payload | PayloadRef] = {}
         self.items: dict[Item, str] = {}
         """Names of the items in the event."""
-        self._known = known or {}
+        self._known = known
 
     def put(self, item: Item) -> Any:
         """Add an item and return its representation in the event."""
@@ -159,8 +160,9 @@ class EventValues:
         if item.type == NULL:
             return None
         if isinstance(data, PayloadRef) or len(data) >= _NAMED_BYTES_MIN:
-            if item in self._known:
-                return _typed(item.type, [*self._known[item]])
+            known = None if self._known is None else self._known.get(item)
+            if known is not None:
+                return _typed(item.type, [*known])
             name = str(len(self.values))
             self.items[item] = name
             payload = data if isinstance(data, PayloadRef) else Payload(data, "langgraph")

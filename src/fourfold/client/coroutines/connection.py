@@ -18,12 +18,12 @@ from fourfold.client.requests import Address, Call
 from fourfold.client.responses import Response
 from fourfold.client.transport import (
     AsyncSignal,
-    RetryPolicy,
     Settings,
     failure,
     import_httpx,
     make_ssl_context,
     request_options,
+    start_retries,
 )
 from fourfold.errors import Closed, FourfoldError
 
@@ -128,7 +128,7 @@ class AsyncConnection:
 
     async def send(self, call: Call) -> Response:
         """Send a request, and retry it while that is safe."""
-        retries = RetryPolicy(self.settings.retry_for)
+        retries = start_retries(self.settings.retry_for)
         while True:
             try:
                 return await self.transport.send(call)
@@ -137,7 +137,7 @@ class AsyncConnection:
 
     async def run(self, reader: Reader[Out]) -> AsyncIterator[Out]:
         """Yield what a reader produces, over as many connections as needed."""
-        retries = RetryPolicy(self.settings.retry_for)
+        retries = start_retries(self.settings.retry_for)
         while not reader.ended():
             try:
                 async with self.transport.open(reader.call()) as (response, pieces):
@@ -160,7 +160,7 @@ class AsyncLiveFeed(Generic[Out]):
 
     def __init__(self, settings: Settings, reader: Reader[Out], retry_for: float | None) -> None:
         self.reader = reader
-        self._retries = RetryPolicy(retry_for)
+        self._retries = start_retries(retry_for)
         self._stopped = AsyncSignal()
         # Its own connection, so that it can be interrupted while a request waits.
         self._transport = AsyncLiveTransport(settings)

@@ -16,7 +16,7 @@ from fourfold.client.follower import AsyncRemoteFollower
 from fourfold.client.reader import MessageReader
 from fourfold.client.rules import TouchWaiter
 from fourfold.client.stream_records import RecordsReader, offset_of, to_text, to_time
-from fourfold.client.transport import RetryPolicy
+from fourfold.client.transport import start_retries
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.models.streams import fold, json_messages, rule_changes, validation
 from fourfold.models.streams.append import Append
@@ -468,7 +468,7 @@ class AsyncRemoteTouches:
         timeout = None if timeout_s == math.inf else timeout_s
         waiter = TouchWaiter(self._client.settings.address, name, keys, cursor, timeout)
         touched = waiter.receive(await self._client.send(waiter.call()))
-        retries = RetryPolicy(limits.CLIENT_FOLLOW_RETRY_S)
+        retries = start_retries(limits.CLIENT_FOLLOW_RETRY_S)
         while touched is None:
             try:
                 touched = waiter.receive(await self._client.send(waiter.call()))

@@ -31,7 +31,7 @@ from fourfold.client.rules import (
     TouchFacts,
     TouchWaiter,
 )
-from fourfold.client.transport import RetryPolicy, Settings, was_sent
+from fourfold.client.transport import Settings, start_retries, was_sent
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
 from fourfold.models.streams import rule_changes
 from fourfold.models.streams.records import Producer
@@ -99,7 +99,7 @@ class AsyncStreamClient(AsyncConnection):
     async def delete(self, name: str) -> None:
         """Delete a stream; its forks remain."""
         call = requests.delete(self.settings.address, name)
-        retries = RetryPolicy(self.settings.retry_for)
+        retries = start_retries(self.settings.retry_for)
         may_be_done = False
         while True:
             try:

@@ -18,13 +18,13 @@ from fourfold.client.reader import Reader
 from fourfold.client.requests import Address, Call
 from fourfold.client.responses import Response
 from fourfold.client.transport import (
-    RetryPolicy,
     Settings,
     Signal,
     failure,
     import_httpx,
     make_ssl_context,
     request_options,
+    start_retries,
 )
 from fourfold.errors import Closed, FourfoldError
 
@@ -129,7 +129,7 @@ class Connection:
 
     def send(self, call: Call) -> Response:
         """Send a request, and retry it while that is safe."""
-        retries = RetryPolicy(self.settings.retry_for)
+        retries = start_retries(self.settings.retry_for)
         while True:
             try:
                 return self.transport.send(call)
@@ -138,7 +138,7 @@ class Connection:
 
     def run(self, reader: Reader[Out]) -> Iterator[Out]:
         """Yield what a reader produces, over as many connections as needed."""
-        retries = RetryPolicy(self.settings.retry_for)
+        retries = start_retries(self.settings.retry_for)
         while not reader.ended():
             try:
                 with self.transport.open(reader.call()) as (response, pieces):
@@ -161,7 +161,7 @@ class LiveFeed(Generic[Out]):
 
     def __init__(self, settings: Settings, reader: Reader[Out], retry_for: float | None) -> None:
         self.reader = reader
-        self._retries = RetryPolicy(retry_for)
+        self._retries = start_retries(retry_for)
         self._stopped = Signal()
         # Its own connection, so that it can be interrupted while a request waits.
         self._transport = LiveTransport(settings)

@@ -10,10 +10,10 @@ The documents in here are private: they are never handed out, and never changed 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from fourfold.cache import LruCache
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.records import Document, Op
 
@@ -73,20 +73,15 @@ class DocumentCache:
     """Least recently used first out."""
 
     def __init__(self, bytes_max: int) -> None:
-        self._entries: OrderedDict[Key, Entry] = OrderedDict()
+        self._entries: LruCache[Key, Entry] = LruCache(bytes_max, lambda entry: entry.weight)
         self.tip: Tip | None = None
-        self._bytes = 0
-        self._bytes_max = bytes_max
         self._published = 0
         self._withdrawn: set[Key] = set()
         self._lock = threading.Lock()
 
     def get(self, key: Key) -> Entry | None:
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is not None:
-                self._entries.move_to_end(key)
-            return entry
+            return self._entries.get(key)
 
     def get_all(self, keys: Sequence[Key]) -> dict[Key, Entry] | None:
         """The states of all of these as they were together at one moment; None when one of them is
@@ -94,11 +89,7 @@ class DocumentCache:
         """
         with self._lock:
             found = {key: entry for key in keys if (entry := self._entries.get(key)) is not None}
-            if len(found) < len(set(keys)):
-                return None
-            for key in found:
-                self._entries.move_to_end(key)
-            return found
+            return found if len(found) == len(set(keys)) else None
 
     @property
     def published(self) -> int:
@@ -110,7 +101,7 @@ class DocumentCache:
         with self._lock:
             for key in keys:
                 self._withdrawn.add(key)
-                self._drop(key)
+                self._entries.pop(key)
 
     def publish(self, entries: dict[Key, Entry], tip: Tip) -> None:
         """These are the newest states now, and the log ends there. One transaction is on its way at
@@ -121,33 +112,17 @@ class DocumentCache:
             self.tip = tip
             self._withdrawn.clear()
             for key, entry in entries.items():
-                self._put(key, entry)
+                self._entries.put(key, entry)
 
     def offer(self, key: Key, entry: Entry, published: int) -> None:
         """A state found on disk; kept only if nothing was published since the mark was taken."""
         with self._lock:
             known = key in self._entries or key in self._withdrawn
             if published == self._published and not known:
-                self._put(key, entry)
+                self._entries.put(key, entry)
 
     def clear(self) -> None:
         with self._lock:
             self._published += 1
             self.tip = None
             self._entries.clear()
-            self._bytes = 0
-
-    def _put(self, key: Key, entry: Entry) -> None:
-        old = self._entries.pop(key, None)
-        if old is not None:
-            self._bytes -= old.weight
-        self._entries[key] = entry
-        self._bytes += entry.weight
-        while self._bytes > self._bytes_max and self._entries:
-            _, dropped = self._entries.popitem(last=False)
-            self._bytes -= dropped.weight
-
-    def _drop(self, key: Key) -> None:
-        old = self._entries.pop(key, None)
-        if old is not None:
-            self._bytes -= old.weight

@@ -15,13 +15,13 @@ in it, and what it hands out is a copy. It can be read for as long as its store 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
 from msgspec.structs import replace
 
 from fourfold import html
+from fourfold.cache import LruCache
 from fourfold.errors import CorruptData, NotFound
 from fourfold.limits import SESSION_PAGE_EVENTS
 from fourfold.models.sessions.fold import LISTS, Counters, State, View, advance, fold
@@ -48,11 +48,10 @@ class Slots:
     """Least recently used first out."""
 
     def __init__(self, most: int = SESSION_SLOTS_MAX) -> None:
-        self._slots: OrderedDict[str, Slot] = OrderedDict()
+        self._slots: LruCache[str, Slot] = LruCache(most)
         self._moving: set[str] = set()
         self._published = 0
         self._position: int | None = None
-        self._most = most
         self._lock = threading.Lock()
 
     def committed(self, reading: LogReader, sid: str, mark: int) -> Slot:
@@ -63,15 +62,12 @@ class Slots:
             with self._lock:
                 # Something may have been published since the reading began, and be newer.
                 if mark == self._published and sid not in self._moving:
-                    self._put(sid, found)
+                    self._slots.put(sid, found)
         return found
 
     def get(self, sid: str) -> Slot | None:
         with self._lock:
-            found = self._slots.get(sid)
-            if found is not None:
-                self._slots.move_to_end(sid)
-            return found
+            return self._slots.get(sid)
 
     def inside(self, writing: LogWriter, sid: str) -> Slot:
         """The state that a transaction sees, with what it wrote itself."""
@@ -126,15 +122,9 @@ class Slots:
             if position is not None:
                 self._position = position
             if slot is None:
-                self._slots.pop(sid, None)
+                self._slots.pop(sid)
             else:
-                self._put(sid, slot)
-
-    def _put(self, sid: str, slot: Slot) -> None:
-        self._slots[sid] = slot
-        self._slots.move_to_end(sid)
-        while len(self._slots) > self._most:
-            self._slots.popitem(last=False)
+                self._slots.put(sid, slot)
 
 
 def load(reading: LogReader, sid: str, known: Slot | None) -> Slot:

@@ -26,12 +26,12 @@ from fourfold.archive.manifest import (
     name_hash,
 )
 from fourfold.archive.restore_points import Place
-from fourfold.archive.retry import Retries
 from fourfold.archive.uploads import put_once, upload_of
 from fourfold.errors import HistoryTruncated, NotFound, PreconditionFailed, PublisherFenced
 from fourfold.kernel import ReadTransaction, load_queries
 from fourfold.models.streams.archive import manifest_rules
 from fourfold.objects import Object, ObjectInfo, ObjectStore
+from fourfold.retry import Retries
 
 _SQL = load_queries("fourfold.models.streams", "publication.sql")
 

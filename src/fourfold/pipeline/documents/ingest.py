@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +32,7 @@ from fourfold.pipeline.documents.staging import (
     index_parts,
 )
 from fourfold.pipeline.jobs.job import Progress, ignore_progress
+from fourfold.retry import Retries
 from fourfold.store import Store, open_store
 
 if TYPE_CHECKING:
@@ -240,18 +240,15 @@ def _spaces(
 
 def _opened(store: Store, did: str, history: str | None, wait_s: float) -> Space:
     """Open a space, waiting for another writer to release it."""
-    deadline = time.monotonic() + wait_s
-    while True:
-        try:
-            return store.space(did, history=history)
-        except WriterLocked as error:
-            if time.monotonic() >= deadline:
-                raise WriterLocked(
-                    error.message,
-                    hint="The sink needs the space's single writer. Close the store in the "
-                    "process that holds it, or open it there with mode='r', while Spark writes.",
-                ) from error
-            time.sleep(limits.JOB_RECORDS_POLL_S)
+    retries = Retries.every(limits.JOB_RECORDS_POLL_S, on=WriterLocked, within_s=wait_s)
+    try:
+        return retries.run(lambda: store.space(did, history=history))
+    except WriterLocked as error:
+        raise WriterLocked(
+            error.message,
+            hint="The sink needs the space's single writer. Close the store in the "
+            "process that holds it, or open it there with mode='r', while Spark writes.",
+        ) from error
 
 
 def _refused_error(refused: Sequence[RefusedRow], count: int) -> InvalidInput:

@@ -16,7 +16,6 @@ import re
 import shutil
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from fourfold import limits
+from fourfold.cache import LruCache
 from fourfold.errors import ContentError, FourfoldError, InvalidInput, StorageError
 from fourfold.models.documents import patch
 from fourfold.models.documents.encoding import checked, decode
@@ -478,7 +478,7 @@ class StagedReader:
     """Reads parts of staged files, with a bounded number of open files."""
 
     def __init__(self) -> None:
-        self._files: OrderedDict[str, Any] = OrderedDict()
+        self._files: LruCache[str, Any] = LruCache(SINK_FILES_OPEN)
 
     def rows(self, parts: Sequence[Located]) -> Iterator[Row]:
         """Yield the rows of one space, by branch and then in their order."""
@@ -521,13 +521,11 @@ class StagedReader:
                 start += step
 
     def _batch(self, path: str, number: int) -> Any:
-        file = self._files.pop(path, None)
+        file = self._files.get(path)
         if file is None:
             pa = arrow()
             file = pa.ipc.open_file(pa.memory_map(path))
-            if len(self._files) >= SINK_FILES_OPEN:
-                self._files.popitem(last=False)
-        self._files[path] = file
+            self._files.put(path, file)
         return file.get_batch(number)
 
 

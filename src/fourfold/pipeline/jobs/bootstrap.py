@@ -16,13 +16,13 @@ from typing import Any, Final
 
 from fourfold import errors, limits
 from fourfold.archive.manifest import MANIFEST, ROOT, decode, encode
-from fourfold.archive.retry import Retries
 from fourfold.errors import FourfoldError
 from fourfold.models.streams.archive import bootstrapper
 from fourfold.models.streams.archive.bootstrapper import BootstrapReport, FoundManifest
 from fourfold.objects import open_objects
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, pluralize
 from fourfold.pipeline.tables import arrow
+from fourfold.retry import Retries
 from fourfold.store import open_store
 from fourfold.store.store import objects_url, remember
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from fourfold._version import __version__
 from fourfold.errors import FormatError, WriterLocked
 from fourfold.kernel import Database, Transaction, holder, load_migrations, load_queries
 from fourfold.pipeline.jobs.job import Plan, Report, SkippedFile
+from fourfold.retry import Retries
 from fourfold.store import layout
 
 JOB_RECORDS_WAIT_S: Final = 30.0
@@ -78,16 +78,9 @@ def database_path(root: str | Path) -> Path:
 @contextmanager
 def open_for_writing(root: str | Path) -> Iterator[Database]:
     """Open the database for one write, waiting for another job that uses it."""
-    deadline = time.monotonic() + JOB_RECORDS_WAIT_S
-    while True:
-        try:
-            database = Database.open(database_path(root), migrations=_MIGRATIONS)
-            break
-        except WriterLocked:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(limits.JOB_RECORDS_POLL_S)
-    with database:
+    retries = Retries.every(limits.JOB_RECORDS_POLL_S, on=WriterLocked, within_s=JOB_RECORDS_WAIT_S)
+    path = database_path(root)
+    with retries.run(lambda: Database.open(path, migrations=_MIGRATIONS)) as database:
         yield database
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from fourfold.models.streams import Append, Producer, StreamInfo, Streams, rules
 from fourfold.models.streams.admission import KnownProducer
 from fourfold.models.streams.json_messages import split
 from fourfold.models.streams.validation import JSON
+from fourfold.retry import Retries
 from fourfold.store import open_store
 
 if TYPE_CHECKING:
@@ -132,19 +132,14 @@ def _requests(rows: pa.Table) -> Iterator[list[bytes]]:
 @contextmanager
 def _opened(root: Path, wait_s: float) -> Iterator[Streams]:
     """Open the streams for writing, waiting for another writer to release them."""
-    deadline = time.monotonic() + wait_s
-    while True:
-        with open_store(root) as store:
-            try:
-                streams = store.streams
-            except WriterLocked as error:
-                if time.monotonic() >= deadline:
-                    raise WriterLocked(
-                        error.message,
-                        hint="Stop the server or program that writes the streams, or wait longer "
-                        "with the option wait_s.",
-                    ) from error
-            else:
-                yield streams
-                return
-        time.sleep(limits.LOCK_LOOK_S)
+    retries = Retries.every(limits.LOCK_LOOK_S, on=WriterLocked, within_s=wait_s)
+    with open_store(root) as store:
+        try:
+            streams = retries.run(lambda: store.streams)
+        except WriterLocked as error:
+            raise WriterLocked(
+                error.message,
+                hint="Stop the server or program that writes the streams, or wait longer "
+                "with the option wait_s.",
+            ) from error
+        yield streams

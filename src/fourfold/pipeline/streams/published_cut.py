@@ -19,7 +19,6 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from fourfold.archive.manifest import MANIFEST, ROOT, Manifest, decode, key_of, manifest_key
-from fourfold.archive.retry import Retries
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput, NotFound
 from fourfold.kernel import load_queries
 from fourfold.objects import ObjectStore, open_objects
@@ -27,6 +26,7 @@ from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.store_files import find_files, find_stores
 from fourfold.pipeline.streams.fold import Registries, outdated
+from fourfold.retry import Retries
 
 PUBLISHED_MANIFEST_READERS: Final = 32
 """Manifests that are read in parallel for a cut of published streams."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fourfold import limits
-from fourfold.archive.retry import Retries
 from fourfold.archive.segment_reader import RangeFile
 from fourfold.archive.segment_writer import KEY, OFFSET, PAYLOAD, TIME
 from fourfold.errors import CorruptData, FourfoldError, NotFound
@@ -31,6 +30,7 @@ from fourfold.pipeline.streams.fold import (
 )
 from fourfold.pipeline.streams.published_cut import Part
 from fourfold.pipeline.tables import Column, arrow, arrow_schema
+from fourfold.retry import Retries
 
 if TYPE_CHECKING:
     import pyarrow as pa

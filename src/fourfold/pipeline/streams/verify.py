@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 from fourfold import limits
 from fourfold.archive import manifest as manifest_module
 from fourfold.archive.manifest import Manifest, PublishedSegment
-from fourfold.archive.retry import Retries
 from fourfold.archive.segment_writer import OFFSET, PAYLOAD, TIME
 from fourfold.errors import FourfoldError, NotFound
 from fourfold.kernel import Database, inspection
@@ -27,6 +26,7 @@ from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.streams.published_cut import read_manifest
 from fourfold.pipeline.tables import arrow
 from fourfold.pipeline.verify_tasks import Unit, Verifier, VerifyProblem
+from fourfold.retry import Retries
 
 MODEL: Final = "streams"
 OBJECTS: Final = "objects"

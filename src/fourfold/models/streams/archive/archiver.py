@@ -24,7 +24,6 @@ from fourfold import limits
 from fourfold.archive import manifest, temporary_files
 from fourfold.archive.cache import DiskCache
 from fourfold.archive.parquet import arrow
-from fourfold.archive.retry import Retries
 from fourfold.archive.segment_reader import StoredSegments, open_segments
 from fourfold.errors import (
     Busy,
@@ -50,6 +49,7 @@ from fourfold.models.streams.archive.records import (
 )
 from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 from fourfold.objects import AccountingStore, ObjectStore, RequestCounter
+from fourfold.retry import Backoffs, Retries
 
 ARCHIVE_TURN_SEGMENTS: Final = 4
 """Segments of one stream that a round writes, so that every stream gets its turn."""
@@ -62,14 +62,6 @@ ARCHIVE_UPKEEP_S: Final = 60.0
 
 LOCAL = "local"
 CACHE = "cache"
-
-
-class _Backoff(NamedTuple):
-    """Backoff of a stream: until when, after how many failures, and why."""
-
-    until: float
-    failures: int
-    error: FourfoldError
 
 
 class _Turn(NamedTuple):
@@ -101,7 +93,7 @@ class Archive:
         self._retries = retries or Retries()
         self._cache = cache or DiskCache(folder / CACHE, self.policy.cache_bytes)
         self._segments = open_segments(self._objects, self._cache, self._retries)
-        self._backoffs: dict[str, _Backoff] = {}
+        self._backoffs = Backoffs(limits.ARCHIVE_BACKOFF_S, limits.ARCHIVE_BACKOFF_MAX_S)
         self._locks = tuple(threading.Lock() for _ in range(limits.ARCHIVE_LOCKS))
         self._round = threading.Lock()
         self._trimmed = False
@@ -145,7 +137,7 @@ class Archive:
     @property
     def failures(self) -> dict[str, FourfoldError]:
         """Why streams are currently not published, by name."""
-        return {name: rest.error for name, rest in list(self._backoffs.items())}
+        return self._backoffs.errors
 
     # Opening
 
@@ -207,9 +199,7 @@ class Archive:
         The result contains failures, including streams that another node publishes.
         """
         total = Round()
-        self._backoffs = {
-            name: rest for name, rest in self._backoffs.items() if rest.until == float("inf")
-        }
+        self._backoffs.retain(self._backoffs.blocked)
         while True:
             done = self.round(everything=True)
             total.sealed += done.sealed
@@ -249,7 +239,7 @@ class Archive:
                     # `failures` reports it under the empty name until the next round.
                     failure = error if isinstance(error, FourfoldError) else None
                     failure = failure or StorageError(f"publishing failed: {error!r}")
-                    self._backoffs[""] = _Backoff(0.0, 1, failure)
+                    self._backoffs.fail("", failure, pause_s=0.0)
 
         threads = [threading.Thread(target=run, name="fourfold-archive", daemon=True)]
         if self.policy.index or self.policy.compact:
@@ -278,7 +268,7 @@ class Archive:
             except Exception as error:  # noqa: BLE001 - the next time may succeed
                 failure = error if isinstance(error, FourfoldError) else None
                 failure = failure or StorageError(f"archive maintenance failed: {error!r}")
-                self._backoffs[""] = _Backoff(0.0, 1, failure)
+                self._backoffs.fail("", failure, pause_s=0.0)
 
     def _back_off_failed(self, kept: MaintenanceResult) -> None:
         for name, error in kept.failures.items():
@@ -306,9 +296,8 @@ class Archive:
                 open_ends = snapshot.value(SQL.unsettled, (name,))
             if not open_ends:
                 return
-            rest = self._backoffs.get(name)
-            if rest is not None and rest.until == float("inf"):
-                raise rest.error
+            if name in (blocked := self._backoffs.blocked):
+                raise blocked[name]
             with self._lock(name):
                 with self._database.read() as snapshot:
                     if not snapshot.value(SQL.unsettled, (name,)):
@@ -423,11 +412,10 @@ class Archive:
 
     def _due(self, *, everything: bool) -> list[str]:
         """Return the names of due streams, except those in backoff."""
-        now = time.monotonic()
-        self._backoffs.pop("", None)
-        resting = {name for name, rest in self._backoffs.items() if rest.until > now}
+        self._backoffs.succeed("")
+        waiting = self._backoffs.waiting()
         # Request more rows, so that streams in backoff do not displace others.
-        limit = limits.ARCHIVE_STREAMS_PER_ROUND + len(resting)
+        limit = limits.ARCHIVE_STREAMS_PER_ROUND + len(waiting)
         policy = self.policy
         size, rows = (1, 1) if everything else (policy.seal_bytes, policy.seal_rows)
         oldest = self._clock() - (0 if everything else int(1000 * policy.seal_age_s))
@@ -440,7 +428,7 @@ class Archive:
                 (SQL.due_by_age, (oldest, limit)),
             )
             found = [row[0] for sql, params in asked for row in snapshot.all(sql, params)]
-        return [name for name in dict.fromkeys(found) if name not in resting]
+        return [name for name in dict.fromkeys(found) if name not in waiting]
 
     def _gather(self, done: Round, name: str, result: Callable[[], _Turn]) -> None:
         try:
@@ -454,37 +442,25 @@ class Archive:
             self._back_off(name, failure)
             done.failures[name] = failure
             return
-        self._backoffs.pop(name, None)
+        self._backoffs.succeed(name)
         done.sealed += turn.sealed
         done.published += turn.published
 
     def _fenced(self) -> dict[str, FourfoldError]:
         """Return streams with unpublished records that another node publishes."""
-        fenced = {
-            name: rest.error
-            for name, rest in list(self._backoffs.items())
-            if rest.until == float("inf")
-        }
         with self._database.read() as snapshot:
             return {
                 name: error
-                for name, error in fenced.items()
+                for name, error in self._backoffs.blocked.items()
                 if snapshot.value(SQL.unsettled, (name,))
             }
 
     def _back_off(self, name: str, error: FourfoldError) -> None:
-        before = self._backoffs.get(name)
-        failures = 1 if before is None else before.failures + 1
-        pause = min(limits.ARCHIVE_BACKOFF_S * 2.0 ** (failures - 1), limits.ARCHIVE_BACKOFF_MAX_S)
-        fenced = isinstance(error, PublisherFenced)
-        until = float("inf") if fenced else time.monotonic() + pause
-        self._backoffs[name] = _Backoff(until, failures, error)
+        self._backoffs.fail(name, error, block=isinstance(error, PublisherFenced))
 
     def forgive(self) -> None:
         """Retry failed streams without waiting, except those of other nodes."""
-        for name, rest in list(self._backoffs.items()):
-            if rest.until != float("inf"):
-                self._backoffs[name] = rest._replace(until=0.0)
+        self._backoffs.expire()
 
     # Upkeep
 

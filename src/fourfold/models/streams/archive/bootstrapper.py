@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.archive.manifest import MANIFEST, ROOT, Manifest, decode, manifest_key
-from fourfold.archive.retry import Retries
 from fourfold.errors import CorruptData, FormatError, FourfoldError, NotFound
 from fourfold.kernel import Database, Transaction
 from fourfold.models.streams import incarnations, validation
@@ -26,6 +25,7 @@ from fourfold.models.streams.archive.indexes import catalog
 from fourfold.models.streams.archive.records import SQL, meta_of_manifest
 from fourfold.models.streams.archive.sweep import segment_of
 from fourfold.objects import ObjectStore
+from fourfold.retry import Retries
 
 BOOTSTRAP_READ_KEYS: Final = 32
 """Manifests that one thread of `bootstrap` reads at a time."""

@@ -30,7 +30,6 @@ from fourfold.archive.manifest import (
     manifest_key,
     segment_key,
 )
-from fourfold.archive.retry import Retries
 from fourfold.errors import (
     AlreadyExists,
     CorruptData,
@@ -54,6 +53,7 @@ from fourfold.models.streams.archive.records import (
 from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 from fourfold.models.streams.writer import SQL as STREAMS
 from fourfold.objects import Object, ObjectStore
+from fourfold.retry import Retries
 
 ARCHIVE_PUBLISH_ROWS: Final = 100_000
 """Approximate records that one manifest adds; they are trimmed in the same transaction."""

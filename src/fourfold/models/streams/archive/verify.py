@@ -13,7 +13,6 @@ from pathlib import Path
 from fourfold import limits
 from fourfold.archive import DiskCache, open_segments
 from fourfold.archive.manifest import LEFT, MANIFEST, ROOT, Manifest, decode, manifest_key
-from fourfold.archive.retry import Retries
 from fourfold.errors import CorruptData, FourfoldError, NotFound
 from fourfold.kernel import Database, ReadTransaction
 from fourfold.models.streams.archive.indexes.records import SQL as INDEXES
@@ -21,6 +20,7 @@ from fourfold.models.streams.archive.indexes.verify import index_problems
 from fourfold.models.streams.archive.records import SQL, meta_of
 from fourfold.models.streams.archive.sweep import segment_of
 from fourfold.objects import ObjectStore
+from fourfold.retry import Retries
 
 _NAMED_MAX = 20
 Progress = Callable[[str, int, int], None]

@@ -30,6 +30,7 @@ from fourfold.models.streams.append import Append, Appender
 from fourfold.models.streams.subscriptions.members import SQL, find, link_arrivals
 from fourfold.models.streams.subscriptions.records import Ack, Kind, Link, Subscription, Wake
 from fourfold.models.streams.writer import StreamClock
+from fourfold.retry import pause_after
 
 WEBHOOK_RETRY_S: Final = 1.0
 WEBHOOK_RETRY_MAX_S: Final = 60.0
@@ -48,7 +49,7 @@ class Fence(NamedTuple):
 
 def pause_ms(failures: int, chance: float) -> int:
     """Return the delay before a retry after `failures`; `chance`, from 0 to 1, adds jitter."""
-    base = min(WEBHOOK_RETRY_S * 2.0 ** min(failures, 30), WEBHOOK_RETRY_MAX_S)
+    base = pause_after(failures + 1, WEBHOOK_RETRY_S, WEBHOOK_RETRY_MAX_S)
     return round(1000 * base * (1 + WEBHOOK_JITTER * (2 * chance - 1)))
 
 

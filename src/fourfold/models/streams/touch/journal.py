@@ -16,13 +16,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from fourfold import limits
+from fourfold.cache import LruCache
 from fourfold.errors import FourfoldError, InvalidInput, NotFound
 from fourfold.kernel import ReadTransaction
 from fourfold.models.streams import reader, rules, writer
@@ -188,7 +188,7 @@ class JournalReaders:
     """The journal readers of streams with waiters, in an LRU cache."""
 
     def __init__(self) -> None:
-        self._readers: OrderedDict[str, JournalReader] = OrderedDict()
+        self._readers: LruCache[str, JournalReader] = LruCache(TOUCH_JOURNALS_MAX)
         self._change = threading.Lock()
 
     def find(self, name: str) -> JournalReader:
@@ -199,10 +199,8 @@ class JournalReaders:
     def add(self, name: str, journal_reader: JournalReader) -> None:
         """Cache the reader of a stream."""
         with self._change:
-            self._readers.setdefault(name, journal_reader)
-            self._readers.move_to_end(name)
-            while len(self._readers) > TOUCH_JOURNALS_MAX:
-                self._readers.popitem(last=False)
+            if self._readers.get(name) is None:
+                self._readers.put(name, journal_reader)
 
 
 _Read = Callable[[int, int], Iterator[Record]]
