@@ -52,7 +52,8 @@ class LruCache(Generic[K, V]):
 
         A value heavier than the whole cache is evicted at once.
         """
-        self.pop(key)
+        if key in self._entries:
+            self.pop(key)
         self._entries[key] = value
         self._weight += self._weigh(value)
         evicted = []

@@ -397,3 +397,62 @@ def test_read_only_store_can_be_read(tmp_path):
         assert values(saver) == {"x": [1, "two"]}
         with pytest.raises(FourfoldError):
             put(saver, "c2", x=1)
+
+
+MESSAGES = [HumanMessage("hello " * 200, id="1"), AIMessage("short", id="2")]
+
+
+def put_steps(saver):
+    """Put three checkpoints, each on top of the one before, with writes between."""
+    parent = None
+    for number in range(1, 4):
+        metadata = {"nested": {"list": [1, (2, "x")], "b": 1.5, "a": None}}
+        put(
+            saver,
+            f"c{number}",
+            parent=parent,
+            metadata=metadata,
+            messages=MESSAGES * number,
+            table={"b": "x" * 2_000, "a": number},
+            text="y" * 600 if number < 3 else "z",
+        )
+        saver.put_writes(config("t", f"c{number}"), [("messages", MESSAGES[0])], f"task-{number}")
+        parent = f"c{number}"
+
+
+def test_put_does_not_decode_what_it_wrote(saver, monkeypatch):
+    def refuse(*args):
+        raise AssertionError(f"decoded {args}")
+
+    put(saver, "c0", x=1)
+    monkeypatch.setattr("fourfold.models.sessions.stamps.decode", refuse)
+    put_steps(saver)
+    monkeypatch.setattr("fourfold.models.sessions.sqlite_log.SqliteLog.read", refuse)
+    put(saver, "c4", parent="c3", messages=MESSAGES * 4, text="z")
+
+
+def test_cached_checkpoints_equal_those_read_from_the_log(saver, sessions):
+    put_steps(saver)
+    cached = list(saver.list(config("t")))
+    assert cached == list(FourfoldSaver(sessions).list(config("t")))
+    assert cached[0].metadata["nested"]["list"] == [1, [2, "x"]]
+    assert list(cached[0].metadata["nested"]) == ["a", "b", "list"]
+    log, stored = (checkpointer._log("t", "") for checkpointer in (saver, FourfoldSaver(sessions)))
+    events = [log._event(number) for number in range(1, log._last_event() + 1)]
+    assert [event.as_dict() for event in events] == [
+        stored._event(event.id).as_dict() for event in events
+    ]
+
+
+def test_checkpoint_does_not_change_with_the_callers_objects(saver):
+    metadata = {"nested": {"list": [1]}, "source": "loop"}
+    checkpoint_1 = checkpoint("c1", x=["a" * 600])
+    checkpoint_1["pending"] = [["send"]]
+    saver.put(config("t"), checkpoint_1, metadata, {"x": 1})
+    before = copy.deepcopy(saver.get_tuple(config("t")))
+    metadata["nested"]["list"].append(2)
+    checkpoint_1["pending"][0].append("more")
+    checkpoint_1["channel_values"]["x"].append("b")
+    checkpoint_1["versions_seen"]["node"]["a"] = 2
+    saver.get_tuple(config("t")).metadata["nested"]["list"].append(3)
+    assert saver.get_tuple(config("t")) == before

@@ -26,9 +26,10 @@ from fourfold.adapters.langgraph.values import (
     Chain,
     EventValues,
     Item,
+    NotPlainError,
     Serde,
+    copy_plain,
     is_itemized,
-    is_plain,
     is_same,
     parse_item,
     parse_items,
@@ -39,6 +40,7 @@ from fourfold.adapters.langgraph.values import (
 )
 from fourfold.adapters.session_ids import expand_name, shorten_name
 from fourfold.cache import LruCache
+from fourfold.content import InternedPayload
 from fourfold.errors import CorruptData, NotFound, ReplayMismatch
 from fourfold.models.sessions import Event, Sessions
 
@@ -84,9 +86,12 @@ class ThreadLog:
             return False
         return True
 
+    def _last_event(self) -> int:
+        return self.sessions.current_view(self.sid).counters.event
+
     def newest(self) -> Record | None:
         """Return the checkpoint with the greatest id, or None."""
-        last = self.sessions.current_view(self.sid).counters.event
+        last = self._last_event()
         if last != self._seen:
             newest: Record | None = None
             for event in self._backwards(last, self._seen):
@@ -106,6 +111,10 @@ class ThreadLog:
     def find(self, checkpoint_id: str) -> Record | None:
         """Return the latest version of a checkpoint by its id, or None."""
         self.newest()
+        return self._find(checkpoint_id)
+
+    def _find(self, checkpoint_id: str) -> Record | None:
+        """Return a checkpoint like `find`, after `newest`."""
         event_id = self._event_ids.get(checkpoint_id)
         if event_id is None:
             for event in self._versions(checkpoint_id):
@@ -132,7 +141,7 @@ class ThreadLog:
 
     def records(self, before: str | None = None) -> Iterator[Record]:
         """Yield checkpoints in descending order of their ids."""
-        last = self.sessions.current_view(self.sid).counters.event
+        last = self._last_event()
         seen: set[str] = set()
         late: list[Record] = []
         for event in self._backwards(last, 0):
@@ -219,7 +228,7 @@ class ThreadLog:
         changed.
         """
         newest = self.newest()
-        base = None if parent is None else self.find(parent)
+        base = None if parent is None else self._find(parent)
         # A complete checkpoint repeats everything, but refers to stored values.
         is_complete = base is None or base.depth >= DEPTH_MAX
         step = begin_step(None if is_complete else base, parent)
@@ -284,7 +293,7 @@ class ThreadLog:
                 stored = self.sessions.append_event(self.sid, event, key=key)
             except ReplayMismatch:
                 continue  # Another checkpointer was first.
-            self._events.put(stored.id, stored)
+            self._events.put(stored.id, _with_data(stored, event))
             self._write_event_ids.put(
                 checkpoint_id, [*(earlier.id for earlier in events), stored.id]
             )
@@ -377,12 +386,11 @@ class ThreadLog:
         event: dict[str, Any] = {"type": "step/started", "step": step}
         if event_values.values:
             event["values"] = event_values.values
-        last = self.sessions.current_view(self.sid).counters.event
         with suppress(ReplayMismatch):
             stored = self.sessions.append_event(self.sid, event, key=_key("c", checkpoint_id))
-            if stored.id > last:
-                return stored
-        # The id exists: this is a repeated request, or it replaces the step.
+            if stored.id > self._seen and stored.id == self._last_event():
+                return _with_data(stored, event)
+        # The id may exist: this is a repeated request, or it replaces the step.
         while True:
             versions = list(self._versions(checkpoint_id))
             for number in (len(versions) - 1, len(versions)):
@@ -392,7 +400,8 @@ class ThreadLog:
                     versioned = {**event, "type": "step/put", "step": {**step, "id": step_id}}
                 with suppress(ReplayMismatch):
                     key = _key("c", checkpoint_id, number)
-                    return self.sessions.append_event(self.sid, versioned, key=key)
+                    stored = self.sessions.append_event(self.sid, versioned, key=key)
+                    return _with_data(stored, versioned)
 
     def _remember(self, event: Event, base: Record | None, extended: dict[str, int]) -> None:
         record = parse_record(event, base)
@@ -458,9 +467,9 @@ class ThreadLog:
         self, step: dict[str, Any], name: str, value: dict[str, Any], *, tuples: bool = False
     ) -> None:
         """Write a dict as it is, readable in the log, or serialized if necessary."""
-        if is_plain(value, tuples=tuples):
-            step[name] = value
-        else:
+        try:
+            step[name] = copy_plain(value, tuples=tuples)
+        except NotPlainError:
             item = self._serde.dumps(value, f"the {name} of a checkpoint")
             step[f"{name}_item"] = {"type": item.type, "data": item.data}
 
@@ -479,6 +488,32 @@ def _node(event: Event, channel: str) -> Mapping[str, Any]:
             f"event {event.id} of session {event.session!r} has no channel {channel!r}"
         ) from None
     return node
+
+
+def _with_data(stored: Event, event: Mapping[str, Any]) -> Event:
+    """Return a stored event with the data that was just appended, which needs no decoding.
+
+    The data belongs to the log: whatever the caller may still change has been copied.
+    """
+    data = {name: value for name, value in event.items() if name != "type"}
+    if "step" in data:
+        data["step"] = {**data["step"], "id": stored.entity_id}
+    if "values" in data:
+        data["values"] = {
+            name: value.ref if isinstance(value, InternedPayload) else value
+            for name, value in data["values"].items()
+        }
+    return Event(
+        stored.session,
+        stored.id,
+        stored.type,
+        data,
+        at=stored.at,
+        entity_id=stored.entity_id,
+        key=stored.key,
+        position=stored.position,
+        digest=stored.digest,
+    )
 
 
 def _copy(value: Any) -> Any:

@@ -32,9 +32,9 @@ import ormsgpack
 from pydantic import BaseModel
 
 from fourfold.cache import LruCache
-from fourfold.content import PayloadRef, content_id, encode
+from fourfold.content import Inline, InternedPayload, PayloadRef, content_id, decide, encode
 from fourfold.errors import CorruptData, InvalidInput, Refused
-from fourfold.models.sessions import Event, Payload
+from fourfold.models.sessions import Event
 
 USUAL_TYPE = "msgpack"
 PICKLE = "pickle"
@@ -149,7 +149,7 @@ class EventValues:
     """Larger values of a new event: each becomes a payload, stored once however often it occurs."""
 
     def __init__(self, known: LruCache[Item, tuple[str, int]] | None = None) -> None:
-        self.values: dict[str, Payload | PayloadRef] = {}
+        self.values: dict[str, str | bytes | InternedPayload | PayloadRef] = {}
         self.items: dict[Item, str] = {}
         """Names of the items in the event."""
         self._known = known
@@ -165,8 +165,10 @@ class EventValues:
                 return _typed(item.type, [*known])
             name = str(len(self.values))
             self.items[item] = name
-            payload = data if isinstance(data, PayloadRef) else Payload(data, "langgraph")
-            self.values[name] = payload
+            if not isinstance(data, PayloadRef):
+                decision = decide(data, "langgraph")
+                data = decision.value if isinstance(decision, Inline) else decision
+            self.values[name] = data
             data = [name]
         return _typed(item.type, data)
 
@@ -193,18 +195,27 @@ def parse_item(node: Any, values: Values) -> Item:
     return Item(kind, data)
 
 
-def is_plain(value: Any, *, tuples: bool = False) -> bool:
-    """Return True if an event can store a value as it is and return it unchanged."""
+class NotPlainError(Exception):
+    """A value that an event cannot store as it is."""
+
+
+def copy_plain(value: Any, *, tuples: bool = False) -> Any:
+    """Return a copy of a value, as an event that stores it returns it.
+
+    With `tuples`, they become lists. Raises NotPlainError if an event would change it otherwise.
+    """
     kind = type(value)
-    if kind in {str, int, float, bool, type(None)}:
-        return kind is not float or value - value == 0
+    if kind in _PLAIN_TYPES or (kind is float and value - value == 0):
+        return value
     if kind is list or (tuples and kind is tuple):
-        return all(is_plain(item, tuples=tuples) for item in value)
-    if kind is dict:
-        return all(type(name) is str for name in value) and all(
-            is_plain(item, tuples=tuples) for item in value.values()
-        )
-    return False
+        return [copy_plain(item, tuples=tuples) for item in value]
+    if kind is dict and _NAMES.issuperset(map(type, value)):
+        return {name: copy_plain(value[name], tuples=tuples) for name in sorted(value)}
+    raise NotPlainError
+
+
+_PLAIN_TYPES = frozenset({str, int, bool, type(None)})
+_NAMES = frozenset({str})
 
 
 def parse_items(nodes: Iterable[Any], values: Values) -> list[Item]:

@@ -60,6 +60,10 @@ class Payload:
     kind: str = "message"
 
 
+_PAYLOADS = frozenset({Payload, InternedPayload})
+"""What an event may hold for a payload: a value, or one that the caller has already encoded."""
+
+
 class Draft(NamedTuple):
     """An event before it has its numbers. `put` is the id of the entity that it replaces."""
 
@@ -207,7 +211,7 @@ def encoded(kind: str, data: dict[str, Any], put: int | None = None) -> Draft:
     """A draft of data that is otherwise known to be right."""
     payloads = settle(data)
     for name, value in data.items():
-        if type(value) is dict and Payload in map(type, value.values()):
+        if type(value) is dict and not _PAYLOADS.isdisjoint(map(type, value.values())):
             # What lies deeper than the event itself may belong to the caller.
             data[name] = held = value.copy()
             payloads += settle(held)
@@ -262,11 +266,11 @@ def _session_entity(sid: str, found: Any) -> dict[str, Any]:
 def settle(holder: dict[str, Any]) -> list[InternedPayload]:
     """Replace payloads by what stands for them in the event; those that must be stored."""
     payloads: list[InternedPayload] = []
-    if Payload not in map(type, holder.values()):
+    if _PAYLOADS.isdisjoint(map(type, holder.values())):
         return payloads
     for name, value in holder.items():
-        if type(value) is Payload:
-            decision = decide(value.value, value.kind)
+        if type(value) in _PAYLOADS:
+            decision = decide(value.value, value.kind) if type(value) is Payload else value
             if isinstance(decision, Inline):
                 holder[name] = decision.value
             else:
