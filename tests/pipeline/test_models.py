@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from fourfold.errors import FourfoldError, NotFound
+from fourfold.models import model as registry
 from fourfold.pipeline import jobs, models
 from fourfold.pipeline.gc_tasks import Collector
 from fourfold.pipeline.jobs.load import Loader
@@ -37,6 +38,13 @@ def test_every_registered_part_loads(model):
         if load is not None:
             assert isinstance(load(), kind), part
     assert model.tables().model == model.name
+
+
+def test_registry_names_the_module_of_every_model():
+    names = [model.name for model in registry.all_models()]
+    assert [model.name for model in models.list_models()] == names
+    assert [models.get_model(name).name for name in names] == names
+    assert names[0] == models.DEFAULT_MODEL
 
 
 @pytest.mark.parametrize("part", ["materialize", "load", "verify", "gc", "stats"])

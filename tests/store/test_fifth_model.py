@@ -199,3 +199,34 @@ def test_names_and_files_of_the_models_are_distinct():
     stored = [kind.profile.name for known in models for kind in known.kinds]
     for values in (names, folders, stored):
         assert len(set(values)) == len(values)
+
+
+def test_pipeline_reads_the_tables_of_the_model(filled):
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyspark")
+    from fourfold.pipeline import cut, models, plan, scan  # noqa: PLC0415 - optional dependencies
+    from fourfold.pipeline.options import read_options  # noqa: PLC0415
+
+    assert models.model_names()[-1] == "tallies"
+    assert "tallies" not in models.model_names("load")
+    options = read_options({"root": str(filled), "model": "tallies", "table": "votes"})
+    columns = options.table.select_columns(options.columns)
+    parts = plan.plan(cut.read_cut(options).bounds, options, columns)
+    rows = [row for part in parts for batch in scan.read_batches(part) for row in batch.to_pylist()]
+    assert [tuple(row.values()) for row in sorted(rows, key=lambda row: row["space"])] == [
+        ("drinks", 1, "tea", 2),
+        ("drinks", 2, "coffee", 1),
+        ("drinks", 3, "tea", 1),
+        ("meals", 1, "soup", 1),
+    ]
+
+
+def test_model_without_tables_is_unknown_to_the_pipeline():
+    pytest.importorskip("pyspark")
+    from fourfold.pipeline import models  # noqa: PLC0415 - optional dependencies
+
+    bare = replace(MODEL, name="bare", location=Location("bare", "*.sqlite", check_name))
+    with registry.added(replace(bare, pipeline=None)):
+        assert "bare" not in models.model_names()
+        with pytest.raises(errors.NotFound, match="'bare' has no tables"):
+            models.get_model("bare")

@@ -3,9 +3,9 @@
     for model in all_models():
         for name in model.location.names(root): ...
 
-A model is one folder, `models/<name>/`, and one line in `all_models`. Opening, backup, restore,
-verification, publishing and the command line iterate over the registry and name no model. The
-pipeline keeps its own descriptions of tables and jobs, by the names of the models here.
+A model is one folder, `models/<name>/`, and one line in `_MODULES`. Opening, backup, restore,
+verification, publishing, the pipeline and the command line iterate over the registry and name no
+model.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from fourfold.archive.publication import Description
 from fourfold.blobs import FolderBlobs
@@ -141,6 +142,10 @@ class Model(Generic[T]):
     """
     is_harmless: Callable[[str], bool] = _never
     """Returns True for a problem that is not damage, so that a restore does not help."""
+    pipeline: str | None = None
+    """Module whose `MODEL` describes the tables and jobs of the model for Spark. The pipeline is
+    above the models, and imports it on first use.
+    """
 
     def kind(self, name: str) -> FileKind:
         """Return a kind of database by its name; raise FormatError if it is unknown."""
@@ -170,17 +175,25 @@ class Model(Generic[T]):
         return any(kind.publication is not None for kind in self.kinds)
 
 
+_MODULES = {
+    "documents": "fourfold.models.documents.model",
+    "sessions": "fourfold.models.sessions.model",
+    "graphs": "fourfold.models.graphs.model",
+    "streams": "fourfold.models.streams.model",
+}
+"""The models by name; each module is imported on first use."""
+
 _added: tuple[Model[Any], ...] = ()
 
 
 def all_models() -> tuple[Model[Any], ...]:
     """Return every model. A model's modules are imported by the first call."""
-    from fourfold.models.documents.model import MODEL as DOCUMENTS  # noqa: PLC0415 - lazy
-    from fourfold.models.graphs.model import MODEL as GRAPHS  # noqa: PLC0415
-    from fourfold.models.sessions.model import MODEL as SESSIONS  # noqa: PLC0415
-    from fourfold.models.streams.model import MODEL as STREAMS  # noqa: PLC0415
+    return (*map(_imported, _MODULES), *_added)
 
-    return (DOCUMENTS, SESSIONS, GRAPHS, STREAMS, *_added)
+
+def _imported(name: str) -> Model[Any]:
+    module: Any = import_module(_MODULES[name])
+    return cast("Model[Any]", module.MODEL)
 
 
 @contextmanager
@@ -200,11 +213,12 @@ def added(model: Model[Any]) -> Iterator[None]:
 
 def model(name: str) -> Model[Any]:
     """Return a model by its name; raise NotFound with the known names."""
-    models = all_models()
-    for known in models:
+    if name in _MODULES:
+        return _imported(name)
+    for known in _added:
         if known.name == name:
             return known
-    names = ", ".join(known.name for known in models)
+    names = ", ".join((*_MODULES, *(known.name for known in _added)))
     raise NotFound(f"unknown model {name!r:.100}", hint=f"Models: {names}.")
 
 

@@ -1,7 +1,8 @@
-"""The registry of what each model contributes to the pipeline: its tables and its parts of jobs.
+"""What each model contributes to the pipeline: its tables and its parts of jobs.
 
-A model registers one `PipelineModel`, in the `__init__.py` of its package. The fields are
-functions that import a part on first use, because workers and most jobs need few of them:
+The registry of models names a module for each of them, which defines its `PipelineModel` as
+`MODEL`. The fields are functions that import a part on first use, because workers and most jobs
+need few of them:
 
     tables          the tables that the source can read, with their folds   `tables`
     stream_reader   reads its tables as a stream, if it has its own offsets `stream_reader`
@@ -20,7 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from fourfold.errors import NotFound
 
@@ -63,9 +65,14 @@ class PipelineModel:
 
 def list_models() -> tuple[PipelineModel, ...]:
     """Return the models of the pipeline, the default one first."""
-    from fourfold.pipeline import documents, graphs, sessions, streams  # noqa: PLC0415 - circular
+    from fourfold.models.model import all_models  # noqa: PLC0415 - workers need no registry
 
-    return (documents.MODEL, sessions.MODEL, graphs.MODEL, streams.MODEL)
+    return tuple(_imported(model.pipeline) for model in all_models() if model.pipeline is not None)
+
+
+def _imported(module: str) -> PipelineModel:
+    loaded: Any = import_module(module)
+    return cast("PipelineModel", loaded.MODEL)
 
 
 def model_names(part: Part | None = None) -> tuple[str, ...]:
@@ -76,11 +83,16 @@ def model_names(part: Part | None = None) -> tuple[str, ...]:
 
 
 def get_model(name: str) -> PipelineModel:
-    """Return a model by name, or raise NotFound."""
-    for model in list_models():
-        if model.name == name:
-            return model
-    raise NotFound(f"unknown model {name!r}", hint=f"Models: {', '.join(model_names())}.")
+    """Return a model by name, or raise NotFound. Imports no other model."""
+    from fourfold.models import model as registry  # noqa: PLC0415 - workers need no registry
+
+    module = registry.model(name).pipeline
+    if module is None:
+        raise NotFound(
+            f"model {name!r} has no tables in the pipeline",
+            hint=f"Models: {', '.join(model_names())}.",
+        )
+    return _imported(module)
 
 
 def model_tables(name: str) -> ModelTables:

@@ -33,5 +33,6 @@ MODEL = Model(
     kinds=(KIND,),
     location=Location("tallies", "*.sqlite", check_name),
     open=lambda database, _kind, _context: Tally(database),
+    pipeline="tally.pipeline",
     verify=partial(verify_file, kind=KIND, check=lambda database: Tally(database).verify()),
 )

@@ -47,4 +47,5 @@ MODEL = Model(
     open=_open,
     verify=_verify,
     configure=_configure,
+    pipeline="fourfold.pipeline.documents",
 )

@@ -36,4 +36,5 @@ MODEL = Model(
     open=_open,
     verify=partial(verify_file, kind=_KIND, check=_verify),
     is_harmless=verify.is_dangling,
+    pipeline="fourfold.pipeline.graphs",
 )

@@ -51,4 +51,5 @@ MODEL = Model(
     close=Sessions.close,
     configure=_configure,
     blobs=_blobs,
+    pipeline="fourfold.pipeline.sessions",
 )

@@ -55,4 +55,5 @@ MODEL = Model(
     verify=partial(verify_file, kind=_KIND, check=_verify),
     configure=_configure,
     restored=_restored,
+    pipeline="fourfold.pipeline.streams",
 )
