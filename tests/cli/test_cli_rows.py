@@ -12,6 +12,7 @@ from command_tree import COMMANDS
 import fourfold
 from fourfold.cli.output import Output
 from fourfold.models.streams.rule_changes import profile
+from fourfold.server.auth import Access
 
 DID = "did:web:shop.example"
 SPACE = (DID,)
@@ -43,6 +44,8 @@ LISTS = {
     "config": ((), "settings"),
     "verify": ((), "checked"),
     "show": ((), "models"),
+    "key list": ((), "keys"),
+    "publish": (("--points",), "points"),
 }
 """Arguments after ROOT, and the key of the list in the JSON document."""
 OTHERWISE = {"space ids", "stream tail", "session log", "app sync domain", "sql", "doctor"}
@@ -72,6 +75,9 @@ def store(tmp_path_factory):
         store.graphs.apply(
             {"trace_id": "t", "ops": [{**operation, "type_key": "note", "payload": {}}]}
         )
+        store.publish()
+    with Access(root) as access:
+        access.add(("read", "write"), "shop/", "a label")
     return root
 
 
@@ -125,6 +131,12 @@ def test_ids_domains_and_events_have_rows(store, invoke):
     assert json.loads(record)["record"] == '{"id":1}'
     findings = invoke("doctor", store, "--ndjson").out.splitlines()
     assert {"check", "status", "message", "fix", "facts"} == set(json.loads(findings[0]))
+
+
+def test_only_the_points_of_publish_have_rows(invoke, store):
+    done = invoke("publish", store, "--csv")
+    assert done.code == 2
+    assert "--csv requires --points" in done.err
 
 
 def test_only_one_format_may_be_chosen(invoke, store):

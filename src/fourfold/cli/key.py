@@ -58,21 +58,25 @@ def add(
         out.line(secret)
 
 
-@_command("list")
+@_command("list", rows=True)
 @root_argument(required=True)
 def list_keys(out: Output, root: Path) -> None:
     """List the keys, without their secrets."""
     with open_store(root, mode="r"), Access(root) as access:
         keys = access.stored_keys()
     rows = [{"id": key.id, "label": key.label, **grant} for key in keys for grant in _grants(key)]
-    if out.as_json:
-        out.document({"keys": rows})
-    else:
-        shown = [
-            (row["id"], row["model"], ", ".join(row["scopes"]), row["prefix"], row["label"])
-            for row in rows
-        ]
-        out.table(("key", "model", "scopes", "prefix", "label"), shown)
+    out.rows(
+        {"keys": rows},
+        "keys",
+        {
+            "key": "id",
+            "model": "model",
+            "scopes": lambda row: ", ".join(row["scopes"]),
+            "prefix": "prefix",
+            "label": "label",
+        },
+        fields=("id", "label", "model", "scopes", "prefix"),
+    )
 
 
 def _grants(key: Key) -> list[dict[str, Any]]:

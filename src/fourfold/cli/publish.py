@@ -157,22 +157,18 @@ def _removed_json(collected: CollectReport) -> dict[str, Any]:
 
 
 def show_points(out: Output, points: list[PointInfo]) -> None:
-    if out.as_json:
-        rows: list[dict[str, Any]] = [
-            {
-                "id": point.id,
-                "at": point.at,
-                "databases": point.databases,
-                "streams": point.streams,
-                "restored": point.restored,
-            }
-            for point in points
-        ]
-        out.document({"points": rows})
-        return
-    out.table(
-        ("point", "published at", "databases", "streams", "continued from"),
-        [(point.id, point.at, point.databases, point.streams, point.restored) for point in points],
+    fields = ("id", "at", "databases", "streams", "restored")
+    out.rows(
+        {"points": [{name: getattr(point, name) for name in fields} for point in points]},
+        "points",
+        {
+            "point": "id",
+            "published at": "at",
+            "databases": "databases",
+            "streams": "streams",
+            "continued from": "restored",
+        },
+        fields=fields,
     )
 
 
@@ -240,7 +236,7 @@ def _model_names() -> list[str]:
     return [model.name for model in all_models()]
 
 
-@_command("publish")
+@_command("publish", rows=True)
 @root_argument(required=True)
 @objects_option
 @click.option(
@@ -275,6 +271,8 @@ def command(out: Output, root: Path, *, objects: str | None, **options: Any) -> 
     keep = _parse_keep(options["keep"])
     if options["keep"] and not (options["collect"] or options["dry_run"]):
         raise click.UsageError("--keep requires --collect or --dry-run.")
+    if out.as_rows and not options["points"]:
+        raise click.UsageError(f"--{out.format} requires --points.")
     with published_store(root, objects) as store:
         if options["points"]:
             show_points(out, store.points())
