@@ -149,7 +149,7 @@ def check(space: Space, seq: int) -> None:
         raise WrongRows(f"the space is at seq {space.seq()} instead of {seq}")
     problems = space.verify()
     if problems:
-        raise WrongRows(problems[0])
+        raise WrongRows(problems[0].message)
 
 
 def same(found: Any, expected: Any, what: str) -> None:

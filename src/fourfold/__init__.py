@@ -7,10 +7,11 @@
         space.set("note-1", {"title": "Hello"})
         store.streams.create("clicks", "application/json")
 
-`fourfold.open` returns a `Store`: documents in spaces (`store.space`), streams (`store.streams`),
-graphs (`store.graphs`) and agent sessions (`store.sessions`). Every error derives from
-`FourfoldError`. Optional parts are imported by name: `fourfold.client`, `fourfold.pipeline`,
-`fourfold.adapters.langgraph`, `fourfold.adapters.openai_agents`, `fourfold.testing`.
+`fourfold.open` returns a `Store`: spaces of documents (`store.documents`), streams
+(`store.streams`), graphs (`store.graphs`) and agent sessions (`store.sessions`). Every error
+derives from `FourfoldError`. Optional parts are imported by name: `fourfold.client`,
+`fourfold.pipeline`, `fourfold.adapters.langgraph`, `fourfold.adapters.openai_agents`,
+`fourfold.testing`.
 
 A name is loaded when it is first used, so importing the package loads no database driver.
 """
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         Branch,
         Change,
         Commit,
+        Documents,
         GcPolicy,
         MergeConflict,
         MergeResult,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     )
     from fourfold.models.graphs import Graph, Graphs
     from fourfold.models.graphs.sync.package import Ed25519Signer
+    from fourfold.models.problem import Problem
     from fourfold.models.sessions import Event, Head, Payload, Session, Sessions, SessionView
     from fourfold.models.sessions.runtime import Final, Runtime
     from fourfold.models.streams import (
@@ -81,6 +84,7 @@ else:
             "Chunk": "fourfold.models.streams.records",
             "Commit": "fourfold.models.documents.records",
             "Database": "fourfold.kernel",
+            "Documents": "fourfold.models.documents.documents",
             "Ed25519Signer": "fourfold.models.graphs.sync.package",
             "Event": "fourfold.models.sessions.records",
             "Fence": "fourfold.models.streams.subscriptions.leases",
@@ -95,6 +99,7 @@ else:
             "Migration": "fourfold.kernel",
             "Offset": "fourfold.models.streams.validation",
             "Payload": "fourfold.models.sessions",
+            "Problem": "fourfold.models.problem",
             "Producer": "fourfold.models.streams.records",
             "ReadTransaction": "fourfold.kernel",
             "RemoteStore": "fourfold.client",
@@ -131,6 +136,7 @@ __all__ = [
     "Conflict",
     "CorruptData",
     "Database",
+    "Documents",
     "Ed25519Signer",
     "Event",
     "Fence",
@@ -152,6 +158,7 @@ __all__ = [
     "NotFound",
     "Offset",
     "Payload",
+    "Problem",
     "Producer",
     "ReadTransaction",
     "Record",

@@ -141,7 +141,7 @@ def test_a_missing_and_a_damaged_object_are_named(store, url, tmp_path):
         whole = objects.get(key).data
         objects.put(key, whole[:-3] + b"bad")
         objects.delete(value)
-    problems = store.verify(objects=True).problems
+    problems = [*map(str, store.verify(objects=True).problems)]
     assert any(key in problem for problem in problems)
     assert any(value in problem and "missing" in problem for problem in problems)
     with open_store(tmp_path / "again", url) as again:
@@ -163,7 +163,7 @@ def test_an_object_with_the_rows_of_another_one_is_damaged(store, url, tmp_path)
     first, second = sorted(key for key in objects_of(url) if "/revision/" in key)
     with FolderStore(url) as objects:
         objects.put(second, objects.get(first).data)
-    assert any(second in problem for problem in store.verify(objects=True).problems)
+    assert any(second in problem.message for problem in store.verify(objects=True).problems)
     with open_store(tmp_path / "again", url) as again:
         assert second in rebuild(again).failures[f"spaces/{DID}"].message
 

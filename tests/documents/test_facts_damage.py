@@ -34,7 +34,7 @@ def damageable(root, space_file):
 
 
 def found(connection):
-    return list(FACTS.problems(FACTS.view(ReadTransaction(connection, "a copy"))))
+    return [*map(str, FACTS.problems(FACTS.view(ReadTransaction(connection, "a copy"))))]
 
 
 def damaged(value):

@@ -191,7 +191,7 @@ def test_damaged_blobs_are_named(copy):
         connection = apsw.Connection(str(copy))
         connection.execute(sql)
         connection.close()
-        return database_problems(copy)
+        return [*map(str, database_problems(copy))]
 
     hashed = "some bytes"
     assert any("blob" in each for each in damage("UPDATE blob_store SET size = size + 1"))
@@ -206,5 +206,5 @@ def test_rows_of_reserved_tables_are_named(revisions):
         txn.execute("INSERT INTO authorization (ref, authorization) VALUES ('r', '{}')")
 
     revisions.database.transact(forge)
-    [problem] = revisions.verify()
+    [problem] = map(str, revisions.verify())
     assert "authorization 'r'" in problem

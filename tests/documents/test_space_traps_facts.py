@@ -75,7 +75,7 @@ def test_c12_a_space_under_later_rules_is_refused_and_left_alone(root, history, 
             store.space(DID)
     assert "pgrade" in caught.value.hint
     assert content(path) == before
-    [problem] = verify(root).problems
+    [problem] = map(str, verify(root).problems)
     assert "patch_semantics" in problem
     set_rules(path, str(fold.SEMANTICS))
     with fourfold.open(root) as store:
@@ -186,5 +186,5 @@ def test_d17_the_spelling_of_the_wire_in_the_file_is_found(root, space_file):
     connection.execute("UPDATE fact SET value_ref = ?", (wire,))
     connection.close()
     with fourfold.open(root) as store:
-        problems = store.space(DID).verify()
+        problems = [*map(str, store.space(DID).verify())]
     assert any("value baedre" in problem for problem in problems)

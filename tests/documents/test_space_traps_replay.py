@@ -116,7 +116,7 @@ def test_c6_a_snapshot_that_contradicts_the_log_is_named_and_corrected_by_the_ne
     keep = space.history_kind.keep_snapshot
     true = json.dumps(space.read("a", at=seq).document, separators=(",", ":"))
     space.database.transact(lambda txn: keep(txn, "", "a", seq, '{"list":[]}'))
-    problems = space.verify()
+    problems = [*map(str, space.verify())]
     assert any(f"snapshot of 'a' on '' at seq {seq}" in problem for problem in problems)
     space.database.transact(lambda txn: keep(txn, "", "a", seq, true))
     assert space.verify() == []

@@ -86,7 +86,7 @@ def verified(root):
     """What verification says; a space that does not open any more has been found out, too."""
     try:
         with fourfold.open(root) as store:
-            return store.space(DID, history="revisions").verify()
+            return [*map(str, store.space(DID, history="revisions").verify())]
     except FourfoldError as error:
         return [error.message]
 
@@ -145,7 +145,7 @@ def test_what_is_damaged_is_named(damaged, root):
     damage("UPDATE head SET seq = 1 WHERE id = 'c'")
     damage("UPDATE snapshot SET value = '{}'")
     problems = verified(root)
-    assert any("commit 1:" in problem for problem in problems)
+    assert any("commit 1:" in problem.message for problem in problems)
     assert any("head of 'c' on ''" in problem for problem in problems)
     assert any("snapshot of 'b' on ''" in problem for problem in problems)
 
@@ -185,4 +185,4 @@ def test_reading_text_that_is_no_text_any_more_is_an_error(damaged, root):
         ):
             with pytest.raises(CorruptData):
                 read()
-        assert any("commit 1:" in problem for problem in space.verify())
+        assert any("commit 1:" in problem.message for problem in space.verify())

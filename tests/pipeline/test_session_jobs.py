@@ -176,7 +176,7 @@ def every_damage_is_found(spark, home, sound, tmp_path, count, seed):
         shutil.copytree(sound, root)
         path = root / "sessions" / "events.db"
         if number % 4 and damage(path, chance):
-            damaged[str(path)] = set(database_problems(path))
+            damaged[str(path)] = set(map(str, database_problems(path)))
     into = tmp_path / "faults.ndjson"
     options = {"model": "sessions", "roots": f"{tmp_path}/many/*", "into": into}
     done = jobs.run("verify", home, options, spark=spark)

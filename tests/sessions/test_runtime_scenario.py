@@ -182,7 +182,7 @@ def check_damage(sessions):
     path = sessions.files.path(ref.id)
     data = path.read_bytes()
     path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
-    assert any(ref.id in problem for problem in sessions.verify())
+    assert any(ref.id in problem.message for problem in sessions.verify())
     with pytest.raises(CorruptData):
         sessions.read_payload(ref)
     path.unlink()

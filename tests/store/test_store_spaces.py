@@ -43,7 +43,7 @@ def test_verify_looks_inside_a_space(filled):
     connection.close()
     with fourfold.open(filled) as store:
         report = store.verify()
-    assert any("commit 5" in problem for problem in report.problems)
+    assert any("commit 5" in problem.message for problem in report.problems)
 
 
 def test_a_restored_space_has_every_past_state_and_goes_on_above(filled, tmp_path):

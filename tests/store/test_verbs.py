@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import NamedTuple
 
+import apsw
 import pytest
 
 import fourfold
@@ -28,9 +29,9 @@ STARTED = {"type": "turn/started", "turn": {"status": "running"}}
 
 def documents(store):
     return Subject(
-        None,
-        lambda: store.space(DID),
-        "",
+        store.documents,
+        lambda: store.documents.create(DID),
+        "did:web:unknown.example",
         lambda space, n: space.set("a", {"n": n}),
         lambda space, at: space.read("a", at=at),
         lambda space, after: [commit.seq for commit in space.follow(after=after, timeout=0)],
@@ -107,14 +108,17 @@ def store(tmp_path):
         yield opened
 
 
-@pytest.mark.parametrize("model", MODELS[1:])
+@pytest.mark.parametrize("model", MODELS)
 def test_collections_create_open_and_list(store, model):
     subject = model(store)
     before = len(subject.collection.list())
     handle = subject.create()
     assert len(subject.collection.list()) == before + 1
-    name = getattr(handle, "name", getattr(handle, "slug", getattr(handle, "id", None)))
+    name = next(
+        getattr(handle, key) for key in ("did", "name", "slug", "id") if hasattr(handle, key)
+    )
     assert repr(subject.collection.open(name)) == repr(handle)
+    assert repr(subject.collection[name]) == repr(handle)
     with pytest.raises(NotFound):
         subject.collection.open(subject.unknown)
 
@@ -151,13 +155,43 @@ def test_stores_without_problems_verify_as_empty_lists(store, model):
     subject = model(store)
     handle = subject.create()
     subject.write(handle, 1)
-    verified = handle if subject.collection is None else subject.collection
-    assert list(verified.verify()) == []
+    assert subject.collection.verify() == []
+
+
+DAMAGE = {
+    documents: ("spaces/did:web:a.example.sqlite", "DELETE FROM revision"),
+    streams: ("streams/wal.sqlite", "UPDATE streams SET next_offset = next_offset + 5"),
+    graphs: ("graphs/backend.db", "UPDATE app_1_parent SET type_id = 99"),
+    sessions: ("sessions/events.db", "UPDATE events SET body = '{}'"),
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_problems_of_every_model_are_of_one_type(store, model):
+    subject = model(store)
+    subject.write(subject.create(), 1)
+    name, statement = DAMAGE[model]
+    path = store.root / name
+    store.close()
+    connection = apsw.Connection(str(path))
+    connection.execute(statement)
+    connection.close()
+    with fourfold.open(store.root) as damaged:
+        problems = model(damaged).collection.verify()
+        assert problems
+        assert {type(problem) for problem in problems} == {fourfold.Problem}
+        assert [str(problem) for problem in problems] == [problem.message for problem in problems]
+        report = damaged.verify()
+        assert {problem.message for problem in problems} <= {
+            problem.message for problem in report.problems
+        }
+        assert type(report.damage[0]) is fourfold.Problem
 
 
 @pytest.mark.parametrize(
     "cls",
     [
+        fourfold.Documents,
         fourfold.Space,
         fourfold.Stream,
         fourfold.Streams,

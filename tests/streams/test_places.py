@@ -215,7 +215,7 @@ def test_verify_finds_wrong_position(streams, damage):
     together(streams, [(name, [b"x"]) for name in NAMES])
     assert streams.verify() == []
     streams.database.transact(lambda txn: txn.execute(damage))
-    assert any("not at its indexed position" in each for each in streams.verify())
+    assert any("not at its indexed position" in each.message for each in streams.verify())
 
 
 def test_old_log_is_indexed_by_migration(tmp_path):

@@ -389,7 +389,7 @@ def test_verify_finds_inconsistent_rules(streams, damage):
     assert streams.verify() == []
     with streams.database.write() as txn:
         txn.execute(damage)
-    found = " ".join(streams.verify())
+    found = " ".join(map(str, streams.verify()))
     assert "'orders'" in found or "'gone'" in found
 
 

@@ -18,7 +18,7 @@ with fourfold.open("store") as store:
     assert_type(space.read("a"), fourfold.State | None)
     assert_type(space.seq(), int)
     assert_type(space.branches.merge("draft"), fourfold.MergeResult)
-    assert_type(space.verify(), list[str])
+    assert_type(space.verify(), list[fourfold.Problem])
 
     streams = store.streams
     assert_type(streams, fourfold.Streams)

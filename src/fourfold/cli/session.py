@@ -441,7 +441,7 @@ def verify(out: Output, root: Path) -> None:
     """
     with existing_sessions(root) as sessions:
         position = 0 if sessions is None else sessions.position()
-        problems = [] if sessions is None else sessions.verify()
+        problems = [] if sessions is None else [*map(str, sessions.verify())]
     if out.as_json:
         document = {"root": str(root), "position": position, "ok": not problems}
         out.document({**document, "problems": problems})

@@ -72,7 +72,11 @@ def _show(out: Output, report: VerifyReport, kind: str) -> None:
                 "kind": kind,
                 "ok": report.ok,
                 "checked": [
-                    {"path": check.path, "what": check.what, "problems": list(check.problems)}
+                    {
+                        "path": check.path,
+                        "what": check.what,
+                        "problems": [*map(str, check.problems)],
+                    }
                     for check in report.checked
                 ],
             },

@@ -21,6 +21,7 @@ from fourfold.archive.publication import Description
 from fourfold.blobs import FolderBlobs
 from fourfold.errors import FormatError, FourfoldError, NotFound
 from fourfold.kernel import Database, Migration, Profile, Sequence, inspection
+from fourfold.models.problem import Problem, to_problems
 from fourfold.objects import ObjectStore
 from fourfold.settings import Settings
 
@@ -111,7 +112,7 @@ def _nothing(*_values: object) -> None:
     return None
 
 
-def _never(_problem: str) -> bool:
+def _never(_problem: Problem) -> bool:
     return False
 
 
@@ -128,7 +129,7 @@ class Model(Generic[T]):
     location: Location
     open: Callable[[Database, FileKind, StoreContext], T]
     """Opens the collection over a database. The store calls it once for each database."""
-    verify: Callable[[Path], Iterable[str]]
+    verify: Callable[[Path], Iterable[Problem]]
     """Yields the problems of a database: the file, its counters, and the rules of the model."""
     close: Callable[[T], None] = _nothing
     """Called before the database of a collection is closed."""
@@ -140,7 +141,7 @@ class Model(Generic[T]):
     """Called with each database that was restored from a backup, which may need migrations, and
     with the folder for copies before migrations.
     """
-    is_harmless: Callable[[str], bool] = _never
+    is_harmless: Callable[[Problem], bool] = _never
     """Returns True for a problem that is not damage, so that a restore does not help."""
     pipeline: str | None = None
     """Module whose `MODEL` describes the tables and jobs of the model for Spark. The pipeline is
@@ -250,12 +251,12 @@ def model_of_database(name: str) -> Model[Any]:
 
 
 def verify_file(
-    path: Path, kind: FileKind, check: Callable[[Database], Iterable[str]]
-) -> list[str]:
+    path: Path, kind: FileKind, check: Callable[[Database], Iterable[Problem]]
+) -> list[Problem]:
     """Return the problems of a database: of its pages and counters, or else those of `check`."""
     problems = inspection.check(path, kind.sequences)
     if problems:
-        return problems
+        return to_problems(problems)
     with Database.open(
         path,
         profile=kind.profile,

@@ -21,6 +21,7 @@ from fourfold.errors import AlreadyExists, CorruptData, FutureFormat, InvalidInp
 from fourfold.kernel import Sequence, Sidecar, inspection, sync_folder
 from fourfold.kernel import verify_backup as verify_database
 from fourfold.models.model import find_kind
+from fourfold.models.problem import Problem
 from fourfold.store import layout
 from fourfold.store.verification import CheckResult, Progress, VerifyReport
 
@@ -231,20 +232,20 @@ def _write_manifest(path: Path, manifest: BackupManifest) -> None:
     sync_folder(path.parent)
 
 
-def _database_problems(path: Path, expected: Sidecar) -> tuple[str, ...]:
+def _database_problems(path: Path, expected: Sidecar) -> tuple[Problem, ...]:
     try:
         found = verify_database(path)
     except (CorruptData, NotFound, FutureFormat) as error:
-        return (error.message,)
+        return (Problem(error.message),)
     if found != expected:
-        return (f"{path}: sidecar does not match the backup manifest",)
+        return (Problem(f"{path}: sidecar does not match the backup manifest"),)
     return ()
 
 
-def _file_problems(path: Path, entry: FileEntry) -> tuple[str, ...]:
+def _file_problems(path: Path, entry: FileEntry) -> tuple[Problem, ...]:
     if not path.is_file():
-        return (f"{path}: is missing",)
+        return (Problem(f"{path}: is missing"),)
     digest = inspection.checksum(path)
     if digest != entry.sha256:
-        return (f"{path}: SHA-256 is {digest}, expected {entry.sha256}",)
+        return (Problem(f"{path}: SHA-256 is {digest}, expected {entry.sha256}"),)
     return ()

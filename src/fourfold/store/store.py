@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -35,11 +36,12 @@ from fourfold.kernel import (
     Sequence as Counter,
 )
 from fourfold.models import documents
-from fourfold.models.documents import Space
+from fourfold.models.documents import Documents, Space
 from fourfold.models.documents.model import MODEL as DOCUMENTS
 from fourfold.models.graphs import Graphs
 from fourfold.models.graphs.model import MODEL as GRAPHS
 from fourfold.models.model import FileKind, Model, StoreContext, model_of_database
+from fourfold.models.problem import to_problems
 from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.model import MODEL as SESSIONS
 from fourfold.models.streams import Streams
@@ -143,10 +145,14 @@ class Store:
         _check_history(did, space.history_kind.name, history)
         return space
 
+    @cached_property
+    def documents(self) -> Documents:
+        """Spaces of this store."""
+        return Documents(self.root, self.space)
+
     def spaces(self) -> list[str]:
         """Return the DIDs of all spaces in this store, sorted."""
-        location = DOCUMENTS.location
-        return [location.id_of(name) for name in location.names(self.root)]
+        return list(self.documents)
 
     @property
     def sessions(self) -> Sessions:
@@ -238,14 +244,15 @@ class Store:
         report = verification.verify(self.root, progress)
         if objects and STREAMS.location.names(self.root):
             with self.streams.database.read(deadline_s=float("inf")) as snapshot:
-                found = tuple(object_problems(snapshot, self.objects, progress=progress))
-            found += tuple(unclaimed_problems(self.streams.database, self.objects))
+                messages = [*object_problems(snapshot, self.objects, progress=progress)]
+            messages += unclaimed_problems(self.streams.database, self.objects)
+            found = tuple(to_problems(messages))
             report = report.with_(verification.CheckResult("objects", "published streams", found))
         if objects:
             from fourfold.store import publish as publish_module  # noqa: PLC0415 - few stores publish
 
-            for name, problems in publish_module.object_problems(self, progress):
-                what = "published database"
+            for name, messages in publish_module.object_problems(self, progress):
+                what, problems = "published database", tuple(to_problems(messages))
                 report = report.with_(verification.CheckResult(f"objects/{name}", what, problems))
         return report
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from fourfold.errors import CorruptData, FourfoldError, NotFound
 from fourfold.kernel import inspection
 from fourfold.models.model import all_models, model_of
+from fourfold.models.problem import Problem, to_problems
 from fourfold.store import layout
 
 Progress = Callable[[str, int, int], None]
@@ -25,7 +26,7 @@ class CheckResult:
 
     path: str
     what: str
-    problems: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -44,24 +45,25 @@ class VerifyReport:
         return all(check.ok for check in self.checked)
 
     @property
-    def problems(self) -> list[str]:
+    def problems(self) -> list[Problem]:
+        """All problems, in the order of the checks."""
         return [problem for check in self.checked for problem in check.problems]
 
     @property
-    def damage(self) -> list[str]:
+    def damage(self) -> list[Problem]:
         """Problems that a restore can fix: all but the harmless ones."""
         models = all_models()
         return [
             problem
             for problem in self.problems
-            if not _PENDING.search(problem)
+            if not _PENDING.search(problem.message)
             and not any(model.is_harmless(problem) for model in models)
         ]
 
     @property
     def is_outdated(self) -> bool:
         """True if the only problems are migrations that have not run yet."""
-        return not self.ok and all(_PENDING.search(problem) for problem in self.problems)
+        return not self.ok and all(_PENDING.search(problem.message) for problem in self.problems)
 
     def with_(self, more: CheckResult) -> VerifyReport:
         return VerifyReport(self.root, (*self.checked, more))
@@ -92,17 +94,19 @@ def verify(root: Path, progress: Progress | None = None) -> VerifyReport:
     return VerifyReport(root, tuple(checked))
 
 
-def database_problems(path: Path) -> list[str]:
+def database_problems(path: Path) -> list[Problem]:
     """Return the problems of the database at `path`: file, counters, and the model's data."""
     try:
         model = model_of(path)
-        return inspection.check(path) if model is None else list(model.verify(path))
+        if model is None:
+            return to_problems(inspection.check(path))
+        return list(model.verify(path))
     except FourfoldError as error:
-        return [error.message]
+        return [Problem(error.message)]
 
 
-def _blob_problems(path: Path) -> tuple[str, ...]:
+def _blob_problems(path: Path) -> tuple[Problem, ...]:
     found = inspection.checksum(path)
     if found == path.name.removesuffix(".blob"):
         return ()
-    return (f"{path}: SHA-256 of the content is {found}",)
+    return (Problem(f"{path}: SHA-256 of the content is {found}"),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fourfold.kernel import Sequence, load_queries
+from fourfold.models.problem import Problem
 from tally.fold import fold
 
 SQL = load_queries("tally")
@@ -31,7 +32,7 @@ class Tally:
     def verify(self):
         with self.database.read() as snapshot:
             folded, stored = fold(snapshot.all(SQL.votes)), dict(snapshot.all(SQL.totals))
-        return [] if folded == stored else [f"total: expected {folded}, found {stored}"]
+        return [] if folded == stored else [Problem(f"total: expected {folded}, found {stored}")]
 
     def rebuild(self):
         """Write the totals again, from the log."""

@@ -49,7 +49,7 @@ def create(out: Output, root: Path, did: str, *, history: str) -> None:
 def list_spaces(out: Output, root: Path) -> None:
     """List the spaces of ROOT."""
     with open_store(root, mode="r") as store:
-        spaces = [_facts(store.space(did)) for did in store.spaces()]
+        spaces = [msgspec.to_builtins(info) for info in store.documents.list()]
     out.rows(
         {"root": str(root), "spaces": spaces},
         "spaces",
@@ -65,16 +65,6 @@ def list_spaces(out: Output, root: Path) -> None:
     )
 
 
-def _facts(space: Space) -> dict[str, Any]:
-    return {
-        "did": space.did,
-        "history": space.history_kind.name,
-        "seq": space.seq(),
-        "branches": len(space.branches.list()),
-        "bytes": space.database.path.stat().st_size,
-    }
-
-
 @space_command("verify")
 def verify(out: Output, space: Space) -> None:
     """Verify every commit and all derived data.
@@ -82,7 +72,7 @@ def verify(out: Output, space: Space) -> None:
     Nothing is changed, and the space may be in use. Exits with 8 if something is damaged.
     """
     seq = space.seq()
-    problems = space.verify()
+    problems = [*map(str, space.verify())]
     if out.as_json:
         out.document({"did": space.did, "seq": seq, "ok": not problems, "problems": problems})
     elif problems:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fourfold.models.documents.ancestry import Point
     from fourfold.models.documents.blobs import BlobStat
     from fourfold.models.documents.comparison import Change, Difference
+    from fourfold.models.documents.documents import Documents, SpaceInfo
     from fourfold.models.documents.feed import Watch
     from fourfold.models.documents.field_merge import OURS, THEIRS
     from fourfold.models.documents.gc.policy import GcPolicy
@@ -47,6 +48,8 @@ else:
             "ConfirmedRead": "fourfold.models.documents.records",
             "DEFAULT_HISTORY": "fourfold.models.documents.histories",
             "Difference": "fourfold.models.documents.comparison",
+            "Documents": "fourfold.models.documents.documents",
+            "SpaceInfo": "fourfold.models.documents.documents",
             "GcPolicy": "fourfold.models.documents.gc.policy",
             "HISTORIES": "fourfold.models.documents.histories",
             "History": "fourfold.models.documents.history",
@@ -80,6 +83,7 @@ __all__ = [
     "Commit",
     "ConfirmedRead",
     "Difference",
+    "Documents",
     "GcPolicy",
     "GcReport",
     "History",
@@ -93,6 +97,7 @@ __all__ = [
     "RemovedCount",
     "Revision",
     "Space",
+    "SpaceInfo",
     "State",
     "Watch",
     "check_did",

@@ -470,7 +470,7 @@ def carry_over(source: Space, target: Space, progress: Progress | None = None) -
         )
     carried = replay(target, export(source), progress)
     found = difference(source, target, carried.seq)
-    problems = target.verify() if found is None else [found]
+    problems = [*map(str, target.verify())] if found is None else [found]
     if problems:
         raise CorruptData(
             f"{target.did} is not what {source.did} was: {problems[0]}",

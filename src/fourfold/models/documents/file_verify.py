@@ -20,7 +20,8 @@ from fourfold.kernel import Database, inspection, migrations
 from fourfold.kernel.transaction import SQL
 from fourfold.models.documents import HISTORIES, History, verify
 from fourfold.models.documents.history import HistoryReader
-from fourfold.models.documents.problems import KeyRange, Problem, Rule
+from fourfold.models.documents.problems import KeyRange, Rule, make_problem
+from fourfold.models.problem import Problem
 
 PAGES: Final = "pages"
 SCHEMA: Final = "schema"
@@ -52,22 +53,22 @@ def verify_file(
         history = history_in(path)
         if not only or PAGES in only:
             for problem in inspection.check(path, (history.seq,)):
-                yield Problem(problem, PAGES)
+                yield make_problem(problem, PAGES)
         if not only or SCHEMA in only:
             with opened(path, history) as view:
                 yield from _schema(view, history)
                 yield from _meta(view, history)
         if not only:
-            yield from verify.faults_by_parts(
+            yield from verify.iter_problems_by_parts(
                 lambda: opened(path, history), history, path.stat().st_size
             )
         elif set(only) - {PAGES, SCHEMA}:
             with opened(path, history) as view:
-                yield from verify.faults(view, history, only, part)
+                yield from verify.iter_problems(view, history, only, part)
     except FourfoldError as error:
         if error.retryable:
             raise
-        yield Problem(error.message, "file", expected="a sound space", found=error.kind)
+        yield make_problem(error.message, "file", expected="a sound space", found=error.kind)
 
 
 @contextmanager
@@ -99,13 +100,13 @@ def _meta(view: HistoryReader, history: History) -> Iterator[Problem]:
             continue
         if value is None or not re.fullmatch(pattern, value):
             sentence = f"kernel_meta {key!r}: is not what it is in every file"
-            yield Problem(sentence, "kernel_meta", {"key": key}, expected=pattern, found=value)
+            yield make_problem(sentence, "kernel_meta", {"key": key}, expected=pattern, found=value)
 
 
 def _schema(view: HistoryReader, history: History) -> Iterator[Problem]:
     optional = list(_indexes(history))
     for difference in migrations.differences(view.snapshot, history.migrations, optional):
-        yield Problem(
+        yield make_problem(
             f"{difference.kind} {difference.name}: is not made as it should be",
             "sqlite_schema",
             {"type": difference.kind, "name": difference.name},
@@ -121,7 +122,7 @@ def _indexes(history: History) -> Iterator[str]:
             yield getattr(history.sql, name)
 
 
-def _nothing(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _nothing(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     """Return nothing: rules about the file itself do not apply to rows."""
     del view, part
     return iter(())

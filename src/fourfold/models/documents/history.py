@@ -19,6 +19,7 @@ from fourfold.kernel import Sequence as Counter
 from fourfold.models.documents.gc.records import Tally
 from fourfold.models.documents.problems import WHOLE, Rule
 from fourfold.models.documents.request import Step
+from fourfold.models.problem import Problem
 
 Row = tuple[Any, ...]
 
@@ -70,8 +71,8 @@ class History:
     """What must hold in the log and for the heads."""
     collecting: Collector
 
-    def problems(self, view: HistoryReader) -> Iterator[str]:
-        """Where the log, or a head, contradicts itself."""
+    def problems(self, view: HistoryReader) -> Iterator[Problem]:
+        """Yield the problems of the log and of the heads."""
         for rule in self.rules:
             yield from rule.check(view, WHOLE[rule.by])
 

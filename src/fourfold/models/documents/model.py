@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 from fourfold.kernel import Database, Profile
 from fourfold.models.documents.file_verify import verify_file
 from fourfold.models.documents.histories import HISTORIES
@@ -36,16 +33,12 @@ def _configure(profile: Profile, settings: Settings) -> Profile:
     return profile.with_(page_size=settings.documents.page_size)
 
 
-def _verify(path: Path) -> Iterator[str]:
-    return map(str, verify_file(path))
-
-
 MODEL = Model(
     name="documents",
     kinds=_KINDS,
     location=_LOCATION,
     open=_open,
-    verify=_verify,
+    verify=verify_file,
     configure=_configure,
     pipeline="fourfold.pipeline.documents",
 )

@@ -41,8 +41,9 @@ from fourfold.models.documents.records import Commit, Document, LogEntry, Reads,
 from fourfold.models.documents.request import Request, make_request
 from fourfold.models.documents.snapshots import MaintenanceReport, Retention, maintain
 from fourfold.models.documents.validation import check_entity, check_known_branch, check_several
-from fourfold.models.documents.verify import faults_by_parts
+from fourfold.models.documents.verify import iter_problems_by_parts
 from fourfold.models.documents.waiters import Waiters
+from fourfold.models.problem import Problem, to_problems
 
 DOCUMENT_CACHE_BYTES: Final = 64 * limits.MIB
 """Cached current documents of one space."""
@@ -350,15 +351,12 @@ class Space:
         """Alias of `position`."""
         return self.position()
 
-    def verify(self) -> list[str]:
+    def verify(self) -> list[Problem]:
         """Check the file, the log and everything derived from it; return the problems found."""
-        problems = self.database.integrity_check()
-        faults = faults_by_parts(
-            self.background_view,
-            self.history_kind,
-            self.database.path.stat().st_size,
-        )
-        return [*problems, *map(str, faults)]
+        problems = to_problems(self.database.integrity_check())
+        size = self.database.path.stat().st_size
+        problems += iter_problems_by_parts(self.background_view, self.history_kind, size)
+        return problems
 
     def maintain(
         self, retention: Retention = "all", *, pins: Iterable[int] = ()

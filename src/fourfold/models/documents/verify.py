@@ -38,8 +38,9 @@ from fourfold.models.documents import fold, reader
 from fourfold.models.documents.ancestry import Link, chain
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.history import History, HistoryReader, Row
-from fourfold.models.documents.problems import WHOLE, KeyRange, Kind, Problem, Rule, text
+from fourfold.models.documents.problems import WHOLE, KeyRange, Kind, Rule, make_problem, text
 from fourfold.models.documents.records import State
+from fourfold.models.problem import Problem
 
 VERIFY_SLICE_BYTES: Final = 4 * limits.MIB
 """Approximate bytes that are verified in one read transaction."""
@@ -74,7 +75,7 @@ class _Step(NamedTuple):
     data: bytes | None
 
 
-def replays(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def replays(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     """Every entity of a part, from its first row to its last."""
     parents: dict[str, list[Link]] = {}
     log = view.rows(view.sql.verify_operations, part.bounds)
@@ -90,7 +91,7 @@ def replays(view: HistoryReader, part: KeyRange) -> Iterator[str]:
             try:
                 parents[named] = chain(view, named, limits.INTEGER_MAX)[1:]
             except UNREADABLE as error:
-                yield Problem(
+                yield make_problem(
                     f"branch {named!r}: what it was forked from cannot be found: {error}",
                     "branch",
                     {"name": named},
@@ -112,7 +113,7 @@ class _Entity:
         self._waiting: list[_Step] = []
         self._bytes = 0
 
-    def check(self, rows: Iterable[Row]) -> Iterator[str]:
+    def check(self, rows: Iterable[Row]) -> Iterator[Problem]:
         for _, _, seq, place, *rest in rows:
             if place == _AFTER_ALL:
                 value, digest = rest
@@ -130,7 +131,7 @@ class _Entity:
                 self._bytes = sum(len(step.data or b"") for step in self._waiting)
         yield from self._fold(self._waiting)
 
-    def _whole(self, seq: int, value: bytes | None, digest: bytes | None) -> Iterator[str]:
+    def _whole(self, seq: int, value: bytes | None, digest: bytes | None) -> Iterator[Problem]:
         """A snapshot: one that is derived is compared, one that the log begins with is taken."""
         where = f"snapshot of {self._entity!r} on {self._branch!r} at seq {seq}"
         key = {"branch": self._branch, "id": self._entity, "seq": seq}
@@ -142,15 +143,15 @@ class _Entity:
             if text(digest) != found:
                 # It is unknown whether the document or the note of its digest is damaged.
                 sentence = f"{where} is not what a collection left there"
-                yield Problem(sentence, "snapshot", key, expected=digest, found=found)
-                yield Problem(f"the digest of the {where} is not its own", "gc_base", key)
+                yield make_problem(sentence, "snapshot", key, expected=digest, found=found)
+                yield make_problem(f"the digest of the {where} is not its own", "gc_base", key)
             self._state = _whole_state(value, seq)
             return
         yield from self._fold(self._waiting)
         self._waiting = []
         state = self._state
         if isinstance(state, _Lost):
-            yield Problem(
+            yield make_problem(
                 f"{where} cannot be checked: the log before it is damaged", "snapshot", key
             )
             return
@@ -158,7 +159,7 @@ class _Entity:
         if state is not None and state.seq == seq and state.document is not None:
             expected = trusted(state.document)
         if expected is None or expected != text(value):
-            yield Problem(
+            yield make_problem(
                 f"{where} is not what the log says",
                 "snapshot",
                 key,
@@ -166,7 +167,7 @@ class _Entity:
                 found=value,
             )
 
-    def _fold(self, steps: list[_Step]) -> Iterator[str]:
+    def _fold(self, steps: list[_Step]) -> Iterator[Problem]:
         if not steps:
             return
         if not self._started:
@@ -185,7 +186,7 @@ class _Entity:
                 self._state = _folded(self._state, [step])
             except UNREADABLE as error:
                 self._state = _LOST
-                yield Problem(
+                yield make_problem(
                     f"revision of {self._entity!r} on {self._branch!r} at seq {step.seq} "
                     f"cannot be replayed: {error}",
                     "revision",
@@ -193,13 +194,13 @@ class _Entity:
                     found=step.data,
                 )
 
-    def _inherit(self, seq: int) -> Iterator[str]:
+    def _inherit(self, seq: int) -> Iterator[Problem]:
         """What the branch showed before it said anything itself."""
         try:
             found = reader.entry(self._view, self._parents, self._entity, derived=False)
         except UNREADABLE as error:
             self._state = _LOST
-            yield Problem(
+            yield make_problem(
                 f"revision of {self._entity!r} on {self._branch!r} at seq {seq}: what it builds on "
                 f"cannot be read: {error}",
                 "revision",
@@ -234,18 +235,18 @@ def _whole_state(value: bytes | None, seq: int) -> _State:
 _MOMENT = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
-def _reserved(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _reserved(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     del part
     for table, ref in view.rows(view.sql.verify_reserved):
         sentence = f"{table} {_shown(ref)}: this table is reserved, and nothing writes it"
-        yield Problem(sentence, table, {"ref": ref})
+        yield make_problem(sentence, table, {"ref": ref})
 
 
-def _births(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _births(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     del part
     for name, created_at, expected in view.rows(view.sql.verify_births):
         if created_at != expected:
-            yield Problem(
+            yield make_problem(
                 f"branch {_shown(name)}: was not made when its row says",
                 "branch",
                 {"name": name},
@@ -254,7 +255,7 @@ def _births(view: HistoryReader, part: KeyRange) -> Iterator[str]:
             )
 
 
-def _blobs(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _blobs(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for row in view.rows(view.sql.verify_blobs, part.bounds):
         named, data, kind, size, content_type, created_at = row
         digits = hashlib.sha256(data).hexdigest()
@@ -267,7 +268,7 @@ def _blobs(view: HistoryReader, part: KeyRange) -> Iterator[str]:
         elif not _is_text(content_type) or not _MOMENT.fullmatch(created_at):
             wrong, found = "its content type or its time cannot be read", created_at
         if wrong is not None:
-            yield Problem(
+            yield make_problem(
                 f"blob {_shown(named)}: {wrong}",
                 "blob_store",
                 {"hash": named},
@@ -276,9 +277,9 @@ def _blobs(view: HistoryReader, part: KeyRange) -> Iterator[str]:
             )
 
 
-def _metadata(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _metadata(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for branch, entity in view.rows(view.sql.verify_metadata, part.bounds):
-        yield Problem(
+        yield make_problem(
             f"blob {_shown(entity.rpartition(b':')[2])}: is missing, and {_shown(entity)} "
             f"on {_shown(branch)} says what it is",
             "blob_store",
@@ -311,28 +312,21 @@ _DIVIDED_BY_FACTS: Final = ("values", "facts")
 """The rules of a log of facts whose keys are spread like the hashes of the facts."""
 
 
-def problems(view: HistoryReader, history: History) -> list[str]:
-    """Everything that is wrong, in sentences: in the log itself, and in what is derived from it."""
-    return [str(fault) for fault in faults(view, history)]
-
-
-def faults_by_parts(
+def iter_problems_by_parts(
     open_view: Callable[[], AbstractContextManager[HistoryReader]],
     history: History,
     size_bytes: int,
 ) -> Iterator[Problem]:
-    """Yield everything that is wrong; a large space is checked part by part, each part in a view
-    of its own.
-    """
+    """Yield the problems of a space. A large one is read in parts, each in its own transaction."""
     count = -(-size_bytes // VERIFY_SLICE_BYTES)
     with open_view() as view:
         if count <= 1:
-            yield from faults(view, history)
+            yield from iter_problems(view, history)
             return
         divided = list(parts(view, rules(history), count))
     for names, part in divided:
         with open_view() as view:
-            yield from faults(view, history, names, part)
+            yield from iter_problems(view, history, names, part)
 
 
 def parts(
@@ -382,23 +376,20 @@ def _between(
     yield KeyRange(low, highest)
 
 
-def faults(
+def iter_problems(
     view: HistoryReader, history: History, only: Collection[str] = (), part: KeyRange | None = None
 ) -> Iterator[Problem]:
-    """Everything that is wrong, row by row. With `only` by the rules of these names; they are then
-    applied to `part`, if it is given.
-    """
+    """Yield the problems of a space; with `only`, by these rules, applied to `part`."""
     for rule in rules(history):
         if only and rule.name not in only:
             continue
         try:
-            for found in rule.check(view, WHOLE[rule.by] if part is None else part):
-                yield found if isinstance(found, Problem) else Problem(found, rule.name)
+            yield from rule.check(view, WHOLE[rule.by] if part is None else part)
         except UNREADABLE as error:
             if getattr(error, "retryable", False):
                 # Another process was in the way, which says nothing about the space.
                 raise
-            yield Problem(f"the {rule.name} cannot be checked to the end: {error}", rule.name)
+            yield make_problem(f"the {rule.name} cannot be checked to the end: {error}", rule.name)
 
 
 def rules(history: History) -> tuple[Rule, ...]:
@@ -406,7 +397,7 @@ def rules(history: History) -> tuple[Rule, ...]:
     return (*history.rules, *_RULES, *RULES)
 
 
-def _dense(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _dense(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     """Seqs are given out one after the other; only a restore may have left some out."""
     before = None
     floor = view.value(view.sql.verify_floor) or 0
@@ -415,7 +406,7 @@ def _dense(view: HistoryReader, part: KeyRange) -> Iterator[str]:
             row = view.one(view.sql.commit_before, (seq - 1,))
             before = 0 if row is None else row[0]
         if seq != before + 1 and seq > floor + 1:
-            yield Problem(
+            yield make_problem(
                 f"commit {before + 1}: is missing; after {before} comes {seq}",
                 "commit",
                 {"seq": before + 1},
@@ -425,7 +416,7 @@ def _dense(view: HistoryReader, part: KeyRange) -> Iterator[str]:
         before = seq
 
 
-def _kinds_of_values(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _kinds_of_values(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     """Every column holds the kind of value that it is declared to: a text that became bytes reads
     the same, and is found by no key.
     """
@@ -449,14 +440,14 @@ def _kinds_of_values(view: HistoryReader, part: KeyRange) -> Iterator[str]:
             named = dict(zip(key, row, strict=True))
             shown = ", ".join(repr(text(each)) for each in row)
             sentence = f"{table} {shown}: a column holds another kind of value than it should"
-            yield Problem(sentence, table, named)
+            yield make_problem(sentence, table, named)
 
 
 _KINDS = {"TEXT": "'text'", "INTEGER": "'integer'", "BLOB": "'blob'"}
 _OR_NULL = {declared: f"{kind}, 'null'" for declared, kind in _KINDS.items()}
 
 
-def _branches(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _branches(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     """The branches are what the commits that made and ended them say."""
     del part
     expected: dict[str, list[Any]] = {"": [None, None, 0, 0, "active"]}
@@ -472,7 +463,7 @@ def _branches(view: HistoryReader, part: KeyRange) -> Iterator[str]:
             expected[branch][3] = seq
         else:
             sentence = f"commit {seq}: its branch {branch!r} was never made"
-            yield Problem(sentence, "commit", {"seq": seq}, found=branch)
+            yield make_problem(sentence, "commit", {"seq": seq}, found=branch)
     known = set(expected)
     for name, parent, *rest, status in view.rows(view.sql.verify_branches):
         branch, found = text(name), [text(parent), *rest, text(status)]
@@ -480,42 +471,42 @@ def _branches(view: HistoryReader, part: KeyRange) -> Iterator[str]:
         key = {"name": branch}
         if found != wanted:
             sentence = f"branch {branch!r} is not what the log says"
-            yield Problem(sentence, "branch", key, expected=wanted, found=found)
+            yield make_problem(sentence, "branch", key, expected=wanted, found=found)
         if found[0] is not None and found[0] not in known:
             sentence = f"branch {branch!r}: was forked from {found[0]!r}, which is not there"
-            yield Problem(sentence, "branch", key, found=found[0])
+            yield make_problem(sentence, "branch", key, found=found[0])
         elif type(found[1]) is int and found[1] > found[2]:
             sentence = f"branch {branch!r}: was forked at seq {found[1]}, before that was there"
-            yield Problem(sentence, "branch", key, found=found[1])
+            yield make_problem(sentence, "branch", key, found=found[1])
     for branch, wanted in expected.items():
         sentence = f"branch {branch!r} is missing"
-        yield Problem(sentence, "branch", {"name": branch}, expected=wanted)
+        yield make_problem(sentence, "branch", {"name": branch}, expected=wanted)
 
 
-def _collections(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _collections(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     """What was taken is on record, and what is left can be read without it."""
     del part
     for (seq,) in view.rows(view.sql.verify_seals):
         sentence = f"commit {seq} is sealed, but is not there or not below the horizon"
-        yield Problem(sentence, "gc_seal", {"seq": seq})
+        yield make_problem(sentence, "gc_seal", {"seq": seq})
     for named, seq in view.rows(view.sql.verify_points):
         sentence = f"{text(named)!r} at seq {seq} is a kept point, but was never one"
-        yield Problem(sentence, "gc_point", {"branch": named, "seq": seq})
+        yield make_problem(sentence, "gc_point", {"branch": named, "seq": seq})
     for named, seq in view.rows(view.sql.verify_forks):
         sentence = f"{text(named)!r} at seq {seq} is a fork, but not a kept point"
-        yield Problem(sentence, "gc_point", {"branch": named, "seq": seq})
+        yield make_problem(sentence, "gc_point", {"branch": named, "seq": seq})
     for row in view.rows(view.sql.verify_gaps):
         named, of, seq, op_index, lost, least, op, based, sealed = row
         where = f"{text(of)!r} on {text(named)!r} at seq {seq}"
         key = {"branch": named, "id": of, "seq": seq, "op_index": op_index}
         if op is None or seq > least or lost > seq or not sealed:
             sentence = f"what was taken before {where} cannot have been there"
-            yield Problem(sentence, "gc_gap", key, expected=f"before {least}", found=lost)
+            yield make_problem(sentence, "gc_gap", key, expected=f"before {least}", found=lost)
         elif text(op) == "patch" and not based:
-            yield Problem(f"{where} has lost what it builds on", "gc_base", key)
+            yield make_problem(f"{where} has lost what it builds on", "gc_base", key)
     for named, of, seq in view.rows(view.sql.verify_bases):
         sentence = f"snapshot of {text(of)!r} on {text(named)!r} at seq {seq} is missing"
-        yield Problem(sentence, "snapshot", {"branch": named, "id": of, "seq": seq})
+        yield make_problem(sentence, "snapshot", {"branch": named, "id": of, "seq": seq})
 
 
 _RULES = (

@@ -16,6 +16,7 @@ from fourfold.errors import CapabilityDenied, CorruptData, InvalidInput
 from fourfold.kernel import Checkpoint, Database, Health, MetricsReading, Sidecar
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.verify import problems
+from fourfold.models.problem import Problem, to_problems
 
 DIAGNOSTICS: Final = "diagnostics"
 """The right to check all pages of the file."""
@@ -73,10 +74,11 @@ class Maintenance:
         self._unsound = findings[0] if findings else None
         return findings
 
-    def verify(self) -> builtins.list[str]:
+    def verify(self) -> builtins.list[Problem]:
         """Check the rows, their order and their references; return the problems found."""
         with self.database.read_in_background() as snapshot:
-            return problems(snapshot, str(self.database.path), self.node)
+            messages = problems(snapshot, str(self.database.path), self.node)
+        return to_problems(messages)
 
     def checkpoint(self, mode: str = "PASSIVE") -> Checkpoint:
         """Checkpoint the write-ahead log: PASSIVE, FULL, RESTART or TRUNCATE."""

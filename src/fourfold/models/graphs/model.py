@@ -10,6 +10,7 @@ from fourfold.models.graphs.database import GLOBAL_SEQ, MIGRATIONS, PROFILE
 from fourfold.models.graphs.graphs import Graphs
 from fourfold.models.graphs.publication import PUBLICATION
 from fourfold.models.model import FileKind, Location, Model, StoreContext, verify_file
+from fourfold.models.problem import Problem, to_problems
 
 _KIND = FileKind(
     name="graphs",
@@ -24,9 +25,10 @@ def _open(database: Database, _kind: FileKind, context: StoreContext) -> Graphs:
     return Graphs(database, strict=context.settings.graphs.sync_flags == "fixed")
 
 
-def _verify(database: Database) -> list[str]:
+def _verify(database: Database) -> list[Problem]:
     with database.read(deadline_s=float("inf")) as snapshot:
-        return verify.problems(snapshot, str(database.path), database.identity())
+        messages = verify.problems(snapshot, str(database.path), database.identity())
+    return to_problems(messages)
 
 
 MODEL = Model(

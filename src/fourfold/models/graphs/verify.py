@@ -9,6 +9,7 @@ from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import BITS, KINDS, Kind
 from fourfold.models.graphs.statements import REFERENCES, table_of
 from fourfold.models.graphs.sync import identities
+from fourfold.models.problem import Problem
 
 _SQL = load_queries("fourfold.models.graphs", "verification.sql")
 _NAMED_MAX = 20
@@ -88,11 +89,11 @@ def _problems_of_table(
             yield f"{table}: {pointer} of row {row[0]} refers to {target} {row[1]}{_DANGLING}"
 
 
-def is_dangling(problem: str) -> bool:
+def is_dangling(problem: Problem) -> bool:
     """Return True for a reference to nothing, which earlier versions accepted: a row as it was
     written, and no damage.
     """
-    return problem.endswith(_DANGLING)
+    return problem.message.endswith(_DANGLING)
 
 
 _DANGLING = ", which does not exist"

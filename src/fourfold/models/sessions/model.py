@@ -8,6 +8,7 @@ from pathlib import Path
 from fourfold.blobs import FolderBlobs
 from fourfold.kernel import Database, Profile
 from fourfold.models.model import FileKind, Location, Model, StoreContext, verify_file
+from fourfold.models.problem import Problem, to_problems
 from fourfold.models.sessions.database import MIGRATIONS, POSITION, PROFILE
 from fourfold.models.sessions.publication import PUBLICATION
 from fourfold.models.sessions.sessions import Sessions
@@ -38,8 +39,9 @@ def _configure(profile: Profile, settings: Settings) -> Profile:
     return profile.with_(synchronous=settings.sessions.synchronous)
 
 
-def _verify(database: Database) -> list[str]:
-    return contents(SqliteLog(database), FolderBlobs(database.path.parent / _BLOBS))
+def _verify(database: Database) -> list[Problem]:
+    blobs = FolderBlobs(database.path.parent / _BLOBS)
+    return to_problems(contents(SqliteLog(database), blobs))
 
 
 MODEL = Model(

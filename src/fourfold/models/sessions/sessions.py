@@ -23,6 +23,7 @@ from fourfold import html, limits
 from fourfold.blobs import FolderBlobs
 from fourfold.content import PayloadRef, encode, is_ref
 from fourfold.errors import InvalidInput, NotFound, ReadOnly
+from fourfold.models.problem import Problem, to_problems
 from fourfold.models.sessions import bundle, heads, payloads, writer
 from fourfold.models.sessions.feed import Broadcast, Feed, Item, Subscription
 from fourfold.models.sessions.log import Log, LogWriter, SessionRow
@@ -544,9 +545,9 @@ class Sessions:
 
     # Maintenance
 
-    def verify(self) -> builtins.list[str]:
+    def verify(self) -> builtins.list[Problem]:
         """Check logs, heads, digests and payloads; return the problems found."""
-        return problems(self.log, self.files)
+        return to_problems(problems(self.log, self.files))
 
     def close(self) -> None:
         """End every feed; sessions in memory are discarded."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from fourfold.kernel import Database, Profile
 from fourfold.models.model import FileKind, Location, Model, StoreContext, verify_file
+from fourfold.models.problem import Problem
 from fourfold.models.streams import incarnations
 from fourfold.models.streams.archive.opener import ArchiveOpener
 from fourfold.models.streams.database import MIGRATIONS, PROFILE
@@ -39,7 +39,7 @@ def _configure(profile: Profile, settings: Settings) -> Profile:
     return profile.with_(synchronous=settings.streams.synchronous)
 
 
-def _verify(database: Database) -> Sequence[str]:
+def _verify(database: Database) -> list[Problem]:
     return Streams(database).verify()
 
 

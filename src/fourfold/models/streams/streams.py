@@ -27,6 +27,7 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import CorruptData, FourfoldError, Refused
 from fourfold.kernel import Database, Notifier, Transaction, failpoints
+from fourfold.models.problem import Problem, to_problems
 from fourfold.models.streams import (
     expiry,
     feed,
@@ -642,10 +643,11 @@ class Streams:
         with self.database.read_current() as snapshot:
             return Totals._make(snapshot.one(SQL.totals) or (0, 0, 0))
 
-    def verify(self) -> Sequence[str]:
-        """Return the violated invariants of the streams; empty if there are none."""
+    def verify(self) -> builtins.list[Problem]:
+        """Check the streams, their records and the archive; return the problems found."""
         with self.database.read_in_background() as snapshot:
-            return problems(snapshot)
+            messages = problems(snapshot)
+        return to_problems(messages)
 
     def __getitem__(self, name: str) -> Stream:
         """Return a handle of an existing stream, like `open`."""

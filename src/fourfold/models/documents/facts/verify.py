@@ -21,7 +21,8 @@ from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.facts import identity
 from fourfold.models.documents.gc.commit_digests import broken
 from fourfold.models.documents.history import HistoryReader, Row
-from fourfold.models.documents.problems import KeyRange, Problem, Rule, seal_broken
+from fourfold.models.documents.problems import KeyRange, Rule, make_problem, seal_broken
+from fourfold.models.problem import Problem
 
 _UNREADABLE = (FourfoldError, ValueError, TypeError, AttributeError, RecursionError)
 """What damaged text and damaged references raise when they are read."""
@@ -36,13 +37,13 @@ def _rows(view: HistoryReader, sql: str, params: Row = ()) -> Iterator[Row]:
         )
 
 
-def _values(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _values(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for named, data in _rows(view, view.sql.verify_values, part.bounds):
         if named == identity.EMPTY_VALUE:
             continue
         made = _name_of(data)
         if made != named:
-            yield Problem(
+            yield make_problem(
                 f"value {named}: its data is not what its hash says",
                 "value",
                 {"hash": named},
@@ -51,22 +52,22 @@ def _values(view: HistoryReader, part: KeyRange) -> Iterator[str]:
             )
 
 
-def _empty(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _empty(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     del part
     if not view.value(view.sql.verify_empty):
-        yield Problem(
+        yield make_problem(
             f"value {identity.EMPTY_VALUE}: is missing, or has data",
             "value",
             {"hash": identity.EMPTY_VALUE},
         )
 
 
-def _spellings(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _spellings(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for row in _rows(view, view.sql.verify_spellings, part.bounds):
         branch, entity, seq, value_ref, text = row
         made = _name_of(text)
         if made != value_ref:
-            yield Problem(
+            yield make_problem(
                 f"snapshot of {entity!r} on {branch!r} at seq {seq}: its text is not its value's",
                 "snapshot",
                 {"branch": branch, "id": entity, "seq": seq},
@@ -84,7 +85,7 @@ def _name_of(text: object) -> str | None:
         return None
 
 
-def _facts(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _facts(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for row in _rows(view, view.sql.verify_facts, part.bounds):
         named, entity, value_ref, parent, fact_type, *first, said_on, said_at, commit = row
         made = None
@@ -102,7 +103,7 @@ def _facts(view: HistoryReader, part: KeyRange) -> Iterator[str]:
         except _UNREADABLE:
             same = False
         if not same:
-            yield Problem(
+            yield make_problem(
                 f"fact {named} about {entity!r}: its hash does not follow from what it says",
                 "fact",
                 {"hash": named},
@@ -110,7 +111,7 @@ def _facts(view: HistoryReader, part: KeyRange) -> Iterator[str]:
                 found=made,
             )
         if first != [said_on, said_at, commit]:
-            yield Problem(
+            yield make_problem(
                 f"fact {named} about {entity!r}: was not first said where its row says",
                 "fact",
                 {"hash": named},
@@ -119,7 +120,7 @@ def _facts(view: HistoryReader, part: KeyRange) -> Iterator[str]:
             )
 
 
-def _occurrences(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _occurrences(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     """Every entity of every branch, from its first fact on."""
     last: tuple[Any, ...] | None = None
     before: str | None = None
@@ -134,7 +135,7 @@ def _occurrences(view: HistoryReader, part: KeyRange) -> Iterator[str]:
                 before = _inherited(view, branch, entity, seq)
             except _UNREADABLE as error:
                 sentence = f"{where}: what it follows cannot be found: {error}"
-                yield Problem(sentence, "occurrence", key)
+                yield make_problem(sentence, "occurrence", key)
                 before = parent
         wrong: str | None = None
         expected: Any = None
@@ -143,7 +144,7 @@ def _occurrences(view: HistoryReader, part: KeyRange) -> Iterator[str]:
             # The row that is at fault is the one that is not there.
             missing, named = ("fact", fact) if said_of is None else ("value", value_ref)
             sentence = f"{where}: its fact, or the value of that, is missing"
-            yield Problem(sentence, missing, {"hash": named}, expected=named)
+            yield make_problem(sentence, missing, {"hash": named}, expected=named)
         elif (said_of, said_type) != (entity, fact_type):
             wrong, expected, there = "its fact says another thing", row[1:6:4], found[:2]
         elif parent != before and not _taken_before(view, branch, entity, seq, op_index):
@@ -151,20 +152,22 @@ def _occurrences(view: HistoryReader, part: KeyRange) -> Iterator[str]:
         elif text is not None and (text == data or _name_of(text) != value_ref):
             wrong, expected, there = "its text is not its value's", value_ref, text
         if wrong is not None:
-            yield Problem(f"{where}: {wrong}", "occurrence", key, expected=expected, found=there)
+            yield make_problem(
+                f"{where}: {wrong}", "occurrence", key, expected=expected, found=there
+            )
         yield from _belongs(where, key, commit_branch)
         before = fact
 
 
-def _belongs(where: str, key: dict[str, Any], commit_branch: str | None) -> Iterator[str]:
+def _belongs(where: str, key: dict[str, Any], commit_branch: str | None) -> Iterator[Problem]:
     """An occurrence is part of a commit on its branch."""
     seq, branch = key["seq"], key["branch"]
     if commit_branch is None:
         sentence = f"{where}: belongs to no commit"
-        yield Problem(sentence, "commit", {"seq": seq}, expected=f"a commit {seq}")
+        yield make_problem(sentence, "commit", {"seq": seq}, expected=f"a commit {seq}")
     elif commit_branch != branch:
         sentence = f"{where}: belongs to no commit of its branch"
-        yield Problem(sentence, "occurrence", key, expected=commit_branch, found=branch)
+        yield make_problem(sentence, "occurrence", key, expected=commit_branch, found=branch)
 
 
 def _taken_before(view: HistoryReader, branch: str, entity: str, seq: int, op_index: int) -> bool:
@@ -181,12 +184,12 @@ def _inherited(view: HistoryReader, branch: str, entity: str, seq: int) -> str |
     return None
 
 
-def _commits(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _commits(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     [before] = next(_rows(view, view.sql.verify_commit_before, part.low), (None,))
     for row in _rows(view, view.sql.verify_commits, part.bounds):
         named, seq, *_, previous, _, _ = row
         if previous != before:
-            yield Problem(
+            yield make_problem(
                 f"commit {seq}: does not follow the commit before it",
                 "commit",
                 {"seq": seq},
@@ -199,7 +202,7 @@ def _commits(view: HistoryReader, part: KeyRange) -> Iterator[str]:
         elif wrong is None:
             wrong = not _as_committed(view, row)
         if wrong:
-            yield Problem(
+            yield make_problem(
                 f"commit {seq}: its hash does not follow from its row and its facts",
                 "commit",
                 {"seq": seq},
@@ -208,9 +211,9 @@ def _commits(view: HistoryReader, part: KeyRange) -> Iterator[str]:
         before = named
 
 
-def _heads(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _heads(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for branch, entity in _rows(view, view.sql.verify_heads, part.bounds):
-        yield Problem(
+        yield make_problem(
             f"head of {entity!r} on {branch!r} is not its newest fact",
             "head",
             {"branch": branch, "id": entity},

@@ -18,7 +18,8 @@ import msgspec
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.gc.commit_digests import broken
 from fourfold.models.documents.history import HistoryReader, Row
-from fourfold.models.documents.problems import KeyRange, Problem, Rule, seal_broken, text
+from fourfold.models.documents.problems import KeyRange, Rule, make_problem, seal_broken, text
+from fourfold.models.problem import Problem
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -65,7 +66,7 @@ def as_written(value: Any) -> Any:
 _KEY = ("branch", "id", "seq", "op_index")
 
 
-def _commits(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _commits(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for row in view.rows(view.sql.verify_commits, part.bounds):
         seq = row[0]
         wrong = broken(view, seq)
@@ -78,7 +79,7 @@ def _commits(view: HistoryReader, part: KeyRange) -> Iterator[str]:
             if wrong:
                 yield from _other_than_asked(view, row)
         if wrong:
-            yield Problem(
+            yield make_problem(
                 f"commit {seq}: its row, or a revision of it, is not what was committed",
                 "commit",
                 {"seq": seq},
@@ -87,7 +88,7 @@ def _commits(view: HistoryReader, part: KeyRange) -> Iterator[str]:
             )
 
 
-def _other_than_asked(view: HistoryReader, commit: Row) -> Iterator[str]:
+def _other_than_asked(view: HistoryReader, commit: Row) -> Iterator[Problem]:
     """The revisions of a commit that are not what its request says, as far as that can be read."""
     seq, branch, original = commit[0], text(commit[1]), commit[6]
     try:
@@ -118,23 +119,23 @@ def _differs(named: Row, wanted: Row | None, there: Row | None) -> Problem:
     where = f"revision of {entity!r} on {branch!r} at seq {seq}, operation {index}"
     key = dict(zip(_KEY, named, strict=False))
     if there is None:
-        return Problem(f"{where}: is missing", "revision", key, expected=wanted)
+        return make_problem(f"{where}: is missing", "revision", key, expected=wanted)
     if wanted is None:
-        return Problem(f"{where}: was never asked for", "revision", key, found=there)
-    return Problem(
+        return make_problem(f"{where}: was never asked for", "revision", key, found=there)
+    return make_problem(
         f"{where}: is not what was asked for", "revision", key, expected=wanted, found=there
     )
 
 
-def _strays(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _strays(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for branch, entity, seq, commit_seq, same in view.rows(view.sql.verify_strays, part.bounds):
         where = f"revision of {text(entity)!r} on {text(branch)!r} at seq {seq}"
         if same:
             # The row that is at fault is the one that is not there.
             sentence = f"{where} belongs to no commit"
-            yield Problem(sentence, "commit", {"seq": seq}, expected=f"a commit {seq}")
+            yield make_problem(sentence, "commit", {"seq": seq}, expected=f"a commit {seq}")
         else:
-            yield Problem(
+            yield make_problem(
                 f"{where} belongs to no commit of that seq",
                 "revision",
                 {"branch": branch, "id": entity, "seq": seq},
@@ -143,9 +144,9 @@ def _strays(view: HistoryReader, part: KeyRange) -> Iterator[str]:
             )
 
 
-def _heads(view: HistoryReader, part: KeyRange) -> Iterator[str]:
+def _heads(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for branch, entity in view.rows(view.sql.verify_heads, part.bounds):
-        yield Problem(
+        yield make_problem(
             f"head of {text(entity)!r} on {text(branch)!r} is not its newest revision",
             "head",
             {"branch": branch, "id": entity},
