@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from fourfold import limits
 from fourfold.archive.parquet import arrow
 from fourfold.archive.publication import Column, Row
-from fourfold.archive.segment_writer import HashingFile
+from fourfold.archive.segment_writer import HashingFile, group_rows
 from fourfold.archive.temporary_files import put_in_place, unfinished
 from fourfold.errors import CorruptData, FourfoldError
 from fourfold.kernel import failpoints
@@ -50,7 +50,7 @@ def write_rows(
 
     Yields none for no rows. `named` returns the name of a file for its digest.
     """
-    groups = _groups(rows)
+    groups = group_rows(rows, _size)
     group = next(groups, None)
     while group is not None:
         temporary = folder / f".{os.getpid()}.partial"
@@ -182,22 +182,6 @@ def _damage(what: str) -> Iterator[None]:
         raise
     except (OSError, ValueError, UnicodeDecodeError) as error:
         raise CorruptData(f"{what} is not a file of rows: {error}") from error
-
-
-def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    group: list[Row] = []
-    held = 0
-    for row in rows:
-        size = _size(row)
-        if group and (
-            held + size > limits.SEGMENT_GROUP_BYTES or len(group) >= limits.SEGMENT_GROUP_ROWS
-        ):
-            yield group
-            group, held = [], 0
-        group.append(row)
-        held += size
-    if group:
-        yield group
 
 
 def _size(row: Row) -> int:

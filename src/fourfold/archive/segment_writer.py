@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Self
+from typing import Any, BinaryIO, Final, Self, TypeVar
 
 from fourfold import limits
 from fourfold.archive.parquet import arrow
@@ -26,6 +26,7 @@ from fourfold.archive.temporary_files import held, put_in_place, unfinished
 from fourfold.errors import InvalidInput
 from fourfold.kernel import failpoints
 
+R = TypeVar("R")
 SEGMENT_BLOOM_FPP: Final = 0.01
 """False-positive rate of the Bloom filters of a segment."""
 
@@ -58,7 +59,9 @@ def write_segment(
 
     If this raises, no file remains. With `durable=False` the caller syncs many files together.
     """
-    return write_batches(map(_batch, _groups(rows)), temporary, named, durable=durable)
+    return write_batches(
+        map(_batch, group_rows(rows, lambda row: len(row[4]))), temporary, named, durable=durable
+    )
 
 
 def write_batches(
@@ -177,12 +180,12 @@ def _follow(offsets: Any, last: int) -> bool:
     return steps in ({"min": 1, "max": 1}, {"min": None, "max": None})
 
 
-def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Group rows by bytes of payload and number of rows."""
-    group: list[Row] = []
+def group_rows(rows: Iterable[R], size_of: Callable[[R], int]) -> Iterator[list[R]]:
+    """Group rows into row groups, limited by bytes and number."""
+    group: list[R] = []
     held = 0
     for row in rows:
-        size = len(row[4])
+        size = size_of(row)
         if group and (
             held + size > limits.SEGMENT_GROUP_BYTES or len(group) >= limits.SEGMENT_GROUP_ROWS
         ):

@@ -15,7 +15,6 @@ size is replaced. An empty file under the id of a non-empty blob counts as absen
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import stat
@@ -40,14 +39,19 @@ from fourfold.blobs.protocol import (
     verified_chunks,
 )
 from fourfold.content import Hasher, content_id, parse_content_id
-from fourfold.objects.folder import DurableFolders, storage_errors, sync_folder
+from fourfold.objects.folder import (
+    DurableFolders,
+    TempFile,
+    remove_if_dead,
+    storage_errors,
+    sync_folder,
+)
 from fourfold.objects.validation import check_chunk_bytes, check_range
 
 _SHARD = re.compile(r"[0-9a-f]{2}")
 _BLOB = re.compile(r"([0-9a-f]{64})\.blob")
 _TEMP = re.compile(r"blob-[0-9a-f]{32}\.tmp")
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
@@ -186,11 +190,7 @@ class FolderBlobs:
 
     def usage(self) -> Usage:
         """Count all blobs. Slow: it visits every one of them."""
-        count = total = 0
-        for _, size in self._iter_blobs():
-            count += 1
-            total += size
-        return Usage(count, total)
+        return Usage.of(size for _, size in self._iter_blobs())
 
     def _iter_blobs(self) -> Iterator[tuple[str, int]]:
         for shard in self._shards():
@@ -232,61 +232,26 @@ class FolderBlobs:
             for entry in _scan(folder):
                 if _TEMP.fullmatch(entry.name):
                     with storage_errors(f"remove {entry.path}", writing=True):
-                        removed += _remove_if_dead(folder / entry.name, newest)
+                        removed += remove_if_dead(folder / entry.name, newest)
         return removed
 
 
-class _TempFile:
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / f"blob-{uuid.uuid4().hex}.tmp"
-        self.fd = os.open(self.path, _CREATE, 0o600)
-        # The lock shows a sweep that the writer is alive; it ends with the process.
-        try:
-            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.discard()
-            raise
-
-    def write(self, data: bytes | memoryview) -> None:
-        remaining = memoryview(data)
-        while remaining:
-            remaining = remaining[os.write(self.fd, remaining) :]
-
+class _TempFile(TempFile):
     def rename_to(self, path: Path) -> None:
         os.fsync(self.fd)
         self.path.replace(path)
         sync_folder(path.parent)
-
-    def discard(self) -> None:
-        with suppress(FileNotFoundError):
-            self.path.unlink()
-        os.close(self.fd)
 
 
 @contextmanager
 def _temp_file(folder: Path) -> Iterator[_TempFile]:
     """Create a temporary file that is deleted afterwards, unless it was renamed."""
     with storage_errors(f"create a temporary file in {folder}", writing=True):
-        temp = _TempFile(folder)
+        temp = _TempFile(folder / f"blob-{uuid.uuid4().hex}.tmp")
     try:
         yield temp
     finally:
         temp.discard()
-
-
-def _remove_if_dead(path: Path, newest: float) -> bool:
-    """Delete a temporary file that is old enough and whose writer is dead."""
-    with suppress(FileNotFoundError, BlockingIOError):
-        if path.lstat().st_mtime > newest:
-            return False
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
-        finally:
-            os.close(fd)
-        return True
-    return False
 
 
 def _scan(folder: Path) -> list[os.DirEntry[str]]:

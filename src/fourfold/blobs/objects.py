@@ -163,11 +163,7 @@ class ObjectBlobs:
 
     def usage(self) -> Usage:
         """Count all blobs. Slow: it visits every one of them."""
-        count = total = 0
-        for _, size in self._iter_blobs():
-            count += 1
-            total += size
-        return Usage(count, total)
+        return Usage.of(size for _, size in self._iter_blobs())
 
     def _iter_blobs(self) -> Iterator[tuple[str, int]]:
         for info in self.objects.list(self.prefix):

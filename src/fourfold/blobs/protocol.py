@@ -44,6 +44,15 @@ class Usage:
     count: int
     total_bytes: int
 
+    @classmethod
+    def of(cls, sizes: Iterable[int]) -> Usage:
+        """Count blobs of these sizes."""
+        count = total = 0
+        for size in sizes:
+            count += 1
+            total += size
+        return cls(count, total)
+
 
 class BlobStore(Protocol):
     """A store of content-addressed bytes. Thread-safe."""

@@ -187,10 +187,10 @@ class DurableFolders:
 
 
 class TempFile:
-    """A file being written, under a name that no key maps to."""
+    """A file being written; a sweep deletes it once its writer is dead."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / uuid.uuid4().hex
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self.size = 0
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         self.fd = os.open(self.path, flags, 0o600)
@@ -230,7 +230,8 @@ class TempFile:
 def temp_file(folder: Path, chunks: Iterable[bytes | memoryview], key: str) -> Iterator[TempFile]:
     """Write the chunks to a temporary file that is deleted afterwards, unless it was renamed."""
     with storage_errors(f"create a temporary file for object {key!r}", writing=True):
-        temp = TempFile(folder)
+        # No key maps to this name.
+        temp = TempFile(folder / uuid.uuid4().hex)
     try:
         # Errors of the caller's iterator pass unchanged.
         for chunk in chunks:
@@ -250,17 +251,23 @@ def sweep_temp_files(folder: Path, older_than_s: float) -> int:
     except FileNotFoundError:
         return 0
     for entry in entries:
-        with suppress(FileNotFoundError, BlockingIOError):
-            if entry.stat(follow_symlinks=False).st_mtime > newest:
-                continue
-            fd = os.open(entry.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                (folder / entry.name).unlink()
-                removed += 1
-            finally:
-                os.close(fd)
+        removed += remove_if_dead(folder / entry.name, newest)
     return removed
+
+
+def remove_if_dead(path: Path, newest: float) -> bool:
+    """Delete a temporary file that is old enough and whose writer is dead."""
+    with suppress(FileNotFoundError, BlockingIOError):
+        if path.lstat().st_mtime > newest:
+            return False
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        finally:
+            os.close(fd)
+        return True
+    return False
 
 
 _STAMP: Final = struct.Struct("<q")

@@ -70,9 +70,13 @@ def list_models() -> tuple[PipelineModel, ...]:
     return tuple(_imported(model.pipeline) for model in all_models() if model.pipeline is not None)
 
 
+def lazy(module: str, name: str) -> Callable[[], Any]:
+    """Return a function that imports a part of a model on first use."""
+    return lambda: getattr(import_module(module), name)
+
+
 def _imported(module: str) -> PipelineModel:
-    loaded: Any = import_module(module)
-    return cast("PipelineModel", loaded.MODEL)
+    return cast("PipelineModel", lazy(module, "MODEL")())
 
 
 def model_names(part: Part | None = None) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -108,6 +108,14 @@ class ReadOptions:
     def location(self) -> str:
         """The stores or objects of the read, for messages."""
         return self.root or self.roots or self.objects or ""
+
+
+def refuse_options(options: Mapping[str, str], names: Iterable[str]) -> None:
+    """Raise InvalidInput for options that only a batch read supports."""
+    given = {name.lower() for name in options}
+    for name in names:
+        if name in given:
+            raise InvalidInput(f"option {name!r} is not supported by a stream")
 
 
 def read_options(raw_options: Mapping[str, str]) -> ReadOptions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,12 @@ def folder_name(session: str) -> str:
     """Return the name of the staging folder of a write or query."""
     kind = session.partition(":")[0]
     return f"{kind}-{hashlib.sha256(session.encode()).hexdigest()[:24]}"
+
+
+def write_name(texts: Mapping[str, str]) -> str:
+    """Return the name of a batch write: that of its job, or a new one."""
+    job = texts.get("job", "")
+    return f"job:{job}" if job else f"write:{uuid.uuid4().hex}"
 
 
 def check_append_mode(overwrite: bool) -> None:

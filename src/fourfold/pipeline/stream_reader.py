@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from fourfold.errors import FourfoldError, InvalidInput
-from fourfold.pipeline.options import ReadOptions, read_options
+from fourfold.pipeline.options import ReadOptions, read_options, refuse_options
 from fourfold.pipeline.scan import read_batches
 from fourfold.pipeline.source import Task, column_names
 from fourfold.pipeline.spark import wrap_error
@@ -44,10 +44,7 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> FourfoldStr
     """Return the reader for `DataSource.streamReader`."""
     try:
         read = read_options(options)
-        option_names = {name.lower() for name in options}
-        for name in _OF_A_BATCH:
-            if name in option_names:
-                raise InvalidInput(f"option {name!r} is not supported by a stream")
+        refuse_options(options, _OF_A_BATCH)
         if not read.table.count_query:
             names = ", ".join(
                 table.name for table in read.tables.tables.values() if table.count_query

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -122,14 +123,21 @@ class Documents:
 
     def _info(self, did: str) -> SpaceInfo:
         path = self._path(did)
-        history = history_in(path)
-        with Database.open(
-            path,
-            profile=history.profile,
-            migrations=history.migrations,
-            sequences=(history.seq,),
-            mode="r",
-        ) as database:
-            space = Space(did, database, history)
+        with read_space(path, did) as space:
             branches = len(space.branches.list())
-            return SpaceInfo(did, history.name, space.seq(), branches, path.stat().st_size)
+            kind = space.history_kind.name
+            return SpaceInfo(did, kind, space.seq(), branches, path.stat().st_size)
+
+
+@contextmanager
+def read_space(path: Path, did: str) -> Iterator[Space]:
+    """Open the space in a file for reading, without a store and without its lock."""
+    history = history_in(path)
+    with Database.open(
+        path,
+        profile=history.profile,
+        migrations=history.migrations,
+        sequences=(history.seq,),
+        mode="r",
+    ) as database:
+        yield Space(did, database, history)

@@ -11,11 +11,9 @@ from typing import Final
 import msgspec
 
 from fourfold.errors import FourfoldError
-from fourfold.kernel import Database
-from fourfold.models.documents.file_verify import history_in
+from fourfold.models.documents.documents import read_space
 from fourfold.models.documents.gc.marks import mark
 from fourfold.models.documents.gc.records import KINDS
-from fourfold.models.documents.space import Space
 from fourfold.pipeline.gc_tasks import Collector, MarkResult
 from fourfold.pipeline.store_files import StoreFile
 from fourfold.store import open_store
@@ -32,15 +30,7 @@ def mark_file(file: StoreFile, grace_s: float) -> MarkResult:
     path = Path(file.path)
     result = MarkResult(file.root, file.path, file.space)
     try:
-        history = history_in(path)
-        with Database.open(
-            path,
-            profile=history.profile,
-            migrations=history.migrations,
-            sequences=(history.seq,),
-            mode="r",
-        ) as database:
-            space = Space(file.space, database, history)
+        with read_space(path, file.space) as space:
             policy = space.gc_policy()
             if policy is None:
                 return result

@@ -24,7 +24,6 @@ is written: so an invalid row stops the batch before anything is written.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +49,7 @@ from fourfold.pipeline.sink import (
     parse_options,
     query_id,
     seconds,
+    write_name,
 )
 from fourfold.pipeline.spark import wrap_error
 
@@ -139,9 +139,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     try:
         texts = parse_options(options, BATCH_OPTIONS)
         check_append_mode(overwrite)
-        job = texts.get("job", "")
-        name = f"job:{job}" if job else f"write:{uuid.uuid4().hex}"
-        return BatchWriter(_write_options(texts, schema, name))
+        return BatchWriter(_write_options(texts, schema, write_name(texts)))
     except FourfoldError as error:
         raise wrap_error(error) from error
 

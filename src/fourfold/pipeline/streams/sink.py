@@ -45,6 +45,7 @@ from fourfold.pipeline.sink import (
     parse_options,
     query_id,
     seconds,
+    write_name,
 )
 from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.tables import arrow
@@ -243,9 +244,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     try:
         texts = parse_options(options, (*_OPTIONS, "job"))
         check_append_mode(overwrite)
-        job = texts.get("job", "")
-        name = f"job:{job}" if job else f"write:{uuid.uuid4().hex}"
-        return BatchWriter(_write_options(texts, schema, name))
+        return BatchWriter(_write_options(texts, schema, write_name(texts)))
     except FourfoldError as error:
         raise wrap_error(error) from error
 

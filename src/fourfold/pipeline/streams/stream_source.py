@@ -21,7 +21,7 @@ from fourfold.errors import FourfoldError, InvalidInput, NotFound, OffsetGone, S
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import plan
 from fourfold.pipeline.cut import FileBound
-from fourfold.pipeline.options import ReadOptions, read_options
+from fourfold.pipeline.options import ReadOptions, read_options, refuse_options
 from fourfold.pipeline.scan import Piece, ScanTask
 from fourfold.pipeline.source import column_names
 from fourfold.pipeline.spark import wrap_error
@@ -216,10 +216,7 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamsRead
     """Return the reader for `DataSource.streamReader` of streams."""
     try:
         read = read_options(options)
-        option_names = {name.lower() for name in options}
-        for name in _OF_A_BATCH:
-            if name in option_names:
-                raise InvalidInput(f"option {name!r} is not supported by a stream")
+        refuse_options(options, _OF_A_BATCH)
         if read.table_name not in _TABLES:
             raise InvalidInput(
                 f"table {read.table_name!r} cannot be streamed: its rows change",
