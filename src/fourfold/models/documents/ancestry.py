@@ -106,10 +106,10 @@ def chain(view: HistoryReader, branch: str, target: int) -> list[Link]:
     links = [Link(branch, target)]
     name, cap = branch, target
     while name:
-        found = branch_named(view, name)
-        if found.parent is None or found.fork_seq is None:
+        row = branch_named(view, name)
+        if row.parent is None or row.fork_seq is None:
             break
-        name, cap = found.parent, min(cap, found.fork_seq)
+        name, cap = row.parent, min(cap, row.fork_seq)
         links.append(Link(name, cap))
         if len(links) > limits.BRANCH_DEPTH_MAX + 1:
             raise CorruptData(f"the branch {branch!r} is nested deeper than any can be made")
@@ -167,15 +167,15 @@ def extend(reached: dict[str, int], point: Point, lineage: Lineage) -> set[Point
     pending = [point]
     while pending:
         name, cap = pending.pop()
-        known = reached.get(name, 0)
-        if name in reached and known >= cap:
+        reached_seq = reached.get(name, 0)
+        if name in reached and reached_seq >= cap:
             continue
         reached[name] = cap
         changed.add(name)
         fork = lineage.fork(name)
         if fork is not None:
             pending.append(Point(fork.branch, min(cap, fork.seq)))
-        pending += lineage.merges(name, known, cap)
+        pending += lineage.merges(name, reached_seq, cap)
     return {Point(name, reached[name]) for name in changed}
 
 
@@ -298,12 +298,12 @@ class _Walk:
                     yield Interval(branch, low, self._newest[branch, _ONE])
 
     def _wait(self, seq: int, branch: str, colours: int) -> None:
-        known = self._waiting.get(seq)
-        if known is None:
+        points = self._waiting.get(seq)
+        if points is None:
             heapq.heappush(self._order, -seq)
         else:
-            self._counts[known[1]] -= 1
-            colours |= known[1]
+            self._counts[points[1]] -= 1
+            colours |= points[1]
         self._counts[colours] += 1
         self._waiting[seq] = branch, colours
 

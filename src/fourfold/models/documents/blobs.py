@@ -123,11 +123,11 @@ class SpaceBlobs:
         metadata: Mapping[str, Any],
         branch: str,
     ) -> Request:
-        known = {"blob": blob, "size": size, "content_type": content_type}
-        if not isinstance(metadata, Mapping) or known.keys() & metadata.keys():
-            raise InvalidInput(f"metadata must be an object without the keys {', '.join(known)}")
+        fields = {"blob": blob, "size": size, "content_type": content_type}
+        if not isinstance(metadata, Mapping) or fields.keys() & metadata.keys():
+            raise InvalidInput(f"metadata must be an object without the keys {', '.join(fields)}")
         session, local_seq = self._space.next_local()
-        operation = {"op": "set", "id": meta_id(blob), "value": {"value": {**known, **metadata}}}
+        operation = {"op": "set", "id": meta_id(blob), "value": {"value": {**fields, **metadata}}}
         return make_request(
             [operation], branch=branch, session=session, local_seq=local_seq, replayable=False
         )

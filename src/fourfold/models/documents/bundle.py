@@ -224,8 +224,8 @@ def states_digest(space: Space, at: int) -> str:
     """A fingerprint of every branch, and of what each of them says about its own entities."""
     hasher = hashlib.sha256()
     with space.view() as view:
-        found = [row for row in view.all(view.sql.branches) if row[3] <= at]
-    for name, parent, fork_seq, created_seq, *_ in found:
+        branches = [row for row in view.all(view.sql.branches) if row[3] <= at]
+    for name, parent, fork_seq, created_seq, *_ in branches:
         hasher.update(trusted([name, parent, fork_seq, created_seq]).encode())
         with space.view() as view:
             check_after(view, at, "a digest of all states")
@@ -367,8 +367,8 @@ class _Import:
 
     def finish(self, line: EndLine) -> None:
         self.flush()
-        found = states_digest(self._space, line.seq)
-        if self._last != line.seq or found != line.states:
+        digest = states_digest(self._space, line.seq)
+        if self._last != line.seq or digest != line.states:
             raise CorruptData(
                 "the states after the import are not those of the space that was exported",
                 hint="Do not use this space; export again and import into a new one.",
@@ -378,11 +378,11 @@ class _Import:
         history = self._space.history_kind
         # Seqs that were skipped, after a restore, stay skipped.
         txn.execute(history.seq.advance, (line.seq - 1,))
-        asked = _request_of(number, line)
-        if asked.cmd in ("branch/create", "branch/delete"):
-            self._lifecycle(txn, line, asked)
+        request = _request_of(number, line)
+        if request.cmd in ("branch/create", "branch/delete"):
+            self._lifecycle(txn, line, request)
         else:
-            self._transaction(txn, line, asked)
+            self._transaction(txn, line, request)
         view = history.view(txn)
         row = view.one(view.sql.commit_by_seq, (line.seq,))
         if row is None or (self._same_history and row[6].encode() != bytes(line.resolution)):
@@ -391,17 +391,17 @@ class _Import:
                 hint="The export was changed after it was made. Export again.",
             )
 
-    def _transaction(self, txn: Transaction, line: CommitLine, asked: ImportRequest) -> None:
+    def _transaction(self, txn: Transaction, line: CommitLine, original: ImportRequest) -> None:
         # A merge of branches that had made the same changes has no operations of its own.
-        bare = asked.merge is not None and not asked.operations
+        bare = original.merge is not None and not original.operations
         request = make_request(
-            [_NOTHING] if bare else asked.operations or [],
+            [_NOTHING] if bare else original.operations or [],
             branch=line.branch,
             session=line.session,
             local_seq=line.local_seq,
             replayable=True,
-            reads=asked.reads,
-            preconditions=asked.preconditions,
+            reads=original.reads,
+            preconditions=original.preconditions,
         )
         request = msgspec.structs.replace(
             request,
@@ -413,22 +413,24 @@ class _Import:
         cache = self._space._cache  # noqa: SLF001
         writer.commit(txn, self._space.history_kind, request, cache)
 
-    def _lifecycle(self, txn: Transaction, line: CommitLine, asked: ImportRequest) -> None:
+    def _lifecycle(self, txn: Transaction, line: CommitLine, request: ImportRequest) -> None:
         history = self._space.history_kind
         view = history.view(txn)
         seq = txn.claim(history.seq)
         original = bytes(line.original).decode()
         name = (line.branch, line.session, line.local_seq)
         history.append(txn, AppendedRows(seq, *name, original, (), created_at=line.created_at))
-        if asked.cmd == "branch/delete":
-            branch_named(view, asked.name)
-            txn.execute(view.sql.end_branch, (asked.name,))
+        if request.cmd == "branch/delete":
+            branch_named(view, request.name)
+            txn.execute(view.sql.end_branch, (request.name,))
             return
-        branch_named(view, asked.parent)
-        if not 0 <= asked.at < seq:
-            raise NotFound(f"the branch {asked.name!r} forks at seq {asked.at}, which is not there")
-        check_point(view, asked.parent, asked.at)
-        txn.execute(view.sql.insert_branch, (asked.name, asked.parent, asked.at, seq))
+        branch_named(view, request.parent)
+        if not 0 <= request.at < seq:
+            raise NotFound(
+                f"the branch {request.name!r} forks at seq {request.at}, which is not there"
+            )
+        check_point(view, request.parent, request.at)
+        txn.execute(view.sql.insert_branch, (request.name, request.parent, request.at, seq))
 
     def _compare(self, number: int, line: CommitLine) -> None:
         """A commit that is here already must be this one."""
@@ -449,12 +451,12 @@ class _Import:
 
 def _request_of(number: int, line: CommitLine) -> ImportRequest:
     try:
-        asked = _asked.decode(line.original)
+        request = _asked.decode(line.original)
     except msgspec.MsgspecError as error:
         raise InvalidInput(f"line {number}: commit {line.seq} is not readable: {error}") from error
     if line.operations is not None:
-        asked.operations = line.operations
-    return asked
+        request.operations = line.operations
+    return request
 
 
 Row = tuple[Any, ...]
@@ -469,8 +471,8 @@ def carry_over(source: Space, target: Space, progress: Progress | None = None) -
             f"{source.did} cannot be carried over into itself", hint="Choose another DID."
         )
     carried = replay(target, export(source), progress)
-    found = difference(source, target, carried.seq)
-    problems = [*map(str, target.verify())] if found is None else [found]
+    mismatch = difference(source, target, carried.seq)
+    problems = [*map(str, target.verify())] if mismatch is None else [mismatch]
     if problems:
         raise CorruptData(
             f"{target.did} is not what {source.did} was: {problems[0]}",
@@ -498,10 +500,10 @@ def _shown(row: Row | None) -> str:
 
 def _branches(space: Space, until: int) -> list[Row]:
     with space.view() as view:
-        found = view.all(view.sql.branches)
+        rows = view.all(view.sql.branches)
     return [
         (name, parent, fork_seq, created_seq, created_at if parent is not None else None)
-        for name, parent, fork_seq, created_seq, _, _, created_at in found
+        for name, parent, fork_seq, created_seq, _, _, created_at in rows
         if created_seq <= until
     ]
 

@@ -88,8 +88,8 @@ class DocumentCache:
         not known.
         """
         with self._lock:
-            found = {key: entry for key in keys if (entry := self._entries.get(key)) is not None}
-            return found if len(found) == len(set(keys)) else None
+            entries = {key: entry for key in keys if (entry := self._entries.get(key)) is not None}
+            return entries if len(entries) == len(set(keys)) else None
 
     @property
     def published(self) -> int:
@@ -117,8 +117,8 @@ class DocumentCache:
     def offer(self, key: Key, entry: Entry, published: int) -> None:
         """A state found on disk; kept only if nothing was published since the mark was taken."""
         with self._lock:
-            known = key in self._entries or key in self._withdrawn
-            if published == self._published and not known:
+            is_cached = key in self._entries or key in self._withdrawn
+            if published == self._published and not is_cached:
                 self._entries.put(key, entry)
 
     def clear(self) -> None:

@@ -113,7 +113,7 @@ def check_reads(
     view: HistoryReader,
     request: Request,
     newest: int,
-    known: Callable[[Key], Entry | None],
+    cached: Callable[[Key], Entry | None],
     lookback: Lookback,
 ) -> list[dict[str, int]]:
     """Refuse a transaction whose author read something that has changed since; the resolved pending
@@ -128,7 +128,7 @@ def check_reads(
             raise InvalidInput(
                 f"the read of {read.id!r} is at seq {read.seq}; the newest is {newest}"
             )
-        entry = known((branch, read.id))
+        entry = cached((branch, read.id))
         if entry is not None and entry.seq <= read.seq:
             # What the branch shows has not changed since.
             continue
@@ -161,7 +161,7 @@ def _check_pending(  # noqa: PLR0917
                 details={"entity": read.id, "local_seq": local_seq},
             )
         resolved.append({"local_seq": local_seq, "seq": row[0]})
-    own = [each["seq"] for each in resolved]
+    own = [confirmed["seq"] for confirmed in resolved]
     links = chain(view, request.branch, newest)
     _refuse_stale(view, links, read, read.basis_seq, own, place, lookback)
     return resolved
@@ -221,15 +221,15 @@ def look_back(
 ) -> dict[int, ReadCheck]:
     """Check the reads against all that is committed, beyond what was looked at before."""
     newest = last_seq(view)
-    found = dict(looked)
+    entries = dict(looked)
     for place, (read, branch, after, own) in enumerate(_reads_of(view, request)):
         before = looked.get(place, ReadCheck(after, None))
         # A read that is wrong in itself is refused when the transaction comes to it.
         if 0 <= after <= newest and view.one(view.sql.branch, (branch,)) is not None:
             links = chain(view, branch, newest)
             seq = _newest_conflict(view, links, read, max(after, before.until), own, Lookback())
-            found[place] = ReadCheck(newest, before.conflict_seq if seq is None else seq)
-    return found
+            entries[place] = ReadCheck(newest, before.conflict_seq if seq is None else seq)
+    return entries
 
 
 def _reads_of(
@@ -288,18 +288,18 @@ def _in_order(view: HistoryReader, request: Request) -> None:
 
 def _absent(view: HistoryReader, links: Sequence[Link], condition: dict[str, Any]) -> None:
     entity = condition.get("id", "")
-    found = reader.entry(view, links, entity)
-    if found is not None:
+    entry = reader.entry(view, links, entity)
+    if entry is not None:
         raise PreconditionFailed(
-            f"{entity!r} was written at seq {found.seq}, so it is not absent",
-            details={"entity": entity, "conflict_seq": found.seq},
+            f"{entity!r} was written at seq {entry.seq}, so it is not absent",
+            details={"entity": entity, "conflict_seq": entry.seq},
         )
 
 
 def _at_seq(view: HistoryReader, links: Sequence[Link], condition: dict[str, Any]) -> None:
     entity = condition.get("id", "")
-    found = reader.entry(view, links, entity)
-    at = 0 if found is None else found.seq
+    entry = reader.entry(view, links, entity)
+    at = 0 if entry is None else entry.seq
     if at != condition.get("seq"):
         raise PreconditionFailed(
             f"{entity!r} is at seq {at}, not {condition.get('seq')}",

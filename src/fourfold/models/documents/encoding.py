@@ -120,4 +120,4 @@ def _blame(value: Any, path: str = "") -> str:
         finite = isinstance(value, float) and math.isfinite(value)
         plain = value is None or isinstance(value, bool | str | int) or finite
         return "" if plain else f"{value!r:.60} at {path or '/'}"
-    return next((found for where, item in inner if (found := _blame(item, where))), "")
+    return next((message for where, item in inner if (message := _blame(item, where))), "")

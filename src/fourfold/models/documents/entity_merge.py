@@ -103,10 +103,10 @@ class EntityMerger:
         }
 
     def _since(self, points: Points, bases: Points) -> Since:
-        known = self._changes.get((points, bases))
-        if known is None:
-            known = self._changes[points, bases] = since(self._view, points, bases)
-        return known
+        changes = self._changes.get((points, bases))
+        if changes is None:
+            changes = self._changes[points, bases] = since(self._view, points, bases)
+        return changes
 
 
 def side_of(state: State | None) -> Side:

@@ -89,12 +89,12 @@ def opened(path: Path, history: History) -> Iterator[HistoryReader]:
 
 def _meta(view: HistoryReader, history: History) -> Iterator[Problem]:
     """Check the metadata of a file against known values."""
-    found: dict[str, str] = dict(view.all(SQL.meta_all))
+    stored: dict[str, str] = dict(view.all(SQL.meta_all))
     expected = {name: re.escape(str(number)) for name, number in history.profile.rules}
     expected |= {"database_id": "[0-9a-f]{32}", "content_encoding": "c1"}
     expected |= {"sequences": re.escape(history.seq.name), "model": re.escape(history.profile.name)}
     for key, pattern in expected.items():
-        value = found.get(key)
+        value = stored.get(key)
         # Files from before the rules had a version number have none.
         if value is None and key in dict(history.profile.rules):
             continue

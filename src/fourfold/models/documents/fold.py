@@ -74,10 +74,10 @@ def replay(document: Document, patches: Iterable[list[dict[str, Any]]]) -> Docum
     draft = Draft(document)
     # As one long list: a list costs as much as a patch.
     joined: list[dict[str, Any]] = []
-    for each in patches:
-        if type(each) is not list:
-            raise InvalidInput(f"patches are a list, not {kind_of(each)}")
-        joined += each
+    for patch in patches:
+        if type(patch) is not list:
+            raise InvalidInput(f"patches are a list, not {kind_of(patch)}")
+        joined += patch
     draft.repeat(joined)
     return draft.take()
 

@@ -115,12 +115,12 @@ class MergeResult(msgspec.Struct, frozen=True):
         operations = html.table(
             ("op", "id", "data"),
             (
-                (each["op"], each["id"], html.block(each.get("value", each.get("patches"))))
-                for each in self.operations
+                (item["op"], item["id"], html.block(item.get("value", item.get("patches"))))
+                for item in self.operations
             ),
         )
         conflicts = html.table(
-            ("conflict", "paths"), ((each.id, ", ".join(each.paths)) for each in self.conflicts)
+            ("conflict", "paths"), ((item.id, ", ".join(item.paths)) for item in self.conflicts)
         )
         parts = (operations, conflicts) if self.conflicts else (operations,)
         return html.fragment(
@@ -180,7 +180,7 @@ def ask(
 
 def merge(
     space: Space,
-    asked: MergeRequest,
+    merge_request: MergeRequest,
     *,
     session: str | None = None,
     local_seq: int | None = None,
@@ -194,16 +194,16 @@ def merge(
     for attempt in range(1, MERGE_ATTEMPTS_MAX + 1):
         with space.view() as view:
             if session is not None and local_seq is not None and not dry_run:
-                known = _replayed(view, asked, session, local_seq)
-                if known is not None:
-                    return known
-            proposal = _propose(view, asked)
+                replayed = _replayed(view, merge_request, session, local_seq)
+                if replayed is not None:
+                    return replayed
+            proposal = _propose(view, merge_request)
         if dry_run or not (proposal.brought or proposal.conflicts):
             return proposal.result()
         if proposal.conflicts:
             raise _refused(proposal)
         name = space.next_local() if session is None or local_seq is None else (session, local_seq)
-        request = _request(asked, proposal, *name, replayable=session is not None)
+        request = _request(merge_request, proposal, *name, replayable=session is not None)
         try:
             return proposal.result(_submit(space, proposal, request))
         except StaleRead:
@@ -212,27 +212,31 @@ def merge(
     raise AssertionError("unreachable")
 
 
-def _propose(view: HistoryReader, asked: MergeRequest) -> _Proposal:
-    branch_named(view, asked.source)
-    active_branch(view, asked.target)
+def _propose(view: HistoryReader, request: MergeRequest) -> _Proposal:
+    branch_named(view, request.source)
+    active_branch(view, request.target)
     newest = last_seq(view)
-    source, target = Point(asked.source, newest), Point(asked.target, newest)
+    source, target = Point(request.source, newest), Point(request.target, newest)
     proposal = _Proposal(source, target, common_bases(view, [source], [target]))
     ends = Ends(tuple(proposal.bases), (target,), (source,))
-    merger = EntityMerger(view, field_level=asked.field_level)
+    merger = EntityMerger(view, field_level=request.field_level)
     ids = _touched_since(view, source, proposal.bases)
     before = merger.base_documents(ends.bases, ids)
     theirs = reader.states(view, chain(view, *source), ids)
-    proposal.brought = [each for each in ids if not identical(before[each], side_of(theirs[each]))]
-    _refuse_unneeded(asked, proposal.brought)
+    proposal.brought = [
+        entity_id
+        for entity_id in ids
+        if not identical(before[entity_id], side_of(theirs[entity_id]))
+    ]
+    _refuse_unneeded(request, proposal.brought)
     ours = reader.states(view, chain(view, *target), proposal.brought)
     conflicts: dict[str, tuple[str, ...]] = {}
     for entity in proposal.brought:
         sides = before[entity], side_of(ours[entity]), side_of(theirs[entity])
-        merged, paths = _decide(asked, merger, entity, sides, ends)
+        merged, paths = _decide(request, merger, entity, sides, ends)
         if paths:
             conflicts[entity] = paths
-        elif entity in asked.resolutions.entities or not identical(merged, sides[1]):
+        elif entity in request.resolutions.entities or not identical(merged, sides[1]):
             # What was resolved is written even if the target looks so already: it is the author's
             # word, and later merges look only at entities that commits since their base wrote.
             proposal.operations.append(_operation(entity, sides[1], merged))
@@ -245,11 +249,11 @@ def _propose(view: HistoryReader, asked: MergeRequest) -> _Proposal:
     return proposal
 
 
-def _refuse_unneeded(asked: MergeRequest, brought: list[str]) -> None:
-    unknown = asked.resolutions.entities - set(brought)
+def _refuse_unneeded(request: MergeRequest, brought: list[str]) -> None:
+    unknown = request.resolutions.entities - set(brought)
     if unknown:
         raise InvalidInput(
-            f"the resolution of {min(unknown)!r} is not needed: {asked.source!r} has not changed "
+            f"the resolution of {min(unknown)!r} is not needed: {request.source!r} has not changed "
             f"it since the base of this merge",
             hint="Try the merge with dry_run=True to see what it brings.",
             details={"entity": min(unknown)},
@@ -261,22 +265,22 @@ def _touched_since(view: HistoryReader, source: Point, bases: list[Point]) -> li
 
     Others look alike at both: a merge writes every entity that it changes on its target.
     """
-    found: set[str] = set()
+    entities: set[str] = set()
     for base in bases:
         for interval in since(view, [source], [base]).intervals:
-            found.update(row[0] for row in view.rows(view.sql.ids_touched, interval))
-    return sorted(found)
+            entities.update(row[0] for row in view.rows(view.sql.ids_touched, interval))
+    return sorted(entities)
 
 
 def _decide(
-    asked: MergeRequest,
+    request: MergeRequest,
     merger: EntityMerger,
     entity: str,
     sides: tuple[Side, Side, Side],
     ends: Ends,
 ) -> tuple[Side, tuple[str, ...]]:
     """Return the merged document of an entity, and the paths of the conflicts that are left."""
-    decided = asked.resolutions
+    decided = request.resolutions
     if entity in decided.documents:
         document = decided.documents[entity]
         return (ABSENT if document is None else document), ()
@@ -295,7 +299,9 @@ def _decide(
         )
     otherwise = decided.sides.get(entity)
     outcome = merger.merge(entity, sides, ends, chosen, otherwise)
-    return outcome.document, tuple(format_pointer(each.path) for each in outcome.conflicts)
+    return outcome.document, tuple(
+        format_pointer(field_conflict.path) for field_conflict in outcome.conflicts
+    )
 
 
 def _operation(entity: str, ours: Side, merged: Side) -> Operation:
@@ -310,20 +316,20 @@ def _operation(entity: str, ours: Side, merged: Side) -> Operation:
 
 
 def _request(
-    asked: MergeRequest, proposal: _Proposal, session: str, local_seq: int, *, replayable: bool
+    request: MergeRequest, proposal: _Proposal, session: str, local_seq: int, *, replayable: bool
 ) -> Request:
     """The merge as a transaction that depends on everything that it looked at on the target."""
     seq = proposal.target.seq
-    reads = Reads(confirmed=[ConfirmedRead(each, seq) for each in proposal.brought])
+    reads = Reads(confirmed=[ConfirmedRead(entity, seq) for entity in proposal.brought])
     original = {
-        "branch": asked.target,
+        "branch": request.target,
         "local_seq": local_seq,
         "merge": {
-            "source": asked.source,
+            "source": request.source,
             "source_seq": proposal.source.seq,
             "target_seq": seq,
             "base": {"branch": proposal.base.branch, "seq": proposal.base.seq},
-            "asked": asked.name,
+            "asked": request.name,
         },
         "operations": proposal.operations,
         "preconditions": [],
@@ -335,13 +341,13 @@ def _request(
     if proposal.operations:
         steps = make_request(
             proposal.operations,
-            branch=asked.target,
+            branch=request.target,
             session=session,
             local_seq=local_seq,
             replayable=replayable,
         ).steps
     return Request(
-        asked.target, session, local_seq, steps, reads, (), trusted(original), replayable
+        request.target, session, local_seq, steps, reads, (), trusted(original), replayable
     )
 
 
@@ -369,7 +375,7 @@ def _submit(space: Space, proposal: _Proposal, request: Request) -> Commit:
 
 
 def _replayed(
-    view: HistoryReader, asked: MergeRequest, session: str, local_seq: int
+    view: HistoryReader, request: MergeRequest, session: str, local_seq: int
 ) -> MergeResult | None:
     """The merge that this very request became when it came before."""
     row = view.one(view.sql.commit_of_session, (session, local_seq))
@@ -378,7 +384,7 @@ def _replayed(
     seq, branch, text, _ = row
     original = decode(text)
     merged = original.get("merge")
-    if branch != asked.target or merged is None or merged["asked"] != asked.name:
+    if branch != request.target or merged is None or merged["asked"] != request.name:
         raise ReplayMismatch(
             f"session {session!r} already sent another request as local_seq {local_seq}; "
             f"it became seq {seq}",
@@ -386,8 +392,15 @@ def _replayed(
         )
     # Its rows may have been collected since; the request of a merge is not.
     revisions = tuple(
-        Revision(branch, each["id"], seq, index, each["op"], each.get("value", each.get("patches")))
-        for index, each in enumerate(original["operations"])
+        Revision(
+            branch,
+            operation["id"],
+            seq,
+            index,
+            operation["op"],
+            operation.get("value", operation.get("patches")),
+        )
+        for index, operation in enumerate(original["operations"])
     )
     return MergeResult(
         Point(merged["source"], merged["source_seq"]),
@@ -413,6 +426,6 @@ def _refused(proposal: _Proposal) -> MergeConflicted:
             "target": target.branch,
             "target_seq": target.seq,
             "base": {"branch": proposal.base.branch, "seq": proposal.base.seq},
-            "conflicts": [each.as_dict() for each in conflicts],
+            "conflicts": [conflict.as_dict() for conflict in conflicts],
         },
     )

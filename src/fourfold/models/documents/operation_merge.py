@@ -125,20 +125,20 @@ def _steps_at(steps: Sequence[Step] | None, path: Path) -> list[Step] | None:
     """Return what was done at or below a place; None if something there does not commute."""
     if steps is None:
         return None
-    found: list[Step] = []
+    result: list[Step] = []
     for step in steps:
         if step.op == "add" and len(step.path) > 1 and step.path[-1] == END:
             done = Step("append", step.path[:-1], None, [step.argument])
         else:
             done = step
         if done.op in _COMMUTING and is_prefix(path, done.path):
-            found.append(done)
+            result.append(done)
         elif any(
             is_prefix(touch.path, path) or is_prefix(path, touch.path)
             for touch in touches(Program((step,)))
         ):
             return None
-    return found
+    return result
 
 
 def _commute(mine: list[Step], others: list[Step]) -> bool:

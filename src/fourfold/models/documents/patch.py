@@ -109,9 +109,9 @@ def _unfit(patch: Any) -> Unfit:
     if type(op) is str and op in _FORMS:
         fields, may_create, _ = _FORMS[op]
         _check_fields(patch, fields, may_create=may_create)
-    known = ", ".join(_FORMS)
+    names = ", ".join(_FORMS)
     what = "it has no `op`" if op is ABSENT else f"unknown operation {repr(op)[:60]}"
-    return Unfit(f"{what}; there are {known}")
+    return Unfit(f"{what}; there are {names}")
 
 
 def _check_fields(patch: dict[Any, Any], fields: frozenset[str], *, may_create: bool) -> None:
@@ -385,17 +385,17 @@ class Draft:
                 array.append(value)
 
     def _remove_by_value(self, step: Step) -> None:
-        found = lookup(self._root, step.path)
-        if type(found) is not list or find_equal(found, step.argument) is None:
+        target = lookup(self._root, step.path)
+        if type(target) is not list or find_equal(target, step.argument) is None:
             return
         array = self._array(step.path)
-        kept = []
+        remaining = []
         for item in array:
             if equal(item, step.argument):
                 self._disown(item)
             else:
-                kept.append(item)
-        array[:] = kept
+                remaining.append(item)
+        array[:] = remaining
 
     def _increment(self, step: Step) -> None:
         path = step.path

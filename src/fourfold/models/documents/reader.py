@@ -228,17 +228,17 @@ def states(
     view: HistoryReader, links: Sequence[Link], entities: Iterable[str]
 ) -> dict[str, State | None]:
     """The state that the chain shows for each entity; None for one that was never written."""
-    found: dict[str, State | None] = dict.fromkeys(entities)
-    unsettled: dict[str, Rows] = {entity: [] for entity in found}
+    result: dict[str, State | None] = dict.fromkeys(entities)
+    unsettled: dict[str, Rows] = {entity: [] for entity in result}
     for link in links:
         if not unsettled:
             break
         for entity, state in _on_branch(view, link, unsettled).items():
-            found[entity] = state
+            result[entity] = state
             del unsettled[entity]
     for entity, rows in unsettled.items():
-        found[entity] = fold.fold(None, rows)
-    return found
+        result[entity] = fold.fold(None, rows)
+    return result
 
 
 def _on_branch(view: HistoryReader, link: Link, unsettled: dict[str, Rows]) -> dict[str, State]:
@@ -270,9 +270,9 @@ def _replays(
     """For each entity that a branch knows: the seq of its snapshot, and its rows from there on or
     from a later whole document.
     """
-    asked = (link.branch, link.cap, trusted(list(entities)))
-    found = [row for row in view.all(view.sql.replays, asked) if row[2] is not None]
-    for (entity, since, _), (count, *rows) in zip(found, _values(found), strict=True):
+    parameters = (link.branch, link.cap, trusted(list(entities)))
+    replay_rows = [row for row in view.all(view.sql.replays, parameters) if row[2] is not None]
+    for (entity, since, _), (count, *rows) in zip(replay_rows, _values(replay_rows), strict=True):
         if count != len(rows) or 3 * count != sum(map(len, rows)):
             raise CorruptData(f"a stored text of {entity!r} is more than one value")
         yield entity, since, rows
@@ -290,8 +290,8 @@ def _snapshots(
     view: HistoryReader, branch: str, resting: Iterable[tuple[str, int, Rows]]
 ) -> dict[str, Document]:
     pairs = trusted([(entity, since) for entity, since, _ in resting])
-    found = view.all(view.sql.snapshots_at, (branch, pairs))
-    return {row[0]: document for row, document in zip(found, _values(found), strict=True)}
+    rows = view.all(view.sql.snapshots_at, (branch, pairs))
+    return {row[0]: document for row, document in zip(rows, _values(rows), strict=True)}
 
 
 def _values(rows: Sequence[tuple[Any, ...]]) -> list[Any]:

@@ -76,7 +76,7 @@ def make_request(
             f"a transaction takes at most {OPERATIONS_MAX} operations, not {len(operations)}"
         )
     steps = tuple(_step(index, operation) for index, operation in enumerate(operations))
-    asked, reads_text = _reads(reads)
+    checked_reads, reads_text = _reads(reads)
     conditions = _conditions(preconditions)
     # Put together from texts that were made before. It is what `trusted` would give for the whole.
     original = (
@@ -85,7 +85,7 @@ def make_request(
         f'"preconditions":{trusted(conditions) if conditions else "[]"},"reads":{reads_text}}}'
     )
     return Request(
-        branch, session, local_seq, steps, asked, tuple(conditions), original, replayable
+        branch, session, local_seq, steps, checked_reads, tuple(conditions), original, replayable
     )
 
 
@@ -183,15 +183,15 @@ def _reads(reads: Reads | Mapping[str, Any] | None) -> tuple[Reads, str]:
         return _NO_READS, _NO_READS_TEXT
     try:
         # Records check nothing when they are made, so what they hold is checked here.
-        asked = msgspec.convert(_plain(reads), Reads)
-        text = trusted(asked)
+        converted = msgspec.convert(_plain(reads), Reads)
+        text = trusted(converted)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"the reads of the transaction: {error}") from error
-    for confirmed in asked.confirmed:
+    for confirmed in converted.confirmed:
         check_entity(confirmed.id)
-    for pending in asked.pending:
+    for pending in converted.pending:
         check_entity(pending.id)
-    return asked, text
+    return converted, text
 
 
 def _plain(reads: Reads | Mapping[str, Any]) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _plain(reads: Reads | Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError("neither Reads nor an object")
     parts = msgspec.structs.asdict(reads) if isinstance(reads, Reads) else dict(reads)
     return {
-        name: [_fields(each) for each in part] if isinstance(part, list | tuple) else part
+        name: [_fields(read) for read in part] if isinstance(part, list | tuple) else part
         for name, part in parts.items()
     }
 

@@ -67,9 +67,9 @@ def maintain(space: Space, retention: Retention, pins: Iterable[int]) -> Mainten
     if strange:
         raise InvalidInput(f"seq {strange[0]!r:.100} cannot be pinned; the newest is {newest}")
     with space.upkeep:
-        made = _make_missing(space)
+        count = _make_missing(space)
         dropped = 0 if retention == "all" else _drop(space, retention, pinned)
-    return MaintenanceReport(made, dropped)
+    return MaintenanceReport(count, dropped)
 
 
 def surplus(
@@ -81,14 +81,14 @@ def surplus(
     """
     if retention == "all" or not seqs:
         return []
-    kept = {seqs[-1]}
-    kept.update(seqs[at - 1] for anchor in anchors if (at := bisect_right(seqs, anchor)))
+    retained = {seqs[-1]}
+    retained.update(seqs[at - 1] for anchor in anchors if (at := bisect_right(seqs, anchor)))
     if retention == "log":
         # The oldest of each span: as time goes on spans grow together, and still hold one each.
-        kept.update({(newest - seq + 1).bit_length(): seq for seq in reversed(seqs)}.values())
+        retained.update({(newest - seq + 1).bit_length(): seq for seq in reversed(seqs)}.values())
     else:
-        kept.update(seqs[-retention:])
-    return [seq for seq in seqs if seq not in kept]
+        retained.update(seqs[-retention:])
+    return [seq for seq in seqs if seq not in retained]
 
 
 def _drop(space: Space, retention: Retention, pinned: Sequence[int]) -> int:
@@ -155,16 +155,16 @@ def _anchors(branches: Iterable[Branch], pinned: Sequence[int]) -> dict[str, lis
 
 def _make_missing(space: Space) -> int:
     """Snapshots of the newest states that take many patches to reach."""
-    made = 0
+    count = 0
     for branch, entity, seq in _deep_heads(space):
         with space.background_view() as view:
             # A state at a seq never changes, so it can be computed without holding up the writer.
-            found = reader.entry(view, chain(view, branch, seq), entity)
-        if found is None or found.document is None or not found.patches:
+            entry = reader.entry(view, chain(view, branch, seq), entity)
+        if entry is None or entry.document is None or not entry.patches:
             continue
-        _make(space, branch, entity, found.seq, trusted(found.document))
-        made += 1
-    return made
+        _make(space, branch, entity, entry.seq, trusted(entry.document))
+        count += 1
+    return count
 
 
 def _make(space: Space, branch: str, entity: str, seq: int, text: str) -> None:

@@ -44,7 +44,7 @@ def seq_at(view: HistoryReader, moment: datetime) -> int:
     if newest is None:
         return 0
     low, high = 0, int(newest[0])
-    found = 0
+    seq = 0
     while low < high:
         middle = (low + high + 1) // 2
         # Seqs may have been skipped, so the one that is found may be an earlier one.
@@ -53,8 +53,8 @@ def seq_at(view: HistoryReader, moment: datetime) -> int:
             high = row[0] - 1
         else:
             low = middle
-            found = 0 if row is None else row[0]
-    return int(found)
+            seq = 0 if row is None else row[0]
+    return int(seq)
 
 
 def stored_time(moment: datetime) -> str:
@@ -62,7 +62,7 @@ def stored_time(moment: datetime) -> str:
     if moment.tzinfo is None:
         raise InvalidInput(f"the moment {moment.isoformat()} has no time zone")
     try:
-        there = moment.astimezone(UTC)
+        utc = moment.astimezone(UTC)
     except OverflowError as error:
         raise InvalidInput(f"the moment {moment.isoformat()} is out of range") from error
-    return there.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return utc.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -139,11 +139,11 @@ class _Entity:
             yield from self._fold([step for step in self._waiting if step.seq < seq])
             self._waiting = []
             self._started = True
-            found = content_id(value or b"")
-            if text(digest) != found:
+            digest_found = content_id(value or b"")
+            if text(digest) != digest_found:
                 # It is unknown whether the document or the note of its digest is damaged.
                 sentence = f"{where} is not what a collection left there"
-                yield make_problem(sentence, "snapshot", key, expected=digest, found=found)
+                yield make_problem(sentence, "snapshot", key, expected=digest, found=digest_found)
                 yield make_problem(f"the digest of the {where} is not its own", "gc_base", key)
             self._state = _whole_state(value, seq)
             return
@@ -197,7 +197,7 @@ class _Entity:
     def _inherit(self, seq: int) -> Iterator[Problem]:
         """What the branch showed before it said anything itself."""
         try:
-            found = reader.entry(self._view, self._parents, self._entity, derived=False)
+            entry = reader.entry(self._view, self._parents, self._entity, derived=False)
         except UNREADABLE as error:
             self._state = _LOST
             yield make_problem(
@@ -207,7 +207,7 @@ class _Entity:
                 {"branch": self._branch, "id": self._entity, "seq": seq},
             )
             return
-        self._state = None if found is None else State(found.document, found.op, found.seq)
+        self._state = None if entry is None else State(entry.document, entry.op, entry.seq)
 
 
 def _folded(state: _State, steps: list[_Step]) -> _State:
@@ -425,7 +425,7 @@ def _kinds_of_values(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for table, *column in view.rows(SQL.table_columns):
         tables.setdefault(table, []).append((column[0], column[1], bool(column[2]), column[3]))
     for table, columns in tables.items():
-        key = [name for name, *_, place in sorted(columns, key=lambda each: each[3]) if place]
+        key = [name for name, *_, place in sorted(columns, key=lambda value: value[3]) if place]
         conditions = [
             f'typeof("{name}") NOT IN ({_KINDS[declared] if needed else _OR_NULL[declared]})'
             for name, declared, needed, _ in columns
@@ -438,7 +438,7 @@ def _kinds_of_values(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
         )
         for row in view.rows(sql):
             named = dict(zip(key, row, strict=True))
-            shown = ", ".join(repr(text(each)) for each in row)
+            shown = ", ".join(repr(text(value)) for value in row)
             sentence = f"{table} {shown}: a column holds another kind of value than it should"
             yield make_problem(sentence, table, named)
 
@@ -453,34 +453,34 @@ def _branches(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     expected: dict[str, list[Any]] = {"": [None, None, 0, 0, "active"]}
     for seq, name, original in view.rows(view.sql.verify_lines):
         branch = text(name)
-        asked = {} if original is None else decode(original)
-        cmd = asked.get("cmd")
+        request = {} if original is None else decode(original)
+        cmd = request.get("cmd")
         if cmd == "branch/create":
-            expected[asked["name"]] = [asked["parent"], asked["at"], seq, seq, "active"]
+            expected[request["name"]] = [request["parent"], request["at"], seq, seq, "active"]
         elif cmd == "branch/delete":
-            expected[asked["name"]][4] = "deleted"
+            expected[request["name"]][4] = "deleted"
         elif branch in expected:
             expected[branch][3] = seq
         else:
             sentence = f"commit {seq}: its branch {branch!r} was never made"
             yield make_problem(sentence, "commit", {"seq": seq}, found=branch)
-    known = set(expected)
+    names = set(expected)
     for name, parent, *rest, status in view.rows(view.sql.verify_branches):
-        branch, found = text(name), [text(parent), *rest, text(status)]
-        wanted = expected.pop(branch, None)
+        branch, fields = text(name), [text(parent), *rest, text(status)]
+        expected_fields = expected.pop(branch, None)
         key = {"name": branch}
-        if found != wanted:
+        if fields != expected_fields:
             sentence = f"branch {branch!r} is not what the log says"
-            yield make_problem(sentence, "branch", key, expected=wanted, found=found)
-        if found[0] is not None and found[0] not in known:
-            sentence = f"branch {branch!r}: was forked from {found[0]!r}, which is not there"
-            yield make_problem(sentence, "branch", key, found=found[0])
-        elif type(found[1]) is int and found[1] > found[2]:
-            sentence = f"branch {branch!r}: was forked at seq {found[1]}, before that was there"
-            yield make_problem(sentence, "branch", key, found=found[1])
-    for branch, wanted in expected.items():
+            yield make_problem(sentence, "branch", key, expected=expected_fields, found=fields)
+        if fields[0] is not None and fields[0] not in names:
+            sentence = f"branch {branch!r}: was forked from {fields[0]!r}, which is not there"
+            yield make_problem(sentence, "branch", key, found=fields[0])
+        elif type(fields[1]) is int and fields[1] > fields[2]:
+            sentence = f"branch {branch!r}: was forked at seq {fields[1]}, before that was there"
+            yield make_problem(sentence, "branch", key, found=fields[1])
+    for branch, expected_fields in expected.items():
         sentence = f"branch {branch!r} is missing"
-        yield make_problem(sentence, "branch", {"name": branch}, expected=wanted)
+        yield make_problem(sentence, "branch", {"name": branch}, expected=expected_fields)
 
 
 def _collections(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:

@@ -102,7 +102,7 @@ def _standing(
 
 
 def _apply(
-    view: HistoryReader, request: Request, known: Callable[[Key], Entry | None], seq: int
+    view: HistoryReader, request: Request, cached: Callable[[Key], Entry | None], seq: int
 ) -> dict[Key, Entry]:
     """The entities as they are after each operation in turn."""
     touched: dict[Key, Entry] = {}
@@ -117,7 +117,7 @@ def _apply(
         elif step.op == "delete":
             touched[key] = Entry(seq, "delete", None, _EMPTY_BYTES, 0, 0, _EMPTY_BYTES)
         else:
-            before = touched.get(key) or known(key)
+            before = touched.get(key) or cached(key)
             if before is None:
                 before = reader.entry(view, chain(view, request.branch, seq), step.id)
             # What was accepted elsewhere before stays accepted, whatever its size.

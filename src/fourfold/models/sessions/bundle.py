@@ -42,15 +42,15 @@ _BATCH_BYTES = limits.MIB
 
 def subtree(sessions: Sessions, sid: str) -> list[str]:
     """A session and all that edges lead to from it, nearest first."""
-    found = [sessions.open_session(sid).id]
+    ids = [sessions.open_session(sid).id]
     with sessions.log.read() as reading:
-        for each in found:
-            for edge in heads.edges_of(reading, each):
+        for session_id in ids:
+            for edge in heads.edges_of(reading, session_id):
                 row = reading.session(edge.to_session)
                 alive = row is not None and row.deleted_at is None
-                if edge.from_session == each and alive and edge.to_session not in found:
-                    found.append(edge.to_session)
-    return found
+                if edge.from_session == session_id and alive and edge.to_session not in ids:
+                    ids.append(edge.to_session)
+    return ids
 
 
 def lines(sessions: Sessions, sid: str) -> Iterator[bytes]:
@@ -70,11 +70,11 @@ def lines(sessions: Sessions, sid: str) -> Iterator[bytes]:
 def _documents(sessions: Sessions, sid: str) -> Iterator[dict[str, Any]]:
     yield {"kind": "bundle", "version": 1, "session": sid}
     refs: set[str] = set()
-    for each in subtree(sessions, sid):
+    for session_id in subtree(sessions, sid):
         with sessions.log.read() as reading:
-            row = existing(reading, each)
+            row = existing(reading, session_id)
             last = reading.last_event(row.key)
-        yield {"kind": "session", "id": each, "created_at": row.created_at, "events": last}
+        yield {"kind": "session", "id": session_id, "created_at": row.created_at, "events": last}
         after = 0
         while after < last:
             with sessions.log.read() as reading:
@@ -113,7 +113,7 @@ def take_in(sessions: Sessions, slots: Slots, path: Path, now: int) -> BundleRep
     for number, document in _read(path):
         if document["kind"] == "payload":
             waiting.append(_payload(document, number))
-        if waiting and (sum(each.ref.size for each in waiting) > _BATCH_BYTES):
+        if waiting and (sum(payload.ref.size for payload in waiting) > _BATCH_BYTES):
             _store(sessions, waiting, now)
             waiting = []
     _store(sessions, waiting, now)
@@ -276,7 +276,9 @@ class _Check:
             raise InvalidInput(f"head {head['id']} does not cover the events that it says")
         if (first, head["basis"], head["session"]) != placed or not first <= last < event.id:
             raise InvalidInput(f"head {head['id']} does not follow the one before it")
-        self._digests = {at: each for at, each in self._digests.items() if at > last}
+        self._digests = {
+            at: event_digest for at, event_digest in self._digests.items() if at > last
+        }
 
     def _compare(self, event: Event) -> None:
         """The store's own log and the bundle's must be the same, as far as both go."""

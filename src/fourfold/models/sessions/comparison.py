@@ -24,8 +24,8 @@ def compare_heads(sessions: Sessions, one: str, other: str) -> HeadComparison:
         sorted(
             name for name in names[0].keys() & names[1].keys() if names[0][name] != names[1][name]
         ),
-        [each for place, each in messages[1].items() if place not in messages[0]],
-        [each for place, each in messages[0].items() if place not in messages[1]],
+        [message for place, message in messages[1].items() if place not in messages[0]],
+        [message for place, message in messages[0].items() if place not in messages[1]],
     )
 
 
@@ -38,11 +38,14 @@ def _contents(sessions: Sessions, head: Head) -> dict[str, str]:
 
 
 def _messages(sessions: Sessions, head: Head) -> dict[tuple[str, int], dict[str, Any]]:
-    kept = sessions.view_at(head.session, head.id).kept_messages()
-    return {(head.session, message["id"]): message for message in kept}
+    messages = sessions.view_at(head.session, head.id).kept_messages()
+    return {(head.session, message["id"]): message for message in messages}
 
 
 def _common(sessions: Sessions, before: Head, after: Head) -> str | None:
     """The nearest head that both go back to; a head goes back to itself."""
-    known = {before.id, *sessions.ancestors(before.id)}
-    return next((each for each in [after.id, *sessions.ancestors(after.id)] if each in known), None)
+    ancestors = {before.id, *sessions.ancestors(before.id)}
+    return next(
+        (head_id for head_id in [after.id, *sessions.ancestors(after.id)] if head_id in ancestors),
+        None,
+    )

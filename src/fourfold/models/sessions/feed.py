@@ -112,10 +112,10 @@ class Feed(Follower[Item]):
             count = notifier.count
             # Looked at first: what came before the wish to end is still handed out.
             finishing = self._finishing
-            found = self._take(self._look(self._cursor))
+            item = self._take(self._look(self._cursor))
             left = self._pause(until)
-            if found is not None or left <= 0 or finishing:
-                return found
+            if item is not None or left <= 0 or finishing:
+                return item
             notifier.wait(count, left)
         return None
 
@@ -129,10 +129,10 @@ class Feed(Follower[Item]):
                 page: list[Event] = []
                 if not self._page:
                     page = await asyncio.to_thread(self._look, self._cursor)
-                found = self._take(page)
+                item = self._take(page)
                 left = self._pause(until)
-                if found is not None or left <= 0:
-                    return found
+                if item is not None or left <= 0:
+                    return item
                 await listener.wait(left)
         return None
 
@@ -307,7 +307,7 @@ class Broadcast:
     def keep(self, subscription: Subscription) -> Subscription:
         """Remember a subscription, so that it ends with the store."""
         with self._lock:
-            alive = [each for each in self._subscriptions if each.active]
+            alive = [other for other in self._subscriptions if other.active]
             self._subscriptions = [*alive, subscription]
         return subscription
 
@@ -348,8 +348,8 @@ class Broadcast:
         most = SESSION_FEED_PAGE_EVENTS
         with self._log.read() as reading:
             if sid is None:
-                found = reading.all_events(cursor, most)
-                return [event_of(owner, row) for owner, row in found]
+                page = reading.all_events(cursor, most)
+                return [event_of(owner, row) for owner, row in page]
             rows = reading.events(existing(reading, sid).key, cursor, 2**62, most)
             return [event_of(sid, row) for row in rows]
 

@@ -52,19 +52,19 @@ def check_head(head: Mapping[str, Any]) -> dict[str, Any]:
     """What a caller wants in a head: nothing that the store itself works out."""
     if not isinstance(head, Mapping):
         raise InvalidInput(f"a head is a dict, not {type(head).__name__}")
-    given = {"kind": "turn-final", **head}
+    fields = {"kind": "turn-final", **head}
     for name in ("id", *HEAD_FIELDS):
-        if name in given and name not in _GIVEN:
+        if name in fields and name not in _GIVEN:
             raise InvalidInput(f"the head has {name!r}, which only the store works out")
     for name in ("expected_basis", "to_event_id"):
-        if name in given:
+        if name in fields:
             raise InvalidInput(f"{name} is an argument of publish_head, not a part of the head")
-    _check_name(given["kind"], "the kind of a head")
+    _check_name(fields["kind"], "the kind of a head")
     for name in ("turn_id", "compact_from_event_id"):
-        value = given.get(name)
+        value = fields.get(name)
         if value is not None and (type(value) is not int or value < 1):
             raise InvalidInput(f"the {name} of a head is {value!r}, not an id")
-    return given
+    return fields
 
 
 def check_basis(sid: str, state: State, expected: str | Unset | None) -> None:
@@ -97,15 +97,15 @@ def check_boundary(sid: str, state: State, to_event_id: int | None) -> int:
 
 
 def head_content(
-    sid: str, state: State, at_boundary: State, boundary: int, given: Mapping[str, Any]
+    sid: str, state: State, at_boundary: State, boundary: int, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The stored form of the head, id included. What the caller left out is as it was at the
     boundary. Every field is always there, so that the id is a function of the meaning alone.
     """
-    turn = given.get("turn_id")
+    turn = fields.get("turn_id")
     if turn is not None and turn > at_boundary.counters.turn:
         raise NotFound(f"session {sid!r} has no turn {turn} at event {boundary}")
-    compacted = given.get("compact_from_event_id", at_boundary.compact_from_event_id)
+    compacted = fields.get("compact_from_event_id", at_boundary.compact_from_event_id)
     if compacted is not None and compacted > boundary:
         raise InvalidInput(
             f"the head ends at event {boundary}, before its compact_from_event_id {compacted}"
@@ -114,7 +114,7 @@ def head_content(
         "turn_id": None,
         "final_ref": None,
         "vars_ref": at_boundary.vars_ref,
-        **given,
+        **fields,
         "compact_from_event_id": compacted,
         "version": 1,
         "session": sid,
@@ -163,19 +163,19 @@ def _check_name(value: Any, what: str) -> None:
 def head(reading: LogReader, head_id: str) -> Head:
     """A published head, of a session that is not deleted."""
     parse_content_id(head_id)
-    found = _find(reading, head_id)
-    if found is None:
+    row = _find(reading, head_id)
+    if row is None:
         raise NotFound(f"there is no head {head_id}")
-    return found
+    return row
 
 
 def ancestors(reading: LogReader, head_id: str) -> list[str]:
     """Every head that a head goes back to, nearest first."""
 
-    def before(each: str) -> Iterable[str]:
-        found = _find(reading, each)
-        basis = [] if found is None or found.basis is None else [found.basis]
-        return (*basis, *reading.heads_joined(each, forward=False))
+    def before(current: str) -> Iterable[str]:
+        row = _find(reading, current)
+        basis = [] if row is None or row.basis is None else [row.basis]
+        return (*basis, *reading.heads_joined(current, forward=False))
 
     return _walk(head(reading, head_id).id, before)
 
@@ -183,8 +183,8 @@ def ancestors(reading: LogReader, head_id: str) -> list[str]:
 def descendants(reading: LogReader, head_id: str) -> list[str]:
     """Every head that goes back to a head, nearest first."""
 
-    def after(each: str) -> Iterable[str]:
-        return (*reading.heads_on(each), *reading.heads_joined(each, forward=True))
+    def after(current: str) -> Iterable[str]:
+        return (*reading.heads_on(current), *reading.heads_joined(current, forward=True))
 
     return _walk(head(reading, head_id).id, after)
 
@@ -202,9 +202,9 @@ def graph(reading: LogReader, sid: str) -> LineageGraph:
     edges: dict[str, Edge] = {}
     seen, waiting = {sid}, deque([sid])
     while waiting:
-        each = waiting.popleft()
-        heads += _heads(reading, each)
-        for edge in _edges(reading, each):
+        current = waiting.popleft()
+        heads += _heads(reading, current)
+        for edge in _edges(reading, current):
             edges.setdefault(edge.id, edge)
             for other in (edge.from_session, edge.to_session):
                 if other not in seen:
@@ -214,14 +214,14 @@ def graph(reading: LogReader, sid: str) -> LineageGraph:
 
 
 def _walk(start: str, step: Callable[[str], Iterable[str]]) -> list[str]:
-    seen, waiting, found = {start}, deque([start]), []
+    seen, waiting, ids = {start}, deque([start]), []
     while waiting:
-        for each in step(waiting.popleft()):
-            if each not in seen:
-                seen.add(each)
-                found.append(each)
-                waiting.append(each)
-    return found
+        for next_id in step(waiting.popleft()):
+            if next_id not in seen:
+                seen.add(next_id)
+                ids.append(next_id)
+                waiting.append(next_id)
+    return ids
 
 
 def _find(reading: LogReader, head_id: str) -> Head | None:
@@ -261,5 +261,5 @@ def _event(reading: LogReader, key: int, event_id: int) -> Event | None:
     row = reading.session_by_key(key)
     if row is None or row.deleted_at is not None:
         return None
-    [found] = reading.events(key, event_id - 1, event_id, 1)
-    return event_of(row.id, found)
+    [event_row] = reading.events(key, event_id - 1, event_id, 1)
+    return event_of(row.id, event_row)

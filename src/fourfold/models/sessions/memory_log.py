@@ -69,7 +69,7 @@ class MemoryLogReader:
         return [
             row
             for row in self.sessions(0, 2**62, deleted=False, prefix=family)
-            if any(mark in each.body for each in self._tables.events[row.key] for mark in marks)
+            if any(mark in event.body for event in self._tables.events[row.key] for mark in marks)
         ]
 
     def position(self) -> int:
@@ -85,14 +85,14 @@ class MemoryLogReader:
         return self._at(key, self._tables.requests.get((key, request_key), []))
 
     def all_events(self, after: int, limit: int) -> list[tuple[str, Row]]:
-        found: list[tuple[str, Row]] = []
+        rows: list[tuple[str, Row]] = []
         for key, event_id in self._tables.order[after:]:
             row = self._tables.sessions[key]
             if row.deleted_at is None:
-                found.append((row.id, self._tables.events[key][event_id - 1]))
-                if len(found) == limit:
+                rows.append((row.id, self._tables.events[key][event_id - 1]))
+                if len(rows) == limit:
                     break
-        return found
+        return rows
 
     def events_with_refs(self, key: int | None, after: int, limit: int) -> list[tuple[int, Row]]:
         if key is not None:
@@ -103,34 +103,34 @@ class MemoryLogReader:
                 for owner, event_id in self._tables.order[after:]
                 if event_id <= self.last_event(owner)
             ]
-        return [each for each in rows if '"~ref"' in each[1].body][:limit]
+        return [pair for pair in rows if '"~ref"' in pair[1].body][:limit]
 
     def entities(self, key: int, code: int, first: int, last: int, until: int) -> list[Row]:
-        found = []
+        rows = []
         for entity_id in range(first, last + 1):
             ids = self._tables.entities.get((key, code, entity_id), [])
-            newest = max((each for each in ids if each <= until), default=None)
+            newest = max((event_id for event_id in ids if event_id <= until), default=None)
             if newest is not None:
-                found.append(newest)
-        return self._at(key, found)
+                rows.append(newest)
+        return self._at(key, rows)
 
     def messages_from(self, key: int, event_id: int, until: int, limit: int) -> list[Row]:
         rows = self._tables.events.get(key, [])[max(event_id - 1, 0) : until]
         return [row for row in rows if row.entity == 1][:limit]
 
     def snapshot_before(self, key: int, event_id: int) -> tuple[int, str] | None:
-        kept = self._tables.snapshots.get(key, {})
-        at = max((each for each in kept if each <= event_id), default=None)
-        return None if at is None else (at, kept[at])
+        snapshots = self._tables.snapshots.get(key, {})
+        at = max((place for place in snapshots if place <= event_id), default=None)
+        return None if at is None else (at, snapshots[at])
 
     def head(self, head_id: str) -> tuple[int, int] | None:
-        found = self._tables.heads.get(head_id)
-        return None if found is None else (found[0], found[1].event_id)
+        row = self._tables.heads.get(head_id)
+        return None if row is None else (row[0], row[1].event_id)
 
     def heads_on(self, head_id: str) -> list[str]:
         rows = self._tables.heads.values()
-        found = [(key, row.event_id, row.head_id) for key, row in rows if row.basis == head_id]
-        return [each[2] for each in sorted(found) if self._shown(each[0])]
+        matches = [(key, row.event_id, row.head_id) for key, row in rows if row.basis == head_id]
+        return [match[2] for match in sorted(matches) if self._shown(match[0])]
 
     def heads_joined(self, head_id: str, *, forward: bool) -> list[str]:
         edges = [edge for (key, _), edge in self._tables.edges.items() if self._shown(key)]
@@ -144,8 +144,8 @@ class MemoryLogReader:
         return row is not None and row.deleted_at is None
 
     def edge(self, key: int, edge_id: str) -> int | None:
-        found = self._tables.edges.get((key, edge_id))
-        return None if found is None else found.event_id
+        row = self._tables.edges.get((key, edge_id))
+        return None if row is None else row.event_id
 
     def edges_of_session(self, sid: str) -> list[tuple[int, int]]:
         return sorted(
@@ -155,24 +155,26 @@ class MemoryLogReader:
         )
 
     def marks(self, what: str, key: int, until: int, offset: int, limit: int) -> list[int]:
-        ids = [each for each in self._tables.marks.get((what, key), []) if each <= until]
+        ids = [
+            event_id for event_id in self._tables.marks.get((what, key), []) if event_id <= until
+        ]
         return ids[offset : offset + limit]
 
     def marks_count(self, what: str, key: int, until: int) -> int:
-        return sum(each <= until for each in self._tables.marks.get((what, key), []))
+        return sum(event_id <= until for event_id in self._tables.marks.get((what, key), []))
 
     def payload_size(self, digest: bytes) -> int | None:
-        found = self._tables.payloads.get(digest)
-        return None if found is None else found[0]
+        row = self._tables.payloads.get(digest)
+        return None if row is None else row[0]
 
     def payload(self, digest: bytes) -> tuple[int, bytes | None] | None:
-        found = self._tables.payloads.get(digest)
-        return None if found is None else (found[0], found[2])
+        row = self._tables.payloads.get(digest)
+        return None if row is None else (row[0], row[2])
 
     def payloads(self, after: bytes, limit: int) -> list[PayloadRow]:
-        hashes = sorted(each for each in self._tables.payloads if each > after)[:limit]
+        hashes = sorted(name for name in self._tables.payloads if name > after)[:limit]
         rows = self._tables.payloads
-        return [PayloadRow(each, rows[each][0], rows[each][1], False) for each in hashes]
+        return [PayloadRow(name, rows[name][0], rows[name][1], False) for name in hashes]
 
     def _at(self, key: int, event_ids: list[int]) -> list[Row]:
         rows = self._tables.events.get(key, [])
@@ -247,10 +249,10 @@ class MemoryLogWriter(MemoryLogReader):
             if owner == key and edge.event_id > last:
                 self._set(tables.edges, (owner, edge_id), None)
         for what in ("heads", "edges"):
-            ids = [each for each in tables.marks.get((what, key), []) if each <= last]
+            ids = [event_id for event_id in tables.marks.get((what, key), []) if event_id <= last]
             self._set(tables.marks, (what, key), ids or None)
-        kept = {at: text for at, text in tables.snapshots.get(key, {}).items() if at <= last}
-        self._set(tables.snapshots, key, kept or None)
+        snapshots = {at: text for at, text in tables.snapshots.get(key, {}).items() if at <= last}
+        self._set(tables.snapshots, key, snapshots or None)
         self._set(tables.events, key, events[:last] or None)
         return len(events) - last
 
@@ -292,12 +294,12 @@ class MemoryAudit:
 
     def heads(self, key: int) -> Iterator[tuple[Any, ...]]:
         rows = [row for owner, row in self._tables.heads.values() if owner == key]
-        for row in sorted(rows, key=lambda each: each.event_id):
+        for row in sorted(rows, key=lambda head: head.event_id):
             yield tuple(map(_bytes, row))
 
     def edges(self, key: int) -> Iterator[tuple[Any, ...]]:
         rows = [row for (owner, _), row in self._tables.edges.items() if owner == key]
-        for row in sorted(rows, key=lambda each: each.event_id):
+        for row in sorted(rows, key=lambda edge: edge.event_id):
             yield tuple(map(_bytes, row))
 
     def snapshots(self, key: int) -> Iterator[tuple[Any, ...]]:

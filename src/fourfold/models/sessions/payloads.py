@@ -58,14 +58,14 @@ def write_files(payloads: Iterable[InternedPayload], files: BlobStore | None) ->
 def fetch(log: Log, files: BlobStore | None, ref: PayloadRef) -> object:
     """The value that a reference stands for, verified by its hash."""
     with log.read() as reading:
-        found = reading.payload(_digest(ref.id))
-    return read_payload(ref, _bytes(found, files, ref.id))
+        row = reading.payload(_digest(ref.id))
+    return read_payload(ref, _bytes(row, files, ref.id))
 
 
-def _bytes(found: tuple[int, bytes | None] | None, files: BlobStore | None, name: str) -> bytes:
-    if found is None:
+def _bytes(row: tuple[int, bytes | None] | None, files: BlobStore | None, name: str) -> bytes:
+    if row is None:
         raise _missing(name)
-    data = found[1]
+    data = row[1]
     if data is not None:
         if not isinstance(data, bytes):
             raise CorruptData(f"the row of payload {name} holds no bytes")
@@ -99,15 +99,15 @@ def _lost(
     """Those of a reference and all that it leads to which are not there."""
     waiting = [ref]
     while waiting:
-        each = waiting.pop()
-        if _digest(each.id) in seen:
+        pending = waiting.pop()
+        if _digest(pending.id) in seen:
             continue
-        seen.add(_digest(each.id))
+        seen.add(_digest(pending.id))
         try:
             with log.read() as reading:
-                waiting += _inner(reading, files, each.id)
+                waiting += _inner(reading, files, pending.id)
         except PayloadMissing:
-            yield each
+            yield pending
         except CorruptData:
             continue  # It is there; that it is damaged is for verification to say.
 
@@ -265,7 +265,7 @@ def _reach(log: Log, files: BlobStore | None, ref: PayloadRef, reached: set[byte
         reached.add(digest)
         try:
             with log.read() as reading:
-                waiting += [each.id for each in _inner(reading, files, name)]
+                waiting += [inner.id for inner in _inner(reading, files, name)]
         except (PayloadMissing, CorruptData):
             continue  # Damage is for verification to name; nothing is removed because of it.
 
@@ -294,7 +294,7 @@ def _sweep(
             name = waiting.pop()
             if _digest(name) not in reached:
                 reached.add(_digest(name))
-                waiting += [each.id for each in _inner(writing, files, name)]
+                waiting += [inner.id for inner in _inner(writing, files, name)]
         gone = []
         for row in old:
             now = writing.payloads(_before(row.hash), 1)

@@ -50,8 +50,8 @@ class RequestBuilder:
             moment = moment.astimezone(UTC)
         since = moment - _EPOCH
         second = since.days * 86_400 + since.seconds
-        known, text = self._second
-        if known != second:
+        cached_second, text = self._second
+        if cached_second != second:
             # Many events come in one second, and to write it out takes longer than all the rest.
             text = iso(moment)[: -len("000Z")]
             self._second = (second, text)
@@ -63,10 +63,10 @@ class RequestBuilder:
                 f"a session is described by a dict, not {type(session).__name__}",
                 hint='As in create_session({"id": "s-1"}).',
             )
-        given = dict(session or {})
-        sid = given.pop("id", None)
+        fields = dict(session or {})
+        sid = fields.pop("id", None)
         sid = fresh_id() if sid is None else check_session_id(sid)
-        started = [draft_of(sid, {"type": "session/started", "session": given})] if given else []
+        started = [draft_of(sid, {"type": "session/started", "session": fields})] if fields else []
         payloads = tuple(started[0].payloads) if started else ()
         return Append(sid, started, *self.now(), files=self._files, payloads=payloads)
 
@@ -99,7 +99,7 @@ class RequestBuilder:
             check_key(key)
         payloads: Sequence[InternedPayload] = ()
         if type(drafts) is not Alike:
-            payloads = [each for draft in drafts if draft.payloads for each in draft.payloads]
+            payloads = [payload for draft in drafts if draft.payloads for payload in draft.payloads]
         return Append(sid, drafts, *self.now(), expected_last_id, key, self._files, payloads)
 
     def publishing(
@@ -115,14 +115,14 @@ class RequestBuilder:
         check_session_id(sid)
         check_key(key)
         check_expected_basis(expected_basis)
-        given = check_head({} if head is None else head)
-        stored = settle(given)
+        fields = check_head({} if head is None else head)
+        stored = settle(fields)
         # Encoded once to no purpose but this: what cannot be is refused before the transaction.
-        draft = encoded("head/published", {"head": given})
+        draft = encoded("head/published", {"head": fields})
         append = Append(sid, [draft], *self.now(), UNSET, key, self._files, stored)
         covered = self._appending(sid, drafts_of(sid, events), UNSET, None)
         if not covered.drafts:
-            return Publish(append, given, expected_basis, to_event_id)
+            return Publish(append, fields, expected_basis, to_event_id)
         if to_event_id is not None:
             raise InvalidInput(
                 "pass `events` or `to_event_id`: a head with new events ends at the last of them"
@@ -130,12 +130,12 @@ class RequestBuilder:
         # The payloads are stored with the events, which come first.
         covered = covered._replace(payloads=[*covered.payloads, *stored], at=append.at)
         append = append._replace(payloads=())
-        return Publish(append, given, expected_basis, None, covered)
+        return Publish(append, fields, expected_basis, None, covered)
 
     def joining(self, sid: str, edge: Mapping[str, Any]) -> Append:
-        given = dict(edge) if isinstance(edge, Mapping) else edge
-        stored = settle(given) if isinstance(given, dict) else []
-        content = edge_content(check_session_id(sid), given)
+        fields = dict(edge) if isinstance(edge, Mapping) else edge
+        stored = settle(fields) if isinstance(fields, dict) else []
+        content = edge_content(check_session_id(sid), fields)
         draft = encoded("lineage/edge-added", {"edge": content})
         return Append(sid, [draft], *self.now(), files=self._files, payloads=stored)
 

@@ -47,7 +47,7 @@ def _derive(log: SqliteLog, row: SessionRow) -> None:
             rows = reading.events(row.key, at, (1 << 63) - 1, _PAGE)
         if not rows:
             return
-        events = [event_of(row.id, each) for each in rows]
+        events = [event_of(row.id, event) for event in rows]
         state = advance(state, *events)
         at = rows[-1].event_id
         text = None

@@ -56,14 +56,14 @@ class Slots:
 
     def committed(self, reading: LogReader, sid: str, mark: int) -> Slot:
         """The newest committed state. `mark` is `published`, taken before the reading began."""
-        known = self.get(sid)
-        found = load(reading, sid, known)
-        if found is not known:
+        cached = self.get(sid)
+        slot = load(reading, sid, cached)
+        if slot is not cached:
             with self._lock:
                 # Something may have been published since the reading began, and be newer.
                 if mark == self._published and sid not in self._moving:
-                    self._slots.put(sid, found)
-        return found
+                    self._slots.put(sid, slot)
+        return slot
 
     def get(self, sid: str) -> Slot | None:
         with self._lock:
@@ -75,8 +75,8 @@ class Slots:
         if shared is not None:
             return shared
         with self._lock:
-            known = None if sid in self._moving else self._slots.get(sid)
-        return known or load(writing, sid, None)
+            cached = None if sid in self._moving else self._slots.get(sid)
+        return cached or load(writing, sid, None)
 
     def position(self, writing: LogWriter) -> int:
         """The newest position that a transaction sees."""
@@ -84,8 +84,8 @@ class Slots:
         if shared is not None:
             return shared
         with self._lock:
-            known = None if self._moving else self._position
-        return writing.position() if known is None else known
+            cached = None if self._moving else self._position
+        return writing.position() if cached is None else cached
 
     def move(self, writing: LogWriter, sid: str, slot: Slot, position: int | None = None) -> None:
         """The last thing that a request does: others see the new state once it is committed, those
@@ -176,7 +176,7 @@ def _folded(reading: LogReader, slot: Slot, until: int) -> Slot:
             raise CorruptData(
                 f"the log of session {row.id!r} has no event {state.counters.event + 1}"
             )
-        state = advance(state, *(event_of(row.id, each) for each in rows))
+        state = advance(state, *(event_of(row.id, event) for event in rows))
     return Slot(row, state, snapshot_at)
 
 
@@ -395,11 +395,11 @@ class SessionView:
         key, until = self._row.key, self.counters.event
 
         def load(reading: LogReader, first: int, last: int) -> list[T]:
-            found = []
+            items = []
             for event_id in reading.marks(what, key, until, first, last - first):
                 [row] = reading.events(key, event_id - 1, event_id, 1)
-                found.append(made(event_of(self.id, row)))
-            return found
+                items.append(made(event_of(self.id, row)))
+            return items
 
         return SessionListing(
             self._log, lambda reading: reading.marks_count(what, key, until), load

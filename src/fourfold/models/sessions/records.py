@@ -135,11 +135,11 @@ def copied(value: Any) -> Any:
     kind = type(value)
     if kind is dict:
         return {
-            name: copied(held) if type(held) in _CONTAINERS else held
-            for name, held in value.items()
+            name: copied(item) if type(item) in _CONTAINERS else item
+            for name, item in value.items()
         }
     if kind is list:
-        return [copied(held) if type(held) in _CONTAINERS else held for held in value]
+        return [copied(item) if type(item) in _CONTAINERS else item for item in value]
     return value
 
 
@@ -191,15 +191,15 @@ EDGE_FIELDS: Final = tuple(name for name in Edge.__struct_fields__ if name not i
 
 def head_of(stored: dict[str, Any]) -> Head:
     """The head that a `head/published` event holds."""
-    known = {name: stored[name] for name in ("id", *HEAD_FIELDS)}
-    known["event_range"] = tuple(stored["event_range"])
-    return Head(**known, extra={k: v for k, v in stored.items() if k not in known})
+    fields = {name: stored[name] for name in ("id", *HEAD_FIELDS)}
+    fields["event_range"] = tuple(stored["event_range"])
+    return Head(**fields, extra={k: v for k, v in stored.items() if k not in fields})
 
 
 def edge_of(stored: dict[str, Any]) -> Edge:
     """The edge that a `lineage/edge-added` event holds."""
-    known = {name: stored[name] for name in ("id", *EDGE_FIELDS)}
-    return Edge(**known, extra={k: v for k, v in stored.items() if k not in known})
+    fields = {name: stored[name] for name in ("id", *EDGE_FIELDS)}
+    return Edge(**fields, extra={k: v for k, v in stored.items() if k not in fields})
 
 
 class SessionInfo(msgspec.Struct, frozen=True):

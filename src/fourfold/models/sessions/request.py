@@ -172,10 +172,10 @@ def _alone(event: Mapping[str, Any]) -> Alike | None:
     entity = _NEW.get(kind) if type(kind) is str else None
     if entity is None:
         return None
-    held = event.get(entity)
-    if type(held) is not dict or "id" in held:
+    content = event.get(entity)
+    if type(content) is not dict or "id" in content:
         return None
-    data = encode_flat(held)
+    data = encode_flat(content)
     if data is None or len(data) > limits.SESSION_EVENT_BYTES_MAX - 100:
         return None
     return Alike(kind, [f'{{"{entity}":{data.decode()}}}'], len(data))
@@ -200,11 +200,14 @@ def _alike(events: list[Any]) -> Alike | None:
         and True not in map(contains, helds, repeat("id"))
     ):
         return None
-    found = encode_each(helds)
-    if found is None or max(map(len, found)) > limits.SESSION_EVENT_BYTES_MAX - 100:
+    encoded_entities = encode_each(helds)
+    if (
+        encoded_entities is None
+        or max(map(len, encoded_entities)) > limits.SESSION_EVENT_BYTES_MAX - 100
+    ):
         return None
-    bodies = [f'{{"{entity}":{data.decode()}}}' for data in found]
-    return Alike(kinds[0], bodies, sum(map(len, found)))
+    bodies = [f'{{"{entity}":{data.decode()}}}' for data in encoded_entities]
+    return Alike(kinds[0], bodies, sum(map(len, encoded_entities)))
 
 
 def encoded(kind: str, data: dict[str, Any], put: int | None = None) -> Draft:
@@ -213,8 +216,8 @@ def encoded(kind: str, data: dict[str, Any], put: int | None = None) -> Draft:
     for name, value in data.items():
         if type(value) is dict and not _PAYLOADS.isdisjoint(map(type, value.values())):
             # What lies deeper than the event itself may belong to the caller.
-            data[name] = held = value.copy()
-            payloads += settle(held)
+            data[name] = copy = value.copy()
+            payloads += settle(copy)
     body = encode(data)
     if len(body) > limits.SESSION_EVENT_BYTES_MAX:
         raise InvalidInput(
@@ -227,7 +230,7 @@ def encoded(kind: str, data: dict[str, Any], put: int | None = None) -> Draft:
         refs = tuple(find_refs(data))
     size = len(body)
     if payloads:
-        size += sum(len(each.data) for each in payloads)
+        size += sum(len(payload.data) for payload in payloads)
     return _draft(Draft, (kind, body.decode(), put, refs, tuple(payloads), size))
 
 
@@ -239,11 +242,11 @@ def _prepare(sid: str, kind: str, data: dict[str, Any]) -> int | None:
     entity = ENTITY_OF.get(kind)
     if entity is None:
         return None
-    found = data[entity]
-    if type(found) is not dict:
-        raise InvalidInput(f"the {entity} of a {kind} event is a dict, not {_named(found)}")
-    data[entity] = held = found.copy()
-    number: Any = held.pop("id", None)
+    original = data[entity]
+    if type(original) is not dict:
+        raise InvalidInput(f"the {entity} of a {kind} event is a dict, not {_named(original)}")
+    data[entity] = content = original.copy()
+    number: Any = content.pop("id", None)
     if kind == "session/compacted":
         boundary = data.get("compact_from_event_id")
         if boundary is not None and not _is_id(boundary):
@@ -255,12 +258,14 @@ def _prepare(sid: str, kind: str, data: dict[str, Any]) -> int | None:
     return int(number)
 
 
-def _session_entity(sid: str, found: Any) -> dict[str, Any]:
-    if type(found) is not dict:
-        raise InvalidInput(f"the session of a session/started event is a dict, not {_named(found)}")
-    if found.get("id", sid) != sid:
-        raise InvalidInput(f"the session's id is {found['id']!r}, but it is the log of {sid!r}")
-    return {"status": "running", **found, "id": sid}
+def _session_entity(sid: str, session: Any) -> dict[str, Any]:
+    if type(session) is not dict:
+        raise InvalidInput(
+            f"the session of a session/started event is a dict, not {_named(session)}"
+        )
+    if session.get("id", sid) != sid:
+        raise InvalidInput(f"the session's id is {session['id']!r}, but it is the log of {sid!r}")
+    return {"status": "running", **session, "id": sid}
 
 
 def settle(holder: dict[str, Any]) -> list[InternedPayload]:

@@ -111,8 +111,8 @@ class SqliteLogReader:
         return [row[0] for row in self._snapshot.all(sql, (head_id,))]
 
     def edge(self, key: int, edge_id: str) -> int | None:
-        found: int | None = self._snapshot.value(SQL.edge, (key, edge_id))
-        return found
+        event_id: int | None = self._snapshot.value(SQL.edge, (key, edge_id))
+        return event_id
 
     def edges_of_session(self, sid: str) -> list[tuple[int, int]]:
         return [(row[0], row[1]) for row in self._snapshot.all(SQL.edges_of_session, (sid,))]
@@ -125,8 +125,8 @@ class SqliteLogReader:
         return int(self._snapshot.value(_MARKS[what][1], (key, until)))
 
     def payload_size(self, digest: bytes) -> int | None:
-        found: int | None = self._snapshot.value(SQL.payload_size, (digest,))
-        return found
+        size: int | None = self._snapshot.value(SQL.payload_size, (digest,))
+        return size
 
     def payload(self, digest: bytes) -> tuple[int, bytes | None] | None:
         row = self._snapshot.one(SQL.payload, (digest,))
@@ -228,8 +228,8 @@ class SqliteLogAudit:
         return self._snapshot.rows(SQL.verify_events, (key,))
 
     def digest(self, key: int, event_id: int) -> bytes | None:
-        found: bytes | None = self._snapshot.value(SQL.verify_digest, (key, event_id))
-        return found
+        stored: bytes | None = self._snapshot.value(SQL.verify_digest, (key, event_id))
+        return stored
 
     def heads(self, key: int) -> Iterator[tuple[Any, ...]]:
         return self._snapshot.rows(SQL.verify_heads, (key,))

@@ -158,9 +158,9 @@ def stamp(
         event_id += 1
         code = entity_id = None
         about: int | str = "null"
-        known = _ABOUT.get(draft.type)
-        if known is not None:
-            entity, code, minted = known
+        kind = _ABOUT.get(draft.type)
+        if kind is not None:
+            entity, code, minted = kind
             entity_id = counts[entity]
             if minted:
                 entity_id = counts[entity] = entity_id + 1
@@ -284,11 +284,11 @@ def state_of(text: str) -> State:
     return State(**{**fields, "counters": Counters(**fields["counters"])})
 
 
-def _replaced(sid: str, draft: Draft, entity: str, known: int) -> int:
+def _replaced(sid: str, draft: Draft, entity: str, newest: int) -> int:
     assert draft.put is not None
-    if draft.put > known:
+    if draft.put > newest:
         raise NotFound(
-            f"session {sid!r} has no {entity} {draft.put}; the newest is {known}",
+            f"session {sid!r} has no {entity} {draft.put}; the newest is {newest}",
             hint=f"Start it with {entity}/started, which assigns its id.",
         )
     return draft.put

@@ -37,17 +37,17 @@ def problems(log: Log, files: BlobStore | None) -> list[str]:
 
 def contents(log: Log, files: BlobStore | None) -> list[str]:
     """The same without a look at the pages of the file."""
-    found: list[str] = []
+    messages: list[str] = []
     try:
         with log.audit() as audit:
             payloads: set[str] = set()
-            found += of_payloads(audit, files, payloads)
+            messages += of_payloads(audit, files, payloads)
             for row in audit.sessions():
-                found += of_session(audit, row, payloads)
-            found += strays(audit)
+                messages += of_session(audit, row, payloads)
+            messages += strays(audit)
     except FourfoldError as error:
-        found.append(error.message)
-    return found
+        messages.append(error.message)
+    return messages
 
 
 def strays(audit: LogAudit) -> Iterator[str]:
@@ -198,8 +198,8 @@ class _Walk:
         if head.basis != self._basis or first != self._covered + 1:
             yield f"event {event.id}: its head does not follow the one before it"
         # It was proved when the walk came by.
-        known = self._audit.digest(self._key, last) if last < event.id else None
-        if known is None or head.events_digest != f"{PREFIX}{known.hex()}":
+        covered_digest = self._audit.digest(self._key, last) if last < event.id else None
+        if covered_digest is None or head.events_digest != f"{PREFIX}{covered_digest.hex()}":
             yield f"event {event.id}: its head does not cover the events {first} to {last}"
         self._basis, self._covered = head.id, last
 
@@ -216,14 +216,14 @@ class _DerivedRows:
         self._odd: list[Any] = []
 
     def take(self, event_id: int) -> list[tuple[Any, ...]]:
-        found = []
+        rows = []
         while self._next is not None and self._at(self._next) <= event_id:
             if self._at(self._next) == event_id:
-                found.append(self._next)
+                rows.append(self._next)
             else:
                 self._odd.append(self._at(self._next))
             self._next = next(self._rows, None)
-        return found
+        return rows
 
     def rest(self) -> Iterator[Any]:
         yield from self._odd
@@ -238,23 +238,23 @@ def of_payloads(audit: LogAudit, files: BlobStore | None, known: set[str]) -> It
     for digest, size, _, data in audit.payloads():
         name = f"{PREFIX}{digest.hex()}" if isinstance(digest, bytes) else repr(digest)
         try:
-            held = data if data is not None else _file(files, name)
+            content = data if data is not None else _file(files, name)
         except FourfoldError as error:
             yield f"payload {name}: {error.message}"
             continue
-        if not isinstance(held, bytes) or content_id(held) != name or len(held) != size:
+        if not isinstance(content, bytes) or content_id(content) != name or len(content) != size:
             yield f"payload {name}: its bytes are not the ones that it names"
             continue
         known.add(name)
-        if b'"~ref"' in held:
+        if b'"~ref"' in content:
             try:
-                refers[name] = [ref.id for ref in find_refs(decode(held))]
+                refers[name] = [ref.id for ref in find_refs(decode(content))]
             except ContentError as error:
                 yield f"payload {name}: is no canonical content: {error.message}"
     for name, inner in refers.items():
-        for each in inner:
-            if each not in known:
-                yield f"payload {name} refers to payload {each}, which is missing or damaged"
+        for inner_ref in inner:
+            if inner_ref not in known:
+                yield f"payload {name} refers to payload {inner_ref}, which is missing or damaged"
 
 
 def _file(files: BlobStore | None, name: str) -> bytes:

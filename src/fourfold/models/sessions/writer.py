@@ -87,9 +87,9 @@ def append(writing: LogWriter, slots: Slots, request: Append) -> Sequence[Event]
     """Append the events, all or none; those of an earlier request with the same key as they are."""
     slot = slots.inside(writing, request.sid)
     if request.key is not None:
-        known = _replayed(writing, slot.row, request)
-        if known is not None:
-            return known
+        replayed = _replayed(writing, slot.row, request)
+        if replayed is not None:
+            return replayed
     last = slot.state.counters.event
     if request.expected_last_id is not UNSET and request.expected_last_id != last:
         raise PreconditionFailed(
@@ -131,9 +131,9 @@ def publish_head(writing: LogWriter, slots: Slots, publish: Publish) -> Head:
     request, given = publish.append, publish.given
     slot = slots.inside(writing, request.sid)
     if request.key is not None:
-        known = writing.events_of_request(slot.row.key, request.key)
-        if known:
-            return _published_before(request, given, [event_of(request.sid, r) for r in known])
+        rows = writing.events_of_request(slot.row.key, request.key)
+        if rows:
+            return _published_before(request, given, [event_of(request.sid, r) for r in rows])
     check_basis(request.sid, slot.state, publish.expected_basis)
     if publish.covered is not None:
         _write(writing, slots, slot, publish.covered)
@@ -152,9 +152,9 @@ def append_edge(writing: LogWriter, slots: Slots, request: Append) -> Event:
     """Add an edge to a session's log; one that is there already stays as it is."""
     content = decode(request.drafts[0].body.encode())["edge"]
     slot = slots.inside(writing, request.sid)
-    known = writing.edge(slot.row.key, content["id"])
-    if known is not None:
-        [row] = writing.events(slot.row.key, known - 1, known, 1)
+    event_id = writing.edge(slot.row.key, content["id"])
+    if event_id is not None:
+        [row] = writing.events(slot.row.key, event_id - 1, event_id, 1)
         return event_of(request.sid, row)
     for side in ("from", "to"):
         _check_end(writing, content[f"{side}_session"], content[f"{side}_head"])
@@ -297,13 +297,13 @@ def _replayed(reading: LogReader, row: SessionRow, request: Append) -> list[Even
     if not rows:
         return None
     # The id of a replaced entity is a column and not in the body.
-    asked = [(draft.type, draft.body) for draft in request.drafts]
-    same = asked == [(row.type, row.body) for row in rows] and all(
+    requested = [(draft.type, draft.body) for draft in request.drafts]
+    same = requested == [(row.type, row.body) for row in rows] and all(
         draft.put in {None, row.entity_id} for draft, row in zip(request.drafts, rows, strict=True)
     )
     if not same:
         raise _mismatch(request)
-    return [event_of(request.sid, each) for each in rows]
+    return [event_of(request.sid, event_row) for event_row in rows]
 
 
 def _published_before(request: Append, given: Mapping[str, Any], events: list[Event]) -> Head:
@@ -327,6 +327,6 @@ def _check_end(reading: LogReader, sid: str, head_id: str | None) -> None:
     row = reading.session(sid)
     if row is None or head_id is None:
         return
-    found = reading.head(head_id)
-    if found is None or found[0] != row.key:
+    stored = reading.head(head_id)
+    if stored is None or stored[0] != row.key:
         raise NotFound(f"session {sid!r} has no head {head_id}")

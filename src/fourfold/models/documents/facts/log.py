@@ -131,25 +131,26 @@ def append(txn: Transaction, appended: AppendedRows) -> None:
     commit = _insert_commit(txn, appended, facts)
     if not facts:
         return
-    said = list(zip(steps, facts, strict=True))
-    values = [(fact.value_ref, step.text) for step, fact in said if step.text is not None]
+    pairs = list(zip(steps, facts, strict=True))
+    values = [(fact.value_ref, step.text) for step, fact in pairs if step.text is not None]
     txn.execute_many(_SQL.insert_value, values)
     txn.execute_many(
         _SQL.insert_fact,
         [
             (fact.hash, step.id, fact.value_ref, fact.parent, branch, seq, commit, step.op)
-            for step, fact in said
+            for step, fact in pairs
         ],
     )
     txn.execute_many(
         _SQL.insert_occurrence,
         [
             (branch, step.id, seq, index, fact.hash, step.op, step.text, fact.value_ref)
-            for index, (step, fact) in enumerate(said)
+            for index, (step, fact) in enumerate(pairs)
         ],
     )
     heads = {
-        step.id: (branch, step.id, seq, index, fact.hash) for index, (step, fact) in enumerate(said)
+        step.id: (branch, step.id, seq, index, fact.hash)
+        for index, (step, fact) in enumerate(pairs)
     }
     txn.execute_many(_SQL.upsert_head, list(heads.values()))
 
@@ -183,13 +184,13 @@ def _heads(view: HistoryReader, appended: AppendedRows) -> dict[str, tuple[Refer
     """The facts that the branch itself has about the entities of a commit with many operations."""
     if len(appended.steps) < _MANY:
         return {}
-    wanted = trusted(list({step.id for step in appended.steps}))
-    found = view.all(_SQL.head_facts, (appended.branch, wanted))
+    ids = trusted(list({step.id for step in appended.steps}))
+    rows = view.all(_SQL.head_facts, (appended.branch, ids))
     newest: dict[str, tuple[Reference, str] | None] = {}
     if not appended.branch:
         # The default branch inherits nothing, so that what is not found is not there.
         newest = {step.id: None for step in appended.steps}
-    newest.update((entity, (Reference.parse(fact), fact)) for entity, fact in found)
+    newest.update((entity, (Reference.parse(fact), fact)) for entity, fact in rows)
     return newest
 
 
@@ -204,14 +205,14 @@ def _visible(
     view: HistoryReader, appended: AppendedRows, entity: str
 ) -> tuple[Reference, str] | None:
     """The fact that the branch shows for an entity: its own, or the one that it inherits."""
-    found = view.value(_SQL.head_fact, (appended.branch, entity))
-    if found is None and appended.branch:
+    fact = view.value(_SQL.head_fact, (appended.branch, entity))
+    if fact is None and appended.branch:
         for link in chain(view, appended.branch, appended.seq)[1:]:
             # A head of an ancestor may lie beyond the fork, so the log is asked.
-            found = view.value(_SQL.newest_fact, (link.branch, entity, link.cap))
-            if found is not None:
+            fact = view.value(_SQL.newest_fact, (link.branch, entity, link.cap))
+            if fact is not None:
                 break
-    return None if found is None else (Reference.parse(found), found)
+    return None if fact is None else (Reference.parse(fact), fact)
 
 
 def _insert_commit(txn: Transaction, appended: AppendedRows, facts: list[_Fact]) -> str:

@@ -32,8 +32,8 @@ def _rows(view: HistoryReader, sql: str, params: Row = ()) -> Iterator[Row]:
     """Rows whose texts come as bytes. What is no text any more is shown; it then equals nothing."""
     for row in view.rows(sql, params):
         yield tuple(
-            each.decode(errors="backslashreplace") if isinstance(each, bytes) else each
-            for each in row
+            column.decode(errors="backslashreplace") if isinstance(column, bytes) else column
+            for column in row
         )
 
 
@@ -41,14 +41,14 @@ def _values(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for named, data in _rows(view, view.sql.verify_values, part.bounds):
         if named == identity.EMPTY_VALUE:
             continue
-        made = _name_of(data)
-        if made != named:
+        name = _name_of(data)
+        if name != named:
             yield make_problem(
                 f"value {named}: its data is not what its hash says",
                 "value",
                 {"hash": named},
                 expected=named,
-                found=made or data,
+                found=name or data,
             )
 
 
@@ -65,14 +65,14 @@ def _empty(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
 def _spellings(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for row in _rows(view, view.sql.verify_spellings, part.bounds):
         branch, entity, seq, value_ref, text = row
-        made = _name_of(text)
-        if made != value_ref:
+        name = _name_of(text)
+        if name != value_ref:
             yield make_problem(
                 f"snapshot of {entity!r} on {branch!r} at seq {seq}: its text is not its value's",
                 "snapshot",
                 {"branch": branch, "id": entity, "seq": seq},
                 expected=value_ref,
-                found=made or text,
+                found=name or text,
             )
 
 
@@ -88,9 +88,9 @@ def _name_of(text: object) -> str | None:
 def _facts(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for row in _rows(view, view.sql.verify_facts, part.bounds):
         named, entity, value_ref, parent, fact_type, *first, said_on, said_at, commit = row
-        made = None
+        name = None
         try:
-            made = str(
+            name = str(
                 identity.fact_reference(
                     fact_type,
                     entity,
@@ -98,7 +98,7 @@ def _facts(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
                     None if parent is None else Reference.parse(parent),
                 )
             )
-            same = made == named
+            same = name == named
             same &= (fact_type == "delete") == (value_ref == identity.EMPTY_VALUE)
         except _UNREADABLE:
             same = False
@@ -108,7 +108,7 @@ def _facts(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
                 "fact",
                 {"hash": named},
                 expected=named,
-                found=made,
+                found=name,
             )
         if first != [said_on, said_at, commit]:
             yield make_problem(
@@ -125,10 +125,10 @@ def _occurrences(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     last: tuple[Any, ...] | None = None
     before: str | None = None
     for row in _rows(view, view.sql.verify_occurrences, part.bounds):
-        branch, entity, seq, op_index, fact, fact_type, text, *found = row
+        branch, entity, seq, op_index, fact, fact_type, text, *stored = row
         where = f"occurrence of {entity!r} on {branch!r} at seq {seq}, operation {op_index}"
         key = {"branch": branch, "id": entity, "seq": seq, "op_index": op_index}
-        said_of, said_type, parent, value_ref, value_there, data, commit_branch = found
+        said_of, said_type, parent, value_ref, value_there, data, commit_branch = stored
         if last != (branch, entity):
             last = (branch, entity)
             try:
@@ -139,21 +139,21 @@ def _occurrences(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
                 before = parent
         wrong: str | None = None
         expected: Any = None
-        there: Any = None
+        actual: Any = None
         if said_of is None or not value_there:
             # The row that is at fault is the one that is not there.
             missing, named = ("fact", fact) if said_of is None else ("value", value_ref)
             sentence = f"{where}: its fact, or the value of that, is missing"
             yield make_problem(sentence, missing, {"hash": named}, expected=named)
         elif (said_of, said_type) != (entity, fact_type):
-            wrong, expected, there = "its fact says another thing", row[1:6:4], found[:2]
+            wrong, expected, actual = "its fact says another thing", row[1:6:4], stored[:2]
         elif parent != before and not _taken_before(view, branch, entity, seq, op_index):
-            wrong, expected, there = "its fact does not follow the one before it", before, parent
+            wrong, expected, actual = "its fact does not follow the one before it", before, parent
         elif text is not None and (text == data or _name_of(text) != value_ref):
-            wrong, expected, there = "its text is not its value's", value_ref, text
+            wrong, expected, actual = "its text is not its value's", value_ref, text
         if wrong is not None:
             yield make_problem(
-                f"{where}: {wrong}", "occurrence", key, expected=expected, found=there
+                f"{where}: {wrong}", "occurrence", key, expected=expected, found=actual
             )
         yield from _belongs(where, key, commit_branch)
         before = fact
@@ -178,9 +178,9 @@ def _taken_before(view: HistoryReader, branch: str, entity: str, seq: int, op_in
 def _inherited(view: HistoryReader, branch: str, entity: str, seq: int) -> str | None:
     """The fact that a branch showed before it said anything itself."""
     for link in chain(view, branch, seq)[1:]:
-        found = view.value(view.sql.newest_fact, (link.branch, entity, link.cap))
-        if found is not None:
-            return str(found)
+        fact = view.value(view.sql.newest_fact, (link.branch, entity, link.cap))
+        if fact is not None:
+            return str(fact)
     return None
 
 
@@ -239,8 +239,8 @@ def _made_again(view: HistoryReader, row: Row) -> str:
     occurrences = list(_rows(view, view.sql.occurrences_of_commit, (branch, seq)))
     if [op_index for op_index, _, _ in occurrences] != list(range(len(occurrences))):
         raise ContentError(f"commit {seq} has holes")
-    asked = decode(original).get("reads")
-    if reads != (None if asked is None else trusted(asked)):
+    stored_reads = decode(original).get("reads")
+    if reads != (None if stored_reads is None else trusted(stored_reads)):
         raise ContentError(f"the reads of commit {seq} are not those of its request")
     decided = decode(resolution)
     resolved = decided.get("resolved_pending_reads", [])

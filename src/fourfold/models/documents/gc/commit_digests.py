@@ -41,7 +41,7 @@ _MODULUS = 1 << 256
 
 def seal_of(parts: Iterable[Row]) -> int:
     """The seal of these parts, in any order. Texts come as bytes, as verification reads them."""
-    return sum(_part(each) for each in parts) % _MODULUS
+    return sum(_part(part) for part in parts) % _MODULUS
 
 
 def _part(row: Row) -> int:
@@ -92,9 +92,9 @@ class Seals:
         self._txn.execute_many(self._history.sql.write_seal, rows)
 
     def _seal(self, seq: int) -> int:
-        known = self._seals.get(seq)
-        if known is not None:
-            return known
+        seal = self._seals.get(seq)
+        if seal is not None:
+            return seal
         view = self._history.view(self._txn)
         text = view.value(view.sql.seal, (seq,))
         if text is not None:
@@ -155,8 +155,8 @@ def _page(space: Space, after: int, until: int) -> tuple[list[Row], int]:
     size = 0
     most = limits.GC_BATCH_ROWS
     with space.background_view() as view:
-        asked = (after, until, limits.GC_REQUEST_BYTES_MIN, most)
-        for row in view.rows(view.sql.requests_page, asked):
+        parameters = (after, until, limits.GC_REQUEST_BYTES_MIN, most)
+        for row in view.rows(view.sql.requests_page, parameters):
             rows.append(row)
             size += len(row[3])
             if size >= limits.GC_BATCH_BYTES:

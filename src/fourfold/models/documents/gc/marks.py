@@ -30,8 +30,8 @@ def mark(space: Space, policy: GcPolicy) -> tuple[int, Tally]:
         plan = make_plan(view, policy, policy.pins)
         _, shortened, loose, _ = view.all(view.sql.gc_state)[0]
         if policy.requests:
-            asked = (shortened, plan.horizon, limits.GC_REQUEST_BYTES_MIN, -1)
-            for row in view.rows(view.sql.requests_page, asked):
+            parameters = (shortened, plan.horizon, limits.GC_REQUEST_BYTES_MIN, -1)
+            for row in view.rows(view.sql.requests_page, parameters):
                 tally.note("requests", 1, len(row[3]))
     for window in plan.windows:
         _mark_window(space, plan, window, tally)
@@ -43,15 +43,15 @@ def mark(space: Space, policy: GcPolicy) -> tuple[int, Tally]:
             tally.note("values", len(refs), 0)
     if policy.blobs:
         moment = sweep.time_before(policy.blob_age_s)
-        found = sweep.list_unreferenced(space, moment)
+        blobs = sweep.list_unreferenced(space, moment)
         with space.background_view() as view:
-            for digits in found:
+            for digits in blobs:
                 tally.note("blobs", 1, view.value(view.sql.old_blob, (digits, moment)) or 0)
     return plan.horizon, tally
 
 
 def _mark_window(space: Space, plan: Plan, window: Window, tally: Tally) -> None:
-    kept = [*plan.points.get(window.branch, ()), plan.horizon]
+    retained = [*plan.points.get(window.branch, ()), plan.horizon]
     place = (window.after, "\U0010ffff")
     done: set[str] = set()
     while True:
@@ -62,7 +62,7 @@ def _mark_window(space: Space, plan: Plan, window: Window, tally: Tally) -> None
             )
         entities = dict.fromkeys(entity for _, entity in page if entity not in done)
         done.update(entities)
-        for doomed in sweep.doomed_in(space, window.branch, entities, kept):
+        for doomed in sweep.doomed_in(space, window.branch, entities, retained):
             tally.note("revisions", doomed.rows, 0)
         if len(page) < limits.MAINTENANCE_PAGE_ROWS:
             return

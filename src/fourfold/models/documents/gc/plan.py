@@ -61,10 +61,10 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def stored_points(view: HistoryReader) -> Points:
-    found: Points = {}
+    points: Points = {}
     for branch, seq in view.all(view.sql.gc_points):
-        found.setdefault(branch, []).append(seq)
-    return found
+        points.setdefault(branch, []).append(seq)
+    return points
 
 
 def make_plan(view: HistoryReader, policy: GcPolicy, pins: tuple[int, ...]) -> Plan:
@@ -77,15 +77,15 @@ def make_plan(view: HistoryReader, policy: GcPolicy, pins: tuple[int, ...]) -> P
     points: Points = {}
     for point in sorted(_wanted(view, branches, pins, least, newest)):
         # What an earlier collection gave up cannot be promised again.
-        known = point.seq >= before or point.seq in old.get(point.branch, ())
-        if 0 < point.seq < least and known:
+        is_readable = point.seq >= before or point.seq in old.get(point.branch, ())
+        if 0 < point.seq < least and is_readable:
             points.setdefault(point.branch, []).append(point.seq)
     return Plan(least, points, _windows(branches, before, least, old, points), newest)
 
 
-def is_current(view: HistoryReader, made: Plan) -> bool:
+def is_current(view: HistoryReader, plan: Plan) -> bool:
     """Whether a plan is still good, though others may have committed since it was made."""
-    return not view.value(view.sql.forks_or_merges_since, (made.newest,))
+    return not view.value(view.sql.forks_or_merges_since, (plan.newest,))
 
 
 def _horizon(view: HistoryReader, policy: GcPolicy, newest: int) -> int:
@@ -123,16 +123,16 @@ def _wanted(
         read[branch.name] |= {pin for pin in pins if pin >= branch.created_seq}
         if branch.parent is not None and branch.fork_seq is not None:
             read[branch.parent].add(branch.fork_seq)
-    wanted: set[Point] = set()
+    points: set[Point] = set()
     for branch in branches:
-        wanted.update(Point(branch.name, seq) for seq in read[branch.name])
+        points.update(Point(branch.name, seq) for seq in read[branch.name])
         # The past of a branch without merges is its fork, which is read already.
         if branch.parent is not None and lineage.never_merged(branch.name):
             continue
         reached: dict[str, int] = {}
         for seq in sorted(read[branch.name]):
-            wanted |= extend(reached, Point(branch.name, seq), lineage)
-    return wanted
+            points |= extend(reached, Point(branch.name, seq), lineage)
+    return points
 
 
 class _Known:
@@ -173,11 +173,11 @@ def _windows(
     for branch in branches:
         if least > before:
             windows.append(Window(branch.name, before, least))
-        kept = [*points.get(branch.name, ()), least]
+        retained = [*points.get(branch.name, ()), least]
         windows += [
-            Window(branch.name, seq, kept[bisect_right(kept, seq)])
+            Window(branch.name, seq, retained[bisect_right(retained, seq)])
             for seq in old.get(branch.name, ())
-            if seq not in kept
+            if seq not in retained
         ]
     return windows
 

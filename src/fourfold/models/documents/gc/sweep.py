@@ -117,7 +117,7 @@ def _doomed(space: Space, state: SweepState, points: Points) -> Iterator[SweepRu
     while state.windows:
         window = state.windows[-1]
         done: set[str] = set()
-        kept = [*points.get(window.branch, ()), state.horizon]
+        retained = [*points.get(window.branch, ()), state.horizon]
         place = (window.after, "\U0010ffff")
         while True:
             with space.background_view() as view:
@@ -129,7 +129,7 @@ def _doomed(space: Space, state: SweepState, points: Points) -> Iterator[SweepRu
                 done.clear()
             entities = dict.fromkeys(entity for _, entity in page if entity not in done)
             done.update(entities)
-            yield from doomed_in(space, window.branch, entities, kept)
+            yield from doomed_in(space, window.branch, entities, retained)
             if len(page) < limits.MAINTENANCE_PAGE_ROWS:
                 break
             place = page[-1]
@@ -143,7 +143,7 @@ def doomed_in(
     """What goes of the logs of some entities on a branch. Only reads."""
     waiting = list(entities)
     while waiting:
-        found: list[SweepRun] = []
+        result: list[SweepRun] = []
         size = 0
         with space.background_view() as view:
             # A snapshot is held only for a short while, or the log of the database would grow.
@@ -153,9 +153,9 @@ def doomed_in(
                 for run in runs((LogRow(*row) for row in rows), points):
                     doomed = _decided(view, branch, entity, run)
                     if doomed is not None:
-                        found.append(doomed)
+                        result.append(doomed)
                         size += len(doomed.base or "")
-        yield from found
+        yield from result
 
 
 def _decided(view: HistoryReader, branch: str, entity: str, run: Run) -> SweepRun | None:
@@ -163,10 +163,10 @@ def _decided(view: HistoryReader, branch: str, entity: str, run: Run) -> SweepRu
     if not run.leading:
         return SweepRun(branch, entity, run.after, run.until, None, run.rows)
     seq = run.until[0]
-    found = reader.entry(view, [Link(branch, seq), *chain(view, branch, seq)[1:]], entity)
-    assert found is not None
-    assert found.document is not None
-    text = trusted(found.document)
+    entry = reader.entry(view, [Link(branch, seq), *chain(view, branch, seq)[1:]], entity)
+    assert entry is not None
+    assert entry.document is not None
+    text = trusted(entry.document)
     if len(text.encode()) <= run.leading:
         return SweepRun(branch, entity, run.after, run.until, text, run.rows)
     if not run.rest:
@@ -186,7 +186,7 @@ def _take(space: Space, waiting: list[SweepRun], tally: Tally, state: SweepState
                 txn.execute(history.sql.note_run, (state.spelled(),))
             return done
 
-        done = space.database.transact(work, size=sum(len(each.base or "") for each in batch))
+        done = space.database.transact(work, size=sum(len(run.base or "") for run in batch))
         tally.join(done.tally)
         waiting = done.left
         space.database.pauses.pause()
@@ -260,7 +260,7 @@ class _SweepTransaction:
         most = limits.GC_BATCH_ROWS - self._rows
         for row in self._txn.rows(self._history.sql.doomed_rows, (*place, most)):
             self._rows += 1
-            self._size += sum(len(each) for each in row if isinstance(each, bytes))
+            self._size += sum(len(value) for value in row if isinstance(value, bytes))
             yield row
 
 
@@ -296,14 +296,14 @@ def list_unreferenced(space: Space, moment: str) -> list[str]:
 
 def _candidates(space: Space, moment: str) -> set[str]:
     """The blobs that are old enough, and of which no metadata is left."""
-    found: set[str] = set()
+    entities: set[str] = set()
     last = ""
     while True:
         with space.background_view() as view:
             page = view.all(view.sql.blobs_page, (last, moment, limits.MAINTENANCE_PAGE_ROWS))
-            found.update(digits for (digits,) in page if not _described(view, digits))
+            entities.update(digits for (digits,) in page if not _described(view, digits))
         if len(page) < limits.MAINTENANCE_PAGE_ROWS:
-            return found
+            return entities
         last = page[-1][0]
 
 
@@ -380,8 +380,8 @@ def collect(
         if chosen.blobs:
             sweep_blobs(space, chosen.blob_age_s, tally)
         with space.background_view() as view:
-            kept = sum(map(len, plan.stored_points(view).values()))
-            report = tally.report(horizon(view), before, kept)
+            point_count = sum(map(len, plan.stored_points(view).values()))
+            report = tally.report(horizon(view), before, point_count)
         if tally:
             space.database.drop_migration_backups()
         return report
@@ -431,12 +431,12 @@ def _begin(space: Space, chosen: GcPolicy, pins: tuple[int, ...]) -> None:
 
     def work(txn: Transaction) -> None:
         view = kind.view(txn)
-        made = planned if plan.is_current(view, planned) else plan.make_plan(view, chosen, pins)
+        new_plan = planned if plan.is_current(view, planned) else plan.make_plan(view, chosen, pins)
         txn.execute(view.sql.forget_points)
-        kept = [(branch, seq) for branch, seqs in made.points.items() for seq in seqs]
-        txn.execute_many(view.sql.insert_point, kept)
-        state = SweepState(made.horizon, requests, made.windows)
-        txn.execute(view.sql.begin_run, (made.horizon, state.spelled()))
+        rows = [(branch, seq) for branch, seqs in new_plan.points.items() for seq in seqs]
+        txn.execute_many(view.sql.insert_point, rows)
+        state = SweepState(new_plan.horizon, requests, new_plan.windows)
+        txn.execute(view.sql.begin_run, (new_plan.horizon, state.spelled()))
 
     space.database.transact(work)
 
@@ -450,14 +450,14 @@ def _finish(space: Space, tally: Tally) -> None:
     """Do what a collection that has begun still has to do; nothing if there is none."""
     with space.background_view() as view:
         _, shortened, _, run = view.all(view.sql.gc_state)[0]
-        kept = plan.stored_points(view)
+        points = plan.stored_points(view)
     if run is None:
         return
     try:
         state = msgspec.json.decode(run, type=SweepState)
     except msgspec.MsgspecError as error:
         raise CorruptData(f"the collection that is under way cannot be read: {error}") from error
-    sweep(space, state, kept, tally)
+    sweep(space, state, points, tally)
     if state.requests:
         commit_digests.shorten(space, shortened, state.horizon, tally)
     space.database.transact(lambda txn: txn.execute(space.history_kind.sql.note_run, (None,)))

@@ -46,7 +46,7 @@ def made_again(view: HistoryReader, row: Row) -> str | None:
     *own, decided = row
     rows = view.all(view.sql.verify_revisions, (own[0],))
     try:
-        read = [tuple(map(as_written, each)) for each in (own, *rows)]
+        read = [tuple(map(as_written, columns)) for columns in (own, *rows)]
         resolved = decode(decided).get("resolved_pending_reads", ())
         return resolution(read[0], read[1:], resolved)
     except (AttributeError, TypeError, ValueError):
@@ -70,12 +70,12 @@ def _commits(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for row in view.rows(view.sql.verify_commits, part.bounds):
         seq = row[0]
         wrong = broken(view, seq)
-        made = None
+        digest = None
         if wrong:
             yield seal_broken(seq)
         elif wrong is None:
-            made = made_again(view, row)
-            wrong = made is None or made != as_written(row[-1])
+            digest = made_again(view, row)
+            wrong = digest is None or digest != as_written(row[-1])
             if wrong:
                 yield from _other_than_asked(view, row)
         if wrong:
@@ -84,7 +84,7 @@ def _commits(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
                 "commit",
                 {"seq": seq},
                 expected=row[-1],
-                found=made,
+                found=digest,
             )
 
 
@@ -92,20 +92,20 @@ def _other_than_asked(view: HistoryReader, commit: Row) -> Iterator[Problem]:
     """The revisions of a commit that are not what its request says, as far as that can be read."""
     seq, branch, original = commit[0], text(commit[1]), commit[6]
     try:
-        asked = decode(original)["operations"]
+        operations = decode(original)["operations"]
         expected = [
             (branch, operation["id"], seq, index, operation["op"], _data(operation), seq)
-            for index, operation in enumerate(asked)
+            for index, operation in enumerate(operations)
         ]
     except (ValueError, TypeError, KeyError, AttributeError):
         return
-    found = {row[3]: tuple(map(text, row)) for row in view.all(view.sql.verify_revisions, (seq,))}
-    for wanted in expected:
-        there = found.pop(wanted[3], None)
-        if there != wanted:
-            yield _differs(wanted, wanted, there)
-    for there in found.values():
-        yield _differs(there, None, there)
+    stored = {row[3]: tuple(map(text, row)) for row in view.all(view.sql.verify_revisions, (seq,))}
+    for expected_row in expected:
+        actual = stored.pop(expected_row[3], None)
+        if actual != expected_row:
+            yield _differs(expected_row, expected_row, actual)
+    for actual in stored.values():
+        yield _differs(actual, None, actual)
 
 
 def _data(operation: dict[str, Any]) -> str | None:
@@ -114,16 +114,16 @@ def _data(operation: dict[str, Any]) -> str | None:
     return trusted(operation["value" if operation["op"] == "set" else "patches"])
 
 
-def _differs(named: Row, wanted: Row | None, there: Row | None) -> Problem:
+def _differs(named: Row, expected: Row | None, actual: Row | None) -> Problem:
     branch, entity, seq, index = named[:4]
     where = f"revision of {entity!r} on {branch!r} at seq {seq}, operation {index}"
     key = dict(zip(_KEY, named, strict=False))
-    if there is None:
-        return make_problem(f"{where}: is missing", "revision", key, expected=wanted)
-    if wanted is None:
-        return make_problem(f"{where}: was never asked for", "revision", key, found=there)
+    if actual is None:
+        return make_problem(f"{where}: is missing", "revision", key, expected=expected)
+    if expected is None:
+        return make_problem(f"{where}: was never asked for", "revision", key, found=actual)
     return make_problem(
-        f"{where}: is not what was asked for", "revision", key, expected=wanted, found=there
+        f"{where}: is not what was asked for", "revision", key, expected=expected, found=actual
     )
 
 

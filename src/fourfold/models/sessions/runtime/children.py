@@ -55,12 +55,12 @@ class ChildOptions:
     budget: Mapping[str, float] | None = None
 
     def settings(self, settings: Settings) -> Settings:
-        given = {
+        fields = {
             name: getattr(self, name)
             for name in ("step", "max_steps", "timeout_s", "budget")
             if getattr(self, name) is not None
         }
-        return replace(settings, **given)
+        return replace(settings, **fields)
 
 
 def child_id(parent: Progress, place: int) -> str:
@@ -201,9 +201,9 @@ async def _run(turns: Turns, child: _Child, parent: Progress | None) -> TurnResu
         variables.update(child.vars)
         entity["vars_ref"] = Payload(await variables.snapshot(turns.port), "vars")
     await turns.port.create({"id": sid, **entity})
-    known = turns.sessions.current_view(sid).session or {}
+    session = turns.sessions.current_view(sid).session or {}
     for name in ("kind", "task_hash", "source_head"):
-        if known.get(name) != entity.get(name):
+        if session.get(name) != entity.get(name):
             raise ReplayMismatch(
                 f"session {sid!r} exists, for another task or from another source",
                 hint="Name another session; inside a step, wrap what differs in turn.call().",

@@ -105,10 +105,10 @@ class Turns:
         encode(task)
         check_key(key)
         with self._running.one(sid):
-            known = None if key is None else turn_of_key(self.sessions, sid, key, task)
+            replayed = None if key is None else turn_of_key(self.sessions, sid, key, task)
             await self._mend(sid)
-            if known is not None:
-                return await self._again(sid, known, settings, until)
+            if replayed is not None:
+                return await self._again(sid, replayed, settings, until)
             await self._settle_interrupted(sid, "another turn was started instead")
             if await self._stopped(sid):
                 return _refused(sid)
@@ -164,9 +164,10 @@ class Turns:
         return progress.until is not None and self._clock() >= progress.until
 
     def messages(self, sid: str) -> list[dict[str, Any]]:
-        kept = self.sessions.current_view(sid).kept_messages()
+        messages = self.sessions.current_view(sid).kept_messages()
         return [
-            {**each, "content": self.sessions.read_payload(each.get("content"))} for each in kept
+            {**message, "content": self.sessions.read_payload(message.get("content"))}
+            for message in messages
         ]
 
     # One turn
@@ -301,13 +302,15 @@ class Turns:
         return self._result(progress.sid, turn)
 
     def _turn(self, progress: Progress, status: str) -> dict[str, Any]:
-        found = self.sessions.current_view(progress.sid).turns[progress.turn_id - 1]
-        return {**found, "status": status, "steps": progress.steps, "usage": dict(progress.usage)}
+        turn = self.sessions.current_view(progress.sid).turns[progress.turn_id - 1]
+        return {**turn, "status": status, "steps": progress.steps, "usage": dict(progress.usage)}
 
     def _result(self, sid: str, turn: dict[str, Any], head: str | None = None) -> TurnResult:
         if turn["status"] == FINAL and head is None:
             heads = self.sessions.current_view(sid).heads
-            head = next((each.id for each in heads if each.turn_id == turn["id"]), None)
+            head = next(
+                (candidate.id for candidate in heads if candidate.turn_id == turn["id"]), None
+            )
         return TurnResult(
             sid,
             turn["status"],

@@ -121,8 +121,8 @@ def check_capability(value: Any) -> Capability:
 
 def clamp(*several: Capability) -> Capability:
     """What all of them allow."""
-    known = [set(each) for each in several if each is not None]
-    return sorted(set.intersection(*known)) if known else None
+    sets = [set(names) for names in several if names is not None]
+    return sorted(set.intersection(*sets)) if sets else None
 
 
 def check_source(caller: Capability, source: Capability, sid: str) -> None:

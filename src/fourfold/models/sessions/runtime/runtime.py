@@ -50,11 +50,11 @@ class Runtime:
         """A session under `session["id"]`; one that exists is left as it is. Its `capability`, a
         list of names, is what it and its children may do; without one they may do everything.
         """
-        given = dict(session)
-        capability = check_capability(given.pop("capability", None))
+        fields = dict(session)
+        capability = check_capability(fields.pop("capability", None))
         if capability is not None:
-            given["capability"] = capability
-        return self.sessions.create_session({"kind": "root", **given})
+            fields["capability"] = capability
+        return self.sessions.create_session({"kind": "root", **fields})
 
     def run_turn(self, sid: str, task: Any, *, key: str | None = None) -> TurnResult:
         """Run a turn for a task, until it is final or ends otherwise. A turn that was interrupted

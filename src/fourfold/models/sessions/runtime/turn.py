@@ -61,11 +61,11 @@ class Work:
         self.check()
         if not isinstance(role, str) or not role:
             raise InvalidInput(f"the role of a message must be a text, got {repr(role)[:100]}")
-        known = self._known("message", "role", role)
-        if known is not None:
-            if not same(known["content"], content):
+        recorded = self._known("message", "role", role)
+        if recorded is not None:
+            if not same(recorded["content"], content):
                 raise self._mismatch("a message has another content")
-            return int(known["id"])
+            return int(recorded["id"])
         event = await self._record(
             "message/appended", "message", {"role": role, "content": Payload(content)}
         )
@@ -75,17 +75,17 @@ class Work:
         self.check()
         if type(name) is not str or not name:
             raise InvalidInput(f"a call has a name, not {repr(name)[:100]}")
-        known = self._known("eval", "name", name)
-        if known is None:
+        recorded = self._known("eval", "name", name)
+        if recorded is None:
             index = self._index
             outcome, cause = await self._called(function, args)
             event = await self._record("eval/added", "eval", {"name": name, **outcome}, index)
-            known = event.data["eval"]
+            recorded = event.data["eval"]
             if cause is not None:
-                raise _failed(known) from cause
-        if known["status"] == "error":
-            raise _failed(known)
-        return self.turns.sessions.read_payload(known["result_ref"])
+                raise _failed(recorded) from cause
+        if recorded["status"] == "error":
+            raise _failed(recorded)
+        return self.turns.sessions.read_payload(recorded["result_ref"])
 
     async def _called(
         self, function: Callable[..., Any], args: tuple[Any, ...]
@@ -140,10 +140,10 @@ class Work:
         event = self.progress.records.get(self._index)
         if event is None:
             return None
-        known: dict[str, Any] | None = event.data.get(entity)
-        if known is None or known.get(field) != value:
+        recorded: dict[str, Any] | None = event.data.get(entity)
+        if recorded is None or recorded.get(field) != value:
             raise self._mismatch(f"{event.type} is recorded, not {entity} {value!r}")
-        return known
+        return recorded
 
     async def _record(
         self, kind: str, entity: str, data: Mapping[str, Any], index: int | None = None
@@ -162,10 +162,10 @@ class Work:
         )
 
 
-def _failed(known: Mapping[str, Any]) -> CallFailed:
-    error = known["error"]
+def _failed(recorded: Mapping[str, Any]) -> CallFailed:
+    error = recorded["error"]
     return CallFailed(
-        f"{known['name']} raised {error['type']}: {error['message']}", details={"error": error}
+        f"{recorded['name']} raised {error['type']}: {error['message']}", details={"error": error}
     )
 
 

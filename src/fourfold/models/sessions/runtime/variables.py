@@ -65,10 +65,10 @@ class Vars(MutableMapping[str, Any]):
                 data = encode(value)
             except ContentError as error:
                 raise error.with_message(f"variable {name!r}: {error.message}") from error
-            known = self._entries.get(name)
+            entry = self._entries.get(name)
             if len(data) <= limits.PAYLOAD_INLINE_BYTES_MAX:
                 self._entries[name] = {"value": value}
-            elif known is None or "ref" not in known or known["ref"].id != content_id(data):
+            elif entry is None or "ref" not in entry or entry["ref"].id != content_id(data):
                 self._entries[name] = {"ref": await port.intern(value, "vars")}
         return {_VERSION: 1, "vars": dict(self._entries)}
 
@@ -79,15 +79,15 @@ def restored(sessions: Sessions, vars_ref: Any) -> Vars:
 
 
 def entries_of(sessions: Sessions, vars_ref: Any) -> dict[str, dict[str, Any]]:
-    found = sessions.read_payload(vars_ref)
-    if found is None:
+    payload = sessions.read_payload(vars_ref)
+    if payload is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(payload, dict):
         raise CorruptData(
-            f"the variables of the session are {type(found).__name__}, not a dict",
+            f"the variables of the session are {type(payload).__name__}, not a dict",
             hint="Publish a head whose vars_ref is a dict.",
         )
-    if found.keys() == {_VERSION, "vars"}:
-        entries: dict[str, dict[str, Any]] = found["vars"]
+    if payload.keys() == {_VERSION, "vars"}:
+        entries: dict[str, dict[str, Any]] = payload["vars"]
         return entries
-    return {name: {"value": value} for name, value in found.items()}
+    return {name: {"value": value} for name, value in payload.items()}
