@@ -106,7 +106,7 @@ _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
 
 
 def integer_text(number: int) -> str:
-    """The digits of `number`, with a leading minus when it is negative."""
+    """Return the digits of `number`, with a leading minus if it is negative."""
     try:
         return int.__repr__(number)
     except ValueError:
@@ -115,7 +115,7 @@ def integer_text(number: int) -> str:
 
 
 def parse_integer(text: str) -> int:
-    """The integer that `text` spells; `text` holds ASCII digits after an optional minus."""
+    """Return the integer in `text`: ASCII digits after an optional minus."""
     try:
         return int(text)
     except ValueError:
@@ -192,7 +192,7 @@ class Refusal(Exception):
 
 
 def show_path(steps: list[Step]) -> str:
-    """The path as text; the middle of a very long one is left out."""
+    """Return a path as text; the middle of a very long one is left out."""
     if len(steps) > _STEPS_SHOWN:
         half = _STEPS_SHOWN // 2
         left_out = len(steps) - 2 * half
@@ -212,7 +212,7 @@ def _show_step(step: Step) -> str:
 
 
 def path_at(text: str, position: int) -> str:
-    """The path of what stands at `position` in JSON text, which may be broken from there on."""
+    """Return the path of `position` in JSON text, which may be invalid from there on."""
     steps: list[Step | None] = []
     expect_key = False
     for token in _TOKEN.finditer(text):
@@ -249,7 +249,7 @@ def _unquote(token: str) -> str:
 
 
 def write_text(value: object) -> str:
-    """The canonical text of `value`."""
+    """Return the canonical text of `value`."""
     try:
         return _WRITERS.get(type(value), _refuse_type)(value, 0)
     except Refusal as refusal:
@@ -402,7 +402,7 @@ def _type_name(value: object) -> str:
 
 
 def read_text(data: bytes) -> Any:
-    """The value whose canonical bytes these are; anything else is refused."""
+    """Return the value of canonical bytes; raise ContentError for others."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -441,7 +441,7 @@ _parser = json.JSONDecoder(parse_int=parse_integer, parse_constant=_refuse_const
 
 
 def _untag(raw: Any, *, in_set: bool) -> Any:
-    """The value that parsed JSON stands for; inside a set everything must be hashable."""
+    """Return the value of parsed JSON; inside a set everything must be hashable."""
     reader = _READERS.get(type(raw))
     return raw if reader is None else reader(raw, in_set)
 
@@ -557,7 +557,7 @@ def _encode_with_json(value: object) -> bytes:
 
 
 def _choose_encoder() -> Callable[[object], bytes]:
-    """The faster of two encoders for values without floats, provided that both write the same."""
+    """Return the faster of two encoders for values without floats, if both write the same."""
     fast = msgspec.json.Encoder(order="sorted").encode
     probe = {
         "\U0001f600": [None, True, -(2**63), 2**64 - 1],
@@ -571,7 +571,7 @@ _encode_without_floats = _choose_encoder()
 
 
 def encode(value: object) -> bytes:
-    """The canonical bytes of `value`."""
+    """Return the canonical bytes of `value`."""
     plain = _survey(value)
     if plain is not None:
         try:
@@ -585,8 +585,9 @@ def encode(value: object) -> bytes:
 
 
 def encode_flat(value: dict[str, object]) -> bytes | None:
-    """The canonical bytes of a dict whose values are texts, integers, truth values or None, which
-    needs the fewest looks; None for any other, which `encode` knows what to do with.
+    """Return the canonical bytes of a dict of strings, integers, booleans and None.
+
+    The fast path of `encode`; returns None for any other dict.
     """
     if not (_KEYS.issuperset(map(type, value)) and _LEAVES.issuperset(map(type, value.values()))):
         return None
@@ -598,8 +599,9 @@ def encode_flat(value: dict[str, object]) -> bytes | None:
 
 
 def encode_each(values: Sequence[object]) -> list[bytes] | None:
-    """The canonical bytes of several values, which are looked at together; None if one of them is
-    such that `encode` needs a closer look at it. There is room for one more bracket around each.
+    """Return the canonical bytes of several values, or None if `encode` must check one of them.
+
+    The values are checked together. Each has room for one more bracket around it.
     """
     if not _are_plain(values):
         return None
@@ -613,7 +615,7 @@ def encode_each(values: Sequence[object]) -> list[bytes] | None:
 
 
 def decode(data: bytes) -> Any:
-    """The value whose canonical bytes these are."""
+    """Return the value of canonical bytes."""
     if type(data) is not bytes:
         raise ContentError(
             f"cannot decode: canonical content is bytes, not {type(data).__name__}",
@@ -631,10 +633,10 @@ def decode(data: bytes) -> Any:
 
 
 def _survey(value: object) -> Callable[[object], bytes] | None:  # noqa: C901 - one hot loop
-    """The encoder that may take `value` as it is, or None if something in it needs a closer look.
+    """Return the encoder that accepts `value` as it is, or None if it needs a full check.
 
-    It works level by level and takes each object of a level once, so a value that contains itself
-    comes to an end at the depth limit. The types of a whole container are checked in one C call.
+    It works level by level and visits each object of a level once, so that a value that contains
+    itself stops at the depth limit. The types of a whole container are checked in one C call.
     """
     encoder = _encode_without_floats
     level: Any = ((value,),)
@@ -664,8 +666,9 @@ def _survey(value: object) -> Callable[[object], bytes] | None:  # noqa: C901 - 
 
 
 def _are_plain(values: Sequence[object]) -> bool:
-    """Whether none of several values holds a float or anything that needs a closer look: the same
-    survey with fewer steps for many values, and more for a single one.
+    """Return True if no value contains a float or anything that needs a full check.
+
+    Like `_survey`, with fewer steps for many values, and more for a single one.
     """
     items: Any = values
     for _ in range(limits.CONTENT_DEPTH_MAX - 1):
@@ -701,7 +704,7 @@ _HINT = (
 
 
 def encode_jcs(value: Any) -> bytes:
-    """The bytes that RFC 8785 prescribes for `value`."""
+    """Return the bytes that RFC 8785 prescribes for `value`."""
     try:
         return rfc8785.dumps(value)
     except ValueError as error:

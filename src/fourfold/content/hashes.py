@@ -21,7 +21,7 @@ _HINT = "A content id is `sha256:` and 64 lowercase hexadecimal digits."
 
 
 def content_id(data: bytes | bytearray | memoryview) -> str:
-    """The id of these bytes."""
+    """Return the id of these bytes."""
     return PREFIX + hashlib.sha256(data).hexdigest()
 
 
@@ -33,7 +33,7 @@ def is_content_id(value: object) -> bool:
 
 
 def parse_content_id(value: object) -> str:
-    """The 64 hexadecimal digits of an id; anything else is refused."""
+    """Return the 64 hexadecimal digits of an id; raise ContentError for other text."""
     if isinstance(value, str) and _ID.fullmatch(value):
         return value[len(PREFIX) :]
     shown = repr(value)
@@ -62,7 +62,7 @@ class Hasher:
 
 
 def content_id_of_stream(pieces: Iterable[bytes | bytearray | memoryview]) -> str:
-    """The id of the pieces joined, without holding more than one of them."""
+    """Return the id of the joined chunks; holds one of them at a time."""
     hasher = Hasher()
     for piece in pieces:
         hasher.update(piece)

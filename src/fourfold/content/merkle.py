@@ -87,12 +87,12 @@ class Reference:
         return _base32(_TEXT_HEADER + self.digest)
 
     def wire(self) -> dict[str, str]:
-        """The reference as other implementations exchange it in JSON."""
+        """Return the reference as other implementations exchange it in JSON."""
         return {"/": _base32(_WIRE_HEADER + self.digest)}
 
     @classmethod
     def parse(cls, source: object) -> Reference:
-        """The reference that a text form or a wire form spells."""
+        """Return the reference in its text form or wire form."""
         text = source
         if isinstance(source, dict) and source.keys() == {"/"}:
             text = source["/"]
@@ -105,12 +105,12 @@ class Reference:
 
 
 def refer(value: object) -> Reference:
-    """The reference to `value`; a reference refers to itself."""
+    """Return the reference to `value`; a reference refers to itself."""
     return Reference(digest(value))
 
 
 def digest(value: object) -> bytes:
-    """The 32 bytes that identify `value`."""
+    """Return the 32 bytes that identify `value`."""
     try:
         return _digest(value, 0)
     except Refusal as refusal:
@@ -122,7 +122,7 @@ def digest(value: object) -> bytes:
 
 
 def digest_of_map(parts: dict[str, bytes]) -> bytes:
-    """The digest of a dict, of whose values the digests are known already."""
+    """Return the digest of a dict from the digests of its values."""
     leaves = [sha256(_key(key) + parts[key]).digest() for key in _sorted_keys(parts)]
     return sha256(_MAP + _fold(leaves)).digest()
 
@@ -187,7 +187,7 @@ def _short_key(text: str) -> bytes:
 
 
 def _key(text: str) -> bytes:
-    """The digest of a key. The same few keys come in every document, so short ones are kept."""
+    """Return the digest of a key. Documents repeat a few keys, so short ones are cached."""
     return _short_key(text) if len(text) <= MERKLE_KEY_CHARS_MAX else _string(text)
 
 
@@ -242,7 +242,7 @@ def _base32(data: bytes) -> str:
 
 
 def _unbase32(text: str) -> bytes:
-    """The bytes that `text` spells, or none if it is not the one spelling of them."""
+    """Return the bytes of base32 `text`, or no bytes if it is not their canonical spelling."""
     if _TEXT_FORM.fullmatch(text):
         # 56 letters of five bits are exactly the bytes of the text form.
         return int(text[1:].translate(_DIGITS), 32).to_bytes(_TEXT_BYTES, "big")

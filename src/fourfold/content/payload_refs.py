@@ -41,7 +41,7 @@ Decision: TypeAlias = Inline | InternedPayload
 
 
 def decide(value: object, kind: str) -> Decision:
-    """Whether a payload stays inline; a value that cannot be encoded is refused."""
+    """Decide whether a payload is stored inline; raise ContentError if it cannot be encoded."""
     check_kind(kind)
     data = encode(value)
     if len(data) <= limits.PAYLOAD_INLINE_BYTES_MAX:
@@ -55,7 +55,7 @@ def is_ref(value: object) -> bool:
 
 
 def read_payload(ref: PayloadRef, data: bytes) -> Any:
-    """The payload that `ref` stands for, from its stored bytes, which must be the right ones."""
+    """Return the payload of `ref` from its stored bytes; raise CorruptData if they differ."""
     if len(data) != ref.size or content_id(data) != ref.id:
         raise CorruptData(f"the stored bytes of payload {ref.id} are not the ones it names")
     try:
@@ -65,7 +65,7 @@ def read_payload(ref: PayloadRef, data: bytes) -> Any:
 
 
 def find_refs(value: object) -> list[PayloadRef]:
-    """Every distinct reference anywhere in `value`, sorted."""
+    """Return the distinct references anywhere in `value`, sorted."""
     found: set[PayloadRef] = set()
     seen: set[int] = set()
     waiting: list[Any] = [value]

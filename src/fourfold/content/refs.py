@@ -49,7 +49,7 @@ class PayloadRef:
             )
 
     def as_dict(self) -> dict[str, object]:
-        """The reference as the command line and the HTTP server print it."""
+        """Return the reference as the command line and the HTTP server print it."""
         return {
             "ref": "payload",
             "payload_id": self.id,
@@ -59,7 +59,7 @@ class PayloadRef:
 
     @classmethod
     def from_dict(cls, value: object) -> PayloadRef:
-        """The reference that `as_dict` printed; anything else is refused."""
+        """Return the reference that `as_dict` printed; raise ContentError for others."""
         if not isinstance(value, dict) or value.keys() != _DICT_KEYS or value["ref"] != "payload":
             raise ContentError(
                 f"not a printed payload reference: {type(value).__name__}",

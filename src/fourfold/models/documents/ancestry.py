@@ -180,7 +180,7 @@ def extend(reached: dict[str, int], point: Point, lineage: Lineage) -> set[Point
 
 
 def merged_by(text: str) -> list[Point]:
-    """What was merged, from the beginning of a request's text; nothing if it is no merge."""
+    """Return the points that a request merged, from the start of its text."""
     head = _MERGE.match(text)
     if head is None:
         return []

@@ -136,9 +136,9 @@ _kept = msgspec.json.Decoder(_Kept)
 
 
 def export(space: Space, *, after: int = 0, progress: Progress | None = None) -> Iterator[bytes]:
-    """The lines of the space as it is now, each with its newline.
+    """Yield the lines of the space as it is now, each with its newline.
 
-    The log only grows, so it is read page by page and the space may be written meanwhile.
+    The log only grows, so it is read page by page, and the space may be written meanwhile.
     """
     until = space.seq()
     if type(after) is not int or not 0 <= after <= until:
@@ -216,12 +216,12 @@ def _operation(entity: str, op: str, data: str | None) -> dict[str, Any]:
 
 
 def _says(original: str, operations: list[dict[str, Any]]) -> bool:
-    """Whether the request holds exactly these operations, as nearly every one does."""
+    """Return True if the request contains exactly these operations, as nearly all do."""
     return bytes(_kept.decode(original).operations) == trusted(operations).encode()
 
 
 def states_digest(space: Space, at: int) -> str:
-    """A fingerprint of every branch, and of what each of them says about its own entities."""
+    """Return a fingerprint of every branch and of its own entities."""
     hasher = hashlib.sha256()
     with space.view() as view:
         branches = [row for row in view.all(view.sql.branches) if row[3] <= at]
@@ -246,7 +246,7 @@ def states_digest(space: Space, at: int) -> str:
 
 
 def opening(lines: Iterable[bytes]) -> SpaceLine:
-    """What the first line says. It is asked before a space is made for the others."""
+    """Parse the first line. The caller needs it before it creates a space for the others."""
     _, first = next(_lines(lines), (0, None))
     if not isinstance(first, SpaceLine):
         raise InvalidInput(
@@ -433,7 +433,7 @@ class _Import:
         txn.execute(view.sql.insert_branch, (request.name, request.parent, request.at, seq))
 
     def _compare(self, number: int, line: CommitLine) -> None:
-        """A commit that is here already must be this one."""
+        """Raise unless a commit that exists already equals this one."""
         with self._space.view() as view:
             row = view.one(view.sql.commit_by_seq, (line.seq,))
         mine = (line.branch, line.session, line.local_seq)
@@ -482,7 +482,7 @@ def carry_over(source: Space, target: Space, progress: Progress | None = None) -
 
 
 def difference(one: Space, other: Space, until: int) -> str | None:
-    """The first thing up to a seq that two spaces do not have in common; None if there is none."""
+    """Return the first difference up to a seq between two spaces, or None."""
     pairs = (
         ("branch", _branches(one, until), _branches(other, until)),
         ("log", _log(one, until), _log(other, until)),
@@ -509,7 +509,7 @@ def _branches(space: Space, until: int) -> list[Row]:
 
 
 def _log(space: Space, until: int) -> Iterator[Row]:
-    """Every commit, each followed by its operations, page by page."""
+    """Yield every commit, each followed by its operations, page by page."""
     after = 0
     while after < until:
         with space.view() as view:

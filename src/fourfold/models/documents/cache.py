@@ -36,11 +36,11 @@ class Entry(NamedTuple):
     """The document as it was set, until it is first decoded; `document` is None then."""
 
     def opened(self) -> Document | None:
-        """The document; None for a deleted entity."""
+        """Return the document; None for a deleted entity."""
         return self.document if self.text is None else decode(self.text)
 
     def copied(self) -> Document | None:
-        """A copy of the document that the caller may change; None for a deleted entity."""
+        """Return a copy of the document that the caller may change; None for a deleted entity."""
         if self.text is not None:
             document: Document = decode(self.text)
             return document
@@ -84,9 +84,7 @@ class DocumentCache:
             return self._entries.get(key)
 
     def get_all(self, keys: Sequence[Key]) -> dict[Key, Entry] | None:
-        """The states of all of these as they were together at one moment; None when one of them is
-        not known.
-        """
+        """Return the states of all keys at one point in time; None if one is not cached."""
         with self._lock:
             entries = {key: entry for key in keys if (entry := self._entries.get(key)) is not None}
             return entries if len(entries) == len(set(keys)) else None
@@ -104,8 +102,10 @@ class DocumentCache:
                 self._entries.pop(key)
 
     def publish(self, entries: dict[Key, Entry], tip: Tip) -> None:
-        """These are the newest states now, and the log ends there. One transaction is on its way at
-        a time, so whatever else was withdrawn is in the file too by now, or never will be.
+        """Cache the newest states and the end of the log.
+
+        Only one transaction commits at a time, so whatever else was withdrawn is in the file by
+        now, or never will be.
         """
         with self._lock:
             self._published += 1
@@ -115,7 +115,7 @@ class DocumentCache:
                 self._entries.put(key, entry)
 
     def offer(self, key: Key, entry: Entry, published: int) -> None:
-        """A state found on disk; kept only if nothing was published since the mark was taken."""
+        """Cache a state read from disk, unless something was published since the mark was taken."""
         with self._lock:
             is_cached = key in self._entries or key in self._withdrawn
             if published == self._published and not is_cached:

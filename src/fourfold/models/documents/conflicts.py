@@ -33,11 +33,10 @@ from fourfold.models.documents.request import Request, WriteCounts
 
 
 def replayed(view: HistoryReader, request: Request) -> Commit | None:
-    """The commit that this very request became when it came before; refuses another one under its
-    name.
+    """Return the commit of the same request if it was accepted before; refuse a different one.
 
-    This comes before every other check: what was accepted stays accepted, also when the branch has
-    ended since.
+    This precedes every other check: what was accepted stays accepted, even if the branch has ended
+    since.
     """
     row = view.one(view.sql.commit_of_session, (request.session, request.local_seq))
     if row is None:
@@ -55,7 +54,7 @@ def replayed(view: HistoryReader, request: Request) -> Commit | None:
 
 
 def standing(view: HistoryReader, name: str) -> DocumentState:
-    """Where the log is, if the branch `name` can be written."""
+    """Return the end of the log, if the branch `name` can be written."""
     row = view.one(view.sql.standing, (name,))
     if row is None:
         raise no_such_branch(name)
@@ -274,9 +273,7 @@ def _committed(view: HistoryReader, request: Request, condition: dict[str, Any])
 
 
 def _in_order(view: HistoryReader, request: Request) -> None:
-    """Whether the session has not gone on already: what overtook this request was made without
-    it.
-    """
+    """Raise if the session has continued already: later requests were made without this one."""
     latest = view.value(view.sql.latest_local_seq, (request.session,))
     if latest is not None and latest > request.local_seq:
         raise PreconditionFailed(

@@ -24,13 +24,13 @@ Patch: TypeAlias = dict[str, Any]
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether the two are the same JSON value."""
+    """Return True if both are the same JSON value."""
     # Python's own comparison runs in C and errs in one way only: for it, True is 1.
     return bool(one == other) and _booleans_match(one, other)
 
 
 def find_equal(array: list[Any], value: Any) -> int | None:
-    """The index of the first element that equals `value`."""
+    """Return the index of the first element that equals `value`."""
     at = -1
     while True:
         try:
@@ -42,7 +42,7 @@ def find_equal(array: list[Any], value: Any) -> int | None:
 
 
 def _booleans_match(one: Any, other: Any) -> bool:
-    """Whether two values that Python calls equal have their booleans in the same places."""
+    """Return True if two values that are equal in Python have booleans in the same places."""
     pairs = [(one, other)]
     while pairs:
         one, other = pairs.pop()
@@ -57,7 +57,7 @@ def _booleans_match(one: Any, other: Any) -> bool:
 
 
 def identical(one: Any, other: Any) -> bool:
-    """Whether the two are the same value, type by type."""
+    """Return True if both are the same value, type by type."""
     pairs = [(one, other)]
     while pairs:
         one, other = pairs.pop()
@@ -96,10 +96,10 @@ def diff(before: Any, after: Any) -> list[Patch]:
 
 
 def changed_paths(before: Any, after: Any) -> list[Path]:
-    """The places where the documents differ, in no particular order; none lies within another.
+    """Return the paths at which documents differ, in no particular order; none contains another.
 
-    A key that came or went is named itself. An array whose length changed, or that was rewritten
-    from one end to the other, is named as a whole.
+    A key that was added or removed is a path itself. An array whose length changed, or that was
+    rewritten from one end to the other, is one path.
     """
     return [change.path for change in _changes(before, after)]
 
@@ -142,7 +142,7 @@ def _key_changes(one: dict[str, Any], other: dict[str, Any], path: Path) -> Iter
 
 
 def _is_rewritten(one: list[Any], other: list[Any]) -> bool:
-    """Whether two arrays of one length have no element in common, nor two worth comparing."""
+    """Return True if two arrays of one length have no elements in common or worth comparing."""
     return len(one) > 1 and not any(
         (type(was) is type(now) and type(was) in (dict, list)) or identical(was, now)
         for was, now in zip(one, other, strict=True)

@@ -31,12 +31,12 @@ _DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
 
 
 def encode(value: Any, what: str) -> str:
-    """The text of `value`; ContentError, naming `what`, when JSON cannot hold it."""
+    """Return the text of `value`; raise ContentError about `what` if JSON cannot hold it."""
     return checked(value, what)[0]
 
 
 def checked(value: Any, what: str, owner: str | None = None) -> tuple[str, Any]:
-    """The text of `value`, and a private copy of it. It is `what`, of an `owner` if it has one."""
+    """Return the text of `value` and a private copy of it. Errors call it `what` of `owner`."""
     try:
         raw = _encoder.encode(value)
         copy = _decoder.decode(raw)
@@ -92,7 +92,7 @@ def _check_extremes(raw: bytes, copy: Any, what: str, owner: str | None) -> None
 
 
 def stored(text: str) -> Any:
-    """The value of a text out of the log. One that cannot be read is a damaged log."""
+    """Return the value of a text in the log; raise CorruptData if it is not readable."""
     try:
         return decode(text)
     except (TypeError, ValueError) as error:
@@ -100,7 +100,7 @@ def stored(text: str) -> Any:
 
 
 def trusted(value: Any) -> str:
-    """The text of a value that was made by our own code out of checked parts."""
+    """Return the text of a value that our own code made from checked parts."""
     return _encoder.encode(value).decode()
 
 
@@ -108,7 +108,7 @@ _HINT = "Use objects with string keys, lists, strings, finite numbers, booleans 
 
 
 def _blame(value: Any, path: str = "") -> str:
-    """Where the first thing is that JSON cannot hold; empty when there is none."""
+    """Return the path of the first value that JSON cannot hold, or ""."""
     if type(value) is dict:
         strange = next((key for key in value if not isinstance(key, str)), None)
         if strange is not None:

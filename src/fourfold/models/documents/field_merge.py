@@ -192,7 +192,7 @@ class _FieldMerge:
         return merged
 
     def choose(self, base: Any, ours: Any, theirs: Any, path: Path) -> Any:
-        """One of three values that are not to be taken apart."""
+        """Choose one of three values that are not merged by parts."""
         if base is not UNKNOWN:
             if identical(base, theirs):
                 return ours

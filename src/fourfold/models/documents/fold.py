@@ -34,9 +34,9 @@ Row: TypeAlias = tuple[int, str, Any]
 
 
 def fold(base: State | None, rows: Iterable[Row]) -> State | None:
-    """The state after the rows, which follow on `base` in the order of the log.
+    """Return the state after the rows, which follow `base` in the order of the log.
 
-    None is the state of an entity that was never written.
+    Returns None for an entity that was never written.
     """
     folding = _Fold(base)
     for row in rows:
@@ -45,7 +45,7 @@ def fold(base: State | None, rows: Iterable[Row]) -> State | None:
 
 
 def states(base: State | None, rows: Iterable[Row]) -> Iterator[State]:
-    """The state after each row. Neighbours share what did not change between them."""
+    """Yield the state after each row. Neighbours share what did not change between them."""
     folding = _Fold(base)
     for row in rows:
         folding.take(row)
@@ -55,9 +55,7 @@ def states(base: State | None, rows: Iterable[Row]) -> Iterator[State]:
 
 
 def patched(base: State, rows: Sequence[Row]) -> State:
-    """The state after rows that are all patches and in order: what `fold` gives, in half the
-    time.
-    """
+    """Return the state after rows that are all patches, like `fold`, in half the time."""
     if not rows:
         return base
     try:
@@ -70,7 +68,7 @@ def patched(base: State, rows: Sequence[Row]) -> State:
 
 
 def replay(document: Document, patches: Iterable[list[dict[str, Any]]]) -> Document:
-    """The document after all these lists of patches, which stays as it is itself."""
+    """Return the document after all lists of patches; `document` is not changed."""
     draft = Draft(document)
     # As one long list: a list costs as much as a patch.
     joined: list[dict[str, Any]] = []

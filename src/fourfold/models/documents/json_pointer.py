@@ -68,7 +68,7 @@ _POINTER_SHOWN = 120
 
 
 def parse_pointer(text: object) -> Path:
-    """The path that a JSON pointer names."""
+    """Return the path of a JSON pointer."""
     if type(text) is not str:
         raise InvalidInput(f"a JSON pointer is a str, not {type(text).__name__}", hint=_HINT)
     if not text:
@@ -89,7 +89,7 @@ def parse_pointer(text: object) -> Path:
 
 
 def known_pointer(text: object) -> Path:
-    """The same. A log has the same few pointers again and again, so short ones are kept."""
+    """Return the path of a JSON pointer; short ones are cached, because logs repeat a few."""
     if type(text) is str and len(text) <= POINTER_REMEMBERED_CHARS_MAX:
         return _short_pointer(text)
     return parse_pointer(text)
@@ -101,12 +101,12 @@ def _short_pointer(text: str) -> Path:
 
 
 def format_pointer(path: Iterable[str]) -> str:
-    """The JSON pointer that names `path`."""
+    """Return the JSON pointer of `path`."""
     return "".join(["/" + part.replace("~", "~0").replace("/", "~1") for part in path])
 
 
 def as_path(place: object) -> Path:
-    """The path that a caller gave, as a JSON pointer or as a list of segments."""
+    """Return the path that a caller passed as a JSON pointer or as a list of segments."""
     if type(place) is str:
         return parse_pointer(place)
     if not isinstance(place, list | tuple):
@@ -123,7 +123,7 @@ def as_path(place: object) -> Path:
 
 
 def show_pointer(path: Iterable[str]) -> str:
-    """The pointer for a message: quoted when it is the empty one, cut when it is very long."""
+    """Return a pointer for a message: quoted if it is empty, shortened if it is very long."""
     text = format_pointer(path)
     if len(text) > _POINTER_SHOWN:
         text = text[: _POINTER_SHOWN - 3] + "..."
@@ -131,15 +131,15 @@ def show_pointer(path: Iterable[str]) -> str:
 
 
 def is_index(segment: str) -> bool:
-    """Whether `segment` is spelt like an array index."""
+    """Return True if `segment` is spelled like an array index."""
     return _INDEX.fullmatch(segment) is not None
 
 
 def array_index(segment: str) -> int | None:
-    """The index that `segment` spells, or None if it spells none.
+    """Return the index that `segment` spells, or None.
 
-    One that no array can have is as good as any other: it stays beyond the end of every array, and
-    thousands of digits are not worth converting.
+    An index that no array can have is replaced by one beyond the end of every array: thousands of
+    digits are not worth converting.
     """
     if not _INDEX.fullmatch(segment):
         return None
@@ -148,12 +148,12 @@ def array_index(segment: str) -> int | None:
 
 
 def is_prefix(path: Path, other: Path) -> bool:
-    """Whether `path` is `other` or one of its ancestors."""
+    """Return True if `path` is `other` or one of its ancestors."""
     return other[: len(path)] == path
 
 
 def lookup(document: Any, path: Iterable[str]) -> Any:
-    """The value at `path`, or `ABSENT`."""
+    """Return the value at `path`, or `ABSENT`."""
     node = document
     for segment in path:
         kind = type(node)
@@ -168,7 +168,7 @@ def lookup(document: Any, path: Iterable[str]) -> Any:
 
 
 def is_encodable(text: str) -> bool:
-    """Whether `text` can be written as UTF-8; a lone surrogate cannot."""
+    """Return True if `text` can be encoded as UTF-8; a lone surrogate cannot."""
     if text.isascii():
         return True
     try:
@@ -191,7 +191,7 @@ _KINDS = {
 
 
 def kind_of(value: object) -> str:
-    """What the value is in JSON, for a message; for what it cannot hold, the name of the type."""
+    """Return the JSON type of a value for a message, or the name of its Python type."""
     return _KINDS.get(type(value)) or f"a Python {type(value).__name__}"
 
 
@@ -210,7 +210,7 @@ _Trail: TypeAlias = tuple[Any, str | int] | None
 
 
 def measure(value: Any) -> int:
-    """How many containers are nested in `value` at its deepest place: 0 for a leaf, 1 for `[]`."""
+    """Return the nesting depth of `value`: 0 for a leaf, 1 for `[]`."""
     if type(value) is not dict and type(value) is not list:
         _check_leaf(value, None)
         return 0

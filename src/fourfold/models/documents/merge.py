@@ -83,7 +83,7 @@ class MergeConflict(msgspec.Struct, frozen=True):
     target: State | None
 
     def as_dict(self) -> dict[str, Any]:
-        """The conflict without the documents, as the error's details have it."""
+        """Return the conflict without its documents, as in the details of the error."""
         seqs = {
             f"{name}_seq": 0 if state is None else state.seq
             for name, state in (
@@ -318,7 +318,7 @@ def _operation(entity: str, ours: Side, merged: Side) -> Operation:
 def _request(
     request: MergeRequest, proposal: _Proposal, session: str, local_seq: int, *, replayable: bool
 ) -> Request:
-    """The merge as a transaction that depends on everything that it looked at on the target."""
+    """Return the merge as a transaction that depends on everything it read on the target."""
     seq = proposal.target.seq
     reads = Reads(confirmed=[ConfirmedRead(entity, seq) for entity in proposal.brought])
     original = {
@@ -377,7 +377,7 @@ def _submit(space: Space, proposal: _Proposal, request: Request) -> Commit:
 def _replayed(
     view: HistoryReader, request: MergeRequest, session: str, local_seq: int
 ) -> MergeResult | None:
-    """The merge that this very request became when it came before."""
+    """Return the result of the same merge request if it was accepted before."""
     row = view.one(view.sql.commit_of_session, (session, local_seq))
     if row is None:
         return None

@@ -51,9 +51,9 @@ class Touch(NamedTuple):
 def conflicts(
     op: str, patches: Sequence[Patch] | Program, path: Sequence[str], *, shape: bool = False
 ) -> bool:
-    """Whether a revision may have changed what a read of `path` saw before it.
+    """Return True if a revision may have changed what a read of `path` saw before it.
 
-    `patches` are those of a stored patch; for a set or a delete they are not looked at.
+    `patches` are those of a stored patch; they are ignored for a set or a delete.
     """
     if op != "patch":
         return True
@@ -66,9 +66,9 @@ def conflicts(
 
 
 def changed(before: Any, after: Any, path: Sequence[str], *, shape: bool = False) -> bool:
-    """Whether a read of `path` sees a difference between two documents.
+    """Return True if a read of `path` sees a difference between two documents.
 
-    For an entity without a document pass `ABSENT`.
+    Pass `ABSENT` for an entity without a document.
     """
     was, now = lookup(before, path), lookup(after, path)
     if not shape:
@@ -83,7 +83,7 @@ def changed(before: Any, after: Any, path: Sequence[str], *, shape: bool = False
 
 
 def touches(program: Program) -> Iterator[Touch]:
-    """The places that the patches may change, one patch after the other."""
+    """Yield the places that the patches may change, in the order of the patches."""
     for step in program.steps:
         yield from _touches_of(step)
 

@@ -68,10 +68,9 @@ class Program:
 
 
 def compile(patches: object, *, stored: bool = False) -> Program:  # noqa: A001 - it is what it does
-    """The patches, checked and ready to be applied.
+    """Check the patches and prepare them for application.
 
-    `stored` says that they were accepted before and come out of the log: then their values are not
-    looked into again.
+    `stored` patches come from the log and were accepted before: their values are not checked again.
     """
     if type(patches) is not list and type(patches) is not tuple:
         raise InvalidInput(f"patches are a list, not {type(patches).__name__}", hint=_HINT_SHAPE)
@@ -88,7 +87,7 @@ def compile(patches: object, *, stored: bool = False) -> Program:  # noqa: A001 
 
 
 def parse_step(patch: Any, *, stored: bool) -> Step:
-    """One operation, looked at; Unfit when it is none."""
+    """Parse one operation; raise Unfit if it is not one."""
     try:
         op, text = patch["op"], patch["path"]
         fields, may_create, read = _FORMS[op]
@@ -213,7 +212,7 @@ def check_depth(depth: int) -> None:
 
 
 def _title(patch: Any) -> str:
-    """The operation and the path of a patch that may have neither."""
+    """Return the operation and the path of a patch, for a message; it may have neither."""
     if type(patch) is not dict:
         return ""
     parts = [part for part in (patch.get("op"), patch.get("path")) if type(part) is str]
@@ -227,7 +226,7 @@ _HINT_APPLY = "Read the document, and send patches that fit what is there; nothi
 
 
 def apply(document: Document, patches: list[dict[str, Any]] | Program) -> Document:
-    """The document that the patches make of `document`, which stays as it is."""
+    """Return the document after the patches; `document` is not changed."""
     draft = Draft(document)
     draft.apply(patches if isinstance(patches, Program) else compile(patches))
     return draft.take()
@@ -297,7 +296,7 @@ class Draft:
         self._check_whole()
 
     def take(self) -> Document:
-        """The document as it is now; later patches do not change what was taken."""
+        """Return the document as it is now; later patches do not change it."""
         self._check_unspent()
         self._owned.clear()
         document: Document = self._root
@@ -425,7 +424,7 @@ class Draft:
     }
 
     def _holder(self, path: Path, *, create: bool = False) -> Any:
-        """The container that has, or shall have, the last segment of `path`; the draft owns it."""
+        """Return the container of the last segment of `path`, owned by the draft."""
         owned = self._owned
         node = self._root
         kind = type(node)
@@ -457,7 +456,7 @@ class Draft:
         return node
 
     def _make_way(self, node: Document, path: Path, at: int) -> Any:
-        """The holder of the last segment, in new containers from the segment `at` of `node` on."""
+        """Return the container of the last segment; create containers from segment `at` on."""
         for further in range(at + 1, len(path) - 1):
             # A new array is empty, so no element of it can be on the way.
             if path[further] == END or is_index(path[further]):
@@ -474,7 +473,7 @@ class Draft:
         return holder
 
     def _array(self, path: Path, *, create: bool = False) -> list[Any]:
-        """The array at `path`, owned."""
+        """Return the array at `path`, owned by the draft."""
         if create and path:
             holder = self._holder(path, create=True)
             if type(holder) is dict:
@@ -503,7 +502,7 @@ class Draft:
 
 
 def _existing_index(array: list[Any], path: Path, at: int) -> int:
-    """The index that the segment `at` of `path` names in `array`, where there is an element."""
+    """Return the index of an element of `array` that the segment `at` of `path` names."""
     index = array_index(path[at])
     if index is None:
         raise Unfit(f"{path[at]!r} is no index of the array at {show_pointer(path[:at])}")
@@ -513,7 +512,7 @@ def _existing_index(array: list[Any], path: Path, at: int) -> int:
 
 
 def _insert_index(array: list[Any], path: Path) -> int:
-    """The index that the last segment of `path` names in `array`, or just after its end."""
+    """Return the index in `array`, or just after its end, that the last segment of `path` names."""
     index = array_index(path[-1])
     if index is None:
         raise Unfit(f"{path[-1]!r} is no index of the array at {show_pointer(path[:-1])}")

@@ -40,9 +40,9 @@ Row = tuple[Any, ...]
 def entry(
     view: HistoryReader, links: Sequence[Link], entity: str, *, derived: bool = True
 ) -> Entry | None:
-    """The state that the chain shows for `entity`; None when it was never written.
+    """Return the state that the chain shows for `entity`; None if it was never written.
 
-    Without `derived` snapshots are passed over, and the log alone speaks.
+    Without `derived`, snapshots are ignored and only the log is read.
     """
     for depth, link in enumerate(links):
         # Newest first, and read no further than a whole document. Seqs begin at 1.
@@ -67,7 +67,7 @@ def _replayed(  # noqa: PLR0917
     *,
     derived: bool,
 ) -> Entry:
-    """The state after a patch, the text of which is `newest`."""
+    """Return the state after a patch with the text `newest`."""
     # What a collection left as the beginning of the log is not derived.
     sought = view.sql.newest_snapshot if derived else view.sql.newest_base
     whole = view.one(sought, (links[0].branch, entity, seq))
@@ -111,7 +111,7 @@ def _replayed(  # noqa: PLR0917
 def revisions(
     view: HistoryReader, links: Sequence[Link], entity: str, after: int, limit: int
 ) -> Iterator[Revision]:
-    """Every revision of `entity` that the chain shows, oldest first."""
+    """Yield every revision of `entity` that the chain shows, oldest first."""
     _check_page(after, limit)
     left = limit
     below = 0
@@ -227,7 +227,7 @@ Rows = list[fold.Row]
 def states(
     view: HistoryReader, links: Sequence[Link], entities: Iterable[str]
 ) -> dict[str, State | None]:
-    """The state that the chain shows for each entity; None for one that was never written."""
+    """Return the state of each entity in the chain; None for one that was never written."""
     result: dict[str, State | None] = dict.fromkeys(entities)
     unsettled: dict[str, Rows] = {entity: [] for entity in result}
     for link in links:
@@ -242,7 +242,10 @@ def states(
 
 
 def _on_branch(view: HistoryReader, link: Link, unsettled: dict[str, Rows]) -> dict[str, State]:
-    """The entities that one branch settles. The patches of the others join those that follow."""
+    """Return the entities that one branch resolves.
+
+    The patches of the others are kept for its parents.
+    """
     settled: dict[str, State] = {}
     resting: list[tuple[str, int, Rows]] = []
     for entity, since, rows in _replays(view, link, unsettled):
@@ -267,8 +270,9 @@ def _on_branch(view: HistoryReader, link: Link, unsettled: dict[str, Rows]) -> d
 def _replays(
     view: HistoryReader, link: Link, entities: Iterable[str]
 ) -> Iterator[tuple[str, int, Rows]]:
-    """For each entity that a branch knows: the seq of its snapshot, and its rows from there on or
-    from a later whole document.
+    """Yield the entities of a branch: the seq of the snapshot, and the rows after it.
+
+    The rows start at a later full document, if there is one.
     """
     parameters = (link.branch, link.cap, trusted(list(entities)))
     replay_rows = [row for row in view.all(view.sql.replays, parameters) if row[2] is not None]
@@ -279,7 +283,7 @@ def _replays(
 
 
 def _last_whole(rows: Rows) -> int | None:
-    """Which of the rows is the last that is no patch."""
+    """Return the index of the last row that is not a patch."""
     for at in range(len(rows) - 1, -1, -1):
         if rows[at][1] != "patch":
             return at
@@ -295,9 +299,7 @@ def _snapshots(
 
 
 def _values(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """The value of the text at the end of each row; all texts are read as one, which costs half as
-    much.
-    """
+    """Return the values of the texts at the end of each row, parsed as one text to save time."""
     texts = ",".join([row[-1] for row in rows])
     values: list[Any] = stored(f"[{texts}]")
     if len(values) != len(rows):

@@ -165,7 +165,7 @@ def _step(index: int, operation: Mapping[str, Any]) -> Step:
 
 
 def _shown(step: Step) -> str:
-    """The operation as `original` keeps it; its text goes in as it is."""
+    """Return the operation as `original` stores it; its text is included unchanged."""
     if step.op == "set":
         return f'{{"id":{trusted(step.id)},"op":"set","value":{step.text}}}'
     if step.op == "patch":
@@ -178,7 +178,7 @@ _NO_READS_TEXT = trusted(_NO_READS)
 
 
 def _reads(reads: Reads | Mapping[str, Any] | None) -> tuple[Reads, str]:
-    """What the author says to have read, and its text with every default filled in."""
+    """Return the reads that the author declared, and their text with every default."""
     if reads is None:
         return _NO_READS, _NO_READS_TEXT
     try:
@@ -195,7 +195,7 @@ def _reads(reads: Reads | Mapping[str, Any] | None) -> tuple[Reads, str]:
 
 
 def _plain(reads: Reads | Mapping[str, Any]) -> dict[str, Any]:
-    """The same as dictionaries, with every value left as it is."""
+    """Return dictionaries instead of records; values are unchanged."""
     if not isinstance(reads, Reads | Mapping):
         raise TypeError("neither Reads nor an object")
     parts = msgspec.structs.asdict(reads) if isinstance(reads, Reads) else dict(reads)

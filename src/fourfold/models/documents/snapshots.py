@@ -75,9 +75,9 @@ def maintain(space: Space, retention: Retention, pins: Iterable[int]) -> Mainten
 def surplus(
     seqs: Sequence[int], retention: Retention, anchors: Iterable[int], newest: int
 ) -> list[int]:
-    """Which of an entity's snapshots, in order, a policy does not need.
+    """Return the snapshots of an entity, given in order, that a policy does not need.
 
-    An anchor is a seq that is read: the newest snapshot at or before it is kept.
+    An anchor is a seq that is read: the newest snapshot at or before it is retained.
     """
     if retention == "all" or not seqs:
         return []
@@ -100,7 +100,7 @@ def _drop(space: Space, retention: Retention, pinned: Sequence[int]) -> int:
 
 
 def superfluous(space: Space, retention: Retention, pinned: Sequence[int]) -> Iterator[list[Key]]:
-    """The snapshots that a policy does not need, page by page."""
+    """Yield the snapshots that a policy does not need, page by page."""
     last: Key = ("", "", 0)
     while True:
         with space.background_view() as view:
@@ -142,9 +142,7 @@ def _forget(txn: Transaction, sql: Queries, keys: list[Key]) -> None:
 
 
 def _anchors(branches: Iterable[Branch], pinned: Sequence[int]) -> dict[str, list[int]]:
-    """For each branch the seqs at which others read it: the forks of its children, dead ones too,
-    and what is pinned.
-    """
+    """Return the seqs at which each branch is read: forks, also of dead branches, and pins."""
     anchors: dict[str, list[int]] = {}
     for branch in branches:
         anchors.setdefault(branch.name, []).extend(pinned)

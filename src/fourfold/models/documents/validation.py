@@ -19,9 +19,7 @@ _Each = TypeVar("_Each")
 
 
 def check_did(did: str) -> str:
-    """The DID of a space becomes a file name, so nothing but a DID's own characters may be in
-    it.
-    """
+    """Return a DID; raise InvalidInput for other text, because it becomes a file name."""
     if not isinstance(did, str) or not _DID.fullmatch(did) or ".." in did:
         raise InvalidInput(
             f"{did!r:.100} is not the DID of a space",
@@ -41,14 +39,14 @@ def check_entity(entity: str) -> str:
 
 
 def check_several(things: Iterable[_Each], what: str) -> list[_Each]:
-    """A list of what should come as a list. A text is refused: its letters were not meant."""
+    """Return a list; raise InvalidInput for a text, whose letters were not meant."""
     if isinstance(things, str | bytes | bytearray) or not isinstance(things, Iterable):
         raise InvalidInput(f"{what} are a list, not {things!r:.100}")
     return list(things)
 
 
 def check_branch(name: str) -> str:
-    """A name for a new branch; the default branch is "" and is never made."""
+    """Return a name for a new branch; the default branch "" always exists."""
     if (
         not isinstance(name, str)
         or not _BRANCH.fullmatch(name)

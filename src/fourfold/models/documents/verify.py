@@ -76,7 +76,7 @@ class _Step(NamedTuple):
 
 
 def replays(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
-    """Every entity of a part, from its first row to its last."""
+    """Check every entity of a part, from its first row to its last."""
     parents: dict[str, list[Link]] = {}
     log = view.rows(view.sql.verify_operations, part.bounds)
     wholes = (
@@ -132,7 +132,7 @@ class _Entity:
         yield from self._fold(self._waiting)
 
     def _whole(self, seq: int, value: bytes | None, digest: bytes | None) -> Iterator[Problem]:
-        """A snapshot: one that is derived is compared, one that the log begins with is taken."""
+        """Check a snapshot: compare a derived one; start from one at the beginning of the log."""
         where = f"snapshot of {self._entity!r} on {self._branch!r} at seq {seq}"
         key = {"branch": self._branch, "id": self._entity, "seq": seq}
         if digest is not None:
@@ -180,7 +180,7 @@ class _Entity:
             yield from self._one_by_one(steps)
 
     def _one_by_one(self, steps: list[_Step]) -> Generator[str, None, None]:
-        """The same again, to find the rows that cannot be folded."""
+        """Fold the rows one by one, to find those that cannot be folded."""
         for step in steps:
             try:
                 self._state = _folded(self._state, [step])
@@ -195,7 +195,7 @@ class _Entity:
                 )
 
     def _inherit(self, seq: int) -> Iterator[Problem]:
-        """What the branch showed before it said anything itself."""
+        """Check what the branch showed before its own first row."""
         try:
             entry = reader.entry(self._view, self._parents, self._entity, derived=False)
         except UNREADABLE as error:
@@ -295,7 +295,7 @@ def _is_text(value: bytes | None) -> bool:
 
 
 def _shown(name: Any) -> str:
-    """A name from the file as a message gives it, also when it is damaged."""
+    """Return a name from the file for a message, even if it is damaged."""
     return repr(name.decode(errors="backslashreplace")) if isinstance(name, bytes) else repr(name)
 
 
@@ -393,7 +393,7 @@ def iter_problems(
 
 
 def rules(history: History) -> tuple[Rule, ...]:
-    """All that must hold in a space."""
+    """Return all rules of a space."""
     return (*history.rules, *_RULES, *RULES)
 
 
@@ -417,8 +417,9 @@ def _dense(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
 
 
 def _kinds_of_values(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
-    """Every column holds the kind of value that it is declared to: a text that became bytes reads
-    the same, and is found by no key.
+    """Check that every column has a value of its declared type.
+
+    A text that became bytes reads the same, but no key finds it.
     """
     del part
     tables: dict[str, list[tuple[str, str, bool, int]]] = {}
@@ -448,7 +449,7 @@ _OR_NULL = {declared: f"{kind}, 'null'" for declared, kind in _KINDS.items()}
 
 
 def _branches(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
-    """The branches are what the commits that made and ended them say."""
+    """Check that the branches match the commits that created and ended them."""
     del part
     expected: dict[str, list[Any]] = {"": [None, None, 0, 0, "active"]}
     for seq, name, original in view.rows(view.sql.verify_lines):
@@ -484,7 +485,7 @@ def _branches(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
 
 
 def _collections(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
-    """What was taken is on record, and what is left can be read without it."""
+    """Check that removed history is recorded, and that the rest is readable without it."""
     del part
     for (seq,) in view.rows(view.sql.verify_seals):
         sentence = f"commit {seq} is sealed, but is not there or not below the horizon"

@@ -92,8 +92,9 @@ def commit(
 def _standing(
     txn: Transaction, view: HistoryReader, branch: str, cache: DocumentCache
 ) -> DocumentState:
-    """Where the log is, if the branch can be written. What the last commit left is still so when
-    not one row of the file has changed since.
+    """Return the end of the log, if the branch can be written.
+
+    The state after the last commit is still valid if no row of the file has changed since.
     """
     tip: Tip | None = txn.scratch.get(_TIP) or cache.tip
     if tip is not None and tip.mark == txn.total_changes and tip.branch == branch:
@@ -104,7 +105,7 @@ def _standing(
 def _apply(
     view: HistoryReader, request: Request, cached: Callable[[Key], Entry | None], seq: int
 ) -> dict[Key, Entry]:
-    """The entities as they are after each operation in turn."""
+    """Return the entities after each operation in turn."""
     touched: dict[Key, Entry] = {}
     for index, step in enumerate(request.steps):
         key = (request.branch, step.id)
@@ -175,5 +176,5 @@ def _snapshots(
 
 
 def snapshot_due(entry: Entry) -> bool:
-    """Whether the patches since the last whole document are many, and outweigh it."""
+    """Return True if the patches since the last full document are many, and larger than it."""
     return entry.patches >= SNAPSHOT_PATCHES_MIN and entry.patch_bytes >= entry.base_bytes

@@ -77,7 +77,7 @@ class Apps:
     def register(
         self, txn: Transaction, slug: str, title: str, now: str, app_id: int | None = None
     ) -> App:
-        """A new app with its tables; the same one again when it is there already."""
+        """Create an app with its tables, or return the existing one."""
         validation.check_slug(slug)
         validation.check_text(title, "title")
         if app_id is not None:
@@ -136,7 +136,7 @@ class Apps:
     # Types
 
     def register_type(self, txn: Transaction, app_id: int, kind: Kind, type_key: str) -> int:
-        """The id of a type, which is made when it is first asked for and never changes."""
+        """Return the id of a type, registering it on first use; ids never change."""
         self.must_exist(txn, app_id)
         kind, key = validation.check_kind(kind), validation.check_text(type_key, "type_key")
         sql = app_statements(app_id)
@@ -173,11 +173,11 @@ class Apps:
         return tuple(Type._make(row) for row in snapshot.all(app_statements(app_id).types))
 
     def known_types(self, app_id: int, kind: Kind) -> frozenset[int]:
-        """The ids of types that are known to be committed; there may be more."""
+        """Return the ids of types that are known to be committed; there may be more."""
         return self._types.get((app_id, kind), _NO_TYPES)
 
     def known_type(self, txn: Transaction, app_id: int, kind: Kind, type_id: int) -> frozenset[int]:
-        """All types that this transaction sees; NotFound when `type_id` is not among them."""
+        """Return all types in this transaction; raise NotFound if `type_id` is not among them."""
         found = frozenset(int(row[0]) for row in txn.all(app_statements(app_id).type_ids, (kind,)))
         if type_id not in found:
             raise NotFound(

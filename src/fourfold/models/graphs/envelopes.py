@@ -58,7 +58,7 @@ class ParsedEnvelope(msgspec.Struct, frozen=True):
 
 
 def parse(envelope: Any) -> ParsedEnvelope:
-    """An envelope whose shape is right; nothing of the database is asked."""
+    """Parse an envelope and check its shape, without the database."""
     given = validation.check_fields(envelope, "envelope", _ENVELOPE)
     trace_id = validation.check_text(given.get("trace_id"), "envelope.trace_id")
     ops = given.get("ops")
@@ -191,7 +191,7 @@ def _update(handle: GraphTransaction, apps: Apps, operation: Operation, made: _M
 def _columns(
     handle: GraphTransaction, apps: Apps, operation: Operation, made: _Made
 ) -> dict[str, Any]:
-    """A payload as columns: `value` goes where its type belongs, and `$op` becomes an id."""
+    """Return a payload as columns: `value` by its type, and `$op` as an id."""
     kind, type_id = operation.kind, operation.type_id
     row = dict(operation.payload)
     for name, target in _TARGETS[kind]:

@@ -151,9 +151,7 @@ are looked up on their own.
 
 
 def _tables(reader: Reader, query: FeedFilter, after: int, end: int) -> list[_Table]:
-    """Where the rows of a window are. Ids and numbers grow together, so those of one table lie
-    between two ids.
-    """
+    """Return the tables of a window with the ids of their rows. Ids and seqs grow together."""
     bits = query.filters[0]
     envelopes: Counter[tuple[int, Kind]] = Counter()
     wrote = Counter(reader.raw_rows(SQL.feed_tables, (after, end, *query.filters)))
@@ -181,8 +179,9 @@ _PLACE = {kind: itemgetter(row._fields.index("position")) for kind, row in ROWS.
 
 
 def _in_order(reader: Reader, query: FeedFilter, window: _Window, limit: int) -> tuple[Change, ...]:
-    """The first `limit` rows of each table as changes, in the order in which they were written. A
-    feed lives by this loop, so its steps are calls into C for all rows of a table at once.
+    """Return the first `limit` rows of each table as changes, in the order of the log.
+
+    The speed of feeds depends on this loop: its steps are C calls for all rows of a table.
     """
     tables = window.tables
     changes: list[Change] = []

@@ -49,12 +49,12 @@ J = TypeVar("J", bound=Judgement)
 
 
 def rank(row: ObjectVersion, node: str) -> tuple[int, str]:
-    """What decides between two versions; `node` is this node, whose own rows carry no name."""
+    """Return the sort key of a version; `node` is this node, whose own rows have no name."""
     return row.version, row.origin or node
 
 
 def current(rows: Iterable[R], node: str) -> dict[int, R]:
-    """The newest version of each object."""
+    """Return the newest version of each object."""
     newest: dict[int, R] = {}
     for row in rows:
         known = newest.get(row.object_id)

@@ -33,7 +33,7 @@ _WHOLE = (
 
 
 def _of_apps(snapshot: ReadTransaction) -> tuple[Table, ...]:
-    """The tables of every app. One that an app has made for itself is carried as a whole."""
+    """Return the tables of every app. Tables that an app created are published whole."""
     return tuple(_table(str(row[0])) for row in snapshot.all(_SQL.tables))
 
 

@@ -80,7 +80,7 @@ class Reader:
         self._node = node
 
     def rows(self, question: Query, *, current: bool = False) -> list[Row]:
-        """The rows that a question finds, in the order of the log."""
+        """Return the rows that match a query, in the order of the log."""
         return list(self.iterate(question, current=current))
 
     def iterate(self, question: Query, *, current: bool = False) -> Iterator[Row]:
@@ -99,7 +99,7 @@ class Reader:
         return (make(row) for row in (found if limit < 0 else islice(found, limit)))
 
     def newest(self, app_id: int, kind: Kind, object_id: int, at: int | None = None) -> Row:
-        """The newest version of one object up to a number."""
+        """Return the newest version of one object up to a seq."""
         self._apps.must_exist(self._snapshot, app_id)
         validation.check_integer(object_id, f"{kind}.object_id", least=1)
         last = self._last_id(app_id, kind, at)
@@ -111,7 +111,7 @@ class Reader:
         return ROWS[kind]._make(found)
 
     def versions(self, app_id: int, kind: Kind, object_id: int) -> tuple[Row, ...]:
-        """Every version of one object, oldest first."""
+        """Return every version of one object, oldest first."""
         self._apps.must_exist(self._snapshot, app_id)
         validation.check_integer(object_id, f"{kind}.object_id", least=1)
         rows = self._snapshot.all(statements_of(app_id, kind).versions, (object_id,))
@@ -119,8 +119,10 @@ class Reader:
         return tuple(sorted(found, key=lambda row: fold.rank(row, self._node)))
 
     def visible(self, question: Query, trusted: frozenset[int]) -> Iterator[Row]:
-        """The current version of each object, without what its owner or one of the trusted has
-        suppressed, and what belongs to that. The limit counts what is left.
+        """Yield the current version of each object, without suppressed ones.
+
+        The owner and trusted identities suppress objects and what belongs to them. The limit counts
+        the rest.
         """
         limit = _limit(question.limit)
         rows = self.iterate(question._replace(limit=None if limit else 0), current=True)
@@ -131,7 +133,7 @@ class Reader:
     def _unsuppressed(
         self, rows: Iterator[Row], question: Query, trusted: frozenset[int], size: int
     ) -> Iterator[Row]:
-        """A page at a time, so that ratings are asked for in bulk and memory stays small."""
+        """Yield visible rows page by page: ratings are read in bulk, and memory is bounded."""
         suppress = self._apps.find_type(self._snapshot, question.app_id, "rating", SUPPRESS)
         if suppress is None:
             yield from rows
@@ -143,7 +145,7 @@ class Reader:
             yield from (row for row, each in zip(page, about, strict=True) if not each & hidden)
 
     def _hidden(self, objects: frozenset[Target], judges: _Judges) -> set[Target]:
-        """Which of some parents and attributes are suppressed, attributes also by their parent."""
+        """Return the suppressed ones of `targets`; a parent hides its attributes."""
         attrs = {number for kind, number in objects if kind == "attr"}
         parents = {number for kind, number in objects if kind == "parent"}
         sql = app_statements(judges.app_id).parents_of_attrs
@@ -155,7 +157,7 @@ class Reader:
         return hidden | {("attr", number) for number in hidden_attrs}
 
     def _suppressed(self, kind: Kind, ids: set[int], judges: _Judges) -> set[int]:
-        """Which of some objects of one kind are suppressed themselves."""
+        """Return the objects of one kind that are suppressed themselves."""
         if not ids:
             return set()
         asked = Query(
@@ -201,14 +203,12 @@ class Reader:
         return self._apps.read_log(self._snapshot, app_id, after, limit)
 
     def newest_seq(self, at_most: int | None = None) -> int:
-        """The newest number that this snapshot sees."""
+        """Return the newest seq that this snapshot sees."""
         newest = int(self._snapshot.value(SQL.last_seq))
         return newest if at_most is None else min(newest, at_most)
 
     def ids_between(self, app_id: int, kind: Kind, after: int, until: int) -> tuple[int, int]:
-        """The ids above which and up to which the rows are that were written after one seq and
-        up to another.
-        """
+        """Return the bounds of the ids of rows after one seq and until another."""
         sql = statements_of(app_id, kind)
         first = self._snapshot.value(sql.first_after, (after,))
         last = self._snapshot.value(sql.last_until, (until,))
@@ -221,7 +221,7 @@ class Reader:
     def raw_rows_as(
         self, make: Callable[[tuple[Any, ...]], T], sql: str, params: tuple[Any, ...]
     ) -> list[T]:
-        """What `make` makes of each of them."""
+        """Return `make` of each row."""
         return self._snapshot.all_as(make, sql, params)
 
     def value(self, sql: str, params: tuple[Any, ...]) -> Any:
@@ -279,7 +279,7 @@ class Reader:
         return iter(sorted(self._snapshot.all(getattr(sql, name), params)))
 
     def _bounds(self, question: Query) -> tuple[int, int] | None:
-        """The ids between which the rows lie; None when there are none."""
+        """Return the ids between which the rows are, or None if there are none."""
         above = 0
         if question.since is not None:
             since = validation.check_integer(question.since, "since_seq")
@@ -310,7 +310,7 @@ def _ids(given: Iterable[int] | None, name: str) -> list[int] | None:
 
 
 def _about(row: Row, kind: Kind) -> frozenset[Target]:
-    """The parents and attributes that a row is hidden with: itself, and what it points at."""
+    """Return the parents and attributes that a row is hidden with: itself and its targets."""
     about = {(target, getattr(row, name)) for name, target in REFERENCES[kind]}
     if kind in {"parent", "attr"}:
         about.add((kind, row.object_id))

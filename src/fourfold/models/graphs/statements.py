@@ -33,8 +33,10 @@ POINTERS: dict[Kind, tuple[str, ...]] = {
 
 @lru_cache(maxsize=16384)
 def statements_of(app_id: int, kind: Kind) -> Queries:
-    """The queries of one table. Those that read have a twin `..._current`, which leaves out rows
-    that a newer version has replaced; those that follow a pointer have one for each.
+    """Return the queries of one table.
+
+    Reads have a twin `..._current` without replaced versions; those that follow a pointer have one
+    for each pointer.
     """
     validation.check_integer(app_id, "app_id")
     columns = ", ".join(f"r.{name}" for name in ROWS[kind]._fields)
@@ -60,9 +62,7 @@ def statements_of(app_id: int, kind: Kind) -> Queries:
 
 @lru_cache(maxsize=4096)
 def app_statements(app_id: int) -> Queries:
-    """The queries about an app as a whole; `tables` makes its tables and indexes where they are
-    missing.
-    """
+    """Return the queries about a whole app; `tables` creates missing tables and indexes."""
     number = str(validation.check_integer(app_id, "app_id"))
     filled = {name: getattr(_APP, name).replace("{n}", number) for name in _APP}
     return Queries(f"app {number}", filled)

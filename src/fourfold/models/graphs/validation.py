@@ -50,7 +50,7 @@ def check_stored_text(value: Any, name: str) -> str:
 
 
 def check_timestamp(value: Any, name: str) -> str:
-    """An ISO 8601 time with its zone."""
+    """Return an ISO 8601 time with a zone; raise InvalidInput for others."""
     try:
         parsed = datetime.fromisoformat(check_stored_text(value, name))
     except ValueError:
@@ -106,7 +106,7 @@ def check_slug(value: Any) -> str:
 
 
 def check_fields(row: Any, name: str, known: frozenset[str]) -> Mapping[str, Any]:
-    """A mapping with no field that is unknown, so that a slip of the pen is not lost."""
+    """Return a mapping; raise InvalidInput if it has unknown fields, such as misspelled ones."""
     if type(row) is dict and known.issuperset(row):
         return row
     if not isinstance(row, Mapping):
@@ -121,7 +121,7 @@ def check_fields(row: Any, name: str, known: frozenset[str]) -> Mapping[str, Any
 
 
 def format_value(value: Any) -> str:
-    """A value in an error: enough to recognise it."""
+    """Return a value for an error message, shortened."""
     return repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:77]}..."
 
 
@@ -130,7 +130,7 @@ def _no_constant(name: str) -> Any:
 
 
 def encode_json(value: Any, name: str) -> str:
-    """A value as JSON text, which must give the same value back."""
+    """Return a value as JSON text; raise InvalidInput if it does not round-trip."""
     try:
         written = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
@@ -182,7 +182,7 @@ def _id(value: Any, field: str) -> int:
 
 
 def _own(row: Mapping[str, Any], kind: str, now: str) -> tuple[int, int, int, str]:
-    """What every kind has: type, owner, flags, and the time when it was made."""
+    """Return the fields of every kind: type, owner, flags and creation time."""
     get = row.get
     type_id, owner = get("type_id"), get("owner_identity")
     flags, created = get("sync_flags", 0), get("created_at")
@@ -250,7 +250,7 @@ def _one_of(
 def _payload(
     row: Mapping[str, Any], kind: str
 ) -> tuple[str | None, float | None, bytes | None, str | None, int]:
-    """At most one value; and how many bytes it has."""
+    """Return the value, of which there is at most one, by its type, and its size in bytes."""
     get = row.get
     text, number = get("value_text"), get("value_number")
     blob, document = get("value_blob"), get("value_json")

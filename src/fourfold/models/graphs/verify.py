@@ -34,9 +34,7 @@ _RULES = {
 
 
 def problems(snapshot: ReadTransaction, subject: str, node: str) -> list[str]:
-    """Everything that is wrong, in plain words; empty when all is well. `node` is the name of the
-    node whose database it is.
-    """
+    """Return the problems as messages; `node` is the name of the node of the database."""
     found = of_registers(snapshot, subject)
     for app in Apps().all(snapshot):
         found += of_app(snapshot, app.app_id, node)
@@ -44,7 +42,7 @@ def problems(snapshot: ReadTransaction, subject: str, node: str) -> list[str]:
 
 
 def of_registers(snapshot: ReadTransaction, subject: str) -> list[str]:
-    """What is wrong with what all apps share: the counter, the list of numbers, the identities."""
+    """Return the problems of what all apps share: the counter, the list of seqs, the identities."""
     Apps().check(snapshot, subject)
     found = [
         f"envelopes: number {row[0]} of app {row[1]} is not one that was given out"
@@ -59,7 +57,7 @@ def of_registers(snapshot: ReadTransaction, subject: str) -> list[str]:
 
 
 def of_app(snapshot: ReadTransaction, app_id: int, node: str) -> Iterator[str]:
-    """What is wrong with the tables of one app."""
+    """Yield the problems of the tables of one app."""
     rows = size = 0
     for kind in KINDS:
         yield from _problems_of_table(snapshot, app_id, kind, node)

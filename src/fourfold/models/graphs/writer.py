@@ -63,7 +63,7 @@ class Batch(NamedTuple):
     """Bytes of their values."""
 
     def column(self, name: str) -> Column:
-        """The values of one column; a single one stands for all when they are the same."""
+        """Return the values of one column; a single one represents equal ones."""
         found = self.varying.get(name)
         return (self.fixed[name],) if found is None else found
 
@@ -73,7 +73,7 @@ class _Unlike(Exception):
 
 
 def read(kind: Kind, given: Sequence[Any], now: str) -> Batch | None:
-    """The rows as columns; None when they must be looked at one by one."""
+    """Return the rows as columns; None if they must be checked one by one."""
     try:
         return _read(kind, _columns(kind, given), len(given), now)
     except (_Unlike, InvalidInput):
@@ -81,7 +81,7 @@ def read(kind: Kind, given: Sequence[Any], now: str) -> Batch | None:
 
 
 def _columns(kind: Kind, given: Sequence[Any]) -> dict[str, Column]:
-    """Every field that some row sets. All rows have the same ones, or they are unlike."""
+    """Return every field that some row sets. If rows set different ones, they are unlike."""
     if set(map(type, given)) != {dict}:
         raise _Unlike
     names = tuple(given[0])
@@ -407,7 +407,7 @@ class GraphTransaction:
             known.update(fresh)
 
     def _insert_batch(self, app_id: int, kind: Kind, batch: Batch) -> list[int]:
-        """Many rows of one shape: what they have in common is handed to SQLite once."""
+        """Insert many rows of one shape; what they have in common is passed to SQLite once."""
         seq, types = self.seq, self._apps.known_types(app_id, kind)
         for type_id in batch.types - types:
             self._apps.known_type(self.txn, app_id, kind, type_id)
@@ -454,7 +454,7 @@ class GraphTransaction:
             self.txn.execute(SQL.set_label, (row.parent_id, row.value_text))
 
     def newest(self, app_id: int, kind: Kind, object_id: int) -> Row:
-        """The newest version of an object, as this transaction sees it."""
+        """Return the newest version of an object in this transaction."""
         validation.check_integer(object_id, f"{kind}.object_id", least=1)
         self._apps.must_exist(self.txn, app_id)
         sql = statements_of(app_id, kind).newest
@@ -484,7 +484,7 @@ class GraphTransaction:
         self._add(app_id, kind, [row], flags, size)
 
     def type_id(self, app_id: int, kind: Kind, type_key: str) -> int:
-        """The id of a type, which is registered when it is new."""
+        """Return the id of a type, registering it if it is new."""
         return self._apps.register_type(self.txn, app_id, kind, type_key)
 
     def app_by_slug(self, slug: str) -> int | None:
@@ -492,8 +492,9 @@ class GraphTransaction:
         return None if found is None else found.app_id
 
     def identity(self, pubkey: str, label: str | None = None) -> int:
-        """The number of the identity of a public key, which is made when it is new: in the graph
-        of the system's app, and in the cache.
+        """Return the number of the identity of a public key.
+
+        A new one is created in the graph of the system app and in the cache.
         """
         found = self.txn.value(SQL.identity_number, (pubkey,))
         if found is not None:
@@ -584,7 +585,7 @@ class GraphTransaction:
                 self._prove_shared(app_id, target, pointed, flags, f"{kind}.{name}")
 
     def _prove_pointers(self, app_id: int, kind: Kind, batch: Batch) -> None:
-        """The same for many rows: one question for each column that points at something."""
+        """Check the pointers of many rows, with one query for each column of pointers."""
         flags = batch.column("sync_flags")
         for name, target in REFERENCES[kind]:
             column = batch.column(name)
@@ -600,7 +601,7 @@ class GraphTransaction:
                     self._prove_shared(app_id, target, pointed, bits, f"{kind}.{name}")
 
     def _prove_shared(self, app_id: int, kind: Kind, object_id: int, flags: int, what: str) -> None:
-        """An object exists, and is shared at least as widely as what points at it."""
+        """Raise unless an object exists and is shared at least as widely as its referrer."""
         sql = statements_of(app_id, kind).flags_of_object
         shared = self.txn.value(sql, (object_id,))
         if shared is None:
@@ -624,8 +625,10 @@ def _second(seconds: int) -> str:
 
 
 def _merged(old: Row, changes: Mapping[str, Any], fields: frozenset[str]) -> dict[str, Any]:
-    """The old version with the changes. A new value or a new destination replaces the old one,
-    whichever column it was in; the times are those of the new version.
+    """Return the old version with the changes.
+
+    A new value or target replaces the old one, whichever column it was in; the times are those of
+    the new version.
     """
     if not changes:
         raise InvalidInput("an update must change something")

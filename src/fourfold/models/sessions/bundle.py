@@ -41,7 +41,7 @@ _BATCH_BYTES = limits.MIB
 
 
 def subtree(sessions: Sessions, sid: str) -> list[str]:
-    """A session and all that edges lead to from it, nearest first."""
+    """Return a session and all that edges lead to from it, nearest first."""
     ids = [sessions.open_session(sid).id]
     with sessions.log.read() as reading:
         for session_id in ids:
@@ -54,7 +54,7 @@ def subtree(sessions: Sessions, sid: str) -> list[str]:
 
 
 def lines(sessions: Sessions, sid: str) -> Iterator[bytes]:
-    """The bundle of a session, line by line."""
+    """Yield the bundle of a session, line by line."""
     whole = hashlib.sha256()
     counts = {"sessions": 0, "events": 0, "payloads": 0}
     names = {"session": "sessions", "event": "events", "payload": "payloads"}
@@ -281,7 +281,7 @@ class _Check:
         }
 
     def _compare(self, event: Event) -> None:
-        """The store's own log and the bundle's must be the same, as far as both go."""
+        """Raise unless the log of the store and that of the bundle agree as far as both go."""
         row, last = self._known
         if row is None or event.id > last:
             return

@@ -11,7 +11,7 @@ from fourfold.models.sessions.sessions import Sessions
 
 
 def compare_heads(sessions: Sessions, one: str, other: str) -> HeadComparison:
-    """From one head to another, of the same session or of two."""
+    """Compare two heads, of the same session or of two."""
     before, after = sessions.head(one), sessions.head(other)
     names = [_contents(sessions, head) for head in (before, after)]
     messages = [_messages(sessions, head) for head in (before, after)]
@@ -30,7 +30,7 @@ def compare_heads(sessions: Sessions, one: str, other: str) -> HeadComparison:
 
 
 def _contents(sessions: Sessions, head: Head) -> dict[str, str]:
-    """The hash of each variable: that of a large one is its name, and nothing is read for it."""
+    """Return the hash of each variable; that of a large one is its name and needs no read."""
     return {
         name: entry["ref"].id if "ref" in entry else content_id(encode(entry["value"]))
         for name, entry in entries_of(sessions, head.vars_ref).items()
@@ -43,7 +43,7 @@ def _messages(sessions: Sessions, head: Head) -> dict[tuple[str, int], dict[str,
 
 
 def _common(sessions: Sessions, before: Head, after: Head) -> str | None:
-    """The nearest head that both go back to; a head goes back to itself."""
+    """Return the nearest common ancestor of two heads; a head is its own ancestor."""
     ancestors = {before.id, *sessions.ancestors(before.id)}
     return next(
         (head_id for head_id in [after.id, *sessions.ancestors(after.id)] if head_id in ancestors),

@@ -105,7 +105,7 @@ class Feed(Follower[Item]):
                 self._dropped += 1
 
     def next(self, timeout: float | None = None) -> Item | None:
-        """The next item; None when none came in time, or the feed is closed."""
+        """Return the next item; None after the timeout, or if the feed is closed."""
         until = _until(timeout)
         notifier = self._notifier
         while not self._closed:
@@ -120,7 +120,7 @@ class Feed(Follower[Item]):
         return None
 
     async def next_async(self, timeout: float | None = None) -> Item | None:  # noqa: ASYNC109
-        """The same for coroutines. One that is cancelled while it waits misses nothing."""
+        """Return the next item, from a coroutine. A cancelled wait misses nothing."""
         until = _until(timeout)
         with self._notifier.listen() as listener:
             while not self._closed:
@@ -143,7 +143,7 @@ class Feed(Follower[Item]):
         self._notifier.notify()
 
     def _look(self, cursor: int) -> list[Event]:
-        """The next events of the log, unless some are at hand."""
+        """Return the next events of the log, unless some are buffered."""
         return [] if self._page else self._broadcast.page(self._sid, cursor)
 
     def _take(self, page: list[Event]) -> Item | None:
@@ -166,7 +166,7 @@ class Feed(Follower[Item]):
         return item.event_id if self._sid is not None else item.position
 
     def _pause(self, until: float | None) -> float:
-        """How long to wait for the notifier before looking again."""
+        """Return the seconds to wait for the notifier before polling again."""
         # A writer hears of every commit, but must notice when its store is closed.
         writable = self._broadcast.writable
         most = limits.WATCH_HEARTBEAT_S if writable else limits.WATCH_POLL_S
@@ -177,7 +177,7 @@ class Feed(Follower[Item]):
 
 
 def _until(timeout: float | None) -> float | None:
-    """When a wait ends that begins now."""
+    """Return the end of a wait that begins now."""
     if timeout is None:
         return None
     if type(timeout) not in {int, float} or math.isnan(timeout):
@@ -266,7 +266,7 @@ class Broadcast:
         return self._log.writable
 
     def notifier(self, sid: str | None) -> Notifier:
-        """The notifier of a session; None is for all sessions."""
+        """Return the notifier of a session; None is for all sessions."""
         with self._lock:
             return self._notifiers.setdefault(sid, Notifier())
 

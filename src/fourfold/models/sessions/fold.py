@@ -124,7 +124,7 @@ LISTS: Final = ("messages", "turns", "steps", "evals", "heads", "edges", "events
 
 
 def advance(state: State, *events: Event) -> State:
-    """The state after these events, which follow on `state`."""
+    """Return the state after these events, which follow `state`."""
     if not events:
         return state
     last, *counts = msgspec.structs.astuple(state.counters)
@@ -153,12 +153,12 @@ def advance(state: State, *events: Event) -> State:
 
 
 def counted(state: State, counts: dict[str, int], digest: bytes) -> State:
-    """The state after events that have no effect but to be counted: what `advance` would say."""
+    """Return the state after events that are only counted, like `advance`."""
     return msgspec.structs.replace(state, counters=Counters(**counts), digest=digest)
 
 
 def fold(base: View | None, events: Iterable[Event]) -> View:
-    """The view after these events, which follow on `base`."""
+    """Return the view after these events, which follow `base`."""
     folding = _Fold(base or View())
     for event in events:
         folding.take(event)
@@ -166,14 +166,14 @@ def fold(base: View | None, events: Iterable[Event]) -> View:
 
 
 def apply_event(view: View, event: Event) -> View:
-    """The view after one more event. Folding many of them with `fold` is faster."""
+    """Return the view after one more event. Use `fold` for many: it is faster."""
     return fold(view, (event,))
 
 
 def kept_messages(view: View) -> list[dict[str, Any]]:
-    """The transcript that still counts: what came with the compaction boundary or after it.
+    """Return the current transcript: messages at or after the compaction boundary.
 
-    The frame of a compaction stands in the very event of the boundary, so it is the first of them.
+    The frame of a compaction is in the event of the boundary, so it is the first of them.
     """
     return list(messages_since(view.events, view.compact_from_event_id))
 

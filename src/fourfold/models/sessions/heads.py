@@ -49,7 +49,7 @@ _GIVEN = ("kind", "turn_id", "vars_ref", "final_ref", "compact_from_event_id")
 
 
 def check_head(head: Mapping[str, Any]) -> dict[str, Any]:
-    """What a caller wants in a head: nothing that the store itself works out."""
+    """Return the fields of a head that a caller may set; raise InvalidInput for others."""
     if not isinstance(head, Mapping):
         raise InvalidInput(f"a head is a dict, not {type(head).__name__}")
     fields = {"kind": "turn-final", **head}
@@ -84,7 +84,7 @@ def check_expected_basis(expected: Any) -> None:
 
 
 def check_boundary(sid: str, state: State, to_event_id: int | None) -> int:
-    """The last event that the next head covers."""
+    """Return the last event that the next head covers."""
     last = state.counters.event
     boundary = last if to_event_id is None else to_event_id
     if type(boundary) is not int or not state.covered < boundary <= last:
@@ -99,8 +99,10 @@ def check_boundary(sid: str, state: State, to_event_id: int | None) -> int:
 def head_content(
     sid: str, state: State, at_boundary: State, boundary: int, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The stored form of the head, id included. What the caller left out is as it was at the
-    boundary. Every field is always there, so that the id is a function of the meaning alone.
+    """Return the stored form of the head, including its id.
+
+    Omitted fields have their values at the boundary. Every field is present, so that the id depends
+    on the meaning alone.
     """
     turn = fields.get("turn_id")
     if turn is not None and turn > at_boundary.counters.turn:
@@ -126,9 +128,7 @@ def head_content(
 
 
 def edge_content(sid: str, edge: Mapping[str, Any]) -> dict[str, Any]:
-    """The stored form of an edge, id included. An edge begins at its own session if it does not say
-    where.
-    """
+    """Return the stored form of an edge, with its id; by default it begins at its own session."""
     if not isinstance(edge, Mapping):
         raise InvalidInput(f"an edge is a dict, not {type(edge).__name__}")
     for name in ("id", "version"):
@@ -161,7 +161,7 @@ def _check_name(value: Any, what: str) -> None:
 
 
 def head(reading: LogReader, head_id: str) -> Head:
-    """A published head, of a session that is not deleted."""
+    """Return a published head of a session that is not deleted."""
     parse_content_id(head_id)
     row = _find(reading, head_id)
     if row is None:
@@ -170,7 +170,7 @@ def head(reading: LogReader, head_id: str) -> Head:
 
 
 def ancestors(reading: LogReader, head_id: str) -> list[str]:
-    """Every head that a head goes back to, nearest first."""
+    """Return the ancestors of a head, nearest first."""
 
     def before(current: str) -> Iterable[str]:
         row = _find(reading, current)
@@ -181,7 +181,7 @@ def ancestors(reading: LogReader, head_id: str) -> list[str]:
 
 
 def descendants(reading: LogReader, head_id: str) -> list[str]:
-    """Every head that goes back to a head, nearest first."""
+    """Return the descendants of a head, nearest first."""
 
     def after(current: str) -> Iterable[str]:
         return (*reading.heads_on(current), *reading.heads_joined(current, forward=True))
@@ -190,13 +190,13 @@ def descendants(reading: LogReader, head_id: str) -> list[str]:
 
 
 def edges_of(reading: LogReader, sid: str) -> list[Edge]:
-    """The edges that begin or end at a session, in whichever log they stand, each once."""
+    """Return the edges that begin or end at a session, whichever log contains them, each once."""
     existing(reading, sid)
     return list(_edges(reading, sid))
 
 
 def graph(reading: LogReader, sid: str) -> LineageGraph:
-    """The heads of all sessions that hang together with one, and the edges between them."""
+    """Return the heads of all sessions that are connected with one, and the edges between them."""
     existing(reading, sid)
     heads: list[Head] = []
     edges: dict[str, Edge] = {}
@@ -257,7 +257,7 @@ def _edges(reading: LogReader, sid: str) -> Iterator[Edge]:
 
 
 def _event(reading: LogReader, key: int, event_id: int) -> Event | None:
-    """An event, unless its session is deleted."""
+    """Return an event; None if its session is deleted."""
     row = reading.session_by_key(key)
     if row is None or row.deleted_at is not None:
         return None

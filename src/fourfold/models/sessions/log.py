@@ -32,7 +32,7 @@ class SessionRow(NamedTuple):
 
 
 def seal_of(row: SessionRow) -> bytes:
-    """A digest of a session's own row, which is stored with it."""
+    """Return a digest of the row of a session, which is stored with it."""
     return hashlib.sha256(encode(list(row))).digest()
 
 
@@ -74,7 +74,7 @@ class LogReader(Protocol):
         ...
 
     def position(self) -> int:
-        """The newest position of the log of all sessions."""
+        """Return the newest position of the log of all sessions."""
         ...
 
     def last_event(self, key: int) -> int: ...
@@ -91,30 +91,30 @@ class LogReader(Protocol):
         ...
 
     def entities(self, key: int, code: int, first: int, last: int, until: int) -> list[Row]:
-        """The newest event, at or before `until`, of each entity with an id from first to last."""
+        """Return the newest event until `until` of each entity with an id from first to last."""
         ...
 
     def messages_from(self, key: int, event_id: int, until: int, limit: int) -> list[Row]: ...
     def snapshot_before(self, key: int, event_id: int) -> tuple[int, str] | None: ...
     def head(self, head_id: str) -> tuple[int, int] | None:
-        """The key of the session that published a head, and the id of the event."""
+        """Return the key of the session that published a head, and the id of the event."""
         ...
 
     def heads_on(self, head_id: str) -> list[str]: ...
     def heads_joined(self, head_id: str, *, forward: bool) -> list[str]:
-        """The heads at the other ends of edges from (or to) a head."""
+        """Return the heads at the other ends of edges from (or to) a head."""
         ...
 
     def edge(self, key: int, edge_id: str) -> int | None:
-        """The id of the event that added an edge to a session's log."""
+        """Return the id of the event that added an edge to the log of a session."""
         ...
 
     def edges_of_session(self, sid: str) -> list[tuple[int, int]]:
-        """Where the edges stand that begin or end at a session: keys and event ids."""
+        """Return the keys and event ids of the edges that begin or end at a session."""
         ...
 
     def marks(self, what: str, key: int, until: int, offset: int, limit: int) -> list[int]:
-        """The events, at or before `until`, that added `heads` or `edges` to a session."""
+        """Return the events, at or before `until`, that added `heads` or `edges` to a session."""
         ...
 
     def marks_count(self, what: str, key: int, until: int) -> int: ...
@@ -142,7 +142,7 @@ class LogWriter(LogReader, Protocol):
 
     def insert_event(self, key: int, row: Row) -> None: ...
     def insert_events(self, key: int, appended: Appended) -> None:
-        """The events of one request."""
+        """Insert the events of one request."""
         ...
 
     def insert_head(self, key: int, head: HeadRow) -> None: ...
@@ -189,5 +189,5 @@ class Log(Protocol):
         ...
 
     def problems(self) -> list[str]:
-        """What is wrong with the place where the log lies."""
+        """Return the problems of the storage of the log."""
         ...

@@ -139,7 +139,7 @@ class MemoryLogReader:
         return sorted({e.from_head for e in edges if e.to_head == head_id and e.from_head})
 
     def _shown(self, key: int) -> bool:
-        """Whether a session is there and not deleted."""
+        """Return True if a session exists and is not deleted."""
         row = self._tables.sessions.get(key)
         return row is not None and row.deleted_at is None
 

@@ -41,7 +41,7 @@ _MARK = b'"~ref"'
 
 
 def interned(value: object, kind: str) -> InternedPayload:
-    """A payload whatever its size: the reference, and the bytes to store."""
+    """Return a payload of any size: the reference, and the bytes to store."""
     check_kind(kind)
     data = encode(value)
     return InternedPayload(PayloadRef(content_id(data), kind, len(data)), data)
@@ -56,7 +56,7 @@ def write_files(payloads: Iterable[InternedPayload], files: BlobStore | None) ->
 
 
 def fetch(log: Log, files: BlobStore | None, ref: PayloadRef) -> object:
-    """The value that a reference stands for, verified by its hash."""
+    """Return the value of a reference, verified by its hash."""
     with log.read() as reading:
         row = reading.payload(_digest(ref.id))
     return read_payload(ref, _bytes(row, files, ref.id))
@@ -96,7 +96,7 @@ def dangling(log: Log, files: BlobStore | None, sid: str | None) -> list[Payload
 def _lost(
     log: Log, files: BlobStore | None, ref: PayloadRef, seen: set[bytes]
 ) -> Iterator[PayloadRef]:
-    """Those of a reference and all that it leads to which are not there."""
+    """Yield missing payloads among a reference and all that it leads to."""
     waiting = [ref]
     while waiting:
         pending = waiting.pop()
@@ -115,7 +115,7 @@ def _lost(
 def _refs(
     log: Log, key: int | None, without: AbstractSet[int] = frozenset()
 ) -> Iterator[PayloadRef]:
-    """The references of a session, or of all but some."""
+    """Yield the references of a session, or of all but some."""
     after = 0
     while True:
         with log.read() as reading:
@@ -130,7 +130,7 @@ def _refs(
 
 
 def _inner(reading: LogReader, files: BlobStore | None, name: str) -> list[PayloadRef]:
-    """The references inside a payload."""
+    """Return the references inside a payload."""
     data = _bytes(reading.payload(_digest(name)), files, name)
     return find_refs(decode(data)) if _MARK in data else []
 
@@ -190,7 +190,7 @@ def collect(log: Log, files: FolderBlobs | None, cutoff: Cutoff) -> GcReport:
 
 
 def mark(log: Log, files: BlobStore | None, cutoff: Cutoff) -> GcReport:
-    """What `collect` would remove, and nothing is: reads only, beside a writer too."""
+    """Report what `collect` would remove. Only reads, also beside a writer."""
     events = payloads = size = after = 0
     going: set[int] = set()
     while page := _sessions(log, after):

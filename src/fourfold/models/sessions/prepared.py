@@ -44,7 +44,7 @@ class RequestBuilder:
         self._second = (0, "1970-01-01T00:00:00.")
 
     def now(self) -> tuple[str, int]:
-        """The time as events carry it, and in whole seconds."""
+        """Return the time as events store it, and in whole seconds."""
         moment = self._clock()
         if moment.tzinfo is not UTC:
             moment = moment.astimezone(UTC)
@@ -140,7 +140,7 @@ class RequestBuilder:
         return Append(sid, [draft], *self.now(), files=self._files, payloads=stored)
 
     def cutoff(self, grace_s: float) -> Cutoff:
-        """What a collection with this grace age may remove."""
+        """Return what gc with this grace period may remove."""
         if type(grace_s) not in {int, float}:
             raise InvalidInput(f"the grace age is {repr(grace_s)[:100]}, not a number of seconds")
         check_age(grace_s)

@@ -55,7 +55,10 @@ class Slots:
         self._lock = threading.Lock()
 
     def committed(self, reading: LogReader, sid: str, mark: int) -> Slot:
-        """The newest committed state. `mark` is `published`, taken before the reading began."""
+        """Return the newest committed state.
+
+        `mark` is `published` before the read transaction began.
+        """
         cached = self.get(sid)
         slot = load(reading, sid, cached)
         if slot is not cached:
@@ -70,7 +73,7 @@ class Slots:
             return self._slots.get(sid)
 
     def inside(self, writing: LogWriter, sid: str) -> Slot:
-        """The state that a transaction sees, with what it wrote itself."""
+        """Return the state that a transaction sees, including its own writes."""
         shared: Slot | None = writing.scratch.get(_SCRATCH, {}).get(sid)
         if shared is not None:
             return shared
@@ -79,7 +82,7 @@ class Slots:
         return cached or load(writing, sid, None)
 
     def position(self, writing: LogWriter) -> int:
-        """The newest position that a transaction sees."""
+        """Return the newest position that a transaction sees."""
         shared: int | None = writing.scratch.get(_POSITION)
         if shared is not None:
             return shared
@@ -88,8 +91,9 @@ class Slots:
         return writing.position() if cached is None else cached
 
     def move(self, writing: LogWriter, sid: str, slot: Slot, position: int | None = None) -> None:
-        """The last thing that a request does: others see the new state once it is committed, those
-        of the same transaction at once.
+        """Set the state of a session, as the last step of a request.
+
+        Requests of the same transaction see it at once, others after the commit.
         """
         with self._lock:
             self._moving.add(sid)
@@ -100,9 +104,7 @@ class Slots:
         writing.after_commit(lambda: self.publish(sid, slot, position))
 
     def leave(self, writing: LogWriter, sid: str) -> None:
-        """The same for a session that is deleted: requests of the same transaction must not find it
-        here any more.
-        """
+        """Remove a deleted session; requests of the same transaction must not find it any more."""
         with self._lock:
             self._moving.add(sid)
         writing.scratch.get(_SCRATCH, {}).pop(sid, None)
@@ -113,8 +115,10 @@ class Slots:
         return self._published
 
     def publish(self, sid: str, slot: Slot | None, position: int | None = None) -> None:
-        """The newest state now; None forgets the session. One transaction is on its way at a time,
-        so whatever else was moving is in the log by now, or never will be.
+        """Cache the newest state; None evicts the session.
+
+        Only one transaction commits at a time, so whatever else was moving is in the log by now, or
+        never will be.
         """
         with self._lock:
             self._published += 1
@@ -128,8 +132,10 @@ class Slots:
 
 
 def load(reading: LogReader, sid: str, known: Slot | None) -> Slot:
-    """The state of a session as a reading sees it: the newest of a known state and a snapshot,
-    folded up to the end. The same object as `known` when nothing came since.
+    """Return the state of a session as a reader sees it.
+
+    It is folded from the cached state `known` or a snapshot, whichever is newer. Returns `known`
+    itself if nothing is newer.
     """
     if known is not None and reading.last_event(known.row.key) == known.state.counters.event:
         row = reading.session(sid)
@@ -142,7 +148,7 @@ def load(reading: LogReader, sid: str, known: Slot | None) -> Slot:
 
 
 def state_at(reading: LogReader, row: SessionRow, event_id: int) -> Slot:
-    """The state as it was at an event, from the nearest snapshot before it."""
+    """Return the state at an event, from the nearest snapshot before it."""
     snapshot = reading.snapshot_before(row.key, event_id)
     if snapshot is None:
         return _folded(reading, Slot(row, State(), 0), event_id)
@@ -155,7 +161,7 @@ def state_at(reading: LogReader, row: SessionRow, event_id: int) -> Slot:
 
 
 def existing(reading: LogReader, sid: str) -> SessionRow:
-    """The row of a session that is there and not deleted."""
+    """Return the row of a session; raise NotFound if there is none, or it is deleted."""
     row = reading.session(sid)
     if row is None:
         raise NotFound(

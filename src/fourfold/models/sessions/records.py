@@ -67,7 +67,7 @@ class Event:
 
     @classmethod
     def of_row(cls, session: str, row: EventRow, decoded: Decoded) -> Event:
-        """The event that a row of the log holds, whose data `decoded` gives if anybody asks."""
+        """Return the event of a row of the log; `decoded` returns its data on first use."""
         event = _new(cls)
         event.session = session
         event._row = row  # noqa: SLF001 - its own class
@@ -109,7 +109,7 @@ class Event:
         return self._data
 
     def as_dict(self) -> dict[str, Any]:
-        """The event in one piece, as the specification draws it."""
+        """Return the event as one dict, as in the specification."""
         return {"id": self.id, "type": self.type, "at": self.at, **self.data}
 
     def __eq__(self, other: object) -> bool:
@@ -164,7 +164,7 @@ class Head(msgspec.Struct, frozen=True):
     version: int = 1
 
     def content(self) -> dict[str, Any]:
-        """What the id is the hash of."""
+        """Return the content that the id is the hash of."""
         fields = {name: getattr(self, name) for name in HEAD_FIELDS}
         return {**self.extra, **fields, "event_range": list(self.event_range)}
 
@@ -190,14 +190,14 @@ EDGE_FIELDS: Final = tuple(name for name in Edge.__struct_fields__ if name not i
 
 
 def head_of(stored: dict[str, Any]) -> Head:
-    """The head that a `head/published` event holds."""
+    """Return the head in a `head/published` event."""
     fields = {name: stored[name] for name in ("id", *HEAD_FIELDS)}
     fields["event_range"] = tuple(stored["event_range"])
     return Head(**fields, extra={k: v for k, v in stored.items() if k not in fields})
 
 
 def edge_of(stored: dict[str, Any]) -> Edge:
-    """The edge that a `lineage/edge-added` event holds."""
+    """Return the edge in a `lineage/edge-added` event."""
     fields = {name: stored[name] for name in ("id", *EDGE_FIELDS)}
     return Edge(**fields, extra={k: v for k, v in stored.items() if k not in fields})
 

@@ -106,7 +106,7 @@ class Alike(Sequence[Draft]):
 
 
 def drafts_of(sid: str, events: Iterable[Mapping[str, Any]] | Alike) -> Sequence[Draft]:
-    """The events of one request. An adapter that has their canonical texts hands those over."""
+    """Return the drafts of the events of one request; an adapter may pass canonical texts."""
     if isinstance(events, Alike):
         return events
     if isinstance(events, (str, bytes, Mapping)) or not isinstance(events, Iterable):
@@ -135,12 +135,12 @@ def drafts_of(sid: str, events: Iterable[Mapping[str, Any]] | Alike) -> Sequence
 
 
 def drafts_of_one(sid: str, event: Mapping[str, Any]) -> Sequence[Draft]:
-    """The only event of a request."""
+    """Return the draft of the only event of a request."""
     return _alone(event) or [draft_of(sid, event)]
 
 
 def draft_of(sid: str, event: Mapping[str, Any]) -> Draft:
-    """One event, checked and encoded."""
+    """Check and encode one event."""
     if not isinstance(event, Mapping):
         raise InvalidInput(
             f"an event is a dict, not {type(event).__name__}",
@@ -163,9 +163,7 @@ def draft_of(sid: str, event: Mapping[str, Any]) -> Draft:
 
 
 def _alone(event: Mapping[str, Any]) -> Alike | None:
-    """An event that is what most are: a new entity, and nothing special in it. None where that
-    needs a closer look.
-    """
+    """Return a simple event that adds an entity, as most do; None if it needs a full check."""
     if type(event) is not dict or len(event) != 2:
         return None
     kind: Any = event.get("type")
@@ -182,7 +180,7 @@ def _alone(event: Mapping[str, Any]) -> Alike | None:
 
 
 def _alike(events: list[Any]) -> Alike | None:
-    """The same for several of one type, which are looked at and encoded together."""
+    """Return simple events of one type, encoded together; None if one needs a full check."""
     if not _DICTS.issuperset(map(type, events)):
         return None
     try:
@@ -211,7 +209,7 @@ def _alike(events: list[Any]) -> Alike | None:
 
 
 def encoded(kind: str, data: dict[str, Any], put: int | None = None) -> Draft:
-    """A draft of data that is otherwise known to be right."""
+    """Return a draft of data that is otherwise known to be valid."""
     payloads = settle(data)
     for name, value in data.items():
         if type(value) is dict and not _PAYLOADS.isdisjoint(map(type, value.values())):
@@ -319,7 +317,7 @@ def check_session_id(sid: Any) -> str:
 
 
 def check_key(key: Any) -> str | None:
-    """An idempotency key: any text that is not too long."""
+    """Return an idempotency key; raise InvalidInput if it is not a text of limited length."""
     if key is None:
         return None
     if type(key) is not str or not 0 < len(key) <= SESSION_KEY_CHARS_MAX:
@@ -335,7 +333,7 @@ def check_key(key: Any) -> str | None:
 
 
 def check_count(value: Any, name: str, *, least: int = 0) -> int:
-    """A number that a caller gave: an event id, a position, a limit."""
+    """Return a number that a caller passed: an event id, a position or a limit."""
     if type(value) is not int or not least <= value < 2**63:
         raise InvalidInput(f"{name} is {repr(value)[:100]}, not a whole number from {least} on")
     return value

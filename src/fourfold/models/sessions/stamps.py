@@ -106,7 +106,7 @@ class Appended(Sequence[Event]):
         ]
 
     def position_checks(self) -> list[int]:
-        """What `position_check` says of each row."""
+        """Return the `position_check` of each row."""
         positions = range(self.position, self.position + len(self.digests))
         before = map(zlib.crc32, map(_POSITION.__mod__, positions))
         return list(map(zlib.crc32, self.digests, before))
@@ -143,7 +143,7 @@ class Appended(Sequence[Event]):
 def stamp(
     sid: str, state: State, drafts: Sequence[Draft], *, at: str, position: int, key: str | None
 ) -> tuple[Appended, State]:
-    """The events that follow on `state`, the first at `position`, and the state after them."""
+    """Return the events that follow `state`, the first at `position`, and the state after them."""
     first = (position, state.counters.event + 1, at, key)
     if type(drafts) is Alike:
         return _stamp_alike(sid, state, drafts, first)
@@ -188,7 +188,7 @@ def stamp(
 def stamp_one(
     sid: str, state: State, drafts: Alike, *, at: str, position: int, key: str | None
 ) -> tuple[Row, State]:
-    """The same for the only draft of a request, where that is the first of these: its row."""
+    """Return the row of the only draft of a request, and the state after it."""
     kind, body = drafts.type, drafts.bodies[0]
     entity, code, _ = _ABOUT[kind]
     counters = state.counters
@@ -205,7 +205,7 @@ def stamp_one(
 def _stamp_alike(
     sid: str, state: State, drafts: Alike, first: tuple[int, int, str, str | None]
 ) -> tuple[Appended, State]:
-    """The same for events of one type, all of which bring a new entity."""
+    """Stamp events of one type that all add an entity, like `stamp`."""
     _, event_id, at, key = first
     entity, code, _ = _ABOUT[drafts.type]
     number = next_number = getattr(state.counters, entity) + 1
@@ -229,8 +229,9 @@ def _stamp_alike(
 
 
 def header_of(event_id: int, kind: str, at: str, entity_id: int | None, key: str | None) -> str:
-    """The canonical text of what an event has besides its body. Types and times are plain names,
-    so only a key needs encoding.
+    """Return the canonical text of an event without its body.
+
+    Types and times are plain names, so only a key needs encoding.
     """
     about = "null" if entity_id is None else entity_id
     request = "null" if key is None else encode(key).decode()
@@ -246,7 +247,10 @@ def first_digest(sid: str) -> bytes:
 
 
 def position_check(row: Row) -> int:
-    """What proves an event's position, which no digest covers: it differs from store to store."""
+    """Return the checksum of the position of an event.
+
+    No digest covers the position, because it differs between stores.
+    """
     return zlib.crc32(row.digest, zlib.crc32(_POSITION % row.position))
 
 
@@ -256,12 +260,12 @@ def entity_code(kind: str) -> int | None:
 
 
 def event_of(sid: str, row: Row) -> Event:
-    """The event that a row holds; what it carries is decoded later, if anybody asks."""
+    """Return the event of a row; its data is decoded on first use."""
     return Event.of_row(sid, row, decoded)
 
 
 def decoded(sid: str, row: EventRow) -> dict[str, Any]:
-    """What the row of an event carries."""
+    """Return the data of the row of an event."""
     try:
         data: dict[str, Any] = decode(row[7].encode())
         entity = ENTITY_OF.get(row[2])
@@ -273,7 +277,7 @@ def decoded(sid: str, row: EventRow) -> dict[str, Any]:
 
 
 def state_text(state: State) -> str:
-    """A state as a snapshot keeps it."""
+    """Return a state as a snapshot stores it."""
     fields = msgspec.structs.asdict(state)
     fields["counters"] = msgspec.structs.asdict(state.counters)
     return encode(fields).decode()

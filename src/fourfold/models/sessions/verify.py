@@ -31,12 +31,12 @@ from fourfold.models.sessions.writer import edge_row, head_row
 
 
 def problems(log: Log, files: BlobStore | None) -> list[str]:
-    """What is wrong with the log, in sentences; empty when all of it agrees."""
+    """Return the problems of the log as messages."""
     return log.problems() + contents(log, files)
 
 
 def contents(log: Log, files: BlobStore | None) -> list[str]:
-    """The same without a look at the pages of the file."""
+    """Return the problems of the log without a check of the pages of the file."""
     messages: list[str] = []
     try:
         with log.audit() as audit:
@@ -57,8 +57,9 @@ def strays(audit: LogAudit) -> Iterator[str]:
 
 
 def of_session(audit: LogAudit, row: tuple[Any, ...], payloads: Container[str]) -> Iterator[str]:
-    """What is wrong with one session, which is a row of `audit.sessions()`. A reference must lead
-    to one of `payloads`.
+    """Yield the problems of a session, a row of `audit.sessions()`.
+
+    A reference must lead to one of `payloads`.
     """
     key, *fields, seal = row
     try:
@@ -134,7 +135,7 @@ class _Walk:
         yield from self._derived(event)
 
     def _row(self, raw: tuple[Any, ...]) -> tuple[Row | None, str]:
-        """The row, once its digest was proved; or what is wrong with it."""
+        """Return the row if its digest is right, or else the problem."""
         try:
             row = Row._make((*map(_text, raw[:8]), raw[8]))
         except UnicodeDecodeError:

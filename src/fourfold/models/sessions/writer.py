@@ -106,7 +106,7 @@ def append(writing: LogWriter, slots: Slots, request: Append) -> Sequence[Event]
 
 
 def create(writing: LogWriter, slots: Slots, request: Append) -> SessionRow:
-    """The session; a new one begins with the events of the request."""
+    """Return the session; a new one begins with the events of the request."""
     row = writing.session(request.sid)
     if row is not None:
         if row.deleted_at is not None:
@@ -189,7 +189,7 @@ def _write(writing: LogWriter, slots: Slots, slot: Slot, request: Append) -> App
 def _write_one(
     writing: LogWriter, slots: Slots, slot: Slot, request: Append, drafts: Alike
 ) -> Event:
-    """The same for one event, from which nothing is derived: what most requests are."""
+    """Append one event from which nothing is derived, like `_write`; most requests are such."""
     session, state, _ = slot
     position = slots.position(writing) + 1
     row, state = stamp_one(
@@ -323,7 +323,7 @@ def _mismatch(request: Append) -> ReplayMismatch:
 
 
 def _check_end(reading: LogReader, sid: str, head_id: str | None) -> None:
-    """An end of an edge that lies in this store must be a head of that session."""
+    """Raise unless an end of an edge in this store is a head of that session."""
     row = reading.session(sid)
     if row is None or head_id is None:
         return

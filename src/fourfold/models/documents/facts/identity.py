@@ -24,7 +24,7 @@ _TYPES: Final = {fact_type: digest(fact_type) for fact_type in ("set", "patch", 
 def fact_reference(
     fact_type: str, entity: str, value: Reference | None, parent: Reference | None
 ) -> Reference:
-    """The hash of a fact about `entity`; without `parent` it is the first."""
+    """Return the hash of a fact about `entity`; without `parent` it is the first."""
     named = digest(entity)
     parts = {
         "type": _TYPES.get(fact_type) or digest(fact_type),
@@ -52,9 +52,10 @@ def commit_reference(
     texts: Sequence[str | None],
     previous: Reference | None,
 ) -> Reference:
-    """The hash of a commit: its facts and the commit before as references, all else as one text.
+    """Return the hash of a commit: facts and previous commit as references, the rest as text.
 
-    It covers the texts beside the facts, because a fact does not tell 1 from 1.0 and a text does.
+    It covers the texts beside the facts, because a fact does not distinguish 1 from 1.0 and a text
+    does.
     """
     request = trusted(
         [seq, branch, session, local_seq, created_at, original, list(resolved), list(texts)]

@@ -88,7 +88,7 @@ def prepare(txn: Transaction) -> None:
 
 
 def unreferred(view: Callable[[], AbstractContextManager[HistoryReader]]) -> Iterator[list[str]]:
-    """The values that nothing refers to, page by page."""
+    """Yield the values that nothing refers to, page by page."""
     last = ""
     while True:
         with view() as opened:
@@ -124,7 +124,7 @@ class _Fact(NamedTuple):
 
 
 def append(txn: Transaction, appended: AppendedRows) -> None:
-    """The commit row, and for each operation its value, its fact, and where it was said."""
+    """Insert the commit row, and for each operation its value, its fact and its occurrence."""
     seq, branch, steps = appended.seq, appended.branch, appended.steps
     facts = _facts(HistoryReader(txn, _SQL), appended)
     # The commit comes first, because its facts refer to it.
@@ -156,7 +156,7 @@ def append(txn: Transaction, appended: AppendedRows) -> None:
 
 
 def _facts(view: HistoryReader, appended: AppendedRows) -> list[_Fact]:
-    """The facts of a commit: each follows what its entity's fact was when its turn came."""
+    """Return the facts of a commit; each follows the current fact of its entity."""
     newest = _heads(view, appended)
     facts = []
     for step in appended.steps:
@@ -181,7 +181,7 @@ def _facts(view: HistoryReader, appended: AppendedRows) -> list[_Fact]:
 
 
 def _heads(view: HistoryReader, appended: AppendedRows) -> dict[str, tuple[Reference, str] | None]:
-    """The facts that the branch itself has about the entities of a commit with many operations."""
+    """Return the facts that the branch itself has about the entities of a large commit."""
     if len(appended.steps) < _MANY:
         return {}
     ids = trusted(list({step.id for step in appended.steps}))
@@ -204,7 +204,7 @@ def _value(step: Step) -> Reference | None:
 def _visible(
     view: HistoryReader, appended: AppendedRows, entity: str
 ) -> tuple[Reference, str] | None:
-    """The fact that the branch shows for an entity: its own, or the one that it inherits."""
+    """Return the fact that the branch shows for an entity: its own, or the inherited one."""
     fact = view.value(_SQL.head_fact, (appended.branch, entity))
     if fact is None and appended.branch:
         for link in chain(view, appended.branch, appended.seq)[1:]:
@@ -253,7 +253,7 @@ def _insert_commit(txn: Transaction, appended: AppendedRows, facts: list[_Fact])
 
 
 def keep_snapshot(txn: Transaction, branch: str, entity: str, seq: int, text: str) -> None:
-    """A whole document: a value as any other, and a row that says when an entity had it."""
+    """Insert a document as a value, and a row with the seq at which an entity had it."""
     value = str(refer(decode(text)))
     txn.execute(_SQL.insert_value, (value, text))
     txn.execute(_SQL.insert_snapshot, (branch, entity, seq, value, text))

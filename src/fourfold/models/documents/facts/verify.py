@@ -77,7 +77,7 @@ def _spellings(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
 
 
 def _name_of(text: object) -> str | None:
-    """The name of the value that this text is; None for a text that was not written by us."""
+    """Return the hash of the value in this text; None for a text that Fourfold did not write."""
     try:
         value = decode(text)  # type: ignore[arg-type]
         return str(refer(value)) if trusted(value) == text else None
@@ -121,7 +121,7 @@ def _facts(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
 
 
 def _occurrences(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
-    """Every entity of every branch, from its first fact on."""
+    """Check every entity of every branch, from its first fact on."""
     last: tuple[Any, ...] | None = None
     before: str | None = None
     for row in _rows(view, view.sql.verify_occurrences, part.bounds):
@@ -160,7 +160,7 @@ def _occurrences(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
 
 
 def _belongs(where: str, key: dict[str, Any], commit_branch: str | None) -> Iterator[Problem]:
-    """An occurrence is part of a commit on its branch."""
+    """Check that an occurrence is part of a commit on its branch."""
     seq, branch = key["seq"], key["branch"]
     if commit_branch is None:
         sentence = f"{where}: belongs to no commit"
@@ -171,12 +171,12 @@ def _belongs(where: str, key: dict[str, Any], commit_branch: str | None) -> Iter
 
 
 def _taken_before(view: HistoryReader, branch: str, entity: str, seq: int, op_index: int) -> bool:
-    """Whether a collection took what an occurrence followed."""
+    """Return True if gc removed what an occurrence followed."""
     return view.value(view.sql.gap, (branch, entity, seq, op_index)) is not None
 
 
 def _inherited(view: HistoryReader, branch: str, entity: str, seq: int) -> str | None:
-    """The fact that a branch showed before it said anything itself."""
+    """Return the fact that a branch showed before its own first one."""
     for link in chain(view, branch, seq)[1:]:
         fact = view.value(view.sql.newest_fact, (link.branch, entity, link.cap))
         if fact is not None:
@@ -221,7 +221,7 @@ def _heads(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
 
 
 def sound(view: HistoryReader, seq: int) -> bool:
-    """Whether a commit is what was committed, as long as nothing was taken from it."""
+    """Return True if a commit is unchanged, provided that nothing was removed from it."""
     rows = list(_rows(view, view.sql.sealed_commit, (seq,)))
     return len(rows) == 1 and _as_committed(view, rows[0])
 
@@ -234,7 +234,7 @@ def _as_committed(view: HistoryReader, row: Row) -> bool:
 
 
 def _made_again(view: HistoryReader, row: Row) -> str:
-    """The hash of a commit, from what is stored of it."""
+    """Compute the hash of a commit from its stored rows."""
     named, seq, branch, session, local_seq, original, resolution, previous, reads, created_at = row
     occurrences = list(_rows(view, view.sql.occurrences_of_commit, (branch, seq)))
     if [op_index for op_index, _, _ in occurrences] != list(range(len(occurrences))):

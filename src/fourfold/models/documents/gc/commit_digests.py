@@ -40,7 +40,7 @@ _MODULUS = 1 << 256
 
 
 def seal_of(parts: Iterable[Row]) -> int:
-    """The seal of these parts, in any order. Texts come as bytes, as verification reads them."""
+    """Return the digest of these parts, in any order. Texts are bytes."""
     return sum(_part(part) for part in parts) % _MODULUS
 
 
@@ -53,12 +53,12 @@ def spelled(seal: int) -> str:
 
 
 def left_of(view: HistoryReader, seq: int) -> list[Row]:
-    """What is left of a commit, as a seal covers it."""
+    """Return the remaining rows of a commit, as its digest covers them."""
     return [*view.all(view.sql.sealed_commit, (seq,)), *view.all(view.sql.sealed_rows, (seq,))]
 
 
 def broken(view: HistoryReader, seq: int) -> bool | None:
-    """Whether a commit is not what its seal says; None when it has no seal."""
+    """Return True if a commit does not match its digest; None if it has no digest."""
     try:
         seal = view.value(view.sql.seal, (seq,))
     except CorruptData:
@@ -77,11 +77,11 @@ class Seals:
         self.rows_read = 0
 
     def take(self, seq: int, part: Row) -> None:
-        """A part of a commit goes."""
+        """Remove a part of a commit from its digest."""
         self._seals[seq] = (self._seal(seq) - seal_of([part])) % _MODULUS
 
     def shorten(self, seq: int, request: str) -> None:
-        """The request of a commit becomes another, shorter text."""
+        """Replace the request of a commit by a shorter text."""
         seal, sql = self._seal(seq), self._history.sql
         seal -= seal_of(self._txn.all(sql.sealed_commit, (seq,)))
         self._txn.execute(sql.shorten_request, (seq, request))
@@ -113,13 +113,13 @@ class Seals:
 
 
 def shortened(branch: str, local_seq: int, request: str) -> str:
-    """What is left of a request: enough to know it again."""
+    """Return what remains of a request: enough to recognise it."""
     digest = content_id(request.encode())
     return trusted({"branch": branch, "collected": digest, "local_seq": local_seq})
 
 
 def same_request(kept: str, branch: str, local_seq: int, request: str) -> bool:
-    """Whether a commit was made by this request, of which perhaps only a digest is left."""
+    """Return True if this request made the commit, of which only a digest may remain."""
     return kept in (request, shortened(branch, local_seq, request))
 
 
@@ -165,6 +165,6 @@ def _page(space: Space, after: int, until: int) -> tuple[list[Row], int]:
 
 
 def _shortens(text: str, branch: str, local_seq: int, request: str) -> bool:
-    """Whether the request is an ordinary one that was not shortened before, and long enough."""
+    """Return True for an ordinary request that is long and was not shortened before."""
     ordinary = f'{{"branch":{trusted(branch)},"local_seq":{local_seq},"operations":'
     return len(text) < len(request) and request.startswith(ordinary)

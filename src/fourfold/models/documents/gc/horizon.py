@@ -13,7 +13,7 @@ from fourfold.models.documents.history import HistoryReader
 
 
 def horizon(view: HistoryReader) -> int:
-    """The oldest seq from which on everything can be read."""
+    """Return the oldest seq from which everything is readable."""
     return int(view.value(view.sql.horizon))
 
 

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 
 def mark(space: Space, policy: GcPolicy) -> tuple[int, Tally]:
-    """The horizon that a collection by `policy` would have now, and what it would find to take. The
-    space may be open for reading only.
+    """Return the horizon that gc by `policy` would set now, and what it would remove.
+
+    The space may be open for reading only.
     """
     tally = Tally()
     with space.background_view() as view:

@@ -68,7 +68,7 @@ def stored_points(view: HistoryReader) -> Points:
 
 
 def make_plan(view: HistoryReader, policy: GcPolicy, pins: tuple[int, ...]) -> Plan:
-    """What a collection under this policy would give up now."""
+    """Return what gc by this policy would remove now."""
     before, old = horizon(view), stored_points(view)
     newest = last_seq(view)
     branches = [Branch(*row) for row in view.all(view.sql.branches)]
@@ -84,7 +84,7 @@ def make_plan(view: HistoryReader, policy: GcPolicy, pins: tuple[int, ...]) -> P
 
 
 def is_current(view: HistoryReader, plan: Plan) -> bool:
-    """Whether a plan is still good, though others may have committed since it was made."""
+    """Return True if a plan is still valid, though others may have committed since."""
     return not view.value(view.sql.forks_or_merges_since, (plan.newest,))
 
 
@@ -159,15 +159,17 @@ class _Known:
         return self._sources.get(name, [])[bisect_right(seqs, after) : bisect_right(seqs, until)]
 
     def never_merged(self, name: str) -> bool:
-        """Whether nothing was ever merged into a branch."""
+        """Return True if nothing was ever merged into a branch."""
         return name not in self._seqs
 
 
 def _windows(
     branches: list[Branch], before: int, least: int, old: Points, points: Points
 ) -> list[Window]:
-    """Where rows may have become superfluous: between the two horizons, and after each point that
-    is not kept any more, up to the next that is.
+    """Return where rows may have become superfluous.
+
+    That is between the two horizons, and after each point that is no longer retained, up to the
+    next one that is.
     """
     windows = []
     for branch in branches:
@@ -221,7 +223,7 @@ class Run(NamedTuple):
 
 
 def runs(rows: Iterable[LogRow], points: list[int]) -> Iterator[Run]:
-    """The runs in an entity's log up to the horizon, which is the last of `points`. Oldest first.
+    """Yield the runs in the log of an entity up to the horizon, the last of `points`; oldest first.
 
     `points` are the seqs, in order, at which the branch stays readable.
     """
@@ -266,7 +268,7 @@ class _RunBuilder:
         self._count += 1
 
     def end(self, row: LogRow) -> Run | None:
-        """The run before a row that stays; None when there is nothing in it."""
+        """Return the run before a row that stays; None if it is empty."""
         run = None
         if self._count:
             run = Run(

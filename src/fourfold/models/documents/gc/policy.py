@@ -48,7 +48,7 @@ class GcPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 def checked(policy: GcPolicy) -> GcPolicy:
-    """The policy, if it makes sense."""
+    """Return the policy; raise InvalidInput if it makes no sense."""
     if not isinstance(policy, GcPolicy):
         raise InvalidInput(f"{policy!r:.60} is not a GcPolicy")
     seqs, seconds, age = policy.keep_seqs, policy.keep_seconds, policy.blob_age_s
@@ -72,7 +72,7 @@ def _duration(seconds: object) -> bool:
 
 
 def stored(view: HistoryReader) -> GcPolicy | None:
-    """The policy that the space keeps; None when collection is off."""
+    """Return the policy of the space; None if gc is off."""
     text = view.value(view.sql.gc_policy)
     if text is None:
         return None

@@ -140,7 +140,7 @@ def _doomed(space: Space, state: SweepState, points: Points) -> Iterator[SweepRu
 def doomed_in(
     space: Space, branch: str, entities: dict[str, None], points: list[int]
 ) -> Iterator[SweepRun]:
-    """What goes of the logs of some entities on a branch. Only reads."""
+    """Yield what gc removes from the logs of some entities on a branch. Only reads."""
     waiting = list(entities)
     while waiting:
         result: list[SweepRun] = []
@@ -159,7 +159,7 @@ def doomed_in(
 
 
 def _decided(view: HistoryReader, branch: str, entity: str, run: Run) -> SweepRun | None:
-    """What is removed of a run, and the base that the next row needs instead."""
+    """Return what is removed of a run, and the base that the next row needs instead."""
     if not run.leading:
         return SweepRun(branch, entity, run.after, run.until, None, run.rows)
     seq = run.until[0]
@@ -282,20 +282,20 @@ def sweep_blobs(space: Space, age_s: float, tally: Tally) -> None:
 
 
 def time_before(age_s: float) -> str:
-    """When it was so many seconds ago, as the table of blobs writes it."""
+    """Return the time so many seconds ago, as the table of blobs stores it."""
     before = datetime.fromtimestamp(max(time.time() - age_s, 0.0), UTC)
     return before.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def list_unreferenced(space: Space, moment: str) -> list[str]:
-    """The blobs from before a moment that nothing readable mentions now. Only reads."""
+    """Return the blobs before a time that nothing readable mentions now. Only reads."""
     candidates = _candidates(space, moment)
     _strike_mentioned(space, candidates)
     return sorted(candidates)
 
 
 def _candidates(space: Space, moment: str) -> set[str]:
-    """The blobs that are old enough, and of which no metadata is left."""
+    """Return the blobs that are old enough and have no metadata."""
     entities: set[str] = set()
     last = ""
     while True:
@@ -402,8 +402,10 @@ def keep_policy(space: Space, asked: GcPolicy | None) -> None:
 
 
 def _on_a_copy(space: Space, asked: GcPolicy | None, pins: tuple[int, ...]) -> GcReport:
-    """What a collection would do, by doing it to a copy: nothing else counts shared facts and
-    values as exactly, and the space itself, opened only to be read, cannot change.
+    """Report what gc would remove, by running it on a copy.
+
+    Only that counts shared facts and values exactly, and the space, open for reading, cannot
+    change.
     """
     kind = space.history_kind
     opened = {"profile": kind.profile, "migrations": kind.migrations, "sequences": (kind.seq,)}

@@ -30,12 +30,12 @@ def remove(txn: Transaction, branch: str, entity: str, rows: Sequence[Row]) -> T
 
 
 def release(_txn: Transaction, _refs: Sequence[str | None]) -> Tally:
-    """A snapshot of a revision holds its own value; there is nothing beside it."""
+    """Do nothing: the snapshot of a revision contains its own value."""
     return Tally()
 
 
 def prepare(_txn: Transaction) -> None:
-    """Nothing points at a revision but its head, and a head's revision stays."""
+    """Do nothing: only its head refers to a revision, and the revision of a head stays."""
 
 
 def unreferred(_view: Callable[[], AbstractContextManager[HistoryReader]]) -> Iterator[list[str]]:
@@ -50,7 +50,7 @@ _INSERT_REVISION = values_statement("revision", _COLUMNS, 1)
 
 
 def append(txn: Transaction, appended: AppendedRows) -> None:
-    """The commit row, and a revision for each operation."""
+    """Insert the commit row, and a revision for each operation."""
     seq, branch, steps = appended.seq, appended.branch, appended.steps
     rows = [
         (branch, step.id, seq, index, step.op, step.text, seq) for index, step in enumerate(steps)

@@ -25,8 +25,9 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def resolution(row: Row, rows: Iterable[Row], resolved: Sequence[dict[str, int]]) -> str:
-    """What was decided about a commit, with a digest of its row, of that and of its revisions, so
-    that a changed byte in any of them is found.
+    """Return the resolution of a commit, with a digest of its row and its revisions.
+
+    A changed byte in any of them is detected.
     """
     pending = list(resolved)
     # One line of JSON for each, so that no two logs have the same text.
@@ -36,13 +37,13 @@ def resolution(row: Row, rows: Iterable[Row], resolved: Sequence[dict[str, int]]
 
 
 def sound(view: HistoryReader, seq: int) -> bool:
-    """Whether a commit is what was committed, as long as nothing was taken from it."""
+    """Return True if a commit is unchanged, provided that nothing was removed from it."""
     rows = view.all(view.sql.sealed_commit, (seq,))
     return len(rows) == 1 and made_again(view, rows[0]) == as_written(rows[0][-1])
 
 
 def made_again(view: HistoryReader, row: Row) -> str | None:
-    """The resolution that a commit's row and revisions lead to; None when they cannot be read."""
+    """Compute the resolution of a commit from its rows; None if they are not readable."""
     *own, decided = row
     rows = view.all(view.sql.verify_revisions, (own[0],))
     try:
@@ -54,7 +55,10 @@ def made_again(view: HistoryReader, row: Row) -> str | None:
 
 
 def as_written(value: Any) -> Any:
-    """A column as it was written. Verification reads bytes, since damaged ones may be no text."""
+    """Return a column as it was written.
+
+    Verification reads bytes, since damaged text may not be UTF-8.
+    """
     if not isinstance(value, bytes):
         return value
     try:
@@ -89,7 +93,7 @@ def _commits(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
 
 
 def _other_than_asked(view: HistoryReader, commit: Row) -> Iterator[Problem]:
-    """The revisions of a commit that are not what its request says, as far as that can be read."""
+    """Yield the revisions of a commit that differ from its request, as far as that is readable."""
     seq, branch, original = commit[0], text(commit[1]), commit[6]
     try:
         operations = decode(original)["operations"]

@@ -28,7 +28,7 @@ class Rebuilt(NamedTuple):
 
 
 def in_graph(snapshot: ReadTransaction) -> dict[int, Identity]:
-    """The identities that the graph holds, by their numbers."""
+    """Return the identities in the graph, by their numbers."""
     parents = _current(snapshot, "parent", IDENTITY)
     values: dict[str, dict[int, str | None]] = {}
     for key in (PUBKEY, LABEL):
@@ -70,7 +70,7 @@ def rebuild(txn: Transaction, *, drop_unknown: bool) -> Rebuilt:
 
 
 def problems(snapshot: ReadTransaction) -> list[str]:
-    """How the cache differs from the graph."""
+    """Return the differences between the cache and the graph."""
     try:
         graph = in_graph(snapshot)
     except CorruptData as error:

@@ -57,7 +57,7 @@ class Ed25519Signer:
 
     @staticmethod
     def generate() -> Ed25519Signer:
-        """A new key; keep `private_bytes()` somewhere safe."""
+        """Create a key; keep `private_bytes()` somewhere safe."""
         return Ed25519Signer(_ed25519().Ed25519PrivateKey.generate().private_bytes_raw())
 
     def private_bytes(self) -> bytes:
@@ -163,14 +163,14 @@ class Package(NamedTuple):
 
 
 def write(package: Package, signer: Signer) -> bytes:
-    """The package as signed bytes."""
+    """Return the package as signed bytes."""
     body = _body(package)
     body["signature"] = base64.b64encode(signer.sign(encode_jcs(body))).decode()
     return encode_jcs(body)
 
 
 def read(data: bytes, sender: str) -> Package:
-    """A package that `sender`, a public key, has signed as it is; nothing else is believed."""
+    """Parse a package; raise unless `sender`, a public key, has signed it."""
     if len(data) > PACKAGE_BYTES_MAX:
         raise InvalidInput(f"a package of {len(data)} bytes is more than {PACKAGE_BYTES_MAX}")
     try:

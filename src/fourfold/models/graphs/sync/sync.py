@@ -124,7 +124,7 @@ def _key_of_peer(snapshot: ReadTransaction, peer_id: int) -> str:
 
 
 def _check_place(package: Package, last: int, peer_id: int) -> None:
-    """A package must begin where the one before it ended."""
+    """Raise unless a package begins where the previous one ended."""
     window = f"{package.from_seq} to {package.to_seq}"
     where = f"domain {package.domain!r} of peer {peer_id} is at {last}"
     details = {"from_seq": package.from_seq, "to_seq": package.to_seq, "last_seq": last}
@@ -179,7 +179,7 @@ class _Outward:
         )
 
     def _name(self, app_id: int, kind: Kind, object_id: int, flags: int) -> Name:
-        """The name of an object, which must be shared at least as widely as what points at it."""
+        """Return the name of an object, which must be shared at least as widely as its referrer."""
         found = self._snapshot.one(statements_of(app_id, kind).first_row, (object_id,))
         if found is None:
             raise NotFound(f"app {app_id} has no {kind} {object_id}, but a row points at it")
@@ -260,8 +260,9 @@ class _Inward:
         self.added += 1
 
     def _leads(self, app_id: int, sent: Sent, object_id: int, given: dict[str, Any]) -> bool:
-        """Whether a version is newer than all that are here. It cannot change the
-        owner of the object.
+        """Return True if a version is newer than all stored ones.
+
+        It cannot change the owner of the object.
         """
         old = self._handle.newest(app_id, sent.kind, object_id)
         for name in SHAPES[sent.kind].fixed:

@@ -161,7 +161,7 @@ async def attach(
 
 
 def source_head(turns: Turns, source: str | Head) -> Head:
-    """A head, given as itself, by its id, or by the session whose current head it is."""
+    """Return a head: the head itself, by its id, or the current head of a session."""
     if isinstance(source, Head):
         return turns.sessions.head(source.id)
     if is_content_id(source):

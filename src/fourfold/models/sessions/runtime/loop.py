@@ -148,7 +148,7 @@ class Turns:
             await self._stopped(sid)
 
     def check_step(self, settings: Settings) -> None:
-        """A coroutine function needs an event loop, and a function needs none."""
+        """Raise if a coroutine function runs without an event loop, or a function in one."""
         if inspect.iscoroutinefunction(settings.step) != self.port.awaits:
             kind = "a coroutine function" if not self.port.awaits else "no coroutine function"
             raise InvalidInput(
@@ -252,7 +252,7 @@ class Turns:
         return None
 
     def _due(self, progress: Progress) -> TurnEnded | None:
-        """Whether the turn ends before its next step."""
+        """Return why the turn ends before its next step, or None."""
         session = self.sessions.current_view(progress.sid).session or {}
         if session.get("status") in {"stop-requested", STOPPED}:
             return TurnEnded(STOPPED, "session-stopped", "the session was asked to stop")
@@ -363,7 +363,7 @@ class Turns:
     # Compaction
 
     def _chars(self, sid: str) -> int:
-        """How long the transcript is, without reading its large parts."""
+        """Return the length of the transcript, without reading its large parts."""
         total = 0
         for message in self.sessions.current_view(sid).kept_messages():
             content = message.get("content")
@@ -390,7 +390,7 @@ class Turns:
 
 
 def _refused(sid: str) -> TurnResult:
-    """What a stopped session answers; nothing is recorded."""
+    """Return the result of a stopped session; nothing is recorded."""
     error = {"type": "session-stopped", "message": f"session {sid!r} is stopped", "data": {}}
     return TurnResult(sid, STOPPED, error=error)
 

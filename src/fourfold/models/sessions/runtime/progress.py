@@ -51,7 +51,7 @@ class Progress:
 
 
 def begun(sessions: Sessions, sid: str, turn_id: int, settings: Settings) -> Progress:
-    """A turn at its beginning: the variables are those of the current head."""
+    """Return a turn at its beginning, with the variables of the current head."""
     view = sessions.current_view(sid)
     message = view.messages[view.turns[turn_id - 1]["user_message_id"] - 1]
     return Progress(
@@ -67,7 +67,7 @@ def begun(sessions: Sessions, sid: str, turn_id: int, settings: Settings) -> Pro
 
 
 def continued(sessions: Sessions, sid: str, turn_id: int, settings: Settings) -> Progress:
-    """A turn that was interrupted, as far as it was recorded."""
+    """Return an interrupted turn, as far as it was recorded."""
     progress = begun(sessions, sid, turn_id, settings)
     for event in since_head(sessions, sid):
         about = event.data.get(event.type.split("/")[0])
@@ -88,7 +88,7 @@ def continued(sessions: Sessions, sid: str, turn_id: int, settings: Settings) ->
 
 
 def starting_vars(sessions: Sessions, view: SessionView) -> Any:
-    """What a turn starts from: the current head; before there is one, where the session came from.
+    """Return the variables that a turn starts from: those of the current head, or of the origin.
 
     A later snapshot belongs to a turn that was never finished, and does not count.
     """
@@ -101,7 +101,7 @@ def starting_vars(sessions: Sessions, view: SessionView) -> Any:
 
 
 def interrupted(view: SessionView) -> dict[str, Any] | None:
-    """The turn that is under way, or was when its process died."""
+    """Return the turn that is running, or was when its process died."""
     if view.counters.turn == 0:
         return None
     newest = view.turns[-1]
@@ -109,7 +109,7 @@ def interrupted(view: SessionView) -> dict[str, Any] | None:
 
 
 def since_head(sessions: Sessions, sid: str) -> Iterator[Event]:
-    """The events that no head covers yet."""
+    """Yield the events that no head covers yet."""
     after = sessions.current_view(sid).covered
     while page := sessions.events_since(sid, after, limit=SESSION_PAGE_EVENTS):
         yield from page
@@ -117,7 +117,7 @@ def since_head(sessions: Sessions, sid: str) -> Iterator[Event]:
 
 
 def turn_of_key(sessions: Sessions, sid: str, key: str, task: Any) -> int | None:
-    """The turn that was opened under a key, if there is one; it must be for the same task."""
+    """Return the turn that was opened under a key, or None; it must be for the same task."""
     with sessions.log.read() as reading:
         rows = reading.events_of_request(existing(reading, sid).key, key)
     events = [event_of(sid, row) for row in rows]
@@ -134,6 +134,6 @@ def turn_of_key(sessions: Sessions, sid: str, key: str, task: Any) -> int | None
 
 
 def same(stored: Any, value: Any) -> bool:
-    """Whether a stored value, inline or by reference, is this one."""
+    """Return True if a stored value, inline or by reference, equals this one."""
     data = encode(value)
     return encode(stored) == data or getattr(stored, "id", None) == content_id(data)

@@ -97,7 +97,7 @@ def _check_amount(value: Any, name: str, *, whole: bool = False) -> None:
 
 
 def described(error: BaseException) -> dict[str, Any]:
-    """An error as events carry it: the same wherever and whenever it is raised."""
+    """Return an error as events store it: the same wherever and whenever it is raised."""
     kind = error.kind if isinstance(error, FourfoldError) else type(error).__name__
     try:
         message = str(error).encode(errors="backslashreplace").decode()
@@ -120,7 +120,7 @@ def check_capability(value: Any) -> Capability:
 
 
 def clamp(*several: Capability) -> Capability:
-    """What all of them allow."""
+    """Return the intersection of several capabilities."""
     sets = [set(names) for names in several if names is not None]
     return sorted(set.intersection(*sets)) if sets else None
 

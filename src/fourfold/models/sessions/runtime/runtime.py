@@ -47,8 +47,10 @@ class Runtime:
         self._awaiting = Turns(PendingCall(sessions), running, clock)
 
     def start(self, session: Mapping[str, Any]) -> Session:
-        """A session under `session["id"]`; one that exists is left as it is. Its `capability`, a
-        list of names, is what it and its children may do; without one they may do everything.
+        """Create a session with `session["id"]`; an existing one is not changed.
+
+        Its `capability`, a list of names, is what it and its children may do; without one they may
+        do everything.
         """
         fields = dict(session)
         capability = check_capability(fields.pop("capability", None))
@@ -143,17 +145,17 @@ class Runtime:
         drive(self._direct.stop(sid))
 
     def interrupted(self, sid: str) -> int | None:
-        """The turn that was running when its process died, or is running now."""
+        """Return the turn that was running when its process died, or is running now."""
         view = self.sessions.current_view(sid)
         turn = interrupted(view)
         return None if turn is None else int(turn["id"])
 
     def vars(self, sid: str) -> Vars:
-        """The variables that the next turn starts with."""
+        """Return the variables that the next turn starts with."""
         return restored(
             self.sessions, starting_vars(self.sessions, self.sessions.current_view(sid))
         )
 
     def messages(self, sid: str) -> list[dict[str, Any]]:
-        """The transcript that still counts, with its contents."""
+        """Return the current transcript, with its contents."""
         return self._direct.messages(sid)

@@ -44,7 +44,7 @@ class Work:
         self._open = False
 
     def check_open(self) -> None:
-        """Nothing is recorded for a step that has returned."""
+        """Raise if the step has returned: nothing is recorded for it any more."""
         if not self._open:
             raise Refused(
                 f"this step of turn {self.progress.turn_id} is over",
@@ -135,7 +135,7 @@ class Work:
         return list(range(first, self._children + 1))
 
     def _known(self, entity: str, field: str, value: Any) -> dict[str, Any] | None:
-        """What was recorded at this place of the step before, which must be the same thing."""
+        """Return what was recorded at this place of the step before; raise if it differs."""
         self._index += 1
         event = self.progress.records.get(self._index)
         if event is None:
@@ -209,7 +209,7 @@ class _Shown:
         return self._work.turns.remaining(self._work.progress)
 
     def messages(self) -> list[dict[str, Any]]:
-        """The transcript that still counts, with its contents."""
+        """Return the current transcript, with its contents."""
         return self._work.turns.messages(self.session)
 
     def use(self, **amounts: float) -> None:
@@ -221,7 +221,7 @@ class _Shown:
             self._work.usage[name] = self._work.usage.get(name, 0) + amount
 
     def may(self, name: str) -> bool:
-        """Whether the session has a capability."""
+        """Return True if the session has a capability."""
         capability = self._work.progress.capability
         return capability is None or name in capability
 

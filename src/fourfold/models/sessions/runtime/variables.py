@@ -59,7 +59,7 @@ class Vars(MutableMapping[str, Any]):
         return f"<Vars {', '.join(self)}>"
 
     async def snapshot(self, port: Port) -> dict[str, Any]:
-        """The variables as they are now; large values are stored when this returns."""
+        """Return the variables as they are now; large values are stored when this returns."""
         for name, value in self._live.items():
             try:
                 data = encode(value)
@@ -74,7 +74,7 @@ class Vars(MutableMapping[str, Any]):
 
 
 def restored(sessions: Sessions, vars_ref: Any) -> Vars:
-    """The variables of a snapshot, or of a plain dict that another program left as `vars_ref`."""
+    """Return the variables of a snapshot, or of a dict of another program in `vars_ref`."""
     return Vars(entries_of(sessions, vars_ref), sessions.read_payload)
 
 
