@@ -1,4 +1,4 @@
-r"""The canonical encoding "c1": one value, one sequence of bytes, on every machine and every day.
+r"""The canonical encoding "c1": one value has one sequence of bytes, on every machine.
 
 The bytes are JSON text in UTF-8, without spaces. What JSON has no form for is a *tag*: an object
 with exactly one key, which begins with `~`.
@@ -176,7 +176,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{},]', re.DOTALL)
 
 
 class Refusal(Exception):
-    """A value cannot be taken, for `reason`; `steps` lead there, innermost first."""
+    """A value is not accepted, for `reason`; `steps` is its path, innermost first."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

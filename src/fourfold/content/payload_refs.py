@@ -1,4 +1,4 @@
-"""Which payloads stand inside their event, and which are stored as blobs and referred to.
+"""Payloads: which ones are stored in their event, and which as blobs with a reference.
 
 The rule counts canonical bytes and nothing else: up to `limits.PAYLOAD_INLINE_BYTES_MAX` stay
 inline, one more and the payload is interned. Nothing is stored here; `decide` says what to store.
@@ -24,14 +24,14 @@ from fourfold.errors import ContentError, CorruptData
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """A payload that is small enough to stand where it is used."""
+    """A payload that is small enough to be stored in place."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class InternedPayload:
-    """A payload to be stored: write `data` first, then whatever holds `ref`."""
+    """A payload to be stored: write `data` first, then the value that contains `ref`."""
 
     ref: PayloadRef
     data: bytes

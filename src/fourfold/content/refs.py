@@ -1,4 +1,4 @@
-"""A payload reference: what stands in a value for a large payload that is stored by its content.
+"""Payload references: they replace large payloads, which are stored by their content.
 
 The type is its own, so a user's dict never passes for a reference, nor a reference for a dict. In
 canonical bytes it is the tag `~ref`, which no key of a user's dict can spell (see `canonical`).

@@ -1,5 +1,4 @@
-"""Which branches a reader sees, and how far into each: one function, used by every read, conflict
-check, diff and merge.
+"""Chains and ancestry of branches: what a reader sees of each branch, and the bases of merges.
 
     chain(b, target) = [(b, target), (parent of b, min(target, fork of b)), ...]
 
@@ -125,7 +124,7 @@ _OTHER: Final = 2
 _OLD: Final = 4
 """The colour of everything in the past of a base."""
 _BEFORE_ALL: Final = -1
-"""Where the default branch was born, so to speak."""
+"""Seq at which the default branch was created: before all others."""
 
 
 class Point(NamedTuple):

@@ -56,7 +56,7 @@ _HINT_BROKEN = (
     "What came before it may be imported already. Export again, and import the whole file."
 )
 _NOTHING = {"op": "delete", "id": "-"}
-"""Stands in for the operations of a request that has none, so that the rest of it is checked."""
+"""Placeholder for the operations of a request without any, so that the rest is checked."""
 
 Progress = Callable[[str, int, int], None]
 """Called with a label, how many commits are done, and how many there are."""
@@ -318,7 +318,7 @@ def _check_start(space: Space, first: SpaceLine) -> int:
 
 
 class _Import:
-    """An import under way. Commits are gathered, and written several to a transaction."""
+    """A running import. Commits are buffered and written several per transaction."""
 
     def __init__(self, space: Space, first: SpaceLine, newest: int) -> None:
         self.commits = 0

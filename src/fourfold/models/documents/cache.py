@@ -1,4 +1,4 @@
-"""The newest state of entities, decoded, in bounded memory.
+"""Cache of the newest state of entities, decoded, in bounded memory.
 
 It holds committed states only. A commit withdraws its entities before the file has them, and
 publishes them after that and before the caller continues. So a writer reads its own writes, and no
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
 
 class DocumentState(NamedTuple):
-    """Where the log is when a transaction comes."""
+    """End of the log when a transaction begins."""
 
     newest: int
     """The newest seq of the space."""
@@ -64,7 +64,7 @@ class Tip(NamedTuple):
     """Where a commit to a branch left the log."""
 
     mark: int
-    """How many rows its connection had ever changed by then."""
+    """Total changes of the connection at that time."""
     branch: str
     standing: DocumentState
 

@@ -1,4 +1,4 @@
-"""Whether a transaction may go in: replays, branches, preconditions, and what its author had read.
+"""Admission of a transaction: replays, branches, preconditions, and conflicts with its reads.
 
 A conflict is found by path: a later set or delete of an entity conflicts with any read of it, a
 later patch only with reads of what it touches. The check may call a conflict where there is none,
@@ -88,9 +88,9 @@ class ReadCheck(NamedTuple):
 
 
 class Lookback:
-    """What a transaction knows of its old reads, and how many revisions it may look at itself.
+    """What is known about the old reads of a transaction, and how many revisions it may check.
 
-    `looked` has a result for each read that was checked before, by its place among all reads.
+    `looked` has a result for each read that was checked before, by its index among all reads.
     """
 
     def __init__(

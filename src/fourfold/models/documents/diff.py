@@ -1,4 +1,4 @@
-"""When two values are the same, and the patches that make one document out of another.
+"""Equality of values, and the patches that turn one document into another.
 
 There are two kinds of sameness, because there are two uses for it:
 

@@ -70,7 +70,7 @@ class Verdict(Enum):
 
 
 UNKNOWN: Final = Verdict.UNKNOWN
-"""Stands in a base where its own bases do not agree."""
+"""Value of a base whose own bases differ."""
 UNDECIDED: Final = Verdict.UNDECIDED
 """Leaves a place to the states."""
 CONTESTED: Final = Verdict.CONTESTED
@@ -83,7 +83,7 @@ Combine: TypeAlias = Callable[[Path, Any, Any, Any], Any]
 
 
 class FieldConflict(NamedTuple):
-    """A place that both sides changed, and not alike. `ABSENT` stands for what is not there."""
+    """A path that both sides changed differently. `ABSENT` is a missing value."""
 
     path: Path
     base: Any
@@ -155,7 +155,7 @@ def _are_objects(base: Any, ours: Any, theirs: Any) -> bool:
 
 
 class _FieldMerge:
-    """A merge under way: the conflicts so far, and the resolutions not yet used."""
+    """A running merge: the conflicts so far, and the resolutions not yet used."""
 
     __slots__ = ("_combine", "_otherwise", "conflicts", "resolutions")
 

@@ -1,4 +1,4 @@
-"""The fold of documents: what a log of sets, patches and deletes says about one entity.
+"""The fold of documents: the state of one entity after a log of sets, patches and deletes.
 
     set      the document is what the row holds
     patch    the row's patches are applied to the document; to `{}` when there is none, because the
@@ -24,9 +24,11 @@ from fourfold.models.documents.patch import Draft, Program, compile  # noqa: A00
 from fourfold.models.documents.records import Document, Op, State
 
 SEMANTICS: Final = 1
-"""Which rules this fold and its patches follow. Every space keeps the number that it was written
-under. Whatever makes an old log read otherwise, be it a mended patch, gets the next number: two
-readers that disagree must know it, and a snapshot is only as good as the rules it was made by.
+"""Version of the rules of this fold and its patches.
+
+Every space stores the version that it was written with. A change that makes an old log read
+differently gets the next version: two readers that disagree must know it, and a snapshot depends on
+the rules that made it.
 """
 
 Row: TypeAlias = tuple[int, str, Any]
@@ -81,7 +83,7 @@ def replay(document: Document, patches: Iterable[list[dict[str, Any]]]) -> Docum
 
 
 class _Fold:
-    """A fold under way. The document is a draft while patches come, so that each costs its path."""
+    """A running fold. The document is a draft while patches follow, so that each costs its path."""
 
     __slots__ = ("_document", "_draft", "_op", "_seq")
 

@@ -25,7 +25,7 @@ Row = tuple[Any, ...]
 
 
 class AppendedRows(msgspec.Struct, frozen=True):
-    """A commit on its way into the log."""
+    """The rows of a commit to append."""
 
     seq: int
     branch: str
@@ -40,23 +40,23 @@ class AppendedRows(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """How rows are taken out of a log."""
+    """How gc removes rows from a log."""
 
     sound: Callable[[HistoryReader, int], bool]
-    """Whether a commit, from which nothing was taken yet, is what was committed."""
+    """Returns True if a commit from which nothing was removed is unchanged."""
     remove: Callable[[Transaction, str, str, Sequence[Row]], Tally]
     """Takes rows of an entity of a branch, and what nothing refers to then."""
     release: Callable[[Transaction, Sequence[str | None]], Tally]
     """Takes those of some values to which nothing refers any more."""
     prepare: Callable[[Transaction], None]
-    """Comes before the others, once or more often."""
+    """Called before the others, once or more often."""
     unreferred: Callable[[Callable[[], AbstractContextManager[HistoryReader]]], Iterator[list[str]]]
     """The values to which nothing refers, page by page."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One way to keep history. `name` is what a space says it has."""
+    """A kind of history. `name` is stored in a space."""
 
     name: str
     profile: Profile
@@ -66,7 +66,7 @@ class History:
     append: Callable[[Transaction, AppendedRows], None]
     """Puts the rows of one commit into the log, its heads included."""
     keep_snapshot: Callable[[Transaction, str, str, int, str], None]
-    """Puts down the whole document (a text) that an entity of a branch had after a seq."""
+    """Stores the full document (a text) that an entity of a branch had after a seq."""
     rules: tuple[Rule, ...]
     """What must hold in the log and for the heads."""
     collecting: Collector

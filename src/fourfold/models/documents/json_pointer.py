@@ -1,4 +1,4 @@
-"""Places in a document: JSON Pointers (RFC 6901), paths, and what may stand there.
+"""Places in a document: JSON Pointers (RFC 6901), paths, and JSON values.
 
 A pointer is text, a path the tuple of its segments: `/value/items/0` is `("value", "items", "0")`,
 and `""` is `()`, the root. The two forms name the same places, and each place has one of each:
@@ -47,14 +47,14 @@ class Absence(Enum):
 
 
 ABSENT: Final = Absence.ABSENT
-"""What stands where there is nothing, not even null."""
+"""Value of a place where there is nothing, not even null."""
 
 END: Final = "-"
 """The segment for the place after the last element of an array."""
 
 
 class Unfit(Exception):
-    """Why a value or a place cannot be taken. Who knows what it is for makes the error of it."""
+    """Why a value or a path is not accepted. The caller turns it into an error with context."""
 
 
 _INDEX = re.compile(r"0|[1-9][0-9]*")
@@ -206,7 +206,7 @@ def check_document(document: object) -> None:
 
 
 _Trail: TypeAlias = tuple[Any, str | int] | None
-"""The way to a container, innermost step first, as a chain; None for the value itself."""
+"""The path to a container, innermost step first, as a chain; None for the value itself."""
 
 
 def measure(value: Any) -> int:

@@ -129,7 +129,7 @@ class MergeResult(msgspec.Struct, frozen=True):
 
 
 class MergeRequest(msgspec.Struct, frozen=True):
-    """A merge as it was asked for."""
+    """The arguments of a merge."""
 
     source: str
     target: str

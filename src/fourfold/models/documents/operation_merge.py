@@ -1,4 +1,4 @@
-"""Merge of a place by the operations that both sides applied to it since their base.
+"""Merge of a place by the operations of both sides since their base.
 
 The states alone do not tell two increments of a counter from one, nor two appends to a list from a
 rewrite. The log does. Where everything that both sides did to a place since the base commutes, the

@@ -38,7 +38,7 @@ from fourfold.models.documents.patch import Program, Step, compile  # noqa: A004
 
 
 class Touch(NamedTuple):
-    """A place that a patch may change, and how far above it keys may come or go.
+    """A place that a patch may change, and how far above it keys may appear or vanish.
 
     Every ancestor from the depth `keys_from` on may gain or lose a key: `len(path)` means none,
     `len(path) - 1` the parent, and 0 all of them up to the root.

@@ -1,4 +1,4 @@
-"""The nine patch operations: checked as a whole first, then applied as a whole or not at all.
+"""The nine patch operations: all are checked first, and then all are applied or none.
 
 They are replace, add, remove, move, splice, append, add-unique, remove-by-value and increment;
 docs/reference/patches.md says what each of them does. What holds:
@@ -233,9 +233,9 @@ def apply(document: Document, patches: list[dict[str, Any]] | Program) -> Docume
 
 
 class Draft:
-    """A document under change: what it was given stays as it is, what it copied it changes freely.
+    """A document being changed: containers that it was given stay unchanged, its own copies change.
 
-    `_owned` holds the ids of the containers that this draft made. Each of them is part of the
+    `_owned` holds the ids of the containers that this draft created. Each of them is part of the
     document, at one place, inside containers that are owned too. So none is freed while its id is
     in the set, and an id cannot come to mean another object.
     """

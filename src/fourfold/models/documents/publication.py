@@ -1,4 +1,4 @@
-"""What is published of a space, and how a restored one gets back what is derived.
+"""Publication of a space, and the derived data that a restore rebuilds.
 
 The log is commits, branches and revisions (or facts with their values), and blobs. A collection
 takes rows out of it and changes some; that is published too, with the horizon, so that a restored

@@ -1,5 +1,4 @@
-"""Reading: the state of an entity on a branch at a point, by replay from the nearest whole
-document.
+"""Reads: the state of an entity on a branch at a point, replayed from the nearest full document.
 
 The base of a replay is the newest of snapshot, set and delete at or before the target; what lies
 before it is never touched, so the cost of a read depends on the patches since then and not on the

@@ -1,4 +1,4 @@
-"""A transaction as it was asked for: checked, encoded and sized before the database hears of it."""
+"""Requests of transactions: checked, encoded and measured before the database is involved."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Request(msgspec.Struct, frozen=True):
     preconditions: tuple[dict[str, Any], ...]
     original: str
     replayable: bool
-    """Whether the caller named the request, so that it may come again."""
+    """True if the caller named the request, so that it can be repeated."""
     created_at: str = ""
     """When it was accepted, if that was elsewhere and before now."""
 

@@ -1,4 +1,4 @@
-"""Resolutions of merge conflicts, checked before the database is asked.
+"""Resolutions of merge conflicts, checked before the database is involved.
 
 {"urn:a": document}              the entity becomes this document
 {"urn:a": None}                  the entity is deleted

@@ -1,4 +1,4 @@
-"""Which snapshots a space keeps, and where it needs one more.
+"""Snapshots of a space: which ones it retains, and where it needs another.
 
 Snapshots are derived: every state can be read without them, and only the time that takes changes
 when some are dropped. Whatever the policy, those stay from which a read now, at a fork, or at a

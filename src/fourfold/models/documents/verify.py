@@ -1,4 +1,4 @@
-"""Checking a space: every commit against its digest, every derived row against the log.
+"""Verification of a space: every commit against its digest, every derived row against the log.
 
 What must hold is a list of rules, the same for `space.verify`, for `fourfold verify` and for the
 job `verify` of the pipeline. A large space is checked in parts: rules, and ranges of the keys that

@@ -1,4 +1,4 @@
-"""Writing: what an admitted transaction puts into the log, and what is derived beside it.
+"""Writes: the rows of an admitted transaction, and what is derived from them.
 
 In one database transaction: a row of `commit`, a row of `revision` for each operation, the heads
 that moved, the branch's own head, and here and there a snapshot. Every patch is applied before it

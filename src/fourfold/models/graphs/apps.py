@@ -1,4 +1,4 @@
-"""The apps of a graph database: their numbers, their tables, their types, their versions.
+"""The apps of a graph database: ids, tables, types and versions.
 
 What is remembered here about apps and types is what was committed: a transaction that registers an
 app or a type tells this registry only once it is through, because a rollback takes the tables with

@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 
 
 class ObjectVersion(Protocol):
-    """What the fold needs to know of a row."""
+    """What the fold needs of a row."""
 
     @property
     def object_id(self) -> int: ...
@@ -30,7 +30,7 @@ class ObjectVersion(Protocol):
 
 
 class Judgement(ObjectVersion, Protocol):
-    """What the fold needs to know of a rating."""
+    """What the fold needs of a rating."""
 
     @property
     def type_id(self) -> int: ...

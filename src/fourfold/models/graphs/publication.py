@@ -1,4 +1,4 @@
-"""What is published of a graph database, and how a restored one gets back what is derived.
+"""Publication of a graph database, and the derived data that a restore rebuilds.
 
 The log is the envelopes and the rows of every app; flags of rows that are set later are noticed by
 triggers. Small tables (apps, settings, peers, how far syncs are) are carried as a whole when they

@@ -1,4 +1,4 @@
-"""Reading: rows by what they are and what they point at, now or as of any number.
+"""Reads: rows by their fields and targets, now or at any seq.
 
     select_*     rows as they were written, in the order of the log
     current_*    the newest version of each object, without what is suppressed
@@ -45,7 +45,7 @@ _PAGE, _PAGE_MIN = 500, 16
 
 
 class Query(NamedTuple):
-    """What is asked of one table of one app."""
+    """A query of one table of one app."""
 
     app_id: int
     kind: Kind

@@ -49,7 +49,7 @@ def run(txn: Transaction, app_id: int, steps: Sequence[Migration], now: str) -> 
 
 
 class _Schema(NamedTuple):
-    """What no step may change, whatever it changes."""
+    """What a step must not change."""
 
     names: set[str]
     faults: set[Difference]

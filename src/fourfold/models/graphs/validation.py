@@ -1,4 +1,4 @@
-"""What callers hand in, checked and brought into the order of the columns.
+"""Rows and values from callers, checked and ordered by column.
 
 A row is a mapping of the columns that a caller may set. Numbers, versions and origins are not among
 them: they are given by the transaction. One function for each kind, because a bulk insert runs it
@@ -164,7 +164,7 @@ class Shape(NamedTuple):
     """What no later version of an object may change."""
     at_type: int
     at_flags: int
-    """Where the type and the flags stand among the columns."""
+    """Indexes of the type and the flags among the columns."""
 
 
 _BELOW = 1 << 62

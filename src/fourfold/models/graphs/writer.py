@@ -1,4 +1,4 @@
-"""Writing: what one transaction knows, and how rows get their numbers.
+"""Writes: the state of a transaction, and how rows get their seqs and ids.
 
 All rows of a transaction share one `global_seq`, which is claimed with the first of them, in the
 same transaction: a rollback gives it back, so numbers have no gaps. When the transaction ends it
@@ -248,9 +248,9 @@ _TIMES: dict[Kind, tuple[str, ...]] = {
 
 _LAST_ID = (1 << 63) - 1
 _SCRATCH = "graphs"
-"""Where a transaction that is shared keeps the last number and the ids that come next."""
+"""Key of the shared state of a transaction: its last seq and the next ids."""
 _REMEMBERED_MAX = 256
-"""Objects of a table that a transaction remembers to have made, so as not to ask for them."""
+"""Objects of a table that a transaction created, cached so that they need no query."""
 _ONE_STATEMENT_MAX = 4
 """So few rows have a statement of their own length; more are cut into a few usual lengths."""
 _NONE: dict[int, int] = {}
@@ -294,7 +294,7 @@ class _Progress(msgspec.Struct):
 
 
 class GraphTransaction:
-    """The handle of a transaction: hand it to the calls that belong to it, and to no others."""
+    """The handle of a transaction: pass it to the calls that belong to it."""
 
     def __init__(self, txn: Transaction, apps: Apps, node: str, trace_id: str | None) -> None:
         self.txn = txn

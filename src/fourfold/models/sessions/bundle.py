@@ -1,4 +1,4 @@
-"""A session and everything that came out of it, as lines of JSON that prove themselves.
+"""Bundles: a session and its descendants, as self-verifying lines of JSON.
 
     {"kind": "bundle", "version": 1, "session": "research"}
     {"kind": "session", "id": ..., "created_at": ..., "events": 12}

@@ -1,4 +1,4 @@
-"""What changed between two heads: variables, messages, and where they have come from together."""
+"""Differences between two heads: variables, messages, and their common ancestor."""
 
 from __future__ import annotations
 

@@ -43,10 +43,10 @@ Item: TypeAlias = Event | Transient | Gap
 
 
 class Feed(Follower[Item]):
-    """One consumer's place in the log of a session, or of all sessions; an iterator.
+    """The position of one consumer in the log of a session, or of all sessions; an iterator.
 
-    `timeout` ends the iteration after so many seconds of silence; without it, it goes on until
-    `close`, which another thread may call.
+    `timeout` ends the iteration after so many seconds without an item; without it, the iteration
+    continues until `close`, which another thread may call.
     """
 
     def __init__(
@@ -186,10 +186,10 @@ def _until(timeout: float | None) -> float | None:
 
 
 class Subscription:
-    """A feed and a thread that hands its items to a callback. Call it, or `close` it, to end it.
+    """A feed, and a thread that passes its items to a callback. Call it, or `close` it, to end it.
 
-    A callback that raises is called no more; `error` keeps what it raised. It may append to any
-    session but those that it hears of, since that would never end.
+    A callback that raises is not called again; `error` is what it raised. It may append to any
+    session except those that it receives, since that would never end.
     """
 
     def __init__(self, broadcast: Broadcast, feed: Feed, callback: Callable[[Item], Any]) -> None:
@@ -241,7 +241,7 @@ class Subscription:
 
 
 class _Thread(threading.local):
-    """What a thread is busy with: whose events it hands out, if it does."""
+    """The session whose events a thread is delivering, if it is."""
 
     heard: tuple[str | None, ...] = ()
 

@@ -1,4 +1,4 @@
-"""The fold of sessions: what a log of events says.
+"""The fold of sessions: the view after a log of events.
 
     event                        effect
     session/started              sets the session
@@ -49,7 +49,7 @@ HELD: Final = {
     "lineage/edge-added": ("edge",),
     **{kind: (entity,) for kind, entity in ENTITY_OF.items() if kind != "session/compacted"},
 }
-"""What an event of a known type must carry."""
+"""Fields that an event of a known type must have."""
 
 
 class Counters(msgspec.Struct, frozen=True):
@@ -233,7 +233,7 @@ EFFECTIVE: Final = frozenset(_EFFECTS)
 
 
 class _Fold:
-    """A fold under way: lists of its own, and an index of what can be replaced or come twice."""
+    """A running fold: its own lists, and an index of what can be replaced or repeated."""
 
     def __init__(self, base: View) -> None:
         self._state = base.state

@@ -1,4 +1,4 @@
-"""Heads and edges before they are published: what they contain, and the id that follows from it.
+"""Heads and edges before they are published: their content, and the id that follows from it.
 
 A head covers the events after its basis, up to a boundary. So the ranges of the heads of a session
 tile its log: each begins where the one before it ended. The `head/published` event itself lies

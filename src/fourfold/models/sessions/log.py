@@ -1,11 +1,9 @@
-"""What a store of sessions stands on: a log that can be read at one moment and written in one step.
+"""The log that a store of sessions uses: consistent reads and atomic writes.
 
-Two logs keep these promises: one in memory, one in a database. Everything else about sessions is
-written once, over these few questions, so the two cannot drift apart.
-
-A Reading is one committed state. A Writing is a transaction: it sees its own writes, and all of
-them happen or none. The function given to `transact` may run more than once, and acts only through
-its Writing.
+There are two logs, one in memory and one in a database. Everything else about sessions is written
+once, over this interface, so that the two behave alike. A LogReader is one committed state. A
+LogWriter is a transaction: it sees its own writes, and all of them happen or none. The function
+passed to `transact` may run more than once, and acts only through its LogWriter.
 """
 
 from __future__ import annotations
@@ -159,7 +157,7 @@ class LogWriter(LogReader, Protocol):
 
 
 class LogAudit(Protocol):
-    """The rows of a log as they lie there, bytes for text, for verification."""
+    """The stored rows of a log, with bytes instead of text, for verification."""
 
     def sessions(self) -> Iterator[tuple[Any, ...]]: ...
     def events(self, key: int) -> Iterator[tuple[Any, ...]]: ...

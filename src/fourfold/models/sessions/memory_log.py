@@ -1,4 +1,4 @@
-"""The log of sessions in memory, for tests and for what need not outlive the process.
+"""The log of sessions in memory, for tests and for data that need not outlive the process.
 
 It keeps the same rows as the one in a database, encoded in the same way: nothing that a caller
 holds is shared with it. A transaction that fails is undone step by step.

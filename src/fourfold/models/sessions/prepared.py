@@ -1,6 +1,6 @@
-"""Requests made of what callers give: checked, encoded, and stamped with the time.
+"""Requests built from the arguments of callers: checked, encoded and timestamped.
 
-Whatever is wrong with a call is said here, before there is a transaction.
+Invalid arguments raise here, before there is a transaction.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class RequestBuilder:
-    """Knows the clock, and where large payloads go."""
+    """Builds requests with the clock and the store of large payloads."""
 
     def __init__(self, clock: Callable[[], datetime], files: BlobStore | None) -> None:
         self._clock = clock

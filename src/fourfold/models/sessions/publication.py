@@ -1,4 +1,4 @@
-"""What is published of the sessions, and how a restored log gets back what is derived.
+"""Publication of the sessions, and the derived data that a restore rebuilds.
 
 The log is the events, the rows of the sessions and the payloads. A session that was purged has no
 events any more; its row says so, and what was published of it before is left out of a restore.

@@ -1,4 +1,4 @@
-"""The newest state of the sessions in use, in bounded memory.
+"""Cache of the newest state of sessions, in bounded memory, and views of them.
 
 It holds committed states only. A commit marks its session as moving before the log has the new
 events, and publishes the new state after that and before its caller continues. So a writer reads
@@ -190,7 +190,7 @@ T = TypeVar("T")
 
 
 class SessionListing(Sequence[T], Generic[T]):
-    """A list that lies in the log. `load(reading, first, last)` reads items of it, from 0."""
+    """A list stored in the log. `load(reading, first, last)` reads items of it, from 0."""
 
     def __init__(
         self,

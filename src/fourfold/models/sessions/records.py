@@ -39,11 +39,11 @@ _new = object.__new__
 
 
 class Event:
-    """One row of a session's log, as the store stamped it.
+    """One event of a session, with the numbers that the store assigned.
 
-    `data` is everything that the event carries besides, as in `event.data["turn"]["status"]`. It is
-    decoded when it is first asked for, so that an event that is only passed on costs little.
-    `digest` covers this event and all earlier ones of its session.
+    `data` is the content of the event, as in `event.data["turn"]["status"]`. It is decoded on first
+    use, so that an event that is only passed on costs little. `digest` covers this event and all
+    earlier ones of its session.
     """
 
     __slots__ = ("_data", "_row", "session")
@@ -264,7 +264,7 @@ class HeadComparison(msgspec.Struct, frozen=True):
 
 
 class LineageGraph(msgspec.Struct, frozen=True):
-    """Heads and edges that hang together. An edge may lead to a head of another store."""
+    """Connected heads and edges. An edge may lead to a head of another store."""
 
     heads: tuple[Head, ...]
     edges: tuple[Edge, ...]

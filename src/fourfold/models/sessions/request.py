@@ -1,8 +1,8 @@
-"""What callers ask for, checked before anything is written.
+"""Events of requests, checked before anything is written.
 
-An event comes in as a plain dict: its `type`, and beside it what the event carries. It becomes a
-Draft: everything that can be known before the store assigns numbers, already encoded. A value that
-has no canonical form, a missing part, a name that does not fit: all of that is refused here.
+An event is a plain dict: its `type`, and its content. It becomes a Draft: everything that is known
+before the store assigns numbers, already encoded. A value without a canonical form, a missing part
+or an invalid name is refused here.
 """
 
 from __future__ import annotations
@@ -51,9 +51,11 @@ _DICTS = frozenset({dict})
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A value in an event that may be large: stored inside the event up to 512 canonical bytes, and
-    beyond that as a payload of its own, together with the event. Stands directly in the event or in
-    its entity, as in `{"type": "message/appended", "message": {"content": Payload(text)}}`.
+    """A value in an event that may be large.
+
+    Up to 512 canonical bytes it is stored inside the event, and beyond that as a payload of its
+    own, together with the event. It is a field of the event or of its entity, as in `{"type":
+    "message/appended", "message": {"content": Payload(text)}}`.
     """
 
     value: Any
@@ -77,12 +79,13 @@ class Draft(NamedTuple):
 
 _draft = tuple.__new__
 _NEW = {kind: ENTITY_OF[kind] for kind in MINTING - {"session/compacted"}}
-"""Events that bring a new entity and carry nothing else."""
+"""Events that add an entity and have no other content."""
 
 
 class Alike(Sequence[Draft]):
-    """Drafts of one type that bring new entities and hold no references and no payloads: what most
-    requests are. They lie here as texts, and are worked on together.
+    """Drafts of one type that add entities, without references and payloads, as in most requests.
+
+    They are texts, and are processed together.
     """
 
     __slots__ = ("bodies", "size", "type")

@@ -216,7 +216,7 @@ class SqliteLogWriter(SqliteLogReader):
 
 
 class SqliteLogAudit:
-    """Every row as it lies there."""
+    """Every stored row."""
 
     def __init__(self, snapshot: ReadTransaction) -> None:
         self._snapshot = snapshot

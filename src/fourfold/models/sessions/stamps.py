@@ -1,4 +1,4 @@
-"""Numbers for drafts: event ids, entity ids and digests. Pure, and the same for every store.
+"""Numbers for drafts: event ids, entity ids and digests. Pure, and the same in every store.
 
 The digest of an event is the SHA-256 of the digest before it, the canonical bytes of
 `[event id, type, at, entity id or null, request key or null]`, and the canonical bytes of its body.
@@ -57,9 +57,7 @@ _row = tuple.__new__
 
 
 class Appended(Sequence[Event]):
-    """The events of one request with their numbers. They lie here as the columns of their rows, and
-    become objects when they are first read.
-    """
+    """The events of one request with their numbers, as columns; objects on first use."""
 
     __slots__ = (
         "_events",

@@ -79,7 +79,7 @@ def of_session(audit: LogAudit, row: tuple[Any, ...], payloads: Container[str]) 
 
 
 class _Walk:
-    """One session's log from its first event to its last, beside what was derived from it."""
+    """The log of one session, from its first event to its last, and what was derived from it."""
 
     def __init__(self, audit: LogAudit, key: int, sid: str, payloads: Container[str]) -> None:
         self._audit = audit
@@ -206,7 +206,7 @@ class _Walk:
 
 
 class _DerivedRows:
-    """Derived rows in the order of their events, taken as the events come by."""
+    """Derived rows in the order of their events, consumed as the events are read."""
 
     def __init__(
         self, rows: Iterator[tuple[Any, ...]], at: Callable[[tuple[Any, ...]], int]

@@ -1,4 +1,4 @@
-"""The names of facts and commits: merkle references to what makes each of them what it is. Pure.
+"""Hashes of facts and commits: merkle references to their content. Pure.
 
 A reference may stand for the value that it refers to without changing the hash of the whole. So the
 hash of a fact is made, and checked, from the reference to its document, and a large document is

@@ -1,4 +1,4 @@
-"""The log of facts: what became of each entity, content-addressed, each fact naming the one before.
+"""The log of facts: content-addressed changes of entities, each with its predecessor.
 
 The hash of a fact is the merkle reference of
 
@@ -115,7 +115,7 @@ _MANY = 8
 
 
 class _Fact(NamedTuple):
-    """A fact on its way into the log; `hash`, `parent` and `value_ref` are as the columns are."""
+    """A fact to append; `hash`, `parent` and `value_ref` are columns."""
 
     reference: Reference
     hash: str

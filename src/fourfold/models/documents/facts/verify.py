@@ -1,4 +1,4 @@
-"""Checking a log of facts: every hash is made again from what it names, and every chain walked.
+"""Verification of a log of facts: recompute every hash, and follow every chain.
 
     value         its text, as we would write it, has its hash
     fact          its hash follows from its type, entity, value and parent

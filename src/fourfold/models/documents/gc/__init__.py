@@ -1,3 +1,3 @@
-"""Garbage collection: giving up the past of a space below a horizon, on purpose and on record."""
+"""Garbage collection: removes the history of a space below a horizon, and records it."""
 
 from __future__ import annotations

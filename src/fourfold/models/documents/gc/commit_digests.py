@@ -1,4 +1,4 @@
-"""Seals: what is left of a commit from which something was taken, in one number.
+"""Digests of commits from which gc removed rows.
 
 The digest that a commit was made with covers all of it, so it says nothing any more once a part is
 gone. A seal takes its place: the sum of the digests of the parts that are left, its own row and

@@ -1,4 +1,4 @@
-"""The horizon of a space, and the refusal of every question about what lies below it.
+"""The horizon of a space: reads below it raise HistoryTruncated.
 
 At or above the horizon every state of every branch can be read. Below it only some points can: the
 forks of branches, the bases of merges, pinned seqs, and the beginning, where nothing is. All else

@@ -1,4 +1,4 @@
-"""What a collection would find to take, marked without changing anything.
+"""Dry run of gc: what it would remove, without changing anything.
 
 The same functions decide here and in the collection itself. A mark is only as good as the moment at
 which it was made: the collection looks again, in its own transactions, and takes nothing that came

@@ -1,4 +1,4 @@
-"""What a collection must leave readable, and where it may find something to take.
+"""Plan of gc: what must stay readable, and where rows may be removed.
 
 At or above the horizon everything stays. Below it, a branch is still read at certain points:
 
@@ -136,7 +136,7 @@ def _wanted(
 
 
 class _Known:
-    """All forks and merges of a space, read once: every branch is asked about."""
+    """All forks and merges of a space, read once for all branches."""
 
     def __init__(self, view: HistoryReader, branches: list[Branch]) -> None:
         self._forks = {

@@ -1,7 +1,7 @@
-"""What a space shall give up: the policy, as its owner says it and as the space keeps it.
+"""The gc policy of a space.
 
-A space without a policy gives up nothing. A policy is kept in the space's own database, so it goes
-where the space goes, and everybody who opens the space can see it.
+A space without a policy keeps everything. The policy is stored in the database of the space, so it
+is copied with it, and visible to everyone who opens it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ to commit the reference.
 
 
 class GcPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What may be collected. Everything that is not allowed here stays.
+    """What gc may remove. Everything else stays.
 
     `keep_seqs` and `keep_seconds` set the horizon: the newest so many seqs, and the states of the
     last so many seconds, stay readable; with both, whatever either of them keeps. With neither, no
-    history is given up.
+    history is removed.
     """
 
     keep_seqs: int | None = None
@@ -36,8 +36,8 @@ class GcPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     pins: tuple[int, ...] = ()
     """Seqs at which every branch stays readable, however old they are."""
     requests: bool = True
-    """Whether commits below the horizon keep only a digest of what was asked. It still tells a
-    request that is sent again from another one under its name.
+    """True if commits below the horizon keep only a digest of their request, which still
+    distinguishes a repeated request from another one under its name.
     """
     snapshots: Retention = "all"
     """Which derived snapshots stay; see `Space.maintain`."""

@@ -1,4 +1,4 @@
-"""Taking rows out of the log, in short transactions.
+"""Sweep of gc: removes rows from the log, in short transactions.
 
 What is to be taken was decided from a snapshot. That holds good later: states up to the horizon
 never change, and only a collection removes anything. A transaction leaves the space whole. It
@@ -65,7 +65,7 @@ GC_PREPARE_S: Final = 600.0
 
 
 class SweepState(msgspec.Struct):
-    """A collection under way, as the space keeps it until it is finished."""
+    """A running gc, as the space stores it until it is finished."""
 
     horizon: int
     requests: bool

@@ -1,5 +1,4 @@
-"""Checking a log of revisions: every commit against its digest, every revision and head against
-the log.
+"""Verification of a log of revisions: commits against digests, revisions and heads against the log.
 
 A digest says that something in a commit is wrong, not what. The request of the commit says what its
 revisions must be, so the row that differs from it is named too.

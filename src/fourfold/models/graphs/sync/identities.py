@@ -20,7 +20,7 @@ TYPES: dict[Kind, tuple[str, ...]] = {"parent": (IDENTITY,), "attr": (PUBKEY, LA
 
 
 class Rebuilt(NamedTuple):
-    """What a look at the graph did to the cache: rows that were right, added or mended, dropped."""
+    """Rows of the rebuilt cache: those that were right, added or fixed, dropped."""
 
     kept: int
     restored: int

@@ -1,4 +1,4 @@
-"""Sync packages: what one node tells another about one domain, in one window of its numbers. Pure.
+"""Sync packages: the changes of one domain in a window of seqs of one node. Pure.
 
     {"format": 1, "node": "...", "sender": "ed25519:...", "domain": "messages",
      "from_seq": 5, "to_seq": 9, "rows": [...], "signature": "..."}

@@ -1,4 +1,4 @@
-"""Synchronisation of two stores: a window of one node's log becomes rows of another's.
+"""Synchronization of two stores: a window of the log of one node becomes rows of another.
 
     sender     export(domain, after) ──> package ──> bytes           only what is durable
     receiver   bytes ──> signature ──> place in the sequence ──> rows and cursor, one transaction
@@ -139,7 +139,7 @@ def _check_place(package: Package, last: int, peer_id: int) -> None:
 
 
 class _Outward:
-    """Turns ids of this node into names that every node knows."""
+    """Converts ids of this node to names that every node knows."""
 
     def __init__(
         self, snapshot: ReadTransaction, node: str, masks: dict[str, int], domain: str
@@ -209,7 +209,7 @@ class _Outward:
 
 
 class _Inward:
-    """Turns names that every node knows into ids of this node, and writes the rows."""
+    """Converts names that every node knows to ids of this node, and writes the rows."""
 
     def __init__(self, handle: GraphTransaction, node: str, masks: dict[str, int]) -> None:
         self._handle = handle

@@ -45,7 +45,7 @@ _KEY = "task"
 
 @dataclass(frozen=True, slots=True)
 class ChildOptions:
-    """What a child is given. Whatever is not said is as it is for the parent."""
+    """Options of a child. Omitted ones are inherited from the parent."""
 
     step: Callable[..., Any] | None = None
     vars: Mapping[str, Any] | None = None

@@ -45,7 +45,7 @@ from fourfold.models.sessions.sessions import Sessions
 
 
 class RunningTurn:
-    """The sessions of which a turn is under way in this process: one turn each."""
+    """The sessions with a running turn in this process: one turn each."""
 
     def __init__(self) -> None:
         self._sids: set[str] = set()
@@ -82,7 +82,7 @@ def running_of(sessions: Sessions) -> RunningTurn:
 
 
 class Turns:
-    """The loop. `clock` only tells how long a turn may go on; nothing of it is recorded."""
+    """The loop of turns. `clock` only limits the duration of a turn; it is not recorded."""
 
     def __init__(self, port: Port, running: RunningTurn, clock: Callable[[], float]) -> None:
         self.port = port

@@ -42,7 +42,7 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Port(ABC):
-    """What the runtime asks of the outside."""
+    """Interface of the runtime to its environment."""
 
     awaits: bool
 

@@ -1,4 +1,4 @@
-"""A turn under way: what it has so far, in memory, and the same read back from the log.
+"""A running turn in memory, and its recovery from the log.
 
 Everything in here is either passed again (the step function, the deadline) or stands in the log. So
 what `continued` makes of the log of a dead process is what that process had, as of its last record.
@@ -24,9 +24,7 @@ from fourfold.models.sessions.stamps import event_of
 
 @dataclass(slots=True)
 class Progress:
-    """One turn. `records` is what the step in hand recorded before it was interrupted, by its
-    place in the step.
-    """
+    """One turn. `records` is what the interrupted step recorded, by its index."""
 
     sid: str
     turn_id: int

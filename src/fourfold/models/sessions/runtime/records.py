@@ -32,9 +32,9 @@ class Final:
 
 
 class TurnResult(msgspec.Struct, frozen=True):
-    """How a turn ended: `status` is final, error, timeout, budget-exceeded or stopped.
+    """The result of a turn: `status` is final, error, timeout, budget-exceeded or stopped.
 
-    `value` and `head` are those of a final turn, `error` says why another one has none. `edge` is
+    `value` and `head` belong to a final turn; `error` is the reason of another outcome. `edge` is
     the lineage edge that leads to a child's head.
     """
 

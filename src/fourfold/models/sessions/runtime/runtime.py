@@ -23,8 +23,9 @@ from fourfold.models.sessions.sessions import Sessions
 
 
 class Runtime:
-    """Runs the turns of sessions with a step function. It keeps nothing that is not in the log, so
-    a new one, in a new process, goes on where another one died.
+    """Runs the turns of sessions with a step function.
+
+    All state is in the log, so another runtime in another process continues where this one died.
     """
 
     def __init__(

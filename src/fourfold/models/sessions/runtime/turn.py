@@ -238,7 +238,7 @@ class _Shown:
 
 
 class Turn(_Shown):
-    """A turn in the hands of a step function."""
+    """The turn that a step function receives."""
 
     def say(self, role: str, content: Any) -> int:
         """Add a message to the transcript; its id."""
@@ -264,7 +264,7 @@ class Turn(_Shown):
 
 
 class AsyncTurn(_Shown):
-    """The same in the hands of a coroutine."""
+    """The turn that a coroutine receives."""
 
     async def say(self, role: str, content: Any) -> int:
         return await self._work.say(role, content)
