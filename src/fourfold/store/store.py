@@ -251,8 +251,8 @@ class Store:
         if objects:
             from fourfold.store import publish as publish_module  # noqa: PLC0415 - few stores publish
 
-            for name, messages in publish_module.object_problems(self, progress):
-                what, problems = "published database", tuple(to_problems(messages))
+            for name, wrong in publish_module.object_problems(self, progress):
+                what, problems = "published database", tuple(to_problems(wrong))
                 report = report.with_(verification.CheckResult(f"objects/{name}", what, problems))
         return report
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import re
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -179,7 +179,7 @@ class _Entity:
         except UNREADABLE:
             yield from self._one_by_one(steps)
 
-    def _one_by_one(self, steps: list[_Step]) -> Generator[str, None, None]:
+    def _one_by_one(self, steps: list[_Step]) -> Iterator[Problem]:
         """Fold the rows one by one, to find those that cannot be folded."""
         for step in steps:
             try:
