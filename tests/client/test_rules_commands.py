@@ -12,7 +12,6 @@ import uuid
 from types import SimpleNamespace
 
 import pytest
-from fourfold.cli.stream.remote import RemoteTouches
 
 from fourfold.cli import main
 from fourfold.client.requests import Address
