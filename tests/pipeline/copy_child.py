@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 
-from dying_copies import DyingSource, copied, die, repeated, run
+from dying_copies import DyingSource, copied, repeated, run
 
 from fourfold.pipeline.documents import ingest
 
@@ -34,8 +34,8 @@ def copy_once(spark, source, target, checkpoint):
 class DyingBetweenSpaces(DyingSource):
     half_way = "spaces"
 
-    @staticmethod
-    def die_half_way():
+    def die_half_way(self):
+        die = self.die
         write = ingest._write
         written = []
 

@@ -6,16 +6,19 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
 from fourfold.pipeline import session
 from fourfold.pipeline.source import FourfoldSource
+from fourfold.pipeline.spark import register
 
 TOO_BUSY = ("failed to connect back", "waiting for the Python worker to connect back")
-WINDOW, BATCH, DRIVER = "COPY_WINDOW", "COPY_BATCH", "COPY_DRIVER"
 
 
 def repeated(copy_once, spark, *places):
@@ -50,9 +53,14 @@ class DyingSource(FourfoldSource):
     """
 
     half_way = ""
+    """The name of the window that a subclass arranges."""
 
-    @staticmethod
-    def die_half_way():
+    window = ""
+    batch = 0
+    driver = 0
+    """The process group that dies with this process; 0 for none."""
+
+    def die_half_way(self):
         """Arrange that this process dies when half of the batch is written."""
         raise NotImplementedError
 
@@ -61,27 +69,45 @@ class DyingSource(FourfoldSource):
         commit = writer.commit
 
         def dying(messages, batchId):  # noqa: N803
-            if batchId == int(os.environ[BATCH]):
-                if os.environ[WINDOW] == self.half_way:
+            if batchId == self.batch:
+                if self.window == self.half_way:
                     self.die_half_way()
                 commit(messages, batchId)
-                die()
+                self.die()
             commit(messages, batchId)
 
         writer.commit = dying
         return writer
 
+    def die(self):
+        if self.driver:
+            os.killpg(self.driver, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
 
-def die():
-    os.killpg(int(os.environ[DRIVER]), signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
+
+def dying_at(source, window, batch, driver=0):
+    """Return a dying source whose process dies at a window of a batch."""
+    return type(source.__name__, (source,), {"window": window, "batch": batch, "driver": driver})
+
+
+@contextmanager
+def registered(spark, source):
+    """Register a dying source in a running session, whose processes import no module of tests."""
+    modules = [sys.modules[cls.__module__] for cls in (DyingSource, *source.__bases__)]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        spark.dataSource.register(source)
+        yield
+    finally:
+        register(spark)
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 def run(copy, dying, places, window="", batch="0"):
     """Run a child: a session and the copy, with the dying source if a window is given."""
-    os.environ[DRIVER] = str(os.getpgid(0))
-    os.environ[WINDOW], os.environ[BATCH] = window, batch
     # Spark's processes import this module from here.
     result = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, result))
@@ -94,6 +120,6 @@ def run(copy, dying, places, window="", batch="0"):
         },
     )
     if window:
-        spark.dataSource.register(dying)
+        spark.dataSource.register(dying_at(dying, window, int(batch), os.getpgid(0)))
     copy(spark, *places)
     spark.stop()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 
-from dying_copies import DyingSource, copied, die, repeated, run
+from dying_copies import DyingSource, copied, repeated, run
 
 from fourfold.models.streams import Streams
 
@@ -35,8 +35,8 @@ def copy_once(spark, source, target, checkpoint):
 class DyingBetweenStreams(DyingSource):
     half_way = "streams"
 
-    @staticmethod
-    def die_half_way():
+    def die_half_way(self):
+        die = self.die
         append = Streams.append
         written = []
 

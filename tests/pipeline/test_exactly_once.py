@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from copy_child import copy
+from copy_child import DyingBetweenSpaces, copy
+from dying_copies import dying_at, registered
+from pyspark.errors import PySparkException
 
 import fourfold
 
@@ -123,6 +125,23 @@ def made(tmp_path, commits, seed=1):
     return source, target, tmp_path / "checkpoint"
 
 
+@pytest.mark.parametrize(("window", "spaces"), [("commit", 3), ("spaces", 1)])
+def test_copy_whose_sink_dies_has_every_row_once(tmp_path, spark, window, spaces):
+    source, target, checkpoint = stores = made(tmp_path, commits=6)
+    with (
+        registered(spark, dying_at(DyingBetweenSpaces, window, 0)),
+        pytest.raises(PySparkException),
+    ):
+        copy(spark, *stores)
+    assert batches(checkpoint) == []
+    assert sum(numbers == [0] for numbers in written(target).values()) == spaces
+
+    copy(spark, *stores)
+    assert contents(target) == contents(source)
+    assert not any((target / ".pipeline" / "staging").iterdir())
+
+
+@pytest.mark.slow
 def test_copy_killed_after_commit_has_every_row_once(tmp_path, spark):
     source, target, checkpoint = stores = made(tmp_path, commits=6)
     before_spark_heard = start(*stores, "commit", 0)

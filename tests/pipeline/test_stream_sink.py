@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from stream_copy_child import copy
+from dying_copies import dying_at, registered
+from pyspark.errors import PySparkException
+from stream_copy_child import DyingBetweenStreams, copy
 
 import fourfold
 from fourfold.errors import InvalidInput, NotFound, ProducerFenced, StreamClosed, WriterLocked
@@ -162,12 +164,31 @@ def contents(root):
         }
 
 
-def killed(tmp_path, window, batch):
-    """Run a copy that kills itself at a point; return its folders."""
+def made(tmp_path):
     source, target = tmp_path / "source", tmp_path / "target"
     lived_in(source, 90)
     fourfold.open(target).close()
-    places = source, target, tmp_path / "checkpoint"
+    return source, target, tmp_path / "checkpoint"
+
+
+@pytest.mark.parametrize("window", ["commit", "streams"])
+def test_copy_whose_sink_dies_has_every_record_once(spark, tmp_path, window):
+    source, target, checkpoint = places = made(tmp_path)
+    with (
+        registered(spark, dying_at(DyingBetweenStreams, window, 1)),
+        pytest.raises(PySparkException),
+    ):
+        copy(spark, *places)
+    assert not (checkpoint / "commits" / "1").exists()
+    had = {name: len(records) for name, records in contents(target).items()}
+    assert sum(had.values()) > 25
+    copy(spark, *places)
+    assert contents(target) == contents(source)
+
+
+def killed(tmp_path, window, batch):
+    """Run a copy that kills itself at a point; return its folders."""
+    places = made(tmp_path)
     child = Path(__file__).with_name("stream_copy_child.py")
     done = subprocess.run(
         [sys.executable, child, *map(str, places), window, str(batch)],
@@ -180,6 +201,7 @@ def killed(tmp_path, window, batch):
     return places
 
 
+@pytest.mark.slow
 def test_copy_killed_after_commit_has_every_record_once(spark, tmp_path):
     source, target, checkpoint = killed(tmp_path, "commit", 1)
     assert not (checkpoint / "commits" / "1").exists()
