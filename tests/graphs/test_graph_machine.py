@@ -442,5 +442,5 @@ class LongLives(ThreeNodes):
     """The same, for longer and more often."""
 
 
-LongLives.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
+LongLives.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=40)
 TestLongLives = pytest.mark.slow(pytest.mark.timeout(1800)(LongLives.TestCase))

@@ -258,5 +258,8 @@ TestKernelMachine.settings = settings(
 @pytest.mark.slow
 class TestKernelMachineForLong(Machine.TestCase):
     settings = settings(
-        max_examples=120, stateful_step_count=60, deadline=None, suppress_health_check=QUIET
+        max_examples=examples(120),
+        stateful_step_count=60,
+        deadline=None,
+        suppress_health_check=QUIET,
     )

@@ -253,5 +253,5 @@ class LongLives(RulesMachine):
     """Run the state machine with more and longer examples."""
 
 
-LongLives.TestCase.settings = settings(max_examples=300, stateful_step_count=50)
+LongLives.TestCase.settings = settings(max_examples=examples(300), stateful_step_count=50)
 TestLongLives = pytest.mark.slow(pytest.mark.timeout(1800)(LongLives.TestCase))

@@ -452,5 +452,5 @@ class LongLives(TouchMachine):
     """Run the state machine with more and longer examples."""
 
 
-LongLives.TestCase.settings = settings(max_examples=400, stateful_step_count=50)
+LongLives.TestCase.settings = settings(max_examples=examples(400), stateful_step_count=50)
 TestLongLives = pytest.mark.slow(pytest.mark.timeout(1800)(LongLives.TestCase))

@@ -1,4 +1,4 @@
-"""How many examples a property gets: a third in the default suite, all of them in the slow one.
+"""How many examples a property gets: all of them in the slow suite, a third in the other suites.
 
 `make test-slow` runs every property once more, with THOROUGH_TESTS=1 and so at full length.
 """
