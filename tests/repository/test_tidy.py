@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from functools import cache
 
 import pytest
 import repository_files as tree
@@ -159,30 +160,41 @@ PYTHON_RULES = [
 TEXT_RULES = [leftovers, machine_paths, registries]
 
 
-def complaints(rule, paths, applies=everywhere, *, parse):
+def complaints(rule, paths):
     found = []
     for path in paths:
-        name = tree.short(path)
-        if applies(name):
-            source = path.read_text(encoding="utf-8", errors="replace")
-            module = ast.parse(source) if parse else None
-            found += [f"{name}:{line}: {text}" for line, text in rule(source, module)]
+        source = path.read_text(encoding="utf-8", errors="replace")
+        found += [f"{tree.short(path)}:{line}: {text}" for line, text in rule(source, None)]
     return found
 
 
-@pytest.mark.parametrize(("rule", "applies"), PYTHON_RULES, ids=lambda item: item.__name__)
-def test_every_python_file_is_tidy(rule, applies):
-    assert not complaints(rule, tree.python_files(), applies, parse=True)
+@cache
+def python_complaints():
+    """Return the complaints by rule; each file is parsed once for all of them."""
+    found = {rule: [] for rule, _ in PYTHON_RULES}
+    for path in tree.python_files():
+        name = tree.short(path)
+        source = path.read_text(encoding="utf-8", errors="replace")
+        module = ast.parse(source)
+        for rule, applies in PYTHON_RULES:
+            if applies(name):
+                found[rule] += [f"{name}:{line}: {text}" for line, text in rule(source, module)]
+    return found
+
+
+@pytest.mark.parametrize("rule", dict(PYTHON_RULES), ids=lambda rule: rule.__name__)
+def test_every_python_file_is_tidy(rule):
+    assert not python_complaints()[rule]
 
 
 @pytest.mark.parametrize("rule", TEXT_RULES, ids=lambda rule: rule.__name__)
 def test_no_text_file_leaks_where_it_was_written(rule):
-    assert not complaints(rule, tree.text_files(), parse=False)
+    assert not complaints(rule, tree.text_files())
 
 
 def test_the_documentation_is_in_plain_words():
     pages = [*tree.pages(), *(path for path in tree.files() if "examples" in path.parts)]
-    assert not complaints(banned_words, pages, parse=False)
+    assert not complaints(banned_words, pages)
 
 
 def test_banned_words_in_the_source_only_become_fewer():
