@@ -29,7 +29,7 @@ $(READY): requirements/dev.txt pyproject.toml
 demo: $(READY)
 	$(BIN)/fourfold demo
 
-# Files go to the workers in the order of tests/conftest.py, which starts with those that take longest.
+# tests/conftest.py distributes the files: those with Spark to one worker, others by package, the longest first.
 DEFAULT = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: $(READY)
 	$(BIN)/python -m pytest $(DEFAULT) -m "not slow"

@@ -20,6 +20,7 @@ from hypothesis import settings
 
 from support.properties import examples
 
+SPARK = "tests/pipeline/"
 # Packages whose files take longest come first: then no worker is left with one of them at the end.
 LONGEST_FIRST = ("pipeline", "repository", "archive", "documents", "server", "client", "sessions")
 MEMORY = Path("/dev/shm")
@@ -53,3 +54,21 @@ def pytest_collection_modifyitems(items):
         return LONGEST_FIRST.index(package) if package in LONGEST_FIRST else len(LONGEST_FIRST)
 
     items.sort(key=order)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give the files that need Spark to one worker, so that one JVM starts and warms up."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - only where xdist runs
+
+    class SparkOnOneWorker(LoadFileScheduling):
+        def _assign_work_unit(self, node):
+            first = node is self.nodes[0]
+            fitting = (file for file in self.workqueue if file.startswith(SPARK) == first)
+            # With nothing of its own left, a worker helps with the rest.
+            self.workqueue.move_to_end(next(fitting, next(iter(self.workqueue))), last=False)
+            super()._assign_work_unit(node)
+
+    return SparkOnOneWorker(config, log)
