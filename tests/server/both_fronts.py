@@ -33,19 +33,20 @@ class Front:
         settings=None,
         hosts=None,
         origins=None,
+        budget=None,
         **options,
     ):
         self.store = fourfold.open(root)
         self.streams = self.store.streams
         self.access = Access(root)
-        protocol = Protocol(
-            self.streams, ReadTimeouts(long_poll_s=0.3), self.access if access else None
+        self.protocol = protocol = Protocol(
+            self.streams,
+            ReadTimeouts(long_poll_s=0.3),
+            self.access if access else None,
+            hosts=hosts,
+            origins=origins,
+            budget=budget,
         )
-        self.protocol = protocol
-        if hosts is not None:
-            protocol.hosts = hosts
-        if origins is not None:
-            protocol.origins = origins
         protocol_class = make_protocol_class(protocol, settings, fast=fast)
         if timeouts is not None:
             protocol_class.timeouts = timeouts

@@ -23,8 +23,14 @@ def fast(request):
 
 
 @pytest.fixture
-def front(fast, tmp_path):
-    made = Front(tmp_path / "store", fast=fast, access=True)
+def total():
+    """Return the memory for bodies; some tests override it."""
+    return limits.HTTP_BODY_BYTES_IN_FLIGHT
+
+
+@pytest.fixture
+def front(fast, tmp_path, total):
+    made = Front(tmp_path / "store", fast=fast, access=True, budget=BodyBudget(total))
     made.keys = {
         "all": made.access.add(("read", "write", "admin")),
         "other": made.access.add(("read", "write", "admin")),
@@ -98,9 +104,9 @@ def test_refused_body_is_not_read_forever(front, monkeypatch):
     assert stored(front, "s") == []
 
 
+@pytest.mark.parametrize("total", [4_000])
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_bodies_in_flight_have_a_budget(front, method):
-    front.protocol.budget = BodyBudget(4_000)
     options = {"content_type": JSON, "authorization": bearer(front, "all")}
     first, second = (request(method, name, BODY, **options) for name in ("s", "s"))
     with front.connect() as one, front.connect() as two:
@@ -124,8 +130,8 @@ def test_bodies_in_flight_have_a_budget(front, method):
     assert front.protocol.budget.held == 0
 
 
+@pytest.mark.parametrize("total", [1_200])
 def test_bodies_of_several_keys_share_the_budget(front):
-    front.protocol.budget = BodyBudget(1_200)
     front.protocol.budget.share = 1_000
     sent = [append("s", BODY, authorization=bearer(front, key)) for key in ("all", "other")]
     with front.connect() as one, front.connect() as two:
@@ -172,8 +178,8 @@ def test_token_of_a_worker_is_checked_before_the_body_is_read(front, path, token
         assert front.protocol.budget.held == 0
 
 
+@pytest.mark.parametrize("total", [4_000])
 def test_bodies_of_workers_share_one_part_of_the_budget(front):
-    front.protocol.budget = BodyBudget(4_000)
     sent = request("POST", CALLBACK, BODY, content_type=JSON, authorization=worker_token(front))
     with front.connect() as one, front.connect() as two:
         one.send(sent[:-300])
@@ -185,6 +191,7 @@ def test_bodies_of_workers_share_one_part_of_the_budget(front):
             assert three.answer()[0] == 204
 
 
+@pytest.mark.parametrize("total", [400])
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
@@ -195,7 +202,6 @@ def test_bodies_of_workers_share_one_part_of_the_budget(front):
     ],
 )
 def test_bodies_of_public_requests_take_no_memory(front, method, path, status):
-    front.protocol.budget = BodyBudget(400)
     sent = request(method, "s", BODY, content_type=JSON)
     sent = sent.replace(b"/v1/stream/s", path.encode(), 1)
     with front.connect() as connection:

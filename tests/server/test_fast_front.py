@@ -401,9 +401,9 @@ def test_incompatible_uvicorn_is_not_used(fast, monkeypatch):
     assert uvicorn_check.unsupported_reason() is None
     monkeypatch.delattr(HttpToolsProtocol, "on_response_complete")
     assert "on_response_complete" in uvicorn_check.unsupported_reason()
-    protocol = Protocol(fast.streams)
-    assert run._protocol_class(protocol, fast=True) == "h11"
-    assert protocol.transport.startswith("asgi: ")
+    transport = run.choose_transport(fast=True)
+    assert transport.protocol_class(Protocol(fast.streams)) == "h11"
+    assert transport.name.startswith("asgi: ")
 
 
 def test_changed_signature_is_detected(monkeypatch):

@@ -246,14 +246,16 @@ def test_both_protocols_refuse_alike(tmp_path, monkeypatch):
 
 def test_every_protocol_limits_the_head(front, monkeypatch):
     protocol = Protocol(front.streams)
-    plain = run._protocol_class(protocol, fast=False)
+    transport = run.choose_transport(fast=False)
+    plain = transport.protocol_class(protocol)
     assert issubclass(plain, HttpProtocol)
     assert not issubclass(plain, FastAppendProtocol)
-    assert protocol.transport == "asgi: it was switched off"
-    assert issubclass(run._protocol_class(protocol, fast=True), HttpProtocol)
+    assert transport.name == "asgi: it was switched off"
+    assert issubclass(run.choose_transport(fast=True).protocol_class(protocol), FastAppendProtocol)
     monkeypatch.delattr(HttpToolsProtocol, "send_400_response")
-    assert run._protocol_class(protocol, fast=False) == "h11"
-    assert "send_400_response" in protocol.transport
+    transport = run.choose_transport(fast=False)
+    assert transport.protocol_class(protocol) == "h11"
+    assert "send_400_response" in transport.name
 
 
 def test_changed_cycle_is_detected(monkeypatch):

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, MissingDependency, Refused
@@ -123,16 +123,23 @@ def serve(
     control = None
     if keys_file is not None:
         control = Control(streams, Keys(keys_file), access, settings=settings)
-    protocol = Protocol(streams, ReadTimeouts(long_poll_s=long_poll_s), access, control)
-    protocol.publishing = publishing
-    protocol.hosts = Hosts(settings.hosts)
-    protocol.origins = origins or Origins()
-    protocol.budget = BodyBudget(settings.body_bytes_in_flight)
+    transport = choose_transport(fast=fast_front)
+    protocol = Protocol(
+        streams,
+        ReadTimeouts(long_poll_s=long_poll_s),
+        access,
+        control,
+        hosts=Hosts(settings.hosts),
+        origins=origins,
+        budget=BodyBudget(settings.body_bytes_in_flight),
+        publishing=publishing,
+        transport=transport.name,
+    )
     trusted = proxies(settings.trusted_proxies)
     raise_file_limit()
     options = uvicorn.Config(
         StreamsApp(protocol),
-        http=_protocol_class(protocol, settings, fast=fast_front),
+        http=transport.protocol_class(protocol, settings),
         host=host,
         port=port,
         # A handshake would pass the connection to code that does not enforce its limits.
@@ -211,20 +218,32 @@ def _draining_server(uvicorn: Any, protocol: Protocol) -> Any:
     return DrainingServer
 
 
-def _protocol_class(protocol: Protocol, settings: Server | None = None, *, fast: bool) -> Any:
-    """Return the HTTP protocol class: with the fast append path, without it, or uvicorn's own.
+class Transport(NamedTuple):
+    """The HTTP implementation of a server: with the fast append path, without it, or uvicorn's."""
 
-    uvicorn's own (h11) is used if its httptools protocol is not supported; it limits the size of
-    request heads itself.
+    name: str
+    """Name as reported by `/health`, with the reason if there is no fast append path."""
+    kind: Literal["fast", "asgi", "h11"]
+
+    def protocol_class(self, protocol: Protocol, settings: Server | None = None) -> Any:
+        """Return the HTTP protocol class for uvicorn."""
+        if self.kind == "h11":
+            return "h11"
+        from fourfold.server.fast_append import make_protocol_class  # noqa: PLC0415 - an extra
+
+        return make_protocol_class(protocol, settings, fast=self.kind == "fast")
+
+
+def choose_transport(*, fast: bool) -> Transport:
+    """Return the transport of a server; `fast` requests the fast append path.
+
+    uvicorn's own protocol (h11) is used if its httptools protocol is not supported; it limits the
+    size of request heads itself.
     """
     reason = unsupported_reason()
     if reason is not None:
-        protocol.transport = f"asgi: {reason}"
-        return "h11"
-    from fourfold.server.fast_append import make_protocol_class  # noqa: PLC0415 - an extra
-
-    protocol.transport = "fast" if fast else "asgi: it was switched off"
-    return make_protocol_class(protocol, settings, fast=fast)
+        return Transport(f"asgi: {reason}", "h11")
+    return Transport("fast", "fast") if fast else Transport("asgi: it was switched off", "asgi")
 
 
 def _uvicorn() -> Any:

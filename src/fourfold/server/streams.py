@@ -88,19 +88,25 @@ class Protocol:
         timing: ReadTimeouts | None = None,
         access: Access | None = None,
         control: Control | None = None,
+        *,
+        hosts: Hosts | None = None,
+        origins: Origins | None = None,
+        budget: BodyBudget | None = None,
+        publishing: ServerPublisher | None = None,
+        transport: str = "asgi",
     ) -> None:
         self.streams = self._streams = streams
         self._access = access
         timing = timing or ReadTimeouts()
         self._reads = StreamRead(streams, timing, lambda: self.is_open)
         self._rules = StreamRules(streams, timing)
-        self.transport = "asgi"
+        self._transport = transport
         """Transport of the requests, as reported by `/health`."""
-        self.hosts = Hosts()
-        self.origins = Origins()
-        self.budget = BodyBudget()
+        self.hosts = hosts or Hosts()
+        self.origins = origins or Origins()
+        self.budget = budget or BodyBudget()
         """Memory for request bodies that are being received."""
-        self.publishing: ServerPublisher | None = None
+        self._publishing = publishing
         """Publisher of the store, if there is one."""
         # By default the keys are in the store, next to the folder of the database.
         self.control = control or Control(
@@ -249,12 +255,12 @@ class Protocol:
         ready = self._streams.database.health().ready and failure is None
         failing = self._streams.unpublished() if self._streams.unpublished is not None else {}
         detailed = self._access is None or self._access.may_read_all(request)
-        publishing = self.publishing
+        publishing = self._publishing
         # A stream that cannot be published is still served.
         document = Health(
             ok=ready,
             error=_health_error(failure, detailed=detailed),
-            front=self.transport,
+            front=self._transport,
             unpublished_count=len(failing),
             fenced_count=sum(isinstance(error, PublisherFenced) for error in failing.values()),
             databases=None
@@ -273,8 +279,8 @@ class Protocol:
     async def metrics(self, _request: Request) -> Response:
         """Return the metrics in the Prometheus text format."""
         text = prometheus_text([self._streams.database.metrics()])
-        if self.publishing is not None:
-            text += health.metrics_text(self.publishing.backup)
+        if self._publishing is not None:
+            text += health.metrics_text(self._publishing.backup)
         return Response(200, {"content-type": "text/plain; version=0.0.4"}, text.encode())
 
     async def openapi(self, request: Request) -> Response:
