@@ -179,7 +179,7 @@ STREAM_EXPIRES_MS_MAX: Final = 253_402_300_799_999
 ROUTING_KEY_MAX: Final = 1_024
 """Bytes of a routing key."""
 APPEND_BATCH_BYTES: Final = 4 * MIB
-"""Bytes of appends that share one request in the queue of the writer."""
+"""Bytes of the messages that `fourfold stream append --from` sends together."""
 LIST_STREAMS_MAX: Final = 1_000
 """Streams of one page of a listing."""
 SCHEMA_INLINE_CHECKS: Final = 20_000

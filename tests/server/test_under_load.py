@@ -54,7 +54,7 @@ def test_pending_appends_are_limited_and_refusals_have_retry_after(front):
                 connection = stack.enter_context(front.connect())
                 before = waiting(front)
                 connection.send(append("s", b"%d" % n))
-                # Sent one after the other, or they would share a commit and wait as one.
+                # Sent one after the other, so that the order of the records is known.
                 until(lambda c=connection, b=before: is_answered(c) or waiting(front) > b)
                 sent.append(connection)
             turned_away = [item.answer() for item in sent[WAITING:]]

@@ -16,7 +16,7 @@ from fourfold.errors import (
     NotFound,
     StreamClosed,
 )
-from fourfold.kernel import Database
+from fourfold.kernel import Database, GroupLimits, Options
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Producer, Streams
 from fourfold.models.streams.validation import format_offset
 from support.properties import examples
@@ -68,8 +68,7 @@ def test_rejected_append_does_not_affect_others_in_batch(streams):
     assert [found[n].next_offset for n in (0, 4, 5, 6)] == [1, 2, 2, 3]
     assert found[5].duplicate
     assert stored(streams, "a") == [b"1", b"5", b"7"]
-    # The first append of a burst is submitted alone.
-    assert streams.database.metrics().counters["transactions"] <= before + 2
+    assert streams.database.metrics().counters["transactions"] == before + 1
     assert streams.verify() == []
 
 
@@ -101,13 +100,20 @@ def test_close_in_batch_rejects_later_appends(streams):
     assert stored(streams, "a") == [b"1", b"2"]
 
 
-def test_large_append_keeps_its_order(streams, monkeypatch):
-    monkeypatch.setattr(limits, "APPEND_BATCH_BYTES", 100)
-    streams.create("a", "text/plain")
-    sent = [b"%03d" % n + b"x" * (0, 200, 30)[n % 3] for n in range(40)]
-    found = together(streams, [("a", text(each)) for each in sent])
-    assert [each.next_offset for each in found] == list(range(1, 41))
-    assert stored(streams, "a") == sent
+def test_appends_that_exceed_a_transaction_keep_their_order(tmp_path):
+    profile = PROFILE.with_(synchronous="OFF")
+    bounds = Options(group=GroupLimits(group_bytes_max=300, group_requests_max=7))
+    with Database.open(
+        tmp_path / "s.sqlite", profile=profile, migrations=MIGRATIONS, options=bounds
+    ) as database:
+        streams = Streams(database)
+        streams.create("a", "text/plain")
+        before = database.metrics().counters["transactions"]
+        sent = [b"%03d" % n + b"x" * (0, 200, 30)[n % 3] for n in range(40)]
+        found = together(streams, [("a", text(each)) for each in sent])
+        assert [each.next_offset for each in found] == list(range(1, 41))
+        assert stored(streams, "a") == sent
+        assert database.metrics().counters["transactions"] >= before + sum(map(len, sent)) // 300
 
 
 def test_failed_transaction_leaves_no_cached_state(streams, monkeypatch):

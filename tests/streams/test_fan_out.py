@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -59,14 +60,14 @@ def test_append_is_acknowledged_before_readers_are_woken(streams, readers):
 
 
 @pytest.mark.parametrize("readers", [10, READERS])
-def test_appends_that_share_a_commit_are_all_acknowledged_first(streams, readers, monkeypatch):
-    monkeypatch.setattr("fourfold.models.streams.append.APPEND_BATCH_REQUESTS", 1)
-
+def test_appends_that_share_a_commit_are_all_acknowledged_first(streams, readers):
     async def appending(events):
-        # Each is its own batch; the last one submits the others first.
-        for tell in [lambda _: events.append("acknowledged")] * APPENDS + [lambda _: None]:
-            streams.append_soon("s", Append([b"a"], "text/plain"), tell)
-        await streams.database.transact_async(lambda txn: None)
+        for _ in range(APPENDS):
+            acknowledge = partial(events.append, "acknowledged")
+            streams.append_soon("s", Append([b"a"], "text/plain"), lambda _, a=acknowledge: a())
+            # Another request ends the batch: the next append starts its own.
+            waiting = streams.database.transact_async(lambda txn: None)
+        await waiting
         events.append("acknowledged")
 
     events = noted(streams, appending, readers)

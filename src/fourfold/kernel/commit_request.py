@@ -4,11 +4,8 @@
        └────> withdrawn                     deadline or cancellation before the request ran
 
 A thread waits on a latch, a coroutine on a future of its event loop. Both can be woken early, when
-the writer is free, to commit the queue themselves.
-
-Requests of coroutines start as an Entry in the Inbox of their loop, which costs next to nothing.
-Nearly all of them are committed from there in the next iteration of the loop. An entry becomes a
-Request only when it has to wait for another thread's commit, or when its group failed.
+the writer is free, to commit the queue themselves. Callers that want the same function to run on
+many items share a request, and each gets its own outcome by a callback.
 
 Commits that are too slow for an event loop run on threads shared by all databases of the process. A
 forked child does not inherit running threads, so it starts its own.
@@ -23,13 +20,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
+from fourfold.errors import FourfoldError, Refused
 from fourfold.kernel.transaction import Transaction
 
 COMMIT_THREADS: Final = 8
 
 Work = Callable[[Transaction], Any]
-Entry = tuple[Work, int, float, "asyncio.Future[Any]"]
-"""Work, size in bytes, deadline, and the future that awaits the result."""
+BatchWork = Callable[[Transaction, list[Any]], Sequence[Any]]
+"""Work on several items; it returns the outcome of each, in their order."""
+OnOutcome = Callable[[Any], None]
+"""Called with the outcome of an item, on the thread of its loop. It must not raise."""
 
 
 class Request:
@@ -47,6 +47,8 @@ class Request:
     """Low priority: not woken when the writer becomes free."""
     blamed = False
     """Its failure rolled back the whole group; it does not run again."""
+    count = 1
+    """Number of callers that wait for it."""
 
     def __init__(self, work: Work, size: int, deadline: float) -> None:
         self.work = work
@@ -95,51 +97,78 @@ class PatientRequest(ThreadRequest):
 
 
 class LoopRequest(Request):
-    """A coroutine that awaits a future of `loop`."""
+    """Base of the requests that were made on the thread of `loop`, and are answered there."""
 
-    def __init__(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
-        work, size, deadline, self.future = entry
-        super().__init__(work, size, deadline)
-        self.loop = loop
+    loop: asyncio.AbstractEventLoop
+
+    def resolve(self) -> None:
+        """Deliver the outcome. Runs on the loop's thread."""
+        raise NotImplementedError
+
+
+class FutureRequest(LoopRequest):
+    """A coroutine that awaits a future of its loop."""
+
+    def __init__(self, work: Work, size: int, deadline: float, future: asyncio.Future[Any]) -> None:
+        self.work = work
+        self.size = size
+        self.deadline = deadline
+        self.future = future
+        self.loop = future.get_loop()
 
     def resolve(self) -> None:
         """Set the future's outcome unless it was cancelled. Runs on the loop's thread."""
-        error = self.error
-        try:
-            if error is None:
-                self.future.set_result(self.result)
-            elif isinstance(error, StopIteration):
-                # A future cannot carry StopIteration: it would silently end the awaiting coroutine.
-                wrapped = RuntimeError(f"the work raised {error!r}")
-                wrapped.__cause__ = error
-                self.future.set_exception(wrapped)
-            else:
-                self.future.set_exception(error)
-        except asyncio.InvalidStateError:
-            # Its caller was cancelled during the commit.
+        future, error = self.future, self.error
+        if future.done():
             return
+        if error is None:
+            future.set_result(self.result)
+        elif isinstance(error, StopIteration):
+            # A future cannot carry StopIteration: it would silently end the awaiting coroutine.
+            wrapped = RuntimeError(f"the work raised {error!r}")
+            wrapped.__cause__ = error
+            future.set_exception(wrapped)
+        else:
+            future.set_exception(error)
 
 
-class Inbox:
-    """Entries that the coroutines of one loop submitted in its current iteration.
+class BatchRequest(LoopRequest):
+    """Items that one function writes together, each with a callback for its outcome.
 
-    Only the loop's own thread adds entries, and appending to a list is atomic. To remove entries,
-    hold the lock of the queue.
+    While it is queued, the thread of its loop may add items.
     """
 
-    __slots__ = ("entries", "loop", "size")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, run: BatchWork, deadline: float, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(self._run_items, 0, deadline)
         self.loop = loop
-        self.entries: list[Entry] = []
-        self.size = 0
+        self.run = run
+        self.count = 0
+        self._items: list[Any] = []
+        self._callbacks: list[OnOutcome] = []
 
-    def drain(self) -> list[Entry]:
-        """Remove and return all entries."""
-        count = len(self.entries)
-        entries = self.entries[:count]
-        del self.entries[:count]
-        return entries
+    def add(self, item: object, size: int, on_outcome: OnOutcome) -> None:
+        """Add an item of `size` bytes."""
+        self._items.append(item)
+        self._callbacks.append(on_outcome)
+        self.size += size
+        self.count += 1
+
+    def _run_items(self, txn: Transaction) -> Sequence[Any]:
+        return self.run(txn, self._items)
+
+    def resolve(self) -> None:
+        """Call every callback with its outcome, or with the error. Runs on the loop's thread."""
+        error = self.error
+        if error is None:
+            for on_outcome, outcome in zip(self._callbacks, self.result, strict=True):
+                on_outcome(outcome)
+            return
+        if not isinstance(error, FourfoldError):
+            context = {"message": "Exception in the work of a transaction", "exception": error}
+            self.loop.call_exception_handler(context)
+            error = Refused(f"the work raised {error!r}")
+        for on_outcome in self._callbacks:
+            on_outcome(error.copy())
 
 
 class WakeUps:
@@ -213,13 +242,9 @@ def complete(
     elsewhere: dict[asyncio.AbstractEventLoop, list[LoopRequest]] = {}
     for request in requests:
         request.completed = True
-        if type(request) is LoopRequest:
+        if isinstance(request, LoopRequest):
             if request.loop is here:
-                # Nearly every request ends here, so the common case is written out.
-                if request.error is None and not request.future.done():
-                    request.future.set_result(request.result)
-                else:
-                    request.resolve()
+                request.resolve()
             else:
                 elsewhere.setdefault(request.loop, []).append(request)
         elif type(request) is PatientRequest:

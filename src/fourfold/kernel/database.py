@@ -13,6 +13,7 @@ twice.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -35,6 +36,7 @@ from fourfold.errors import (
     StorageError,
 )
 from fourfold.kernel import backup, checkpointer, files, maintenance, migration_backups
+from fourfold.kernel.commit_request import BatchWork, OnOutcome
 from fourfold.kernel.driver import Connection
 from fourfold.kernel.files import Plan
 from fourfold.kernel.group_commit import GroupCommit, GroupLimits
@@ -235,12 +237,32 @@ class Database:
         self, work: Work[T], *, size: int = 0, deadline_s: float | None = None
     ) -> Awaitable[T]:
         """Run `work(txn)` in a transaction shared with concurrent callers; await its result."""
+        until = self._until(deadline_s)
+        return self._committer.submit_async(work, size, until)
+
+    def transact_batched(
+        self,
+        run: BatchWork,
+        item: object,
+        on_outcome: OnOutcome,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        size: int = 0,
+    ) -> None:
+        """Write `item` in a shared transaction, in one call of `run` with items of other callers.
+
+        `run(txn, items)` returns the outcome of each item; like the work of `transact`, it may run
+        more than once. Call this on the thread of `loop`.
+
+        Args:
+            on_outcome: Called on that thread with the outcome after the commit, or with the error.
+        """
         group = self._group
         if group is None or self._closed:
             self._check_open()
             group = self._committer
-        allowed = self._deadline_s if deadline_s is None else deadline_s
-        return group.submit_async(work, size, time.monotonic() + allowed)
+        until = time.monotonic() + self._deadline_s
+        group.submit_item(run, item, on_outcome, size, until, loop)
 
     def write(self, *, deadline_s: float | None = None) -> AbstractContextManager[Transaction]:
         """Open an exclusive transaction, or a savepoint inside one of this thread."""

@@ -17,8 +17,10 @@ anything is left out. If it raises after a write, the whole transaction is rolle
 again, each request in its own savepoint. If SQLite itself rolled back the transaction, the request
 at fault is removed and the others run again.
 
-A group that comes entirely from the inbox of one loop is first run optimistically, without these
-precautions; if anything fails, it is rolled back and run again as above.
+Callers on an event loop queue like threads do, and the loop commits the queue in its next
+iteration. Where several callers appended together recently, it waits for as many, but no longer
+than until an iteration adds none. So callers that one commit completed share the next one, and a
+single caller never waits for others.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import time
 import weakref
 from asyncio import get_running_loop
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -47,9 +49,11 @@ from fourfold.errors import (
 )
 from fourfold.kernel import failpoints
 from fourfold.kernel.commit_request import (
-    Entry,
-    Inbox,
+    BatchRequest,
+    BatchWork,
+    FutureRequest,
     LoopRequest,
+    OnOutcome,
     PatientRequest,
     Request,
     ThreadRequest,
@@ -69,8 +73,6 @@ INLINE_COMMIT_MS_MAX: Final = 4.0
 CAUTIOUS_GROUPS: Final = 16
 """Groups with a savepoint per request after one request spoilt a shared transaction."""
 
-Hooks = list[Callable[[], None]]
-
 
 class _GroupFailed(Exception):
     """A request failed after a write: the group must run again without it, or with savepoints."""
@@ -89,22 +91,12 @@ class GroupRunner:
         self._wake_ups = wake_ups
         self._cautious = 0
         """Number of following groups that run in savepoints, because an earlier one failed."""
-        self._pessimistic = 0
-        """Number of following groups that do not run optimistically."""
 
-    def run(
-        self,
-        group: Sequence[Request],
-        here: asyncio.AbstractEventLoop | None,
-        *,
-        separately: bool = False,
-    ) -> None:
-        """Run all requests of `group` and complete them; `separately`: a transaction for each."""
+    def run(self, group: Sequence[Request], here: asyncio.AbstractEventLoop | None) -> None:
+        """Run all requests of `group` and complete them. `here` is the loop of this thread."""
         runnable = self._runnable(group)
         try:
-            if separately:
-                self._commit_separately(runnable)
-            elif runnable:
+            if runnable:
                 self._commit(runnable)
         except FourfoldError as error:
             self._fail_all(runnable, error)
@@ -144,91 +136,6 @@ class GroupRunner:
                 writer.run_acknowledged()
         return result
 
-    def run_entries(self, entries: list[Entry], here: asyncio.AbstractEventLoop) -> None:
-        """Run and commit the entries of the loop `here`, optimistically if possible."""
-        writer = self._writer
-        results: list[Any] | None = None
-        separately = False
-        hooked: list[tuple[Entry, Hooks]] = []
-        try:
-            if self._pessimistic:
-                self._pessimistic -= 1
-            else:
-                results = self._run_optimistically(writer.begin(float("inf")), entries, hooked)
-            if results is not None:
-                commit_or_rollback(writer)
-        except (DiskFull, Conflict):
-            results, separately = None, True
-        except BaseException as error:
-            if writer.transaction is not None:
-                writer.rollback()
-            failed = [LoopRequest(entry, here) for entry in entries]
-            self._fail_all(failed, error)
-            complete(failed, here, self._wake_ups)
-            if isinstance(error, FourfoldError):
-                return
-            raise
-        if results is None:
-            self.run([LoopRequest(entry, here) for entry in entries], here, separately=separately)
-        else:
-            writer.metrics.requests += len(results)
-            self._acknowledge(entries, results, hooked, here)
-
-    def _run_optimistically(
-        self, txn: Transaction, entries: list[Entry], hooked: list[tuple[Entry, Hooks]]
-    ) -> list[Any] | None:
-        """Run all entries and return their results, to be committed by the caller.
-
-        On any failure roll back and return None. This is the hot loop of a server: keep it short.
-        """
-        writer = self._writer
-        results: list[Any] = []
-        add_result = results.append
-        now = time.monotonic()
-        try:
-            for entry in entries:
-                work, _, deadline, future = entry
-                if deadline < now or future.done():
-                    break
-                writer.deadline = deadline
-                add_result(work(txn))
-                if txn._after_commit is not None:  # noqa: SLF001
-                    hooked.append((entry, txn._after_commit))  # noqa: SLF001
-                    txn._after_commit = None  # noqa: SLF001
-                if txn._rollback_error is not None:  # noqa: SLF001
-                    break
-            else:
-                return results
-        except Exception:  # noqa: BLE001  (the second run finds the request at fault)
-            # More failures are likely, and the pessimistic way runs each request once.
-            self._pessimistic = CAUTIOUS_GROUPS
-        writer.rollback()
-        return None
-
-    def _acknowledge(
-        self,
-        entries: list[Entry],
-        results: list[Any],
-        hooked: list[tuple[Entry, Hooks]],
-        here: asyncio.AbstractEventLoop,
-    ) -> None:
-        try:
-            for entry, hooks in hooked:
-                request = LoopRequest(entry, here)
-                request.hooks = hooks
-                self._call_hooks(request)
-                if request.error is not None:
-                    request.resolve()
-            if failpoints.armed:
-                failpoints.hit("kernel.acknowledge.before")
-        finally:
-            for (_, _, _, future), result in zip(entries, results, strict=True):
-                # Cancelled, or failed because of a hook.
-                if not future.done():
-                    future.set_result(result)
-            if self._writer.acknowledged:
-                self._writer.run_acknowledged()
-
     def _fail_all(self, requests: Sequence[Request], error: BaseException) -> None:
         """Set one error for all requests, so that no caller waits for an interrupted leader."""
         for request in requests:
@@ -246,7 +153,7 @@ class GroupRunner:
         for request in group:
             if request.deadline < now:
                 request.error = deadline_error(self._writer.subject)
-            elif type(request) is not LoopRequest or not request.future.cancelled():
+            elif type(request) is not FutureRequest or not request.future.cancelled():
                 runnable.append(request)
         return runnable
 
@@ -389,28 +296,23 @@ class GroupCommit:
         self._queue_bytes_max = bounds.queue_bytes_max
         self._queue_requests_max = bounds.queue_requests_max
         self._queue: deque[Request] = deque()
-        self._queued_bytes = 0
+        self._batches: dict[asyncio.AbstractEventLoop, BatchRequest] = {}
+        """The request in the queue that a loop may still add items to."""
+        self.queued_requests = 0
+        """Number of callers that wait for a commit."""
+        self.queued_bytes = 0
+        """Size of what they write."""
         self._exclusive_waiters = 0
         self._wake_ups = WakeUps()
         self._runner = GroupRunner(writer, self._wake_ups)
         self._recent_group_size = 0
         """Approximate number of requests in the latest groups of threads."""
-        self._inboxes: dict[asyncio.AbstractEventLoop, Inbox] = {}
+        self._recent_loop_size = 0
+        """Approximate number of callers in the latest groups of event loops."""
         self._scheduled: set[asyncio.AbstractEventLoop] = set()
         self._watching: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
         self._closed = False
         self._counters = threading.Lock()
-
-    @property
-    def queued_requests(self) -> int:
-        """Number of requests that wait to be committed."""
-        inboxes = list(self._inboxes.values())
-        return len(self._queue) + sum(len(inbox.entries) for inbox in inboxes)
-
-    @property
-    def queued_bytes(self) -> int:
-        """Size of the requests that wait to be committed."""
-        return self._queued_bytes + sum(inbox.size for inbox in list(self._inboxes.values()))
 
     # Callers
 
@@ -475,21 +377,37 @@ class GroupCommit:
         Blocks the event loop for the time of a commit at most.
         """
         loop = get_running_loop()
-        inbox = self._inboxes.get(loop)
-        if inbox is None:
-            inbox = self._open_inbox(loop, size)
-        entries = inbox.entries
-        held = inbox.size + size
-        if (
-            size > self._group_bytes_max
-            or self._queued_bytes + held > self._queue_bytes_max
-            or len(self._queue) + len(entries) >= self._queue_requests_max
-        ):
-            raise self._rejection(size)
-        inbox.size = held
-        future = loop.create_future()
-        entries.append((work, size, deadline, future))
-        return future
+        request = FutureRequest(work, size, deadline, loop.create_future())
+        self._enqueue(request)
+        self._schedule(loop)
+        return request.future
+
+    def submit_item(  # noqa: PLR0917 - an item, and how it is written
+        self,
+        run: BatchWork,
+        item: object,
+        on_outcome: OnOutcome,
+        size: int,
+        deadline: float,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Add `item` to those that one call of `run` writes. Call it on the thread of `loop`."""
+        bounds = self._bounds
+        with self._counters:
+            self._check_admissible(size)
+            batch = self._batches.get(loop)
+            if (
+                batch is None
+                or batch.run != run
+                or batch.count >= bounds.group_requests_max
+                or batch.size + size > bounds.group_bytes_max
+            ):
+                batch = self._batches[loop] = BatchRequest(run, deadline, loop)
+                self._queue.append(batch)
+                self._schedule(loop)
+            batch.add(item, size, on_outcome)
+            self.queued_requests += 1
+            self.queued_bytes += size
 
     @contextmanager
     def exclusive(self, deadline: float) -> Iterator[None]:
@@ -546,8 +464,6 @@ class GroupCommit:
         """Reject new requests, and complete the queued ones."""
         with self._counters:
             self._closed = True
-            for inbox in list(self._inboxes.values()):
-                self._enqueue_inbox(inbox)
         deadline = time.monotonic() + limits.TRANSACTION_DEADLINE_S
         while self._queue and time.monotonic() < deadline:
             if self._writer.lock.acquire(timeout=0.05):
@@ -557,63 +473,10 @@ class GroupCommit:
                     self._writer.lock.release()
         with self._counters:
             remaining = list(self._queue)
-            self._queue.clear()
-        self._fail_closed(remaining)
-
-    def _fail_closed(self, requests: Sequence[Request]) -> None:
-        for request in requests:
-            request.error = Closed(f"{self._writer.subject}: the database is closed")
-        complete(requests, None, self._wake_ups)
-
-    # The inboxes of event loops
-
-    def _open_inbox(self, loop: asyncio.AbstractEventLoop, size: int) -> Inbox:
-        """Create the inbox of `loop` for its current iteration."""
-        inbox = Inbox(loop)
-        with self._counters:
-            if self._closed or self._writer.failure is not None:
-                raise self._rejection(size)
-            for closed in [other for other in self._inboxes if other.is_closed()]:
-                # The callers of that loop are gone.
-                del self._inboxes[closed]
-            self._inboxes[loop] = inbox
-        loop.call_soon(self._commit_inbox, inbox)
-        return inbox
-
-    def _commit_inbox(self, inbox: Inbox) -> None:
-        """Commit an inbox on its loop's thread, at once if the writer is free."""
-        if (
-            not (self._queue or self._closed or self._exclusive_waiters)
-            and inbox.size <= self._group_bytes_max
-            and len(inbox.entries) <= self._bounds.group_requests_max
-            and not self._too_slow_for_a_loop()
-            and self._writer.lock.acquire(blocking=False)
-        ):
-            try:
-                with self._counters:
-                    self._inboxes.pop(inbox.loop, None)
-                    entries = inbox.drain()
-                if entries:
-                    self._runner.run_entries(entries, inbox.loop)
-            finally:
-                self._release(inbox.loop)
-            return
-        with self._counters:
-            late = self._closed
-            waiting = self._enqueue_inbox(inbox)
-        if late:
-            # They arrived after `close` emptied the queue.
-            self._fail_closed([request for request in waiting if self._withdraw(request)])
-        else:
-            self._flush(inbox.loop)
-
-    def _enqueue_inbox(self, inbox: Inbox) -> list[LoopRequest]:
-        """Move the entries of `inbox` to the queue. The caller holds `_counters`."""
-        self._inboxes.pop(inbox.loop, None)
-        waiting = [LoopRequest(entry, inbox.loop) for entry in inbox.drain()]
-        self._queued_bytes += sum(request.size for request in waiting)
-        self._queue.extend(waiting)
-        return waiting
+            for request in remaining:
+                self._remove(request)
+                request.error = Closed(f"{self._writer.subject}: the database is closed")
+        complete(remaining, None, self._wake_ups)
 
     # The queue
 
@@ -628,19 +491,24 @@ class GroupCommit:
         )
 
     def _enqueue(self, request: Request) -> None:
-        size = request.size
         with self._counters:
-            queued = self._queued_bytes + size
-            if (
-                self._closed
-                or size > self._group_bytes_max
-                or queued > self._queue_bytes_max
-                or len(self._queue) >= self._queue_requests_max
-                or self._writer.failure is not None
-            ):
-                raise self._rejection(size)
-            self._queued_bytes = queued
+            self._check_admissible(request.size)
+            # What a batch would still collect comes after this request.
+            self._batches.clear()
             self._queue.append(request)
+            self.queued_requests += 1
+            self.queued_bytes += request.size
+
+    def _check_admissible(self, size: int) -> None:
+        """Raise if a request of `size` bytes cannot be queued. The caller holds `_counters`."""
+        if (
+            self._closed
+            or size > self._group_bytes_max
+            or self.queued_bytes + size > self._queue_bytes_max
+            or self.queued_requests >= self._queue_requests_max
+            or self._writer.failure is not None
+        ):
+            raise self._rejection(size)
 
     def _rejection(self, size: int) -> FourfoldError:
         """Return the error for a request of `size` bytes that cannot be queued."""
@@ -664,33 +532,33 @@ class GroupCommit:
     def _withdraw(self, request: Request) -> bool:
         """Remove a request from the queue; return False if it has started."""
         with self._counters:
-            try:
-                self._queue.remove(request)
-            except ValueError:
+            if request not in self._queue:
                 return False
-            self._queued_bytes -= request.size
+            self._remove(request)
             return True
 
+    def _remove(self, request: Request) -> None:
+        """Remove a request from the queue, which ends all batches. The caller holds `_counters`."""
+        self._queue.remove(request)
+        self._batches.clear()
+        self.queued_requests -= request.count
+        self.queued_bytes -= request.size
+
     def _dequeue_group(self) -> list[Request]:
-        bounds = self._bounds
-        queue = self._queue
+        """Remove and return as many requests as fit into a transaction."""
+        bounds, queue = self._bounds, self._queue
+        group: list[Request] = []
+        count = size = 0
         with self._counters:
-            if (
-                len(queue) <= bounds.group_requests_max
-                and self._queued_bytes <= bounds.group_bytes_max
-            ):
-                group = list(queue)
-                queue.clear()
-                self._queued_bytes = 0
-                return group
-            group = []
-            size = 0
-            while queue and len(group) < bounds.group_requests_max:
+            self._batches.clear()
+            while queue:
+                count += queue[0].count
                 size += queue[0].size
-                if group and size > bounds.group_bytes_max:
+                if group and (count > bounds.group_requests_max or size > bounds.group_bytes_max):
                     break
                 request = queue.popleft()
-                self._queued_bytes -= request.size
+                self.queued_requests -= request.count
+                self.queued_bytes -= request.size
                 group.append(request)
         return group
 
@@ -716,11 +584,20 @@ class GroupCommit:
         """
         return not (self._exclusive_waiters or self._wake_ups.in_progress)
 
-    def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Commit the queue on the thread of `loop`, or on another one if commits are slow."""
-        self._scheduled.discard(loop)
-        if not self._queue:
+    def _flush(self, loop: asyncio.AbstractEventLoop, seen: int = 0) -> None:
+        """Commit the queue on the thread of `loop`, or on another one if commits are slow.
+
+        Waits for another iteration of the loop while the queue, which had `seen` callers, grows
+        towards its recent size.
+        """
+        count = self.queued_requests
+        if seen < count < self._recent_loop_size:
+            loop.call_soon(self._flush, loop, count)
             return
+        self._scheduled.discard(loop)
+        if not count:
+            return
+        self._recent_loop_size = max(count, self._recent_loop_size - 1)
         if not self._exclusive_waiters:
             if self._too_slow_for_a_loop():
                 commit_threads().submit(self._flush_in_thread)
@@ -744,8 +621,7 @@ class GroupCommit:
             waiting = [request for request in self._queue if getattr(request, "loop", None) is loop]
             late = [request for request in waiting if now > request.deadline]
             for request in late:
-                self._queue.remove(request)
-                self._queued_bytes -= request.size
+                self._remove(request)
                 request.error = self._deadline_error()
         complete(late, loop, self._wake_ups)
         if len(waiting) > len(late):
@@ -768,7 +644,8 @@ class GroupCommit:
     def _release(self, here: asyncio.AbstractEventLoop | None = None) -> None:
         """Release the writer's lock, and wake a leader if requests are queued."""
         self._writer.lock.release()
-        self._wake_leader(here)
+        if self._queue:
+            self._wake_leader(here)
 
     def _wake_leader(self, here: asyncio.AbstractEventLoop | None = None) -> None:
         while True:
@@ -792,8 +669,10 @@ class GroupCommit:
             return
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        if loop not in self._scheduled:
-            self._scheduled.add(loop)
+        scheduled = self._scheduled
+        if loop not in scheduled:
+            scheduled.difference_update([other for other in list(scheduled) if other.is_closed()])
+            scheduled.add(loop)
             loop.call_soon(self._flush, loop)
 
     def _run_group(self, here: asyncio.AbstractEventLoop | None) -> None:

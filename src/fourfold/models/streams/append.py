@@ -20,22 +20,12 @@ then.
                                         └──── one stream, or few ───────┘
 
 All of that happens in the transaction of the append, and readers query both levels.
-
-Appends of coroutines are batched: those of one iteration of an event loop are one transaction, and
-each gets its own outcome.
-
-A batch is submitted after an iteration of the loop without new appends. So callers that one commit
-completed share the next one, and a single append never waits for others.
-
-    append ──> batch ──> [ loop iteration ] ──> writer ──> one outcome per append
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -63,8 +53,6 @@ STREAM_RECENT_PLACES: Final = 2_048
 """Rows of the small level before some of them move to the large one."""
 STREAM_PLACES_MOVED: Final = 512
 """Rows that move at a time."""
-APPEND_BATCH_REQUESTS: Final = 1_024
-"""Appends of coroutines that share one request in the queue of the writer."""
 
 _SQL = load_queries("fourfold.models.streams")
 _AFTER_ALL = (2**63 - 1, 0)
@@ -254,7 +242,7 @@ class Appender:
         if moved:
             _write(txn, moved.values(), now.ms, self._places)
         mark = txn.total_changes
-        txn.after_commit(lambda: self._set_mark(mark))
+        txn.after_commit(partial(self._set_mark, mark))
         return outcomes
 
     def _set_mark(self, mark: int) -> None:
@@ -498,148 +486,6 @@ def _with_keys(tail: _Tail, first: int, now_ms: int) -> list[tuple[Any, ...]]:
 
 OnOutcome = Callable[[Outcome], None]
 """Called with the outcome of an append on the thread of its loop. It must not raise."""
-Submit = Callable[["Batch"], "asyncio.Future[list[Outcome]]"]
-Run = Callable[[Transaction, list[StreamAppend]], list[Outcome]]
-_CROWD = 2
-"""Recent batch size from which it pays to wait one loop iteration for more appends."""
-
-
-class Batch:
-    """Appends that share a transaction. Only the thread of its loop adds to it."""
-
-    def __init__(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
-        self._run = run
-        self._loop = loop
-        self._appends: list[StreamAppend] = []
-        self._callbacks: list[OnOutcome] = []
-        self.size = 0
-        self.submitted = False
-        """True once the writer has the batch; then nothing can be added."""
-        self.completed = False
-        self._thread = threading.get_ident()
-
-    def __len__(self) -> int:
-        return len(self._appends)
-
-    def add(self, name: str, request: Append, size: int, on_outcome: OnOutcome) -> bool:
-        """Add an append unless the batch is full or submitted; return True if it was added."""
-        appends = self._appends
-        if (
-            self.submitted
-            or len(appends) >= APPEND_BATCH_REQUESTS
-            or (appends and self.size + size > limits.APPEND_BATCH_BYTES)
-        ):
-            return False
-        appends.append((name, request))
-        self._callbacks.append(on_outcome)
-        self.size += size
-        return True
-
-    def work(self, txn: Transaction) -> list[Outcome]:
-        """Run the appends in a transaction; the writer may call it more than once."""
-        outcomes = self._run(txn, self._appends)
-        txn.after_commit(partial(self._committed, outcomes))
-        return outcomes
-
-    def _committed(self, outcomes: list[Outcome]) -> None:
-        """Deliver the outcomes: directly on the thread of the loop, otherwise scheduled on it.
-
-        Scheduled here, the loop delivers them before it wakes readers.
-        """
-        if threading.get_ident() == self._thread:
-            self._complete_all(outcomes)
-        else:
-            # A closed loop has no callers left.
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._complete_all, outcomes)
-
-    def deliver(self, done: asyncio.Future[list[Outcome]]) -> None:
-        """Deliver the outcomes on the thread of the loop, unless that was done already."""
-        if done.cancelled():
-            self.fail(Refused("append was cancelled"))
-        elif (error := done.exception()) is None:
-            self._complete_all(done.result())
-        elif isinstance(error, FourfoldError):
-            self.fail(error)
-        else:
-            self.fail(Refused(f"append failed: {error!r}"))
-            raise error
-
-    def fail(self, error: FourfoldError) -> None:
-        """Deliver one error to all callers."""
-        self._complete_all([error.copy() for _ in self._callbacks])
-
-    def _complete_all(self, outcomes: Sequence[Outcome]) -> None:
-        if not self.completed:
-            self.completed = True
-            for on_outcome, outcome in zip(self._callbacks, outcomes, strict=True):
-                on_outcome(outcome)
-
-
-class Batches:
-    """The open batch of each event loop."""
-
-    def __init__(self, run: Run, submit: Submit) -> None:
-        self._run = run
-        self._submit = submit
-        self._open: dict[asyncio.AbstractEventLoop, Batch] = {}
-        self._crowd = 0
-        """Approximate size of the latest batches."""
-
-    def add(
-        self,
-        name: str,
-        request: Append,
-        size: int,
-        on_outcome: OnOutcome,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        """Add an append to the open batch of `loop`. Must be called on the thread of `loop`."""
-        current = self._open.get(loop)
-        if current is not None:
-            if current.add(name, request, size, on_outcome):
-                return
-            # Submit it before the next batch starts, to keep the order of appends.
-            self._submit_batch(current)
-            if not current.completed and self._crowd < _CROWD:
-                self._crowd = _CROWD
-        elif self._open:
-            self._drop_closed()
-        batch = self._open[loop] = Batch(self._run, loop)
-        batch.add(name, request, size, on_outcome)
-        if self._crowd < _CROWD:
-            # A single append does not wait for others.
-            self._submit_batch(batch)
-        else:
-            loop.call_soon(self._gather, loop, batch, 0)
-
-    def _gather(self, loop: asyncio.AbstractEventLoop, batch: Batch, seen: int) -> None:
-        """Submit a batch when it is as large as recent ones, or a loop iteration added nothing.
-
-        So callers that the last commit completed share the next one, without waiting for callers
-        that do not append again.
-        """
-        count = len(batch)
-        if seen < count < self._crowd and not batch.submitted:
-            loop.call_soon(self._gather, loop, batch, count)
-            return
-        self._crowd = max(count, self._crowd - 1)
-        self._submit_batch(batch)
-
-    def _submit_batch(self, batch: Batch) -> None:
-        if batch.submitted:
-            return
-        batch.submitted = True
-        try:
-            future = self._submit(batch)
-        except FourfoldError as error:
-            batch.fail(error)
-        else:
-            future.add_done_callback(batch.deliver)
-
-    def _drop_closed(self) -> None:
-        for loop in [loop for loop in self._open if loop.is_closed()]:
-            del self._open[loop]
 
 
 def complete(future: asyncio.Future[Appended], outcome: Outcome) -> None:

@@ -43,8 +43,6 @@ from fourfold.models.streams import (
 from fourfold.models.streams.append import (
     Append,
     Appender,
-    Batch,
-    Batches,
     OnOutcome,
     Outcome,
     StreamAppend,
@@ -131,7 +129,6 @@ class Streams:
         self._costs = preparation.Costs(self._list_schemas)
         self._queues = preparation.Queues(self._prepare)
         self._appender = Appender(self.note_schema)
-        self._batches = Batches(self._append_all, self._submit)
 
     @property
     def archive(self) -> Archive:
@@ -379,7 +376,8 @@ class Streams:
     ) -> None:
         """Append to a stream and call `on_outcome` with the result or the error.
 
-        The callback variant of `append_async`. `loop` defaults to the running event loop.
+        The callback variant of `append_async`. `loop` defaults to the running event loop. An append
+        that cannot be queued raises its error instead.
         """
         size = self._check(name, request)
         if self.publish_on_write is not None:
@@ -390,7 +388,9 @@ class Streams:
             add = partial(self._add_prepared, name, size, on_outcome, loop)
             self._queues.add(loop, name, request, add)
         else:
-            self._batches.add(name, request, size, on_outcome, loop)
+            self.database.transact_batched(
+                self._append_all, (name, request), on_outcome, loop=loop, size=size
+            )
 
     def _add_prepared(
         self,
@@ -400,10 +400,14 @@ class Streams:
         loop: asyncio.AbstractEventLoop,
         request: Append | FourfoldError,
     ) -> None:
-        if isinstance(request, FourfoldError):
-            on_outcome(request)
-        else:
-            self._batches.add(name, request, size, on_outcome, loop)
+        try:
+            if isinstance(request, FourfoldError):
+                raise request
+            self.database.transact_batched(
+                self._append_all, (name, request), on_outcome, loop=loop, size=size
+            )
+        except FourfoldError as error:
+            on_outcome(error)
 
     def _prepare(self, name: str, request: Append) -> Append:
         """Validate the records of an append before its transaction."""
@@ -444,9 +448,6 @@ class Streams:
                 notices[name] = sid and feed.make_notice(appends, outcomes, name, sid, now.ms)
         self.notifier.notify_on_commit(txn, names, notices)
         return outcomes
-
-    def _submit(self, batch: Batch) -> asyncio.Future[builtins.list[Outcome]]:
-        return asyncio.ensure_future(self.database.transact_async(batch.work, size=batch.size))
 
     # Reading
 
