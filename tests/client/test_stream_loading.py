@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -11,6 +13,7 @@ from fourfold import limits
 from fourfold.cli import main
 from fourfold.client import RemoteStreams
 from fourfold.models.streams import Producer, Streams
+from fourfold.models.streams.validation import format_offset
 
 
 @pytest.fixture
@@ -181,3 +184,17 @@ def test_empty_document_is_printed_like_any_other(both, name):
     both("append", name, '[{"a": "é"}, 2]')
     output = both("read", name, "--json")
     assert output == json.dumps(json.loads(output), indent=2) + "\n"
+
+
+def test_read_since_a_time(both, name):
+    both("create", name, "--type", "text/plain")
+    both("append", name, "old")
+    time.sleep(0.005)
+    since = datetime.now(UTC).isoformat()
+    both("append", name, "new")
+    assert both("read", name, "--since", since) == "new\n"
+    assert both("read", name, "--since", "0", "--limit", "1") == "old\n"
+    late = json.loads(both("read", name, "--since", "2100-01-01", "--json"))
+    assert (late["records"], late["next_offset"]) == ([], format_offset(2))
+    both("read", name, "--since", "soon", code=2)
+    both("read", name, "--since", "0", "--offset", "now", code=2)

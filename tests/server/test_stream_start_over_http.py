@@ -1,9 +1,10 @@
-"""Reads from the start over HTTP, after retention has removed records."""
+"""Reads over HTTP from the start, after retention has removed records, and from a time."""
 
 from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -74,3 +75,71 @@ def test_offset_of_an_earlier_incarnation_is_gone(served, mode):
     assert served.stream("PUT", f"{name}/fork", **forked).status == 201
     fork = served.stream("GET", f"{name}/fork", query=f"?offset={format_offset(1, 1)}")
     assert fork.text == b"[2]"
+
+
+# From a time
+
+
+@pytest.fixture(scope="module")
+def timed(served):
+    """Create a stream of three records with different times; return its name and the times."""
+    served.stream("PUT", "timed", content_type=JSON)
+    for n in range(3):
+        served.stream("POST", "timed", b"%d" % n, content_type=JSON, stream_key="k")
+        time.sleep(0.005)
+    rows = json.loads(served.stream("GET", "timed", query="?format=records").text)
+    return "timed", [row["ts_ms"] for row in rows]
+
+
+def iso(ms):
+    """Return a time as ISO 8601 text, percent-encoded."""
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+    return time.isoformat().replace("+", "%2B")
+
+
+@pytest.mark.parametrize("write", [str, iso])
+def test_read_since_a_time_begins_at_its_first_record(served, timed, write):
+    name, times = timed
+    for record, ms in enumerate(times):
+        answer = served.stream("GET", name, query=f"?since={write(ms)}")
+        assert (answer.status, json.loads(answer.text)) == (200, [0, 1, 2][record:])
+        after = served.stream("GET", name, query=f"?since={write(ms + 1)}")
+        assert json.loads(after.text) == [0, 1, 2][record + 1 :]
+        assert after.headers["stream-next-offset"] == format_offset(3)
+        # A later record may change what a time means.
+        assert after.headers["cache-control"] == "no-store"
+
+
+def test_read_since_a_time_can_be_combined(served, timed):
+    name, times = timed
+    since = f"?since={times[1]}"
+    limited = served.stream("GET", name, query=f"{since}&limit=1")
+    assert (limited.text, limited.headers["stream-next-offset"]) == (b"[1]", format_offset(2))
+    assert served.stream("GET", name, query=f"{since}&key=k").text == b"[1,2]"
+    rows = json.loads(served.stream("GET", name, query=f"{since}&format=records").text)
+    assert [row["text"] for row in rows] == ["1", "2"]
+    assert served.stream("GET", name, query=f"{since}&live=long-poll").text == b"[1,2]"
+
+
+def test_events_since_a_time_continue_by_offset(served):
+    served.stream("PUT", "ended", content_type=JSON)
+    served.stream("POST", "ended", b"[1,2]", content_type=JSON, stream_closed="true")
+    events = served.stream("GET", "ended", query="?since=2020-01-01&live=sse").text
+    assert b"data:[1,2]" in events
+    assert format_offset(2).encode() in events
+    assert b"data:[" not in served.stream("GET", "ended", query="?since=2100-01-01&live=sse").text
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("?since=yesterday", "since: must be a time or milliseconds since 1970, got 'yesterday'"),
+        ("?since=-1", "since: must be a time"),
+        ("?since=", "since: must be a time"),
+        ("?since=0&offset=-1", "parameters offset and since must not be sent together"),
+    ],
+)
+def test_invalid_time_is_refused(served, timed, query, message):
+    answer = served.stream("GET", timed[0], query=query)
+    assert answer.status == 400
+    assert message in json.loads(answer.text)["error"]["message"]

@@ -151,7 +151,7 @@ def append(
 def read(
     address: Address,
     name: str,
-    offset: str,
+    offset: str | None,
     live: Live | None = None,
     cursor: str | None = None,
     *,
@@ -159,12 +159,14 @@ def read(
     limit: int | None = None,
     key: str | None = None,
     where: tuple[str, Any] | None = None,
+    since_ms: int | None = None,
 ) -> Call:
-    """Build the request that reads or follows a stream."""
+    """Build the request that reads or follows a stream, from an offset or since a time."""
     if key is not None and where is not None:
         raise InvalidInput("pass key or where, not both")
     params = _stringify(
         ("offset", offset),
+        ("since", since_ms),
         ("key", None if key is None else check_key(key).decode()),
         ("field", None if where is None else where[0]),
         ("value", None if where is None else to_json(where[1]).decode()),

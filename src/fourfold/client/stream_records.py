@@ -133,18 +133,24 @@ def parse_chunk(response: Response, offset: str) -> Chunk:
 
 
 class RecordsReader(Reader[FeedItem[Chunk]]):
-    """Follow a stream by long-poll, record by record.
+    """Follow a stream by long-poll, record by record, from an offset or since a time.
 
     Only the server knows the incarnation that a bare number belongs to: it is requested first.
     """
 
     def __init__(
-        self, address: Address, name: str, offset: str | int, key: str | None = None
+        self,
+        address: Address,
+        name: str,
+        offset: str | int,
+        key: str | None = None,
+        since_ms: int | None = None,
     ) -> None:
         self._address = address
         self._name = name
         self._offset = offset
         self._key = key
+        self._since_ms = since_ms
         self._headers: Headers = {}
         self._body: list[bytes] = []
         self._done = False
@@ -156,7 +162,13 @@ class RecordsReader(Reader[FeedItem[Chunk]]):
         if isinstance(self._offset, int):
             return requests.details(self._address, self._name)
         return requests.read(
-            self._address, self._name, self._offset, "long-poll", records=True, key=self._key
+            self._address,
+            self._name,
+            self._offset if self._since_ms is None else None,
+            "long-poll",
+            records=True,
+            key=self._key,
+            since_ms=self._since_ms,
         )
 
     def begin(self, headers: Headers) -> None:
@@ -172,7 +184,7 @@ class RecordsReader(Reader[FeedItem[Chunk]]):
             self._offset = Offset(self._offset, parse_info(response).incarnation_number)
             return []
         chunk = parse_chunk(response, self._offset)
-        self._offset, self._done = chunk.offset, chunk.closed
+        self._offset, self._done, self._since_ms = chunk.offset, chunk.closed, None
         return [FeedItem(chunk.offset, chunk if chunk.records or chunk.closed else None)]
 
 

@@ -34,7 +34,7 @@ from fourfold.models.streams import Chunk, StreamInfo, Streams, feed
 from fourfold.models.streams.json_messages import join
 from fourfold.models.streams.reader import NotInTheLog
 from fourfold.models.streams.records import RecordFilter
-from fourfold.models.streams.validation import JSON, NOW, plain_type
+from fourfold.models.streams.validation import JSON, NOW, START, plain_type
 from fourfold.server import headers, listing
 from fourfold.server.request import Headers, Request, Response
 from fourfold.server.routes import Ok, Route, bind
@@ -197,9 +197,7 @@ class StreamRead:
 
     async def handle(self, request: Request, name: str, query: ReadQuery) -> Response:
         """Return the response to a read."""
-        if query.offset is UNSET and query.live is not UNSET:
-            raise InvalidInput("offset: required for a live read")
-        start = "-1" if query.offset is UNSET else query.offset
+        start = await self._start(name, query)
         record_filter = listing.parse_filter(query)
         if query.live == "sse":
             return await self._sse(name, start, query.cursor or None, record_filter)
@@ -214,7 +212,19 @@ class StreamRead:
             return await self._filtered(name, start, _limit(query), record_filter)
         limit = None if query.limit is UNSET else query.limit
         info, page = self._streams.page(name, start, records_max=limit)
-        return self._page(request, info, page, start)
+        # What a time means changes until a record has a later one.
+        is_fixed = start != NOW and query.since is UNSET
+        return self._page(request, info, page, is_fixed=is_fixed)
+
+    async def _start(self, name: str, query: ReadQuery) -> str:
+        """Return the offset at which a read begins."""
+        if query.since is not UNSET:
+            if query.offset is not UNSET:
+                raise InvalidInput("parameters offset and since must not be sent together")
+            return await self._streams.offset_since_async(name, query.since)
+        if query.offset is UNSET and query.live is not UNSET:
+            raise InvalidInput("offset: required for a live read")
+        return START if query.offset is UNSET else query.offset
 
     async def _filtered(
         self, name: str, start: str, limit: int, record_filter: RecordFilter
@@ -230,10 +240,11 @@ class StreamRead:
         }
         return Response(200, response_headers, _join_body(info, chunk))
 
-    def _page(self, request: Request, info: StreamInfo, page: Chunk, start: str) -> Response:
+    def _page(self, request: Request, info: StreamInfo, page: Chunk, *, is_fixed: bool) -> Response:
+        """Return a page; caches may store it if its start is fixed by the request."""
         response_headers = _response_headers(info, page)
         response_headers |= headers.content_headers(info)
-        if start == NOW:
+        if not is_fixed:
             response_headers["cache-control"] = "no-store"
         else:
             response_headers |= {"etag": make_etag(info, page), "cache-control": self._cacheable()}
@@ -401,7 +412,7 @@ def _join_body(info: StreamInfo, chunk: Chunk) -> bytes:
 
 FILTER_PARAMETERS: Final = frozenset(
     {"after", "at", "before", "filter", "order", "prefix", "q", "query", "reverse", "search"}
-    | {"since", "timestamp", "until", "where"}
+    | {"timestamp", "until", "where"}
 )
 """Parameters by which other servers filter records. Ignoring one would return wrong records."""
 _ROUTES: Final = (

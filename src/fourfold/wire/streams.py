@@ -281,6 +281,16 @@ class ReadQuery(Struct, kw_only=True, frozen=True):
         ]
         | UnsetType
     ) = UNSET
+    since: (
+        Annotated[
+            str,
+            Meta(
+                description="Begin at the first record appended at or after this time, instead of "
+                "at an offset: an ISO 8601 time, or milliseconds since 1970."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     live: Annotated[Literal["long-poll", "sse"], Meta(description="Wait for more.")] | UnsetType = (
         UNSET
     )

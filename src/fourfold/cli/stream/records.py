@@ -43,7 +43,7 @@ from fourfold.errors import (
 )
 from fourfold.models.streams import Append, Appended, Chunk, Producer, Record, StreamInfo, Streams
 from fourfold.models.streams.json_messages import split
-from fourfold.models.streams.validation import check_key, format_offset
+from fourfold.models.streams.validation import START, check_key, format_offset
 
 APPEND_LINES: Final = 1_000
 """Lines of a file that go into one commit when a stream is loaded from it."""
@@ -52,6 +52,12 @@ APPEND_LINES: Final = 1_000
 @streams_command("read", rows=True)
 @name_argument
 @click.option("--offset", default="-1", show_default=True, help="Offset to start at.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="Start at the first record appended at or after this time, instead of an offset: "
+    "2026-03-01T12:00:00Z, or milliseconds since 1970.",
+)
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -66,13 +72,18 @@ def read(
     *,
     name: str,
     offset: str,
+    since: str | None,
     limit: int,
     routing_key: str | None,
 ) -> None:
-    """Print records starting at an offset, one per line.
+    """Print records starting at an offset or a time, one per line.
 
     With --json, also print their offsets and the next offset.
     """
+    if since is not None:
+        if offset != START:
+            raise InvalidInput("read: pass --offset or --since, not both")
+        offset = streams.offset_since(name, since)
     chunks = _chunks(streams, name, offset, limit, routing_key)
     if out.as_json:
         _print_document(out, name, chunks, _row, ("next_offset", "up_to_date", "closed"))

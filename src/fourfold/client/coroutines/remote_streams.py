@@ -34,6 +34,7 @@ from fourfold.models.streams.rule_changes import UNCHANGED, FieldsChange, KeyCha
 from fourfold.models.streams.schemas.registry import Registry
 from fourfold.models.streams.settings import Setting, Settings
 from fourfold.models.streams.stream import encode_records
+from fourfold.models.streams.times import Time, check_start, parse_time_ms
 from fourfold.models.streams.touch import ActiveTemplate, Key, Meta, Template, Touched
 from fourfold.models.streams.validation import Offset
 from fourfold.models.streams.writer import Fork, StreamOptions
@@ -150,6 +151,16 @@ class AsyncRemoteStreams(AsyncStreamsContainer):
         )
         await self._client.send(call)
         return await self.info(name)
+
+    async def offset_since(self, name: str, since: Time) -> Offset:
+        """Return the offset of the first record at or after a time; the end if there is none.
+
+        `since` is a datetime, ISO 8601 text, or milliseconds since 1970.
+        """
+        since_ms = parse_time_ms(since)
+        call = requests.read(self._address, name, None, records=True, limit=1, since_ms=since_ms)
+        chunk = stream_records.parse_chunk(await self._client.send(call), validation.START)
+        return Offset(chunk.start_offset, chunk.incarnation_number)
 
     async def append(self, name: str, request: Append) -> Appended:
         """Append to a stream; return once the records are on disk.
@@ -269,6 +280,7 @@ class AsyncRemoteStream(AsyncStreamContainer):
         offset: str | int = validation.START,
         limit: int | None = None,
         *,
+        since: Time | None = None,
         key: str | bytes | None = None,
         where: tuple[str, Any] | None = None,
     ) -> Chunk:
@@ -276,16 +288,22 @@ class AsyncRemoteStream(AsyncStreamContainer):
 
         `where` is a field of JSON messages and its value. A chunk of a read by `key` or `where`
         may be empty and end before the stream does: continue until it is `up_to_date`.
+
+        Args:
+            since: Start at the first record that was appended at or after this time, instead of
+                `offset`: a datetime, ISO 8601 text, or milliseconds since 1970.
         """
+        since_ms = check_start(offset, since)
         at = await self._offset(offset)
         call = requests.read(
             self._address,
             self.name,
-            at,
+            at if since_ms is None else None,
             records=True,
             limit=limits.STREAM_READ_RECORDS if limit is None else limit,
             key=to_text(key),
             where=where,
+            since_ms=since_ms,
         )
         return stream_records.parse_chunk(await self._client.send(call), at)
 
@@ -356,15 +374,18 @@ class AsyncRemoteStream(AsyncStreamContainer):
         self,
         offset: str | int = validation.START,
         *,
+        since: Time | None = None,
         timeout: float | None = None,
         key: str | bytes | None = None,
     ) -> AsyncRemoteFollower[Chunk]:
         """Iterate over chunks and wait for more, until the stream is closed.
 
         Ends after `timeout` seconds without new records. With `key`, only the records with that
-        routing key. It continues after broken connections.
+        routing key. With `since`, starts at the first record at or after that time, as in `read`.
+        It continues after broken connections.
         """
-        reader = RecordsReader(self._address, self.name, offset, to_text(key))
+        since_ms = check_start(offset, since)
+        reader = RecordsReader(self._address, self.name, offset, to_text(key), since_ms)
         return AsyncRemoteFollower(self._client.settings, reader, timeout, wait=False)
 
     async def position(self) -> Offset:

@@ -35,6 +35,7 @@ from fourfold.models.streams.rule_changes import UNCHANGED, FieldsChange, KeyCha
 from fourfold.models.streams.schemas.registry import Registry
 from fourfold.models.streams.settings import Setting, Settings
 from fourfold.models.streams.stream import encode_records
+from fourfold.models.streams.times import Time, check_start, parse_time_ms
 from fourfold.models.streams.touch import ActiveTemplate, Key, Meta, Template, Touched
 from fourfold.models.streams.validation import Offset
 from fourfold.models.streams.writer import Fork, StreamOptions
@@ -151,6 +152,16 @@ class RemoteStreams(StreamsContainer):
         )
         self._client.send(call)
         return self.info(name)
+
+    def offset_since(self, name: str, since: Time) -> Offset:
+        """Return the offset of the first record at or after a time; the end if there is none.
+
+        `since` is a datetime, ISO 8601 text, or milliseconds since 1970.
+        """
+        since_ms = parse_time_ms(since)
+        call = requests.read(self._address, name, None, records=True, limit=1, since_ms=since_ms)
+        chunk = stream_records.parse_chunk(self._client.send(call), validation.START)
+        return Offset(chunk.start_offset, chunk.incarnation_number)
 
     def append(self, name: str, request: Append) -> Appended:
         """Append to a stream; return once the records are on disk.
@@ -270,6 +281,7 @@ class RemoteStream(StreamContainer):
         offset: str | int = validation.START,
         limit: int | None = None,
         *,
+        since: Time | None = None,
         key: str | bytes | None = None,
         where: tuple[str, Any] | None = None,
     ) -> Chunk:
@@ -277,16 +289,22 @@ class RemoteStream(StreamContainer):
 
         `where` is a field of JSON messages and its value. A chunk of a read by `key` or `where`
         may be empty and end before the stream does: continue until it is `up_to_date`.
+
+        Args:
+            since: Start at the first record that was appended at or after this time, instead of
+                `offset`: a datetime, ISO 8601 text, or milliseconds since 1970.
         """
+        since_ms = check_start(offset, since)
         at = self._offset(offset)
         call = requests.read(
             self._address,
             self.name,
-            at,
+            at if since_ms is None else None,
             records=True,
             limit=limits.STREAM_READ_RECORDS if limit is None else limit,
             key=to_text(key),
             where=where,
+            since_ms=since_ms,
         )
         return stream_records.parse_chunk(self._client.send(call), at)
 
@@ -355,15 +373,18 @@ class RemoteStream(StreamContainer):
         self,
         offset: str | int = validation.START,
         *,
+        since: Time | None = None,
         timeout: float | None = None,
         key: str | bytes | None = None,
     ) -> RemoteFollower[Chunk]:
         """Iterate over chunks and wait for more, until the stream is closed.
 
         Ends after `timeout` seconds without new records. With `key`, only the records with that
-        routing key. It continues after broken connections.
+        routing key. With `since`, starts at the first record at or after that time, as in `read`.
+        It continues after broken connections.
         """
-        reader = RecordsReader(self._address, self.name, offset, to_text(key))
+        since_ms = check_start(offset, since)
+        reader = RecordsReader(self._address, self.name, offset, to_text(key), since_ms)
         return RemoteFollower(self._client.settings, reader, timeout, wait=False)
 
     def position(self) -> Offset:

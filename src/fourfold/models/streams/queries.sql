@@ -211,6 +211,15 @@ FROM wal_records JOIN streams USING (sid) WHERE sid = ?1 AND offset < ?2
 -- The first offset that is not only in segments.
 SELECT uploaded_through + 1 FROM streams WHERE sid = ?1
 
+-- name: time_of
+-- When a record in the log was appended.
+SELECT ts_ms FROM wal_records WHERE sid = ?1 AND offset = ?2
+
+-- name: segment_of
+-- The segment with a record: its first and last offset, and when its last record was appended.
+SELECT start_offset, end_offset, last_append_ms FROM segments
+WHERE stream = (SELECT stream FROM streams WHERE sid = ?1) AND start_offset <= ?2 ORDER BY start_offset DESC LIMIT 1
+
 -- name: bytes_between
 SELECT coalesce(sum(payload_len), 0) FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND offset < ?3
 

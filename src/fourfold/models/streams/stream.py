@@ -24,6 +24,7 @@ from fourfold.models.streams.records import (
 )
 from fourfold.models.streams.rule_changes import UNCHANGED, FieldsChange, KeyChange
 from fourfold.models.streams.settings import Setting, Settings
+from fourfold.models.streams.times import Time, check_start
 from fourfold.models.streams.validation import Offset, format_offset
 from fourfold.models.streams.writer import Fork
 
@@ -141,6 +142,7 @@ class Stream:
         offset: str | int = validation.START,
         limit: int | None = None,
         *,
+        since: Time | None = None,
         key: str | bytes | None = None,
         where: tuple[str, Any] | None = None,
     ) -> Chunk:
@@ -148,7 +150,12 @@ class Stream:
 
         `where` is a field of JSON messages and its value. A chunk of a read by `key` or `where`
         may be empty and end before the stream does: continue until it is `up_to_date`.
+
+        Args:
+            since: Start at the first record that was appended at or after this time, instead of
+                `offset`: a datetime, ISO 8601 text, or milliseconds since 1970.
         """
+        offset = self._start(offset, since)
         records_max = limits.STREAM_READ_RECORDS if limit is None else limit
         record_filter = sought(key, where)
         _, chunk = self._streams.read(
@@ -221,15 +228,16 @@ class Stream:
         self,
         offset: str | int = validation.START,
         *,
+        since: Time | None = None,
         timeout: float | None = None,
         key: str | bytes | None = None,
     ) -> Iterator[Chunk]:
         """Yield chunks and wait for more, until the stream is closed.
 
         Ends after `timeout` seconds without new records. With `key`, only the records with that
-        routing key.
+        routing key. With `since`, starts at the first record at or after that time, as in `read`.
         """
-        at = offset
+        at = self._start(offset, since)
         while True:
             count = self._streams.notifier.count
             chunk = self.read(at, key=key)
@@ -262,9 +270,14 @@ class Stream:
             ):
                 return True
 
-    async def follow_async(self, offset: str | int = validation.START) -> AsyncIterator[Chunk]:
-        """Yield chunks and wait for more, until the stream is closed."""
-        at = offset
+    async def follow_async(
+        self, offset: str | int = validation.START, *, since: Time | None = None
+    ) -> AsyncIterator[Chunk]:
+        """Yield chunks and wait for more, until the stream is closed.
+
+        With `since`, starts at the first record at or after that time, as in `read`.
+        """
+        at = await asyncio.to_thread(self._start, offset, since)
         with self._streams.notifier.listen(self.name) as listener:
             while True:
                 listener.drain()
@@ -289,6 +302,11 @@ class Stream:
         records = encode_records(values, self.info)
         routing_key = None if key is None else validation.check_key(key)
         return Append(records, None, producer, seq, close, routing_key)
+
+    def _start(self, offset: str | int, since: Time | None) -> str | int:
+        """Return where a read begins: at `offset`, or at the first record of a time."""
+        since_ms = check_start(offset, since)
+        return offset if since_ms is None else self._streams.offset_since(self.name, since_ms)
 
     def position(self) -> Offset:
         """Return the end of the stream: the offset of the next record to be appended."""

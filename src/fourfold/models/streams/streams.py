@@ -37,6 +37,7 @@ from fourfold.models.streams import (
     preparation,
     reader,
     rules,
+    times,
     validation,
     writer,
 )
@@ -70,6 +71,7 @@ from fourfold.models.streams.settings import check as check_settings
 from fourfold.models.streams.stream import Stream
 from fourfold.models.streams.subscriptions import Subscriptions
 from fourfold.models.streams.touch import Touches
+from fourfold.models.streams.validation import Offset
 from fourfold.models.streams.verify import problems
 from fourfold.models.streams.writer import SQL, Fork, ForkPoint, StreamClock, StreamOptions
 
@@ -494,6 +496,31 @@ class Streams:
         return await asyncio.to_thread(
             self.read, name, offset, records_max=records_max, sought=sought
         )
+
+    def offset_since(self, name: str, since: times.Time) -> Offset:
+        """Return the offset of the first record at or after a time; the end if there is none.
+
+        `since` is a datetime, ISO 8601 text, or milliseconds since 1970.
+        """
+        with suppress(reader.NotInTheLog):
+            return self._offset_since(name, since, None)
+        return self._offset_since(name, since, self._segments())
+
+    async def offset_since_async(self, name: str, since: times.Time) -> Offset:
+        """Return the offset of the first record at or after a time; the end if there is none.
+
+        `since` is a datetime, ISO 8601 text, or milliseconds since 1970.
+        """
+        with suppress(reader.NotInTheLog):
+            return self._offset_since(name, since, None)
+        return await asyncio.to_thread(self.offset_since, name, since)
+
+    def _offset_since(self, name: str, since: times.Time, cold: ColdRecords | None) -> Offset:
+        since_ms = times.parse_time_ms(since)
+        with self.database.read_current() as snapshot:
+            info = writer.get_stream(snapshot, validation.check_name(name), self.read_clock())
+            record = times.find_offset(snapshot, info, since_ms, cold)
+        return Offset(record, info.incarnation_number)
 
     def read_log(
         self,
