@@ -158,6 +158,36 @@ def test_first_key_applies_to_known_clients(tmp_path):
         front.stop()
 
 
+def test_known_head_with_a_key_is_checked_for_each_stream_and_after_each_change(tmp_path):
+    front = Front(tmp_path / "store", fast=True, access=True)
+    try:
+        for name in ("mine/a", "mine/b", "other"):
+            front.streams.create(name, JSON)
+        key, secret = front.access.add(("write",), prefix="mine/")
+
+        def statuses(connection, *names, body=b"1"):
+            result = []
+            for name in names:
+                connection.send(append(name, body, authorization=f"Bearer {secret}"))
+                result.append(connection.answer()[0])
+            return result
+
+        with front.connect() as connection:
+            assert statuses(connection, "mine/a", "mine/b", "other") == [204, 204, 403]
+            # Known now, by its bytes and with another length.
+            assert statuses(connection, "mine/a", "other", "mine/b") == [204, 403, 204]
+            assert statuses(connection, "mine/a", "other", body=b"[12]") == [204, 403]
+            front.access.add(("read",))
+            assert statuses(connection, "mine/a", "other") == [204, 403]
+            front.access.remove(key.id)
+            assert statuses(connection, "mine/a", "mine/b") == [401, 401]
+            assert statuses(connection, "mine/a", body=b"123") == [401]
+        assert stored(front, "mine/a") == [b"1", b"1", b"12", b"1"]
+        assert stored(front, "other") == []
+    finally:
+        front.stop()
+
+
 def test_number_of_remembered_paths_is_bounded(fronts, monkeypatch):
     monkeypatch.setattr("fourfold.server.fast_append.HTTP_PATHS_REMEMBERED", 2)
     front = fronts[True]

@@ -12,13 +12,13 @@ from collections.abc import (
 )
 from dataclasses import replace
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 from fourfold import limits
-from fourfold.errors import FourfoldError, InvalidInput, Refused
+from fourfold.errors import FourfoldError, Refused
 from fourfold.server.budget import Lease
 from fourfold.server.headers import DEFAULT_HEADERS
 from fourfold.server.request import Request, Response
+from fourfold.server.request_head import check_head, parse_headers
 from fourfold.server.streams import Protocol
 
 Scope = MutableMapping[str, Any]
@@ -44,7 +44,7 @@ class StreamsApp:
             )
         request = _build_request(scope)
         try:
-            _check_target(scope)
+            check_head(scope["headers"], scope.get("http_version", ""), scope.get("raw_path"))
             response = await self._respond(request, receive)
         except ConnectionResetError:
             # The request is incomplete and its client is gone: do nothing.
@@ -108,20 +108,6 @@ def _has_body(request: Request) -> bool:
     )
 
 
-def _check_target(scope: Scope) -> None:
-    """Raise InvalidInput if the host is ambiguous, or the path is not UTF-8."""
-    hosts = [value for name, value in scope["headers"] if name == b"host"]
-    if len(hosts) > 1 or (not hosts and scope.get("http_version") == "1.1"):
-        raise InvalidInput(f"Host: must be sent exactly once, got {len(hosts)}")
-    raw: bytes | None = scope.get("raw_path")
-    if raw is not None and (b"%" in raw or not raw.isascii()):
-        try:
-            unquote_to_bytes(raw).decode()
-        except UnicodeDecodeError:
-            # Lenient decoding would map different names to the same one.
-            raise InvalidInput("path: must be UTF-8") from None
-
-
 def _build_request(scope: Scope) -> Request:
     root: str = scope.get("root_path", "").rstrip("/")
     path: str = scope["path"]
@@ -132,7 +118,7 @@ def _build_request(scope: Scope) -> Request:
         scope["method"],
         path,
         scope["query_string"].decode("latin-1"),
-        {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
+        parse_headers(scope["headers"]),
         scheme=scope.get("scheme", "http"),
         root=root,
     )

@@ -151,11 +151,17 @@ class Access:
             Forbidden: the key lacks the scope.
         """
         key = self.identify(request)
-        if key is not None and not key.allows(scope, name, model):
-            raise Forbidden(
-                f"key {key.id}: not allowed to {scope} {name!r:.200}", details={"scope": scope}
-            )
+        if key is not None:
+            check_grant(key, scope, name, model)
         return key
+
+
+def check_grant(key: Key, scope: Scope, name: str, model: Model) -> None:
+    """Raise Forbidden if a key lacks a scope for an object of a model, or for a prefix."""
+    if not key.allows(scope, name, model):
+        raise Forbidden(
+            f"key {key.id}: not allowed to {scope} {name!r:.200}", details={"scope": scope}
+        )
 
 
 def _find_key(keys: tuple[Key, ...], digest: str) -> Key | None:

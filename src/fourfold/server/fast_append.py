@@ -31,18 +31,19 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, NamedTuple
+from contextlib import suppress
+from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from fourfold import limits
-from fourfold.errors import FourfoldError
+from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.models.streams import Appended, Streams
 from fourfold.models.streams.append import Outcome
 from fourfold.server.budget import Lease
 from fourfold.server.connections import Connections, proxies
 from fourfold.server.errors import accepts_problem
-from fourfold.server.headers import DEFAULT_HEADERS, STREAM_PREFIX, plain_content_type
+from fourfold.server.headers import DEFAULT_HEADERS, STREAM_PREFIX
 from fourfold.server.http_protocol import (
     BODY_TOO_LARGE,
     INTERNAL_ERROR,
@@ -52,6 +53,7 @@ from fourfold.server.http_protocol import (
     encode_headers,
 )
 from fourfold.server.request import Request, Response
+from fourfold.server.request_head import AppendHead, RawHeaders, check_head, parse_headers
 from fourfold.server.streams import Protocol
 from fourfold.settings import Server
 
@@ -187,20 +189,6 @@ class _PendingAppend:
         self.connection.send_ready_responses()
 
 
-class _Head(NamedTuple):
-    """The parsed headers of an append; most clients repeat them exactly, except for the length."""
-
-    headers: list[tuple[bytes, bytes]]
-    """Headers without Content-Length."""
-    length_at: int
-    """Index of Content-Length among the headers; -1 if there was none."""
-    fields: dict[str, str]
-    content_type: str | None
-    """The content type, if no other header changes the meaning of the append."""
-    has_connection_headers: bool
-    """True if a Connection or Upgrade header is present, which HTTP/1.0 clients send too."""
-
-
 class _AppendCycle:
     """Stand-in for uvicorn's request cycle while appends are in flight.
 
@@ -227,7 +215,7 @@ class FastAppendProtocol(HttpProtocol):
     busy_poll: ClassVar[BusyPoll]
     names: ClassVar[dict[bytes, str]]
     """Stream names by path, so that a path is validated once."""
-    heads: ClassVar[dict[bytes, tuple[_Head, int]]]
+    heads: ClassVar[dict[bytes, tuple[AppendHead, int]]]
     """Parsed head and body length, by the bytes of the head after the path."""
     append_headers: ClassVar[bytes]
     """Headers of a response to a plain append, up to the value of the offset."""
@@ -243,7 +231,7 @@ class FastAppendProtocol(HttpProtocol):
         """True if the parser is at the end of a request, so that new data begins the next one."""
         self._append_count = 0
         """Number of appends parsed."""
-        self._head: _Head | None = None
+        self._head: AppendHead | None = None
         self._name = ""
         self._parts: list[bytes] = []
         self._lease: Lease | None = None
@@ -301,8 +289,7 @@ class FastAppendProtocol(HttpProtocol):
         head, heads = self._head, self.heads
         if (
             head is not None
-            and head.length_at >= 0
-            and "transfer-encoding" not in head.fields
+            and "transfer-encoding" not in head.headers
             and self._at_message_boundary
             and data[:5] == _POST
             and len(data) == end + 4 + self.received
@@ -362,7 +349,7 @@ class FastAppendProtocol(HttpProtocol):
         if (
             self.parser.get_method() == b"POST"
             and (cycle is turn or cycle is None or cycle.response_complete)
-            and (self._matches_last_head() or self._is_fast_append())
+            and self._find_append()
         ):
             self._parts = []
             self._is_append = True
@@ -373,71 +360,53 @@ class FastAppendProtocol(HttpProtocol):
         else:
             self._delegate_to_uvicorn()
 
-    def _matches_last_head(self) -> bool:
-        """Return True if the head equals that of the last append except for stream and length."""
-        head, headers, parser = self._head, self.headers, self.parser
-        name = self.names.get(self.url)
-        if name is None or head is None or not parser.should_keep_alive():
-            return False
-        if head.has_connection_headers and parser.get_http_version() != "1.1":
-            return False
-        at = head.length_at
-        if at < 0:
-            if headers != head.headers:
-                return False
-        else:
-            if at >= len(headers) or headers[at][0] != _LENGTH:
-                return False
-            length = headers.pop(at)
-            if headers != head.headers:
-                headers.insert(at, length)
-                return False
-        self._name = name
-        return True
+    def _find_append(self) -> bool:
+        """Return True if the request is an append that needs nothing of uvicorn.
 
-    def _is_fast_append(self) -> bool:
-        """Return True, and remember the head, if the append needs nothing of uvicorn."""
+        Sets its stream and its head. A head that equals the last one is not parsed again.
+        """
         parser, url = self.parser, self.url
         if not (
-            _PLAIN_PATH.fullmatch(url)
-            and parser.get_http_version() == "1.1"
+            parser.get_http_version() == "1.1"
             and parser.should_keep_alive()
             and not parser.should_upgrade()
-            and not self.root_path
-            and self.limit_concurrency is None
         ):
             return False
-        headers = self.headers
-        fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
-        if "expect" in fields or [name for name, _ in headers].count(b"host") != 1:
+        name = self.names.get(url) or self._parse_name(url)
+        if name is None:
             return False
-        if accepts_problem(fields):
-            return False
-        index = next((index for index, (name, _) in enumerate(headers) if name == _LENGTH), -1)
-        other_headers = [header for header in headers if header[0] != _LENGTH]
-        has_connection_headers = "connection" in fields or "upgrade" in fields
-        origins = self.protocol.origins
-        if "origin" in fields and not origins.allows_all and origins.has_names:
-            # The response names the origin.
-            return False
-        # A head of another host or origin is not remembered as allowed: each append is checked, as
-        # whether a key is required may change.
-        is_allowed = self.protocol.hosts.allows(fields["host"], is_open=True) and origins.allows(
-            "POST", fields
-        )
-        self._head = _Head(
-            other_headers,
-            index,
-            fields,
-            plain_content_type(fields) if is_allowed else None,
-            has_connection_headers,
-        )
-        self._name = url[_PREFIX_CHARS:].decode("ascii")
+        raw = [header for header in self.headers if header[0] != _LENGTH]
+        head = self._head
+        if head is None or head.raw != raw:
+            head = self._parse_head(raw)
+            if head is None:
+                return False
+        self._name, self._head = name, head
+        return True
+
+    def _parse_name(self, url: bytes) -> str | None:
+        """Return the stream of a path, or None if the path needs uvicorn."""
+        if self.root_path or self.limit_concurrency is not None or not _PLAIN_PATH.fullmatch(url):
+            return None
         names = self.names
         if len(names) >= HTTP_PATHS_REMEMBERED:
             names.clear()
-        names[url] = self._name
-        return True
+        name = names[url] = url[_PREFIX_CHARS:].decode("ascii")
+        return name
+
+    def _parse_head(self, raw: RawHeaders) -> AppendHead | None:
+        """Return the head of an append, or None if the request needs uvicorn."""
+        headers = parse_headers(raw)
+        if "expect" in headers or accepts_problem(headers):
+            return None
+        origins = self.protocol.origins
+        if "origin" in headers and not origins.allows_all and origins.has_names:
+            # The response names the origin.
+            return None
+        with suppress(InvalidInput):
+            check_head(raw, "1.1")
+            return AppendHead(raw, headers)
+        return None
 
     def _delegate_to_uvicorn(self) -> None:
         """Handle the request by uvicorn and ASGI."""
@@ -504,13 +473,13 @@ class FastAppendProtocol(HttpProtocol):
         """
         head = self._head
         assert head is not None
-        if not self.received and head.content_type is not None and self.protocol.is_open:
-            # Many clients send head and body separately: no key to check, nothing to count.
-            return
         try:
             if self._lease is None:
-                request = Request("POST", STREAM_PREFIX + self._name, "", head.fields)
-                self._lease = self.protocol.lease_append(request, self._name)
+                key = self.protocol.admit_append(head, self._name)
+                if not self.received:
+                    # Many clients send head and body separately.
+                    return
+                self._lease = self.protocol.lease_append(key)
             self._lease.hold(self.received)
         except FourfoldError as error:
             self._is_append, self._discarding, self._parts = False, True, []
@@ -534,11 +503,11 @@ class FastAppendProtocol(HttpProtocol):
         protocol, name, head = self.protocol, self._name, self._head
         assert head is not None
         try:
-            if head.content_type is not None and body and protocol.is_open:
+            protocol.admit_append(head, name)
+            if head.content_type is not None and body:
                 append = protocol.make_plain_append(name, head.content_type, body)
             else:
-                request = Request("POST", STREAM_PREFIX + name, "", head.fields, body)
-                protocol.admit_append(request, name)
+                request = Request("POST", STREAM_PREFIX + name, "", head.headers, body)
                 append = protocol.parse_append(request, name)
             pending.wrote = bool(append.records)
             self.streams.append_soon(name, append, pending.complete, self.loop)

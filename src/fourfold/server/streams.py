@@ -35,12 +35,13 @@ from fourfold.models.streams import Append, Appended, Fork, StreamOptions, Strea
 from fourfold.models.streams.json_messages import split
 from fourfold.models.streams.validation import JSON, parse_offset, plain_type
 from fourfold.server import errors, headers, health, listing, openapi, stream_rules
-from fourfold.server.auth import Access
+from fourfold.server.auth import Access, check_grant
 from fourfold.server.budget import WORKERS, BodyBudget, Lease
 from fourfold.server.hosts import Hosts
 from fourfold.server.key_store import Key
 from fourfold.server.origins import Origins
 from fourfold.server.request import Headers, Request, Response, json_response
+from fourfold.server.request_head import AppendHead
 from fourfold.server.routes import Ok, Route, RouteMatch, RouteTable, bind, decode_arguments
 from fourfold.server.signing_keys import FILE_NAME, Keys
 from fourfold.server.stream_reads import STREAM, ReadTimeouts, StreamRead
@@ -185,10 +186,20 @@ class Protocol:
                 required = "admin" if target.route is None else scope
                 return self._access.require(request, required, resource, route.model)
 
-    def admit_append(self, request: Request, name: str) -> Key | None:
-        """Admit an append, without routing; for the fast append path."""
-        self._check_source(request)
-        return None if self._access is None else self._access.require(request, "write", name)
+    def admit_append(self, head: AppendHead, name: str) -> Key | None:
+        """Admit an append, without routing; for the fast append path.
+
+        Only the stream is checked again for a head that was admitted with the same keys.
+        """
+        keys = () if self._access is None else self._access.keys()
+        if head.keys is not keys:
+            request = Request("POST", headers.STREAM_PREFIX + name, "", head.headers)
+            self._check_source(request)
+            head.key = None if self._access is None else self._access.identify(request)
+            head.keys = keys
+        if head.key is not None:
+            check_grant(head.key, "write", name, "streams")
+        return head.key
 
     def _check_source(self, request: Request) -> None:
         self.hosts.check(request.header("host"), is_open=self.is_open)
@@ -207,9 +218,8 @@ class Protocol:
         is_worker = route is not None and route.scope == "token"
         return self.budget.lease(WORKERS) if is_worker else None
 
-    def lease_append(self, request: Request, name: str) -> Lease:
-        """Admit an append and return a memory lease for its body; for the fast append path."""
-        key = self.admit_append(request, name)
+    def lease_append(self, key: Key | None) -> Lease:
+        """Return a memory lease for the body of an admitted append; for the fast append path."""
         return self.budget.lease(None if key is None else key.id)
 
     async def run(self, call: Call, request: Request) -> Response:
