@@ -52,8 +52,8 @@ class Batches:
                 self.run,
                 item,
                 lambda outcome, item=item: self.note(item, outcome),
-                loop=asyncio.get_running_loop(),
-                size=size,
+                asyncio.get_running_loop(),
+                size,
             )
 
     def note(self, item, outcome):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from urllib.parse import parse_qsl
 
 import pytest
 from both_fronts import Front
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fourfold
 from fourfold.errors import InvalidInput, NotFound
@@ -156,6 +159,7 @@ def test_head_has_the_headers_of_get_and_no_body(fast, tmp_path):
 
 WITHOUT_STARLETTE = """
 import sys
+from urllib.parse import parse_qsl
 sys.modules["starlette"] = None
 from fourfold.cli import main
 sys.exit(main.run(sys.argv[1:]))
@@ -173,3 +177,18 @@ def test_only_serving_requires_the_web_framework(tmp_path):
     served = run("serve", root)
     assert "missing_dependency" in served.stderr
     assert "fourfold[server]" in served.stderr
+
+
+@given(query=st.text(alphabet="ab=&;+%20é", max_size=12))
+def test_query_is_parsed_like_a_form(query):
+    try:
+        expected = parse_qsl(query, keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:
+        with pytest.raises(InvalidInput, match="must be UTF-8"):
+            Request("GET", "/", query).parameters()
+        return
+    if len(dict(expected)) == len(expected):
+        assert Request("GET", "/", query).parameters() == dict(expected)
+    else:
+        with pytest.raises(InvalidInput, match="duplicate parameter"):
+            Request("GET", "/", query).parameters()

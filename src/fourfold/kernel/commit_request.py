@@ -47,8 +47,11 @@ class Request:
     """Low priority: not woken when the writer becomes free."""
     blamed = False
     """Its failure rolled back the whole group; it does not run again."""
-    count = 1
-    """Number of callers that wait for it."""
+
+    @property
+    def count(self) -> int:
+        """Number of callers that wait for it."""
+        return 1
 
     def __init__(self, work: Work, size: int, deadline: float) -> None:
         self.work = work
@@ -142,32 +145,29 @@ class BatchRequest(LoopRequest):
         super().__init__(self._run_items, 0, deadline)
         self.loop = loop
         self.run = run
-        self.count = 0
-        self._items: list[Any] = []
-        self._callbacks: list[OnOutcome] = []
+        self.items: list[Any] = []
+        self.callbacks: list[OnOutcome] = []
 
-    def add(self, item: object, size: int, on_outcome: OnOutcome) -> None:
-        """Add an item of `size` bytes."""
-        self._items.append(item)
-        self._callbacks.append(on_outcome)
-        self.size += size
-        self.count += 1
+    @property
+    def count(self) -> int:
+        """Number of items."""
+        return len(self.items)
 
     def _run_items(self, txn: Transaction) -> Sequence[Any]:
-        return self.run(txn, self._items)
+        return self.run(txn, self.items)
 
     def resolve(self) -> None:
         """Call every callback with its outcome, or with the error. Runs on the loop's thread."""
         error = self.error
         if error is None:
-            for on_outcome, outcome in zip(self._callbacks, self.result, strict=True):
+            for on_outcome, outcome in zip(self.callbacks, self.result, strict=True):
                 on_outcome(outcome)
             return
         if not isinstance(error, FourfoldError):
             context = {"message": "Exception in the work of a transaction", "exception": error}
             self.loop.call_exception_handler(context)
             error = Refused(f"the work raised {error!r}")
-        for on_outcome in self._callbacks:
+        for on_outcome in self.callbacks:
             on_outcome(error.copy())
 
 

@@ -245,7 +245,6 @@ class Database:
         run: BatchWork,
         item: object,
         on_outcome: OnOutcome,
-        *,
         loop: asyncio.AbstractEventLoop,
         size: int = 0,
     ) -> None:
@@ -261,8 +260,7 @@ class Database:
         if group is None or self._closed:
             self._check_open()
             group = self._committer
-        until = time.monotonic() + self._deadline_s
-        group.submit_item(run, item, on_outcome, size, until, loop)
+        group.submit_item(run, item, on_outcome, size, self._deadline_s, loop)
 
     def write(self, *, deadline_s: float | None = None) -> AbstractContextManager[Transaction]:
         """Open an exclusive transaction, or a savepoint inside one of this thread."""

@@ -292,6 +292,7 @@ class GroupCommit:
     def __init__(self, writer: Writer, bounds: GroupLimits) -> None:
         self._writer = writer
         self._bounds = bounds
+        self._group_requests_max = bounds.group_requests_max
         self._group_bytes_max = bounds.group_bytes_max
         self._queue_bytes_max = bounds.queue_bytes_max
         self._queue_requests_max = bounds.queue_requests_max
@@ -388,26 +389,34 @@ class GroupCommit:
         item: object,
         on_outcome: OnOutcome,
         size: int,
-        deadline: float,
+        deadline_s: float,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """Add `item` to those that one call of `run` writes. Call it on the thread of `loop`."""
-        bounds = self._bounds
+        """Add `item` to those that one call of `run` writes. Call it on the thread of `loop`.
+
+        The deadline of the first item is that of all.
+        """
         with self._counters:
-            self._check_admissible(size)
             batch = self._batches.get(loop)
+            # This is the hot path of a server: an open batch implies an open and sound database.
             if (
                 batch is None
                 or batch.run != run
-                or batch.count >= bounds.group_requests_max
-                or batch.size + size > bounds.group_bytes_max
+                or len(batch.items) >= self._group_requests_max
+                or batch.size + size > self._group_bytes_max
+                or self.queued_bytes + size > self._queue_bytes_max
+                or self.queued_requests >= self._queue_requests_max
             ):
-                batch = self._batches[loop] = BatchRequest(run, deadline, loop)
+                self._check_admissible(size)
+                batch = BatchRequest(run, time.monotonic() + deadline_s, loop)
+                self._batches[loop] = batch
                 self._queue.append(batch)
                 self._schedule(loop)
-            batch.add(item, size, on_outcome)
-            self.queued_requests += 1
+            batch.items.append(item)
+            batch.callbacks.append(on_outcome)
+            batch.size += size
             self.queued_bytes += size
+            self.queued_requests += 1
 
     @contextmanager
     def exclusive(self, deadline: float) -> Iterator[None]:
@@ -464,6 +473,7 @@ class GroupCommit:
         """Reject new requests, and complete the queued ones."""
         with self._counters:
             self._closed = True
+            self._batches.clear()
         deadline = time.monotonic() + limits.TRANSACTION_DEADLINE_S
         while self._queue and time.monotonic() < deadline:
             if self._writer.lock.acquire(timeout=0.05):
@@ -546,7 +556,7 @@ class GroupCommit:
 
     def _dequeue_group(self) -> list[Request]:
         """Remove and return as many requests as fit into a transaction."""
-        bounds, queue = self._bounds, self._queue
+        queue, count_max, size_max = self._queue, self._group_requests_max, self._group_bytes_max
         group: list[Request] = []
         count = size = 0
         with self._counters:
@@ -554,7 +564,7 @@ class GroupCommit:
             while queue:
                 count += queue[0].count
                 size += queue[0].size
-                if group and (count > bounds.group_requests_max or size > bounds.group_bytes_max):
+                if group and (count > count_max or size > size_max):
                     break
                 request = queue.popleft()
                 self.queued_requests -= request.count

@@ -131,6 +131,7 @@ class Streams:
         self._costs = preparation.Costs(self._list_schemas)
         self._queues = preparation.Queues(self._prepare)
         self._appender = Appender(self.note_schema)
+        self._append_batch = self._append_all
 
     @property
     def archive(self) -> Archive:
@@ -390,9 +391,8 @@ class Streams:
             add = partial(self._add_prepared, name, size, on_outcome, loop)
             self._queues.add(loop, name, request, add)
         else:
-            self.database.transact_batched(
-                self._append_all, (name, request), on_outcome, loop=loop, size=size
-            )
+            transact = self.database.transact_batched
+            transact(self._append_batch, (name, request), on_outcome, loop, size)
 
     def _add_prepared(
         self,
@@ -405,9 +405,8 @@ class Streams:
         try:
             if isinstance(request, FourfoldError):
                 raise request
-            self.database.transact_batched(
-                self._append_all, (name, request), on_outcome, loop=loop, size=size
-            )
+            transact = self.database.transact_batched
+            transact(self._append_batch, (name, request), on_outcome, loop, size)
         except FourfoldError as error:
             on_outcome(error)
 
