@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import time
+from datetime import UTC, datetime
 
 import pytest
 from served_streams import Served
@@ -97,6 +99,25 @@ def test_forks_settings_and_rules_are_the_same(store, name):
     assert stream.profile().to_json() == {"kind": "state-protocol", "touch": {"enabled": True}}
     fork.delete()
     refused(errors.NotFound, f"unknown stream {name + '-fork'!r}", lambda: fork.info)
+
+
+def test_reads_begin_at_a_time(store, name):
+    stream = store.streams.create(name, "application/json")
+    stream.append([1, 2])
+    time.sleep(0.005)
+    since = datetime.now(UTC)
+    stream.append([3, 4], close=True)
+    assert [record.value for record in stream.read(since=since)] == [3, 4]
+    assert stream.read(since=since, limit=1).next_offset == 3
+    assert stream.read(since="2100-01-01").records == ()
+    assert store.streams.offset_since(name, since).record == 2
+    values = [record.value for chunk in stream.follow(since=since) for record in chunk]
+    assert values == [3, 4]
+    refused(
+        errors.InvalidInput,
+        "read: pass an offset or since, not both",
+        lambda: stream.read(1, since=since),
+    )
 
 
 def test_state_is_the_newest_value_of_each_key(store, name):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fourfold.client.follower import RemoteFollower
 from fourfold.models.streams import validation
 from fourfold.models.streams.records import Appended, Chunk, Producer, StreamInfo
+from fourfold.models.streams.times import Time
 
 if TYPE_CHECKING:
     from fourfold.client.threads.remote_streams import RemoteStream
@@ -65,6 +66,7 @@ class StreamContainer(ABC):
         self,
         offset: str | int = validation.START,
         *,
+        since: Time | None = None,
         timeout: float | None = None,
         key: str | bytes | None = None,
     ) -> RemoteFollower[Chunk]:
@@ -84,9 +86,14 @@ class StreamContainer(ABC):
             self.append, values, producer=producer, seq=seq, close=close, key=key
         )
 
-    def follow_async(self, offset: str | int = validation.START) -> AsyncIterator[Chunk]:
-        """Iterate over chunks and wait for more, until the stream is closed."""
-        return self.follow(offset)
+    def follow_async(
+        self, offset: str | int = validation.START, *, since: Time | None = None
+    ) -> AsyncIterator[Chunk]:
+        """Iterate over chunks and wait for more, until the stream is closed.
+
+        With `since`, starts at the first record at or after that time, as in `read`.
+        """
+        return self.follow(offset, since=since)
 
     def __len__(self) -> int:
         """Return the number of retained records."""
