@@ -138,6 +138,10 @@ DOCUMENT_BYTES_MAX: Final = 64 * MIB
 """Size of one encoded document."""
 DOCUMENT_INTEGER_BITS_MAX: Final = 4_096
 """Size of an integer in a document: every interpreter prints as many digits."""
+ENTITY_ID_BYTES_MAX: Final = 1_024
+"""Length of the id of an entity."""
+BRANCH_NAME_CHARS_MAX: Final = 200
+"""Length of the name of a branch."""
 BRANCH_DEPTH_MAX: Final = 8
 """Ancestors of a branch."""
 HISTORY_PAGE_ROWS: Final = 1_000
@@ -273,6 +277,11 @@ HTTP_WRITE_STALL_S: Final = 30.0
 """Time after which a client that reads nothing is disconnected."""
 HTTP_KEEP_ALIVE_S: Final = 75
 """Time after which an idle connection is closed."""
+PAGE_ITEMS: Final = 100
+PAGE_ITEMS_MAX: Final = 1_000
+"""Items of a page of a list over HTTP: by default, and at most."""
+HTTP_LOOP_BYTES: Final = 64 * KIB
+"""A larger body is decoded, and a larger document read, in a worker thread."""
 RETRY_AFTER_S: Final = 1
 """`Retry-After` of a refused request, unless a better value is known."""
 WEBHOOK_TIMEOUT_S: Final = 30.0

@@ -48,6 +48,11 @@ def test_reference_of_the_command_line_is_generated_from_the_commands():
     assert generate.with_commands(text) == text, "run: python docs/generate.py"
 
 
+def test_routes_of_the_http_reference_are_those_of_the_table():
+    text = page("http.md")
+    assert generate.with_routes(text) == text, "run: python docs/generate.py"
+
+
 @pytest.mark.parametrize("name", [*SHARED, "--help", "--version"])
 def test_options_that_every_command_has_are_documented_once(name):
     assert f"`{name}`" in markdown.section(page("cli.md"), "## Every command")

@@ -64,7 +64,7 @@ def test_every_argument_is_documented_with_its_default(function):
             assert f"{parameter.name}={default}".replace("'", '"') in TEXT, parameter
 
 
-@pytest.mark.parametrize("name", ["next", "next_async", "position", "close"])
+@pytest.mark.parametrize("name", ["next", "next_async", "position", "ended", "close"])
 def test_every_part_of_a_watch_is_documented(name):
     assert hasattr(Watch, name)
     assert f"`{name}" in TEXT or f" {name}(" in TEXT

@@ -13,11 +13,20 @@ import fourfold
 from fourfold.server.app import StreamsApp
 from fourfold.server.auth import Access
 from fourfold.server.fast_append import make_protocol_class
+from fourfold.server.models import model_routes
 from fourfold.server.stream_reads import ReadTimeouts
 from fourfold.server.streams import Protocol
+from fourfold.server.workers import Workers
 
 JSON = "application/json"
 TEXT = "text/plain"
+
+
+def store_protocol(store, *arguments, **options):
+    """Return the protocol of all models of a store."""
+    workers = Workers()
+    models = model_routes(store, workers)
+    return Protocol(store.streams, *arguments, models=models, workers=workers, **options)
 
 
 class Front:
@@ -39,8 +48,8 @@ class Front:
         self.store = fourfold.open(root)
         self.streams = self.store.streams
         self.access = Access(root)
-        self.protocol = protocol = Protocol(
-            self.streams,
+        self.protocol = protocol = store_protocol(
+            self.store,
             ReadTimeouts(long_poll_s=0.3),
             self.access if access else None,
             hosts=hosts,

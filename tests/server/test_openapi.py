@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import uuid
 
 import pytest
 import schemathesis
+from both_fronts import store_protocol
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openapi_spec_validator import validate
@@ -22,11 +24,19 @@ from schemathesis.specs.openapi.checks import (
 
 import fourfold
 from fourfold.server.stream_rules import RESERVED
-from fourfold.server.streams import Protocol
 
 with fourfold.open(":memory:") as store:
-    TABLE = Protocol(store.streams).routes
-    DOCUMENT = json.loads(Protocol(store.streams).openapi_document())
+    TABLE = store_protocol(store).routes
+    DOCUMENT = json.loads(store_protocol(store).openapi_document())
+NAMES = {
+    "name": "a",
+    "subscription": "s",
+    "kind": "not_found",
+    "did": "did:key:known",
+    "entity": "known",
+    "branch": "known",
+    "hash": f"sha256:{hashlib.sha256(b'known').hexdigest()}",
+}
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -46,7 +56,7 @@ def test_openapi_document_is_valid_and_served(served):
 
 
 def test_every_route_is_found_and_documented():
-    names = {"name": "a/b", "subscription": "s", "kind": "k"}
+    names = NAMES | {"name": "a/b", "entity": "a/b"}
     for route in TABLE.routes:
         path = re.sub(r"\{(\w+):?\w*\}", r"{\1}", route.path)
         assert TABLE.find(route.method, path.format(**names)).route is route
@@ -57,7 +67,7 @@ def test_every_route_is_found_and_documented():
 
 @pytest.mark.parametrize("path", sorted(DOCUMENT["paths"]))
 def test_unsupported_method_lists_allowed_methods(served, path):
-    real = path.format(name="a", subscription="s", kind="not_found")
+    real = path.format(**NAMES)
     described = {method.upper() for method in DOCUMENT["paths"][path]}
     answered = described | ({"HEAD"} if "GET" in described else set())
     for method in {"GET", "PUT", "POST", "DELETE", "PATCH"} - described:
@@ -82,11 +92,19 @@ def fuzzed(served):
     for name in ("ruled", "touched"):
         served.ask("PUT", f"/v1/stream/{name}", None, sent_headers)
     assert served.ask("POST", "/v1/stream/touched/_profile", touched, sent_headers).status == 200
+    assert served.ask("PUT", f"/v1/spaces/{NAMES['did']}").status == 201
+    for number in range(3):
+        document = json.dumps({"n": number}).encode()
+        assert (
+            served.ask("PUT", f"/v1/spaces/{NAMES['did']}/documents/known", document).status == 200
+        )
     return served
 
 
-def known_name(path):
-    """Return an existing stream for a request; requests that change one have their own."""
+def known_name(path, parameter):
+    """Return an existing object for a request; requests that change a stream have their own."""
+    if parameter in {"did", "entity", "branch", "hash"}:
+        return NAMES[parameter]
     if "/_touch" in path:
         return "touched"
     return "ruled" if path.endswith(("/_schema", "/_profile")) else "known"
@@ -113,9 +131,12 @@ def fuzz(served, operation, examples):
         if operation.path.endswith("/wait") and isinstance(case.body, dict):
             # So would a wait for a change.
             case.body["timeout_ms"] = 0
+        if operation.path.endswith("/watch"):
+            # So would a feed; one that cannot start answers at once.
+            case.query = {**(case.query or {}), "branch": "unknown"}
         if known and operation.method != "delete":
             for name in case.path_parameters or ():
-                case.path_parameters[name] = known_name(operation.path)
+                case.path_parameters[name] = known_name(operation.path, name)
         case.call_and_validate(base_url=base, checks=CHECKS, timeout=30)
 
     ask()

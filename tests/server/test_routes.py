@@ -7,7 +7,7 @@ import sys
 from urllib.parse import parse_qsl
 
 import pytest
-from both_fronts import Front
+from both_fronts import Front, store_protocol
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,11 +15,10 @@ import fourfold
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.server.request import Request
 from fourfold.server.routes import Ok, Route, RouteTable, decode_arguments
-from fourfold.server.streams import Protocol
 from fourfold.wire.streams import ListQuery, ReadQuery
 
 with fourfold.open(":memory:") as store:
-    TABLE = Protocol(store.streams).routes
+    TABLE = store_protocol(store).routes
 
 
 def test_only_routes_that_reveal_no_data_need_no_key():

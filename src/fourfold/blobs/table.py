@@ -156,14 +156,15 @@ class TableBlobs:
     def ids(self) -> Iterator[str]:
         """Yield every id, sorted."""
         last = ""
-        while True:
-            with self.database.read() as snapshot:
-                page = snapshot.all(_SQL.page, (last, BLOB_LIST_PAGE))
-            for (digits,) in page:
-                yield f"sha256:{digits}"
-            if len(page) < BLOB_LIST_PAGE:
-                return
-            last = page[-1][0]
+        while page := self.page(last):
+            yield from page
+            last = page[-1]
+
+    def page(self, after: str = "", limit: int = BLOB_LIST_PAGE) -> list[str]:
+        """Return up to `limit` ids after the id `after`, sorted."""
+        digits = parse_content_id(after) if after else ""
+        with self.database.read() as snapshot:
+            return [f"sha256:{row[0]}" for row in snapshot.all(_SQL.page, (digits, limit))]
 
     def delete(self, blob_id: str) -> bool:
         """Delete the blob, even if it is referenced; return False if it did not exist."""

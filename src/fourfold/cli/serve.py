@@ -1,4 +1,4 @@
-"""`fourfold serve`: the streams of a store over HTTP."""
+"""`fourfold serve`: a store over HTTP."""
 
 from __future__ import annotations
 
@@ -72,11 +72,12 @@ def command(
     is_open: bool,
     cors: tuple[str, ...],
 ) -> None:
-    """Serve the streams of ROOT over HTTP, until interrupted.
+    """Serve ROOT over HTTP, until interrupted: its streams and its documents.
 
-    The server speaks the Durable Streams protocol: PUT creates a stream under /v1/stream/NAME, POST
-    appends, GET reads, and follows by long-poll or server-sent events. An acknowledged append is on
-    disk. Until you create a key (`fourfold key`), the server listens on this machine only; after
+    For streams the server speaks the Durable Streams protocol: PUT creates a stream under
+    /v1/stream/NAME, POST appends, GET reads, and follows by long-poll or server-sent events. An
+    acknowledged append is on disk. Documents are under /v1/spaces; /openapi.json describes every
+    route. Until you create a key (`fourfold key`), the server listens on this machine only; after
     that, every request that reads or changes data needs a key, unless you pass --open.
 
     Web pages of other origins can neither change nor read anything, unless you allow their origin
@@ -88,7 +89,7 @@ def command(
     server still starts and serves; it publishes as soon as the object store is reachable, and
     /health reports the state.
     """
-    from fourfold.server import run  # noqa: PLC0415 - an extra
+    from fourfold.server import models, run, workers  # noqa: PLC0415 - an extra
 
     origins = Origins(cors)
     if publish_first and objects is None:
@@ -117,6 +118,7 @@ def command(
         settings = store.settings.server
         required = "never" if is_open else settings.require_key
         access = stack.enter_context(Access(root, require_key=required))
+        pool = workers.Workers()
         run.serve(
             *(store.streams, access),
             host=host,
@@ -127,6 +129,8 @@ def command(
             publishing=publishing,
             settings=settings,
             origins=origins,
+            models=models.model_routes(store, pool),
+            workers=pool,
         )
 
 

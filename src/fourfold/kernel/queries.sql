@@ -89,3 +89,15 @@ WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite\_%' ESCAPE '\'
 -- name: rows_of_other_types
 -- Keys of rows in which a value does not have the declared type of its column.
 SELECT {key} FROM "{table}" WHERE {conditions}
+
+-- name: idempotency_find
+SELECT digest, result FROM idempotency WHERE caller = ?1 AND key = ?2 AND expires_at > ?3
+
+-- name: idempotency_insert
+-- Replaces a row that has expired.
+INSERT OR REPLACE INTO idempotency (caller, key, digest, result, expires_at) VALUES (?1, ?2, ?3, ?4, ?5)
+
+-- name: idempotency_expire
+DELETE FROM idempotency WHERE (caller, key) IN (
+  SELECT caller, key FROM idempotency WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2
+)

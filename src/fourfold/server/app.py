@@ -11,16 +11,19 @@ from collections.abc import (
     MutableMapping,
 )
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, Refused
 from fourfold.server.budget import Lease
+from fourfold.server.framework import GZipMiddleware
 from fourfold.server.headers import DEFAULT_HEADERS
 from fourfold.server.request import Request, Response
 from fourfold.server.request_head import check_head, parse_headers
 from fourfold.server.streams import Protocol
 
+GZIP_BYTES_MIN: Final = 1 * limits.KIB
+"""Shorter responses are not compressed."""
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -32,6 +35,7 @@ class StreamsApp:
     def __init__(self, protocol: Protocol, *, body_max: int = limits.HTTP_BODY_MAX) -> None:
         self._protocol = protocol
         self._body_max = body_max
+        self._compressed = GZipMiddleware(self._serve, minimum_size=GZIP_BYTES_MIN, compresslevel=6)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -42,6 +46,9 @@ class StreamsApp:
                 f"connection type: must be http, got {scope['type']!r}",
                 hint="Follow a stream by long-poll or by server-sent events.",
             )
+        await (self._compressed if _accepts_gzip(scope) else self._serve)(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = _build_request(scope)
         try:
             check_head(scope["headers"], scope.get("http_version", ""), scope.get("raw_path"))
@@ -96,6 +103,13 @@ class StreamsApp:
                 parts.append(part)
             if not message.get("more_body"):
                 return b"".join(parts)
+
+
+def _accepts_gzip(scope: Scope) -> bool:
+    """Return True if the response may be compressed; those of streams are sent as they are."""
+    return "/v1/stream" not in scope["path"] and any(
+        name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"]
+    )
 
 
 def _has_body(request: Request) -> bool:

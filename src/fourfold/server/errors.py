@@ -26,6 +26,9 @@ _STATUS: Final[tuple[tuple[type[FourfoldError], int], ...]] = (
     (errors.StreamGone, 410),
     (errors.OffsetGone, 410),
     (errors.NotFound, 404),
+    (errors.HistoryTruncated, 410),
+    (errors.PreconditionFailed, 412),
+    (errors.ReplayMismatch, 422),
     (errors.Overloaded, 429),
     (errors.Busy, 503),
     (errors.Unauthorized, 401),
@@ -77,6 +80,16 @@ _KINDS: Final = {cls.kind: cls for cls in errors.tree()}
 def accepts_problem(request_headers: Mapping[str, str]) -> bool:
     """Return True if a client accepts problem documents."""
     return PROBLEM_JSON in request_headers.get("accept", "")
+
+
+def uses_problem(path: str, request_headers: Mapping[str, str]) -> bool:
+    """Return True if the errors of a request are problem documents.
+
+    Those of the Durable Streams protocol, and of the server itself, have an older form, unless the
+    client accepts problem documents.
+    """
+    is_newer = path.startswith("/v1/") and not path.startswith("/v1/stream")
+    return is_newer or accepts_problem(request_headers)
 
 
 def problem(error: FourfoldError, root: str) -> dict[str, object]:

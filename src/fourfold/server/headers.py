@@ -79,13 +79,18 @@ _SANDBOX: Final = "default-src 'none'; sandbox"
 
 
 def content_headers(info: StreamInfo) -> Headers:
-    """Return the Content-Type of a stream.
+    """Return the Content-Type of a stream, with a sandbox if necessary."""
+    return content_type_headers(info.content_type)
+
+
+def content_type_headers(content_type: str) -> Headers:
+    """Return the Content-Type of data that a client stored.
 
     Content that a browser might run gets a sandbox, without the cookies and storage of the site.
     """
-    if plain_type(info.content_type) in _PASSIVE:
-        return {"content-type": info.content_type}
-    return {"content-type": info.content_type, "content-security-policy": _SANDBOX}
+    if plain_type(content_type) in _PASSIVE:
+        return {"content-type": content_type}
+    return {"content-type": content_type, "content-security-policy": _SANDBOX}
 
 
 def parse_number(request: Request, name: str) -> int | None:

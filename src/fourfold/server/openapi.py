@@ -13,8 +13,10 @@ from msgspec import Struct
 from fourfold._version import __version__
 from fourfold.server import errors
 from fourfold.server.headers import DEFAULT_HEADERS
+from fourfold.server.replies import NDJSON
 from fourfold.server.routes import JSON, Ok, Route
 from fourfold.wire.errors import ErrorBody, Problem
+from fourfold.wire.pages import Page
 
 _REF: Final = "#/components/schemas/{name}"
 _TEXT: Final = {"type": "string"}
@@ -23,6 +25,7 @@ _ERRORS: Final = {
     JSON: {"$ref": _REF.format(name="ErrorBody")},
     errors.PROBLEM_JSON: {"$ref": _REF.format(name="Problem")},
 }
+_PROBLEMS: Final = {errors.PROBLEM_JSON: _ERRORS[errors.PROBLEM_JSON]}
 _PARAMETER: Final = re.compile(r"\{(\w+):?\w*\}")
 
 
@@ -33,17 +36,19 @@ def document(routes: Iterable[Route], root: str = "") -> bytes:
     for route in routes:
         path = _PARAMETER.sub(r"{\1}", route.path)
         paths.setdefault(path, {})[route.method.lower()] = _operation(route)
-    bodies: list[object] = [route.body for route in routes]
-    bodies += [ok.body for route in routes for ok in route.ok.values()]
-    structs = {kind for kind in bodies if isinstance(kind, type) and issubclass(kind, Struct)}
-    _, schemas = msgspec.json.schema_components((*structs, ErrorBody, Problem), ref_template=_REF)
+    kinds = [route.body for route in routes if route.body not in {None, bytes}]
+    kinds += [
+        ok.body for route in routes for ok in route.ok.values() if not isinstance(ok.body, str)
+    ]
+    _, schemas = msgspec.json.schema_components((*kinds, ErrorBody, Problem), ref_template=_REF)
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
             "info": {
                 "title": "Fourfold",
                 "version": __version__,
-                "description": "Durable Streams over HTTP. `name` may have slashes in it.",
+                "description": "Documents and Durable Streams over HTTP. The last parameter of a "
+                "path may contain slashes, as they are or encoded.",
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
             "servers": [{"url": quote(root) or "/"}],
@@ -81,9 +86,15 @@ def _operation(route: Route) -> dict[str, Any]:
     elif route.body is not None:
         operation["requestBody"] = {
             "required": True,
-            "content": _content({JSON: {"$ref": _REF.format(name=route.body.__name__)}}),
+            "content": _content({JSON: _schema(route.body)}),
         }
     return operation
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    """Return the schema of a body, which refers to the schemas of Structs."""
+    (schema,), _ = msgspec.json.schema_components((kind,), ref_template=_REF)
+    return schema
 
 
 def _parameters(kind: type[Struct] | None, where: str) -> list[dict[str, Any]]:
@@ -109,7 +120,9 @@ def _properties(kind: type[Struct] | None) -> dict[str, dict[str, Any]]:
 def _ok(ok: Ok) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if not isinstance(ok.body, str):
-        content = {ok.content_type: {"$ref": _REF.format(name=ok.body.__name__)}}
+        content = {ok.content_type: _schema(ok.body)}
+        if issubclass(ok.body, Page):
+            content[NDJSON] = _TEXT
     elif ok.body != "none":
         kind = "*/*" if ok.body == "any" else ok.content_type
         content = {kind: {"any": {}, "object": {"type": "object"}, "text": _TEXT}[ok.body]}
@@ -122,8 +135,9 @@ def _errors(route: Route) -> dict[int, dict[str, Any]]:
     for kind in (*route.errors, *errors.COMMON):
         summary = (kind.__doc__ or "").strip().partition("\n")[0]
         by_status.setdefault(errors.status_of(kind), []).append(summary)
+    content = _ERRORS if route.model == "streams" else _PROBLEMS
     # HEAD has no bodies.
-    content = {} if route.method == "HEAD" else _ERRORS
+    content = {} if route.method == "HEAD" else content
     responses = {
         status: _response(
             " ".join(summaries), content, dict.fromkeys(errors.HEADERS.get(status, ()), _TEXT)

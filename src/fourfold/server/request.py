@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote
 
 import msgspec
+from msgspec import Struct
 
 from fourfold.errors import InvalidInput
 
@@ -27,19 +28,24 @@ class Request:
     scheme: str = "http"
     root: str = ""
     """Path where an application has mounted the server, decoded, without a trailing slash."""
+    key_id: str = ""
+    """Id of the key that allowed the request; empty if no key is required."""
 
     def header(self, name: str) -> str | None:
         """Return a header by its lower-case name, or None."""
         return self.headers.get(name)
 
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return the query parameters in their order, with duplicates."""
+        try:
+            return _parse_query(self.query)
+        except UnicodeDecodeError:
+            raise InvalidInput("query: must be UTF-8") from None
+
     def parameters(self) -> dict[str, str]:
         """Return the query parameters; raise InvalidInput for a duplicate."""
         parameters: dict[str, str] = {}
-        try:
-            pairs = _parse_query(self.query)
-        except UnicodeDecodeError:
-            raise InvalidInput("query: must be UTF-8") from None
-        for name, value in pairs:
+        for name, value in self.pairs():
             if name in parameters:
                 raise InvalidInput(f"duplicate parameter {name!r}")
             parameters[name] = value
@@ -59,6 +65,26 @@ class Response:
     headers: Headers = field(default_factory=dict)
     body: bytes = b""
     pieces: AsyncIterator[bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a handler returns: a value, and what HTTP says about it.
+
+    The route table encodes it (`replies.encode_reply`). So the pages of the explorer can call a
+    handler in process and render its `value`.
+    """
+
+    value: Struct | None = None
+    """Body; None for a response without one."""
+    status: int = 200
+    headers: Headers = field(default_factory=dict)
+    etag: str | None = None
+    """Version of the value, without quotes."""
+    location: str | None = None
+    """Path of what was created, relative to the mount point."""
+    is_large: bool = False
+    """True if the value may be large, so that it is encoded by a worker."""
 
 
 def _parse_query(query: str) -> list[tuple[str, str]]:

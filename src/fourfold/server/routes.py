@@ -1,5 +1,20 @@
 """The route table: one entry per operation, for routing, access, decoding and documentation.
 
+A model adds its routes with a class of handlers and a tuple of `Route`, bound as in `spaces.py`:
+
+1. `wire/<model>.py` has the Structs of bodies, queries and headers; a list is a `wire.pages.Page`
+   with a `PageQuery`.
+2. `server/<model>.py` has a class with `routes()` and `stop()` (`RouteGroup`). A handler is called
+   with the request, the parameters in the path, and `query` and `body` as the route declares them.
+   It returns a `Reply`, which the table encodes; only server-sent events (`event_stream`) and
+   bytes are a `Response`. It raises errors of `fourfold.errors`, and lists those in `errors`.
+   Whatever has no bound on its cost runs in `Workers`.
+3. `model` and `resource` state what a key must be for: the path parameter that names the object.
+4. `server/models.py` has one line for the class.
+
+`cursors`, `conditions` and `kernel.idempotency` have the rules for lists, for If-Match and for
+Idempotency-Key. `Protocol.invoke` calls a handler by its operation, without a socket.
+
 Paths are compiled by Starlette and matched whole: its own router would accept a line feed after the
 end, and would so confuse two names. Paths are never normalized: `a//b` and `a/` are other names
 than `a/b` and `a`.
@@ -9,28 +24,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from re import Pattern
 from types import MethodType
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
 
 from fourfold import limits
-from fourfold.errors import FourfoldError, InvalidInput, MissingDependency, NotFound, TooLarge
+from fourfold.errors import FourfoldError, InvalidInput, NotFound, TooLarge
+from fourfold.server.framework import Convertor, compile_path, register_url_convertor
 from fourfold.server.key_store import Model, Scope
-from fourfold.server.request import Request, Response
+from fourfold.server.request import Reply, Request, Response
 
-try:
-    from starlette.convertors import Convertor, register_url_convertor
-    from starlette.routing import compile_path
-except ImportError:
-    raise MissingDependency(
-        "the server requires starlette, which is not installed",
-        hint="pip install 'fourfold[server]'",
-    ) from None
-
-Handler = Callable[..., Awaitable[Response]]
+Handler = Callable[..., Awaitable[Response | Reply]]
 """Called with the request, the path parameters, and `query` and `body` if the route has them."""
 _S = TypeVar("_S", bound=Struct)
 JSON: Final = "application/json"
@@ -88,17 +96,29 @@ class Route:
     ok: Mapping[int, Ok]
     errors: tuple[type[FourfoldError], ...] = ()
     """Errors besides those that every route has."""
-    resource: Literal["all", "name", "prefix"] = "all"
-    """What the key is for: everything, the `name` in the path, or the `prefix` in the query."""
+    resource: str = "all"
+    """What the key is for: `all` objects, the `prefix` in the query, or the parameter of the path
+    that names the object.
+    """
     model: Model = "streams"
     """Model that the key must be for."""
     query: type[Struct] | None = None
     refused_parameters: frozenset[str] = frozenset()
     """Unknown parameters that are refused even if the query ignores others."""
     headers: type[Struct] | None = None
-    body: type[Struct | bytes] | None = None
-    """Struct of a JSON body, or bytes for a body that the handler reads itself."""
+    body: Any = None
+    """Type of a JSON body (a Struct, `dict[str, Any]`), or bytes for one that the handler reads."""
     body_max: int = limits.HTTP_BODY_MAX
+
+
+class RouteGroup(Protocol):
+    """The handlers of one model."""
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes, with bound handlers."""
+
+    def stop(self) -> None:
+        """End waiting requests, before the server stops."""
 
 
 def bind(routes: Iterable[Route], owner: object) -> tuple[Route, ...]:
@@ -193,14 +213,26 @@ def decode_arguments(route: Route, request: Request) -> dict[str, Any]:
             raise InvalidInput(
                 f"unknown parameter {name!r:.80}", hint="This path has no parameters."
             )
-    if route.body is not None and issubclass(route.body, Struct):
-        arguments["body"] = _decode_body(route.body, request, route.body_max)
+    if route.body is not None and route.body is not bytes:
+        arguments["body"] = _decode_body(route, request)
     return arguments
 
 
+def check_body_size(route: Route, request: Request) -> None:
+    """Raise TooLarge if the body exceeds the limit of the route."""
+    if len(request.body) > route.body_max:
+        raise TooLarge(
+            f"body: must be at most {route.body_max} bytes, got {len(request.body)}",
+            hint="Send fewer items at once.",
+        )
+
+
 def _decode_query(kind: type[_S], request: Request, refused: frozenset[str]) -> _S:
-    parameters = request.parameters() if request.query else {}
     known = kind.__struct_encode_fields__
+    lists = _list_fields(kind)
+    parameters: dict[str, Any] = {}
+    if request.query:
+        parameters = _collect(request, lists) if lists else request.parameters()
     strict = kind.__struct_config__.forbid_unknown_fields
     for name in parameters:
         if name not in known and (strict or name in refused):
@@ -211,7 +243,7 @@ def _decode_query(kind: type[_S], request: Request, refused: frozenset[str]) -> 
         query = msgspec.convert(parameters, kind, strict=False)
     except msgspec.ValidationError as error:
         reason, _, where = str(error).partition(" - at `$.")
-        name = where.removesuffix("`")
+        name = where.removesuffix("`").partition("[")[0]
         raise InvalidInput(
             f"{name}: {_requirement(kind, name) or reason}, got {parameters[name]!r:.80}"
         ) from None
@@ -221,6 +253,26 @@ def _decode_query(kind: type[_S], request: Request, refused: frozenset[str]) -> 
         if isinstance(value, int) and str(value) != text:
             raise InvalidInput(f"{name}: {_requirement(kind, name)}, got {text!r:.80}")
     return query
+
+
+@cache
+def _list_fields(kind: type[Struct]) -> frozenset[str]:
+    """Return the parameters that may be repeated."""
+    hints = get_type_hints(kind)
+    return frozenset(name for name, hint in hints.items() if get_origin(hint) is list)
+
+
+def _collect(request: Request, lists: frozenset[str]) -> dict[str, Any]:
+    """Return the parameters, with the values of those that may be repeated as lists."""
+    parameters: dict[str, Any] = {}
+    for name, value in request.pairs():
+        if name in lists:
+            parameters.setdefault(name, []).append(value)
+        elif name in parameters:
+            raise InvalidInput(f"duplicate parameter {name!r}")
+        else:
+            parameters[name] = value
+    return parameters
 
 
 def _requirement(kind: type[Struct], name: str) -> str | None:
@@ -233,16 +285,16 @@ def _requirement(kind: type[Struct], name: str) -> str | None:
     return None
 
 
-def _decode_body(kind: type[_S], request: Request, body_max: int) -> _S:
-    size = len(request.body)
-    if size > body_max:
-        raise TooLarge(
-            f"body: must be at most {body_max} bytes, got {size}",
-            hint="Send fewer items at once.",
-        )
+def _decode_body(route: Route, request: Request) -> Any:
+    check_body_size(route, request)
     try:
-        return msgspec.json.decode(request.body, type=kind)
+        return _decoder(route.body).decode(request.body)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"body: does not match the schema: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"body: must be JSON: {error}") from None
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)

@@ -12,7 +12,7 @@ import logging
 import resource
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
@@ -26,11 +26,13 @@ from fourfold.server.budget import BodyBudget
 from fourfold.server.connections import proxies
 from fourfold.server.hosts import Hosts
 from fourfold.server.origins import Origins
+from fourfold.server.routes import RouteGroup
 from fourfold.server.signing_keys import Keys
 from fourfold.server.stream_reads import ReadTimeouts
 from fourfold.server.streams import Protocol
 from fourfold.server.subscriptions import Control
 from fourfold.server.uvicorn_check import unsupported_reason
+from fourfold.server.workers import Workers
 from fourfold.settings import Server
 
 if TYPE_CHECKING:
@@ -107,6 +109,8 @@ def serve(
     publishing: ServerPublisher | None = None,
     settings: Server | None = None,
     origins: Origins | None = None,
+    models: Iterable[RouteGroup] = (),
+    workers: Workers | None = None,
 ) -> None:
     """Serve the streams of a store until the process is asked to stop.
 
@@ -114,6 +118,7 @@ def serve(
 
     Args:
         keys_file: File of the keys that sign webhooks; by default in the folder of the store.
+        models: Routes of the other models, from `models.model_routes`.
     """
     check_listen_address(host, access)
     if not is_loopback(host):
@@ -134,6 +139,8 @@ def serve(
         budget=BodyBudget(settings.body_bytes_in_flight),
         publishing=publishing,
         transport=transport.name,
+        models=models,
+        workers=workers,
     )
     trusted = proxies(settings.trusted_proxies)
     raise_file_limit()

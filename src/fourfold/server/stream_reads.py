@@ -36,14 +36,10 @@ from fourfold.models.streams.reader import NotInTheLog
 from fourfold.models.streams.records import RecordFilter
 from fourfold.models.streams.validation import JSON, NOW, START, plain_type
 from fourfold.server import headers, listing
+from fourfold.server.event_stream import SSE_KEEP_ALIVE_S, SSE_S
 from fourfold.server.request import Headers, Request, Response
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.wire.streams import ReadHeaders, ReadQuery, ReadResultHeaders
-
-SSE_S: Final = 60.0
-"""Duration of one SSE connection; readers reconnect at their offset."""
-SSE_KEEP_ALIVE_S: Final = 15.0
-"""Interval of SSE comments, without which proxies close idle connections."""
 
 STREAM: Final = f"{headers.STREAM_PREFIX}{{name:stream}}"
 """Path of a stream in the route table."""

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from urllib.parse import quote
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from fourfold import limits
 from fourfold.errors import (
@@ -29,6 +32,7 @@ from fourfold.errors import (
     StreamGone,
     StreamSeqBehind,
     TooLarge,
+    Unauthorized,
 )
 from fourfold.kernel import prometheus_text
 from fourfold.models.streams import Append, Appended, Fork, StreamOptions, Streams
@@ -38,15 +42,26 @@ from fourfold.server import errors, headers, health, listing, openapi, stream_ru
 from fourfold.server.auth import Access, check_grant
 from fourfold.server.budget import WORKERS, BodyBudget, Lease
 from fourfold.server.hosts import Hosts
-from fourfold.server.key_store import Key
+from fourfold.server.key_store import Key, Scope
 from fourfold.server.origins import Origins
-from fourfold.server.request import Headers, Request, Response, json_response
+from fourfold.server.replies import encode_reply
+from fourfold.server.request import Headers, Reply, Request, Response, json_response
 from fourfold.server.request_head import AppendHead
-from fourfold.server.routes import Ok, Route, RouteMatch, RouteTable, bind, decode_arguments
+from fourfold.server.routes import (
+    Ok,
+    Route,
+    RouteGroup,
+    RouteMatch,
+    RouteTable,
+    bind,
+    check_body_size,
+    decode_arguments,
+)
 from fourfold.server.signing_keys import FILE_NAME, Keys
 from fourfold.server.stream_reads import STREAM, ReadTimeouts, StreamRead
 from fourfold.server.stream_rules import StreamRules
 from fourfold.server.subscriptions import Control, control_error_document, is_control
+from fourfold.server.workers import Workers
 from fourfold.wire.errors import Health, HealthError, ObjectsHealth, ProblemKind
 from fourfold.wire.streams import (
     AppendedHeaders,
@@ -95,8 +110,12 @@ class Protocol:
         budget: BodyBudget | None = None,
         publishing: ServerPublisher | None = None,
         transport: str = "asgi",
+        models: Iterable[RouteGroup] = (),
+        workers: Workers | None = None,
     ) -> None:
         self.streams = self._streams = streams
+        self._models = tuple(models)
+        self._workers = workers or Workers()
         self._access = access
         timing = timing or ReadTimeouts()
         self._reads = StreamRead(streams, timing, lambda: self.is_open)
@@ -118,6 +137,7 @@ class Protocol:
         self.routes = RouteTable(
             (
                 *bind(_SERVER_ROUTES, self),
+                *(route for group in self._models for route in group.routes()),
                 *self.control.routes(),
                 # Their paths come before those of streams, which match too.
                 *self._rules.routes(),
@@ -126,10 +146,16 @@ class Protocol:
             )
         )
 
+    @cached_property
+    def _operations(self) -> dict[str, Route]:
+        return {route.operation: route for route in self.routes.routes}
+
     def stop(self) -> None:
         """End waiting requests as if they had timed out, before the server stops."""
         self._reads.stop()
         self._rules.stop()
+        for group in self._models:
+            group.stop()
 
     # Requests
 
@@ -171,10 +197,10 @@ class Protocol:
         if self._access is None:
             return None
         resource = ""
-        if route.resource == "name":
-            resource = target.path_parameters["name"]
-        elif route.resource == "prefix":
+        if route.resource == "prefix":
             resource = request.parameters().get("prefix", "")
+        elif route.resource != "all":
+            resource = target.path_parameters[route.resource]
         match route.scope:
             case "public":
                 return None
@@ -231,9 +257,59 @@ class Protocol:
             response = Response(405, {"allow": match.allow()})
         else:
             headers.check_encoding(request)
-            arguments = decode_arguments(match.route, request)
-            response = await match.route.handler(request, **match.path_parameters, **arguments)
+            response = await self._handle(match.route, match.path_parameters, call.key, request)
         return self._complete(response, request.header("origin"))
+
+    async def _handle(
+        self, route: Route, parameters: Mapping[str, str], key: Key | None, request: Request
+    ) -> Response:
+        """Decode the arguments of a route, call its handler, and encode the reply."""
+        if len(request.body) > limits.HTTP_LOOP_BYTES and route.body not in {None, bytes}:
+            check_body_size(route, request)
+            arguments = await self._workers.run(decode_arguments, route, request)
+        else:
+            arguments = decode_arguments(route, request)
+        if key is not None:
+            request = replace(request, key_id=key.id)
+        result = await route.handler(request, **parameters, **arguments)
+        if isinstance(result, Response):
+            return result
+        if result.is_large:
+            return await self._workers.run(encode_reply, result, request)
+        return encode_reply(result, request)
+
+    async def invoke(
+        self,
+        operation: str,
+        *,
+        key: Key | None = None,
+        query: Struct | None = None,
+        body: object = None,
+        **parameters: str,
+    ) -> Reply:
+        """Call the handler of an operation in process, for the pages of the explorer.
+
+        `parameters` are those of the path. The key is checked as for a request.
+
+        Raises:
+            Unauthorized: a key is required.
+            Forbidden: the key does not allow the operation.
+        """
+        route = self._operations[operation]
+        if not self.is_open and route.scope != "public":
+            if key is None:
+                raise Unauthorized("a key is required")
+            name = parameters.get(route.resource) or str(getattr(query, route.resource, ""))
+            check_grant(key, cast("Scope", route.scope), name, route.model)
+        arguments: dict[str, object] = {}
+        if route.query is not None:
+            arguments["query"] = route.query() if query is None else query
+        if route.body is not None:
+            arguments["body"] = body
+        request = Request(route.method, route.path, key_id="" if key is None else key.id)
+        result = await route.handler(request, **parameters, **arguments)
+        assert isinstance(result, Reply), f"{operation} has no value"
+        return result
 
     def _complete(self, response: Response, origin: str | None = None) -> Response:
         """Add the headers that every response has."""
@@ -474,7 +550,7 @@ def error_response(error: FourfoldError, request: Request | None = None) -> Resp
     if request is not None:
         control = control_error_document(error) if is_control(request.path) else None
         document = document if control is None else {"error": control}
-        if errors.accepts_problem(request.headers):
+        if errors.uses_problem(request.path, request.headers):
             content_type = errors.PROBLEM_JSON
             document = errors.problem(error, request.root)
             if control is not None and "code" in control:

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -99,6 +99,9 @@ class Store:
         self._temporary = temporary
         self._databases: dict[Path, Database] = {}
         self._lent: dict[Path, int] = {}
+        """Number of users of each database that is open temporarily."""
+        self._retained: set[Path] = set()
+        """Databases that stay open until `release` or `close`."""
         self._collections: dict[str, tuple[Model[Any], Any]] = {}
         self._objects: ObjectStore | None = None
         self._context = StoreContext(root, settings, mode == "rw", lambda: self.objects)
@@ -149,6 +152,27 @@ class Store:
     def documents(self) -> Documents:
         """Spaces of this store."""
         return Documents(self.root, self.space)
+
+    def has_space(self, did: str) -> bool:
+        """Return True if the store has a space with this DID."""
+        documents.check_did(did)
+        location = DOCUMENTS.location
+        return location.path(self.root, location.name(did)).exists()
+
+    def space_file(self, did: str) -> tuple[int, int]:
+        """Return the bytes of a space on disk, and the time of its last change in nanoseconds.
+
+        The space is not opened. Both are 0 if there is none.
+        """
+        location = DOCUMENTS.location
+        path = str(location.path(self.root, location.name(did)))
+        size = changed_ns = 0
+        for name in (path, f"{path}-wal"):
+            with suppress(FileNotFoundError):
+                status = Path(name).stat()
+                size += status.st_size
+                changed_ns = max(changed_ns, status.st_mtime_ns)
+        return size, changed_ns
 
     def spaces(self) -> list[str]:
         """Return the DIDs of all spaces in this store, sorted."""
@@ -280,12 +304,17 @@ class Store:
         return Points(self.objects).all()
 
     def release(self, did: str) -> None:
-        """Close a space, to limit open files; handles on it become unusable."""
+        """Close a space, to limit open files; handles on it become unusable.
+
+        While a database is lent, it is closed at the end of that.
+        """
         with self._lock:
             self._refuse_if_closed()
             name = DOCUMENTS.location.name(did)
+            path = DOCUMENTS.location.path(self.root, name)
             self._collections.pop(name, None)
-            database = self._databases.pop(DOCUMENTS.location.path(self.root, name), None)
+            self._retained.discard(path)
+            database = None if path in self._lent else self._databases.pop(path, None)
         if database is not None:
             database.close()
 
@@ -301,10 +330,10 @@ class Store:
             yield self._open_file(file, lent=True)
         finally:
             with self._lock:
-                count = self._lent.get(path, 0) - 1
+                count = self._lent.pop(path, 0) - 1
                 if count > 0:
                     self._lent[path] = count
-                elif self._lent.pop(path, None) is not None and path in self._databases:
+                elif path in self._databases and path not in self._retained:
                     self._databases.pop(path).close()
 
     def close(self) -> None:
@@ -358,11 +387,6 @@ class Store:
     ) -> Database:
         with self._lock:
             self._refuse_if_closed()
-            if not lent:
-                # A caller of `database` keeps it open.
-                self._lent.pop(path, None)
-            elif path not in self._databases or path in self._lent:
-                self._lent[path] = self._lent.get(path, 0) + 1
             if path not in self._databases:
                 self._databases[path] = Database.open(
                     path,
@@ -373,6 +397,10 @@ class Store:
                     options=options_of(self.settings),
                     migration_backups=layout.migration_backups(self.root, path),
                 )
+            if lent:
+                self._lent[path] = self._lent.get(path, 0) + 1
+            else:
+                self._retained.add(path)
             return self._databases[path]
 
     def _open_ones(self) -> list[tuple[Path, Database]]:

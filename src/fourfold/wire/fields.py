@@ -18,5 +18,10 @@ TrueText = Annotated[str, Meta(pattern="^true$")]
 
 def header_name(field: str) -> str:
     """Return the header of a Struct field: `stream_next_offset` is Stream-Next-Offset."""
-    names = {"etag": "ETag", "stream_ttl": "Stream-TTL", "www_authenticate": "WWW-Authenticate"}
+    names = {
+        "etag": "ETag",
+        "last_event_id": "Last-Event-ID",
+        "stream_ttl": "Stream-TTL",
+        "www_authenticate": "WWW-Authenticate",
+    }
     return names.get(field) or "-".join(part.capitalize() for part in field.split("_"))

@@ -8,6 +8,7 @@ delete the other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -15,8 +16,9 @@ import msgspec
 from fourfold import blobs
 from fourfold.blobs import Data, TableBlobs
 from fourfold.blobs.protocol import check_data
+from fourfold.blobs.table import BLOB_LIST_PAGE
 from fourfold.content import content_id, parse_content_id
-from fourfold.errors import InvalidInput
+from fourfold.errors import InvalidInput, NotFound
 from fourfold.kernel import Transaction
 from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.history import HistoryReader
@@ -100,6 +102,15 @@ class SpaceBlobs:
     def meta(self, blob: str, branch: str = "", at: At = None) -> State | None:
         """Return the metadata entity of a blob on a branch, or None if it has none."""
         return self._space.read(meta_id(blob), branch, at)
+
+    def list(self, *, after: str = "", limit: int = BLOB_LIST_PAGE) -> list[BlobStat]:
+        """Return up to `limit` blobs after the hash `after`, sorted by hash."""
+        stats = []
+        for blob in self.table.page(after, limit):
+            # It may have been deleted since.
+            with suppress(NotFound):
+                stats.append(self.stat(blob))
+        return stats
 
     def ids(self) -> Iterator[str]:
         """Return an iterator over the hashes of all blobs, sorted."""

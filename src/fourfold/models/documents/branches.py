@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fourfold import limits
-from fourfold.errors import AlreadyExists, BranchEnded, InvalidInput, Refused
+from fourfold.content import content_id
+from fourfold.errors import AlreadyExists, BranchEnded, InvalidInput, Refused, ReplayMismatch
 from fourfold.kernel import Transaction
 from fourfold.models.documents import comparison
 from fourfold.models.documents import merge as merge_module
 from fourfold.models.documents.ancestry import At, Point, branch_named, chain, target_of
-from fourfold.models.documents.encoding import trusted
-from fourfold.models.documents.history import AppendedRows, History
+from fourfold.models.documents.encoding import decode, trusted
+from fourfold.models.documents.history import AppendedRows, History, HistoryReader
 from fourfold.models.documents.records import Branch
 from fourfold.models.documents.resolutions import Resolutions
-from fourfold.models.documents.validation import check_branch
+from fourfold.models.documents.validation import check_branch, check_session
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
@@ -27,16 +29,36 @@ class Branches:
     def __init__(self, space: Space) -> None:
         self._space = space
 
-    def create(self, name: str, parent: str = "", at: At = None) -> Branch:
+    def create(
+        self,
+        name: str,
+        parent: str = "",
+        at: At = None,
+        *,
+        session: str | None = None,
+        local_seq: int | None = None,
+    ) -> Branch:
         """Create a branch that shows `parent` at `at`, by default now. Names are never reused.
+
+        Args:
+            name: The name of the new branch.
+            parent: The branch to fork; "" is the default branch.
+            at: A seq or a datetime.
+            session: With `local_seq`, identifies the request, as in `Space.transact`.
+            local_seq: The number of the request within its session.
 
         Raises:
             AlreadyExists: A branch of that name exists, or existed.
+            ReplayMismatch: Another request had the same session and local_seq.
         """
         check_branch(name)
+        asked = {"cmd": "branch/create", "name": name, "parent": parent, "at": _at_text(at)}
+        identity = _Identity.of(session, local_seq, asked)
 
         def work(txn: Transaction) -> Branch:
             view = self._history.view(txn)
+            if identity is not None and identity.is_replayed(view):
+                return branch_named(view, name)
             if view.one(view.sql.branch, (name,)) is not None:
                 raise AlreadyExists(
                     f"branch {name!r} already exists, or existed",
@@ -51,25 +73,31 @@ class Branches:
                     hint="Fork an older ancestor, or merge first.",
                 )
             original = {"cmd": "branch/create", "name": name, "parent": origin.name, "at": fork}
-            seq = self._lifecycle(txn, name, original)
+            seq = self._lifecycle(txn, name, original, identity)
             txn.execute(view.sql.insert_branch, (name, origin.name, fork, seq))
             return branch_named(view, name)
 
         return self._space.database.transact(work)
 
-    def delete(self, name: str) -> Branch:
+    def delete(
+        self, name: str, *, session: str | None = None, local_seq: int | None = None
+    ) -> Branch:
         """Delete a branch: it can no longer be written, but its history stays readable.
 
-        Branches that were created from it are not affected.
+        Branches that were created from it are not affected. `session` and `local_seq` identify the
+        request, as in `Space.transact`.
         """
         if not name:
             raise Refused("the default branch cannot be deleted")
+        identity = _Identity.of(session, local_seq, {"cmd": "branch/delete", "name": name})
 
         def work(txn: Transaction) -> Branch:
             view = self._history.view(txn)
+            if identity is not None and identity.is_replayed(view):
+                return branch_named(view, name)
             if not branch_named(view, name).active:
                 raise BranchEnded(f"branch {name!r} is already deleted")
-            self._lifecycle(txn, name, {"cmd": "branch/delete", "name": name})
+            self._lifecycle(txn, name, {"cmd": "branch/delete", "name": name}, identity)
             txn.execute(view.sql.end_branch, (name,))
             return branch_named(view, name)
 
@@ -90,17 +118,25 @@ class Branches:
             branches = [Branch(*row) for row in view.rows(view.sql.branches)]
         return [branch for branch in branches if branch.active or deleted]
 
-    def diff(self, a: str, b: str, at_a: At = None, at_b: At = None) -> comparison.Difference:
+    def diff(
+        self,
+        a: str,
+        b: str,
+        at_a: At = None,
+        at_b: At = None,
+        ids: Iterable[str] | None = None,
+    ) -> comparison.Difference:
         """Return the differences between two branches, each now or at a point of its own.
 
-        Each change tells on which side the entity differs from their common base.
+        Each change tells on which side the entity differs from their common base. With `ids`, only
+        these entities are compared.
         """
         with self._space.view() as view:
             for name in (a, b):
                 branch_named(view, name)
             point_a = Point(a, target_of(view, a, at_a))
             point_b = Point(b, target_of(view, b, at_b))
-            return comparison.compare(view, point_a, point_b)
+            return comparison.compare(view, point_a, point_b, ids)
 
     def merge(
         self,
@@ -112,6 +148,7 @@ class Branches:
         session: str | None = None,
         local_seq: int | None = None,
         dry_run: bool = False,
+        heads: tuple[int, int] | None = None,
     ) -> merge_module.MergeResult:
         """Merge the changes of `source` into `target`, as one commit on `target`.
 
@@ -126,14 +163,20 @@ class Branches:
             session: With `local_seq`, identifies the request, as in `Space.transact`.
             local_seq: The number of the request within its session.
             dry_run: Write nothing; the result lists operations and conflicts.
+            heads: The `heads` of a dry run: refuse to merge anything else than it showed.
 
         Raises:
+            PreconditionFailed: A branch was written since the dry run that `heads` is from.
             MergeConflicted: Both branches changed the same thing; nothing was written, and
                 `details` lists the conflicts.
         """
         request = merge_module.ask(source, target, resolutions, field_level=field_level)
         return merge_module.merge(
-            self._space, request, session=session, local_seq=local_seq, dry_run=dry_run
+            *(self._space, request),
+            session=session,
+            local_seq=local_seq,
+            dry_run=dry_run,
+            heads=heads,
         )
 
     def __iter__(self) -> Iterator[Branch]:
@@ -143,10 +186,16 @@ class Branches:
     def __repr__(self) -> str:
         return f"<Branches of {self._space.did}>"
 
-    def _lifecycle(self, txn: Transaction, name: str, original: dict[str, Any]) -> int:
+    def _lifecycle(
+        self, txn: Transaction, name: str, original: dict[str, Any], identity: _Identity | None
+    ) -> int:
         """Commit the creation or deletion of a branch: a seq without revisions."""
         seq = txn.claim(self._history.seq)
-        session, local_seq = self._space.next_local()
+        if identity is None:
+            session, local_seq = self._space.next_local()
+        else:
+            session, local_seq = identity.session, identity.local_seq
+            original = {**original, "asked": identity.asked}
         self._history.append(
             txn, AppendedRows(seq, name, session, local_seq, trusted(original), ())
         )
@@ -159,3 +208,40 @@ class Branches:
     @property
     def _history(self) -> History:
         return self._space.history_kind
+
+
+class _Identity(NamedTuple):
+    """The name of a request about a branch, which its caller may repeat."""
+
+    session: str
+    local_seq: int
+    asked: str
+    """Digest of what was requested."""
+
+    @classmethod
+    def of(
+        cls, session: str | None, local_seq: int | None, asked: dict[str, Any]
+    ) -> _Identity | None:
+        if (session is None) != (local_seq is None):
+            raise InvalidInput("pass both session and local_seq, or neither")
+        if session is None or local_seq is None:
+            return None
+        check_session(session, local_seq)
+        return cls(session, local_seq, content_id(trusted(asked).encode()))
+
+    def is_replayed(self, view: HistoryReader) -> bool:
+        """Return True if this request was committed before; raise if another one was."""
+        row = view.one(view.sql.commit_of_session, (self.session, self.local_seq))
+        if row is None:
+            return False
+        if decode(row[2]).get("asked") != self.asked:
+            raise ReplayMismatch(
+                f"session {self.session!r} already sent another request as local_seq "
+                f"{self.local_seq}; it became seq {row[0]}",
+                details={"session": self.session, "local_seq": self.local_seq, "seq": row[0]},
+            )
+        return True
+
+
+def _at_text(at: At) -> int | str | None:
+    return at.isoformat() if isinstance(at, datetime) else at

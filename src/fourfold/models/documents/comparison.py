@@ -8,7 +8,7 @@ Each difference tells which side changed since that base.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -20,6 +20,7 @@ from fourfold.models.documents.diff import Patch, diff, identical
 from fourfold.models.documents.gc.horizon import check_point
 from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.records import Document, Operation, State
+from fourfold.models.documents.validation import check_entity, check_several
 
 Side = Literal["a", "b", "both"]
 
@@ -83,12 +84,17 @@ def _html_of(change: Change) -> html.Html:
     return html.block(operation.get("patches", operation.get("value", operation["op"])))
 
 
-def compare(view: HistoryReader, a: Point, b: Point) -> Difference:
-    """Return the differences between two points."""
+def compare(
+    view: HistoryReader, a: Point, b: Point, only: Iterable[str] | None = None
+) -> Difference:
+    """Return the differences between two points, of all entities or only of some."""
     base = common_bases(view, [a], [b])[0]
     check_point(view, *base)
     chains = chain(view, *a), chain(view, *b)
-    ids = sorted(seen_by_one_only(view, *chains))
+    if only is None:
+        ids = sorted(seen_by_one_only(view, *chains))
+    else:
+        ids = sorted({check_entity(entity) for entity in check_several(only, "the ids to compare")})
     ours = reader.states(view, chains[0], ids)
     theirs = reader.states(view, chains[1], ids)
     different = [

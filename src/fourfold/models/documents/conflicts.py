@@ -254,13 +254,16 @@ def check_preconditions(view: HistoryReader, request: Request, newest: int) -> N
             _committed(view, request, condition)
         elif kind == "absent":
             _absent(view, chain(view, request.branch, newest), condition)
+        elif kind in {"exists", "not_exists"}:
+            _exists(view, chain(view, request.branch, newest), condition)
         elif kind == "seq":
             _at_seq(view, chain(view, request.branch, newest), condition)
         elif kind == "in_order":
             _in_order(view, request)
         else:
             raise InvalidInput(
-                f"{kind!r} is not a precondition", hint="Use committed, absent, seq or in_order."
+                f"{kind!r} is not a precondition",
+                hint="Use committed, absent, exists, not_exists, seq or in_order.",
             )
 
 
@@ -290,6 +293,18 @@ def _absent(view: HistoryReader, links: Sequence[Link], condition: dict[str, Any
         raise PreconditionFailed(
             f"{entity!r} was written at seq {entry.seq}, so it is not absent",
             details={"entity": entity, "conflict_seq": entry.seq},
+        )
+
+
+def _exists(view: HistoryReader, links: Sequence[Link], condition: dict[str, Any]) -> None:
+    """Check whether an entity has a document; a deleted one has none, unlike for `absent`."""
+    entity = condition.get("id", "")
+    entry = reader.entry(view, links, entity)
+    exists = entry is not None and entry.op != "delete"
+    if exists != (condition["kind"] == "exists"):
+        raise PreconditionFailed(
+            f"{entity!r} {'already exists' if exists else 'does not exist'}",
+            details={"entity": entity, "conflict_seq": 0 if entry is None else entry.seq},
         )
 
 

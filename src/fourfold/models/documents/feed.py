@@ -73,6 +73,7 @@ class Watch(Follower[Commit]):
         self._ids_json = None if self._ids is None else trusted(sorted(self._ids))
         self._keys: list[Key] = [(branch, entity) for entity in self._ids or (None,)]
         self._closed = False
+        self._ended = False
         self._waiting: set[Waiter] = set()
         self._seqs: tuple[int, ...] = ()
         with space.view() as view:
@@ -91,6 +92,11 @@ class Watch(Follower[Commit]):
     def position(self) -> int:
         """The seq up to which every commit was returned; pass it as `after` to resume."""
         return self._position
+
+    @property
+    def ended(self) -> bool:
+        """True after the last commit of a deleted branch."""
+        return self._ended
 
     def next(self, timeout: float | None = None) -> Commit | None:
         """Return the next commit, or None on timeout, after `close`, or on a deleted branch."""
@@ -145,7 +151,7 @@ class Watch(Follower[Commit]):
             self._position = max(self._position, clear)
 
     def _advance(self, poll: _Poll) -> _Poll:
-        self._position, self._seqs = poll.position, poll.seqs
+        self._position, self._seqs, self._ended = poll.position, poll.seqs, poll.ended
         return poll
 
     def _pause(self, until: float | None) -> float:

@@ -31,7 +31,13 @@ import msgspec
 
 from fourfold import html
 from fourfold.content import content_id
-from fourfold.errors import InvalidInput, MergeConflicted, ReplayMismatch, StaleRead
+from fourfold.errors import (
+    InvalidInput,
+    MergeConflicted,
+    PreconditionFailed,
+    ReplayMismatch,
+    StaleRead,
+)
 from fourfold.models.documents import reader
 from fourfold.models.documents.ancestry import (
     Point,
@@ -108,6 +114,8 @@ class MergeResult(msgspec.Struct, frozen=True):
     operations: tuple[Operation, ...]
     conflicts: tuple[MergeConflict, ...] = ()
     commit: Commit | None = None
+    heads: tuple[int, int] = (0, 0)
+    """Head seqs of source and target that were merged: pass those of a dry run to the merge."""
 
     def _repr_html_(self) -> str:
         target = self.target.branch or "the default branch"
@@ -153,6 +161,7 @@ class _Proposal(msgspec.Struct):
     conflicts: list[MergeConflict] = msgspec.field(default_factory=list)
     brought: list[str] = msgspec.field(default_factory=list)
     """The entities that the source changed since the base."""
+    heads: tuple[int, int] = (0, 0)
 
     @property
     def base(self) -> Point:
@@ -166,6 +175,7 @@ class _Proposal(msgspec.Struct):
             tuple(self.operations),
             tuple(self.conflicts),
             commit,
+            self.heads,
         )
 
 
@@ -185,8 +195,9 @@ def merge(
     session: str | None = None,
     local_seq: int | None = None,
     dry_run: bool = False,
+    heads: tuple[int, int] | None = None,
 ) -> MergeResult:
-    """Merge, or say what a merge would do."""
+    """Merge, or say what a merge would do; refuse if the heads are not `heads`."""
     if (session is None) != (local_seq is None):
         raise InvalidInput("pass both session and local_seq, or neither")
     if session is not None and local_seq is not None:
@@ -197,6 +208,7 @@ def merge(
                 replayed = _replayed(view, merge_request, session, local_seq)
                 if replayed is not None:
                     return replayed
+            _check_heads(view, merge_request, heads)
             proposal = _propose(view, merge_request)
         if dry_run or not (proposal.brought or proposal.conflicts):
             return proposal.result()
@@ -205,7 +217,7 @@ def merge(
         name = space.next_local() if session is None or local_seq is None else (session, local_seq)
         request = _request(merge_request, proposal, *name, replayable=session is not None)
         try:
-            return proposal.result(_submit(space, proposal, request))
+            return proposal.result(_submit(space, proposal, request, heads))
         except StaleRead:
             if attempt == MERGE_ATTEMPTS_MAX:
                 raise
@@ -213,11 +225,11 @@ def merge(
 
 
 def _propose(view: HistoryReader, request: MergeRequest) -> _Proposal:
-    branch_named(view, request.source)
+    heads = _heads(view, request.source, request.target)
     active_branch(view, request.target)
     newest = last_seq(view)
     source, target = Point(request.source, newest), Point(request.target, newest)
-    proposal = _Proposal(source, target, common_bases(view, [source], [target]))
+    proposal = _Proposal(source, target, common_bases(view, [source], [target]), heads=heads)
     ends = Ends(tuple(proposal.bases), (target,), (source,))
     merger = EntityMerger(view, field_level=request.field_level)
     ids = _touched_since(view, source, proposal.bases)
@@ -247,6 +259,25 @@ def _propose(view: HistoryReader, request: MergeRequest) -> _Proposal:
             for entity, paths in conflicts.items()
         ]
     return proposal
+
+
+def _heads(view: HistoryReader, source: str, target: str) -> tuple[int, int]:
+    return branch_named(view, source).head_seq, branch_named(view, target).head_seq
+
+
+def _check_heads(
+    view: HistoryReader, request: MergeRequest, expected: tuple[int, int] | None
+) -> None:
+    """Refuse a merge if a branch was written since its dry run."""
+    if expected is None:
+        return
+    heads = _heads(view, request.source, request.target)
+    if heads != expected:
+        raise PreconditionFailed(
+            f"the heads of {request.source!r} and {request.target!r} are {heads}, not {expected}",
+            hint="Try the merge with dry_run=True again, and pass the new heads.",
+            details={"heads": list(heads)},
+        )
 
 
 def _refuse_unneeded(request: MergeRequest, brought: list[str]) -> None:
@@ -351,9 +382,16 @@ def _request(
     )
 
 
-def _submit(space: Space, proposal: _Proposal, request: Request) -> Commit:
+def _submit(
+    space: Space, proposal: _Proposal, request: Request, heads: tuple[int, int] | None
+) -> Commit:
     def check(view: HistoryReader) -> None:
         """Another merge of these branches may have come first, and moved the base."""
+        if heads is not None and heads != _heads(
+            view, proposal.source.branch, proposal.target.branch
+        ):
+            # The next attempt reports it, unless this very request came first.
+            raise StaleRead("a branch was written meanwhile", hint="Merge again.")
         seq = last_seq(view)
         source, target = proposal.source._replace(seq=seq), proposal.target._replace(seq=seq)
         named = (request.session, request.local_seq)

@@ -212,6 +212,8 @@ def _fields(read: Any) -> Any:
 _CONDITIONS: dict[str, frozenset[str]] = {
     "committed": frozenset({"kind", "local_seq"}),
     "absent": frozenset({"kind", "id"}),
+    "exists": frozenset({"kind", "id"}),
+    "not_exists": frozenset({"kind", "id"}),
     "seq": frozenset({"kind", "id", "seq"}),
     "in_order": frozenset({"kind"}),
 }
@@ -229,7 +231,7 @@ def _conditions(preconditions: Sequence[Mapping[str, Any]]) -> list[dict[str, An
         if fields is None:
             raise InvalidInput(
                 f"{condition!r:.60} is not a precondition",
-                hint="Use committed, absent, seq or in_order.",
+                hint=f"Use: {', '.join(_CONDITIONS)}.",
             )
         if condition.keys() != fields:
             wrong = ", ".join(sorted(condition.keys() ^ fields))

@@ -303,16 +303,24 @@ class Space:
             until = newest if until is None else until
             return html.Rows(reader.log(view, after, until, limit))
 
-    def diff(self, branch: str = "", at1: At = None, at2: At = None) -> comparison.Difference:
+    def diff(
+        self,
+        branch: str = "",
+        at1: At = None,
+        at2: At = None,
+        ids: Iterable[str] | None = None,
+    ) -> comparison.Difference:
         """Return what changed on a branch from `at1` to `at2`; None means now.
+
+        With `ids`, only these entities are compared.
 
         The `operations` of the result turn the first state into the second. To restore the state at
         a seq: `space.transact(space.diff(branch, None, seq).operations, branch=branch)`.
         """
         with self.view() as view:
             branch_named(view, branch)
-            points = (Point(branch, target_of(view, branch, at)) for at in (at1, at2))
-            return comparison.compare(view, *points)
+            a, b = (Point(branch, target_of(view, branch, at)) for at in (at1, at2))
+            return comparison.compare(view, a, b, ids)
 
     def follow(
         self,
@@ -342,6 +350,26 @@ class Space:
     ) -> Watch:
         """Alias of `follow`: the name in specification 000."""
         return self.follow(ids, after, branch, timeout=timeout)
+
+    def seq_at(self, at: At, branch: str = "") -> int:
+        """Return the seq that `at` means on a branch: a datetime is the last commit by then.
+
+        Raises:
+            HistoryTruncated: Garbage collection removed the state at that seq.
+        """
+        with self.view() as view:
+            return target_of(view, branch, at)
+
+    def commit_times(self, seqs: Iterable[int]) -> dict[int, str]:
+        """Return the times of commits by seq, as UTC text."""
+        with self.view() as view:
+            rows = (view.one(view.sql.commit_before, (seq,)) for seq in set(seqs))
+            return {row[0]: row[1] for row in rows if row is not None}
+
+    def cached_bytes(self, entity: str, branch: str = "") -> int | None:
+        """Return the approximate size of the newest state if a read needs no disk, else None."""
+        entry = self._cache.get((branch, entity)) if self.database.writable else None
+        return None if entry is None else entry.weight
 
     def position(self) -> int:
         """Return the newest seq of the space."""

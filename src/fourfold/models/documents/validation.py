@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from fourfold.errors import InvalidInput, NotFound
+from fourfold.limits import BRANCH_NAME_CHARS_MAX, ENTITY_ID_BYTES_MAX
 
-ENTITY_ID_BYTES_MAX: Final = 1_024
 SPACE_DID_CHARS_MAX: Final = 200
 """A DID becomes a file name, and file systems stop at 255 bytes."""
-BRANCH_NAME_CHARS_MAX: Final = 200
 
 _DID = re.compile(r"did:[a-z0-9]+:[A-Za-z0-9._%-]+(:[A-Za-z0-9._%-]+)*")
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")

@@ -1,0 +1,174 @@
+"""Blobs of spaces over HTTP: bytes by their hash, whole or in parts.
+
+A blob never changes, so caches may keep it. Content that a browser might run is sent in a sandbox.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
+
+from fourfold import limits
+from fourfold.errors import NotFound
+from fourfold.models.documents import Space
+from fourfold.models.documents.blobs import BlobStat
+from fourfold.server import cursors, headers
+from fourfold.server.open_spaces import OpenSpaces
+from fourfold.server.request import Headers, Reply, Request, Response
+from fourfold.server.routes import Ok, Route, bind
+from fourfold.server.spaces import SPACE, SPACES, space_route
+from fourfold.server.workers import Workers
+from fourfold.wire.documents import (
+    BlobContentHeaders,
+    BlobHeaders,
+    BlobInfo,
+    BlobPage,
+)
+from fourfold.wire.pages import PageQuery
+
+BLOBS: Final = f"{SPACE}/blobs"
+PIECE_BYTES: Final = 8 * limits.MIB
+"""Bytes of a blob that are read at once while it is sent."""
+_OCTETS: Final = "application/octet-stream"
+_RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
+_TYPE: Final = re.compile(r"[\x20-\x7e]{1,255}")
+_IMMUTABLE: Final = "private, max-age=31536000, immutable"
+
+
+class BlobRoutes:
+    """Handlers of the blobs of spaces."""
+
+    def __init__(self, workers: Workers, spaces: OpenSpaces) -> None:
+        self._workers = workers
+        self._spaces = spaces
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes of these handlers."""
+        return bind(_ROUTES, self)
+
+    def stop(self) -> None:
+        """Do nothing: no request of these routes waits."""
+
+    async def list_blobs(self, _request: Request, did: str, query: PageQuery) -> Reply:
+        """Return a page of blobs."""
+        async with self._spaces.use(did) as space:
+            return Reply(await self._workers.run(_list, space, query), is_large=True)
+
+    async def put_blob(self, request: Request, did: str) -> Reply:
+        """Store the body as a blob; idempotent."""
+        content_type = request.header("content-type")
+        async with self._spaces.use(did) as space:
+            digest = await self._workers.write(space.blobs.put, request.body, content_type)
+            info = _info(await self._workers.run(space.blobs.stat, digest))
+        return Reply(info, 201, location=f"{SPACES}/{did}/blobs/{digest}")
+
+    async def get_blob(self, request: Request, did: str, hash: str) -> Response:  # noqa: A002
+        """Return the bytes of a blob, or a range of them."""
+        async with self._spaces.use(did) as space:
+            stat = await self._workers.run(space.blobs.stat, hash)
+        found = _content_headers(stat)
+        if headers.matches_etag(request, found["etag"]):
+            return Response(304, found)
+        part = _parse_range(request, stat.size, found["etag"])
+        if part is None:
+            return Response(416, {**found, "content-range": f"bytes */{stat.size}"})
+        status = 200
+        if part != _Range(0, stat.size):
+            status = 206
+            found["content-range"] = f"bytes {part.start}-{part.end - 1}/{stat.size}"
+        found["content-length"] = str(part.end - part.start)
+        return Response(status, found, pieces=self._pieces(did, hash, part))
+
+    async def _pieces(self, did: str, digest: str, part: _Range) -> AsyncIterator[bytes]:
+        async with self._spaces.use(did) as space:
+            for start in range(part.start, part.end, PIECE_BYTES):
+                length = min(PIECE_BYTES, part.end - start)
+                yield await self._workers.run(space.blobs.table.get_range, digest, start, length)
+
+
+class _Range(NamedTuple):
+    start: int
+    end: int
+
+
+def _parse_range(request: Request, size: int, etag: str) -> _Range | None:
+    """Return the requested bytes; None if there are none.
+
+    Anything but one range of bytes is ignored, as RFC 9110 allows.
+    """
+    match = _RANGE.fullmatch(request.header("range") or "")
+    if match is None or request.header("if-range") not in {None, etag} or not any(match.groups()):
+        return _Range(0, size)
+    first, last = match.groups()
+    if not first:
+        start, end = max(0, size - int(last)), size
+    else:
+        start, end = int(first), min(size, int(last) + 1 if last else size)
+        if last and int(last) < start:
+            return _Range(0, size)
+    return _Range(start, end) if start < end else None
+
+
+def _content_headers(stat: BlobStat) -> Headers:
+    content_type = stat.content_type or _OCTETS
+    if not _TYPE.fullmatch(content_type):
+        content_type = _OCTETS
+    return {
+        **headers.content_type_headers(content_type),
+        "etag": f'"{stat.hash}"',
+        "cache-control": _IMMUTABLE,
+        "accept-ranges": "bytes",
+    }
+
+
+def _list(space: Space, query: PageQuery) -> BlobPage:
+    listed = cursors.digest_of("blobs", space.did)
+    cursor = cursors.parse(query.cursor, listed, str)
+    blobs = space.blobs.list(after="" if cursor is None else cursor.after, limit=query.limit + 1)
+    page = blobs[: query.limit]
+    more = len(blobs) > len(page)
+    return BlobPage(
+        items=[_info(stat) for stat in page],
+        next_cursor=cursors.format_cursor(listed, 0, page[-1].hash) if more else None,
+    )
+
+
+def _info(stat: BlobStat) -> BlobInfo:
+    return BlobInfo(hash=stat.hash, size_bytes=stat.size, content_type=stat.content_type)
+
+
+_ROUTES: Final = (
+    space_route(
+        *("GET", BLOBS, BlobRoutes.list_blobs),
+        operation="list_blobs",
+        summary="List the blobs of a space in the order of their hashes.",
+        scope="read",
+        query=PageQuery,
+        ok={200: Ok("A page of blobs.", BlobPage)},
+        errors=(NotFound,),
+    ),
+    space_route(
+        *("POST", BLOBS, BlobRoutes.put_blob),
+        operation="put_blob",
+        summary="Store the body as a blob; idempotent.",
+        scope="write",
+        body=bytes,
+        ok={201: Ok("It is stored.", BlobInfo)},
+        errors=(NotFound,),
+    ),
+    space_route(
+        *("GET", f"{BLOBS}/{{hash}}", BlobRoutes.get_blob),
+        operation="get_blob",
+        summary="Get a blob, or a range of its bytes.",
+        scope="read",
+        headers=BlobHeaders,
+        ok={
+            200: Ok("The blob.", "any", BlobContentHeaders),
+            206: Ok("A part of the blob.", "any", BlobContentHeaders),
+            304: Ok("The client has it already.", headers=BlobContentHeaders),
+            416: Ok("The blob has no such bytes.", headers=BlobContentHeaders),
+        },
+        errors=(NotFound,),
+    ),
+)

@@ -1,0 +1,17 @@
+"""What the server uses of its web framework, Starlette; an error says what to install."""
+
+from __future__ import annotations
+
+from fourfold.errors import MissingDependency
+
+try:
+    from starlette.convertors import Convertor, register_url_convertor
+    from starlette.middleware.gzip import GZipMiddleware
+    from starlette.routing import compile_path
+except ImportError:
+    raise MissingDependency(
+        "the server requires starlette, which is not installed",
+        hint="pip install 'fourfold[server]'",
+    ) from None
+
+__all__ = ["Convertor", "GZipMiddleware", "compile_path", "register_url_convertor"]

@@ -1,0 +1,25 @@
+"""The models that the server serves besides streams: one entry for each."""
+
+from __future__ import annotations
+
+from fourfold.server.blobs import BlobRoutes
+from fourfold.server.branches import BranchRoutes
+from fourfold.server.open_spaces import OpenSpaces
+from fourfold.server.routes import RouteGroup
+from fourfold.server.space_reads import SpaceReads
+from fourfold.server.spaces import SpaceRoutes
+from fourfold.server.watches import WatchRoutes
+from fourfold.server.workers import Workers
+from fourfold.store import Store
+
+
+def model_routes(store: Store, workers: Workers) -> tuple[RouteGroup, ...]:
+    """Return the routes of every model of a store, except those of streams."""
+    spaces = OpenSpaces(store, workers)
+    return (
+        SpaceRoutes(store, workers, spaces),
+        SpaceReads(workers, spaces),
+        BranchRoutes(workers, spaces),
+        WatchRoutes(workers, spaces),
+        BlobRoutes(workers, spaces),
+    )
