@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fourfold import errors
 from fourfold.client import requests, responses
-from fourfold.client.reader import Event, EventParser, MessageSplitter
+from fourfold.client.reader import Event, EventParser, EventReader, FeedItem, MessageSplitter
 from fourfold.client.requests import Address
 from fourfold.client.responses import Response
 from fourfold.errors import BadAnswer, InvalidInput
@@ -79,6 +79,41 @@ def test_events_are_equal_however_they_are_split(events, cuts, end):
     parser = EventParser()
     result = [event for piece in pieces(text.encode(), cuts) for event in parser.feed(piece)]
     assert result == [Event(name, "\n".join(lines).encode()) for name, lines in events]
+
+
+def test_feed_continues_after_the_last_id():
+    reader = EventReader(READ, lambda name, data: (name, data))
+    assert "last-event-id" not in reader.call().headers
+    reader.begin({})
+    assert not reader.progress
+    assert reader.feed(b"retry: 1\nid: 4\n\n: keep-alive\nid: 5\n\nid: 6\nevent: a\nda") == [
+        FeedItem("4", None),
+        FeedItem("5", None),
+    ]
+    assert reader.progress
+    # The connection breaks within an event: it is sent again.
+    assert reader.call().headers["last-event-id"] == "5"
+    reader.begin({})
+    assert reader.feed(b"id: 6\nevent: a\ndata: 1\n\nevent: token\ndata: 2\n\n") == [
+        FeedItem("6", ("a", b"1")),
+        FeedItem("6", ("token", b"2")),
+    ]
+    assert not reader.ended()
+    reader.feed(b"id: 7\nevent: end\ndata: {}\n\n")
+    assert reader.ended()
+
+
+def test_problem_document_becomes_its_error():
+    document = {
+        "kind": "stale_read",
+        "detail": "'a' has changed",
+        "hint": "Read again.",
+        "details": {"entity": "a"},
+    }
+    error = responses.parse_error(READ, Response(409, {}, json.dumps(document).encode()))
+    assert type(error) is errors.StaleRead
+    assert (error.message, error.hint) == ("'a' has changed", "Read again.")
+    assert error.details == {"entity": "a"}
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,13 @@ with fourfold.open("store") as store:
 
 with fourfold.connect("http://127.0.0.1:4437", "secret") as remote:
     assert_type(remote, fourfold.RemoteStore)
+    far_space = remote.space("did:web:notes.example")
+    assert_type(far_space.set("a", {"n": 1}), fourfold.Commit)
+    assert_type(far_space.read("a", at=1), fourfold.State | None)
+    assert_type(far_space.ids(), list[str])
+    assert_type(far_space.branches.merge("draft"), fourfold.MergeResult)
+    for commit in far_space.follow(after=0):
+        assert_type(commit, fourfold.Commit)
     far = remote.streams.create("clicks", "application/json")
     assert_type(far.append({"id": 1}), fourfold.Appended)
     assert_type(far.info, fourfold.StreamInfo)
@@ -55,6 +62,9 @@ async def count_far() -> int:
 
 
 def run_anywhere(store: fourfold.Store | fourfold.RemoteStore) -> fourfold.Appended:
+    space = store.space("did:web:notes.example")
+    assert_type(space.transact([{"op": "delete", "id": "a"}]), fourfold.Commit)
+    assert_type(space.branches.list(), list[fourfold.Branch])
     return store.streams.create("clicks", "application/json").append({"id": 1})
 
 

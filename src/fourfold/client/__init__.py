@@ -1,4 +1,4 @@
-"""Client of Durable Streams servers, `fourfold serve` and others, for threads and coroutines.
+"""Clients of a server: its store as a local one, and streams of the Durable Streams protocol.
 
     with StreamClient("http://127.0.0.1:4437") as client:
         orders = client.create("orders")
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         StreamProfile,
         TouchFacts,
     )
+    from fourfold.client.threads.remote_spaces import RemoteSpace
     from fourfold.client.threads.remote_streams import RemoteStream, RemoteStreams
     from fourfold.client.threads.store import RemoteStore
     from fourfold.client.threads.streams import Follower, Stream, StreamClient
@@ -52,6 +53,7 @@ else:
             "LiveTemplate": "fourfold.client.rules",
             "Part": "fourfold.client.responses",
             "Producer": "fourfold.models.streams.records",
+            "RemoteSpace": "fourfold.client.threads.remote_spaces",
             "RemoteStore": "fourfold.client.threads.store",
             "RemoteStream": "fourfold.client.threads.remote_streams",
             "RemoteStreams": "fourfold.client.threads.remote_streams",
@@ -85,6 +87,7 @@ __all__ = [
     "LiveTemplate",
     "Part",
     "Producer",
+    "RemoteSpace",
     "RemoteStore",
     "RemoteStream",
     "RemoteStreams",

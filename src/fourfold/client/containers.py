@@ -9,16 +9,88 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fourfold.client.follower import RemoteFollower
+from fourfold.models.documents.ancestry import At
+from fourfold.models.documents.records import Commit, Document, Reads, State, no_entity
 from fourfold.models.streams import validation
 from fourfold.models.streams.records import Appended, Chunk, Producer, StreamInfo
 from fourfold.models.streams.times import Time
 
 if TYPE_CHECKING:
     from fourfold.client.threads.remote_streams import RemoteStream
+
+
+class AsyncSpaceContainer:
+    """Nothing more."""
+
+
+class SpaceContainer(ABC):
+    """Documents by id, and the twin for coroutines."""
+
+    did: str
+
+    @abstractmethod
+    def transact(  # noqa: PLR0917
+        self,
+        operations: Sequence[Mapping[str, Any]],
+        reads: Reads | Mapping[str, Any] | None = None,
+        session: str | None = None,
+        local_seq: int | None = None,
+        branch: str = "",
+        preconditions: Sequence[Mapping[str, Any]] = (),
+    ) -> Commit:
+        """Commit several operations in one transaction, under one seq, or none of them."""
+
+    @abstractmethod
+    def read(self, entity: str, branch: str = "", at: At = None) -> State | None:
+        """Return the state of an entity, or None if it was never written."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[str]:
+        """Yield the ids of the entities that exist now on the default branch, sorted."""
+
+    async def transact_async(  # noqa: PLR0917
+        self,
+        operations: Sequence[Mapping[str, Any]],
+        reads: Reads | Mapping[str, Any] | None = None,
+        session: str | None = None,
+        local_seq: int | None = None,
+        branch: str = "",
+        preconditions: Sequence[Mapping[str, Any]] = (),
+    ) -> Commit:
+        """Commit several operations like `transact`, from a coroutine."""
+        return await asyncio.to_thread(
+            self.transact, operations, reads, session, local_seq, branch, preconditions
+        )
+
+    def __getitem__(self, entity: str) -> Document:
+        """Return the document of an entity on the default branch.
+
+        Raises:
+            NotFound: The entity was never written, or is deleted.
+        """
+        state = self.read(entity)
+        if state is None or state.document is None:
+            raise no_entity(self.did, entity)
+        return state.document
+
+    def __contains__(self, entity: object) -> bool:
+        """Return True if the entity exists on the default branch."""
+        if not isinstance(entity, str):
+            return False
+        state = self.read(entity)
+        return state is not None and state.document is not None
+
+    def __len__(self) -> int:
+        """Return the number of entities that exist on the default branch."""
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        """Always True: an empty space is still a space."""
+        return True
 
 
 class AsyncStreamsContainer:

@@ -22,10 +22,11 @@ from fourfold.client.threads.connection import LiveFeed
 from fourfold.client.transport import Settings
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Follower, Listener
+from fourfold.models.documents.records import Commit
 
 T = TypeVar("T")
-_ITEMS_MAX = 100
-"""Items that are received in advance."""
+_ITEMS_MAX = 8
+"""Items that are received in advance; each may be large."""
 
 
 class _Pump(Generic[T]):
@@ -38,7 +39,7 @@ class _Pump(Generic[T]):
         self.change = threading.Condition()
         self.position: str | None = None
         self.ended = False
-        self.error: FourfoldError | None = None
+        self.error: Exception | None = None
         threading.Thread(target=self._run, name="fourfold-follower", daemon=True).start()
 
     def pop(self) -> T | None:
@@ -49,9 +50,21 @@ class _Pump(Generic[T]):
             self.position = position
             if item is not None:
                 return item
-        if self.ended and self.error is not None:
-            raise self.error.copy()
+        self._raise_error()
         return None
+
+    def _raise_error(self) -> None:
+        if isinstance(self.error, FourfoldError):
+            raise self.error.copy()
+        if self.error is not None:
+            raise self.error
+
+    def start(self) -> None:
+        """Take the place where the feed starts, or raise its error. Needs the lock."""
+        if self._items and self._items[0].item is None:
+            self.position = self._items.popleft().position
+        elif not self._items:
+            self._raise_error()
 
     def has_items(self) -> bool:
         """Return True if something was received. Needs the lock."""
@@ -61,6 +74,7 @@ class _Pump(Generic[T]):
         """End the feed; its thread ends soon after."""
         with self.change:
             self.ended = True
+            self._items.clear()
             self._notify()
         self._feed.stop()
 
@@ -81,16 +95,17 @@ class _Pump(Generic[T]):
             with self._feed:
                 for item in self._feed:
                     with self.change:
+                        if self.ended:
+                            return
                         self._items.append(item)
                         self._notify()
                         self.change.wait_for(self._has_room)
-                        if self.ended:
-                            return
-        except FourfoldError as failure:
+        except Exception as failure:  # noqa: BLE001 - raised where the item is expected
             error = failure
         finally:
             with self.change:
-                self.ended, self.error = True, error
+                self.error = None if self.ended else error
+                self.ended = True
                 self._notify()
 
     def _has_room(self) -> bool:
@@ -129,8 +144,7 @@ class RemoteFollower(Follower[T]):
         pump = self._pump
         with pump.change:
             pump.change.wait_for(lambda: pump.ended or pump.has_items())
-            if pump.ended and not pump.has_items():
-                pump.pop()
+            pump.start()
 
     def next(self, timeout: float | None = None) -> T | None:
         """Return the next item, or None on timeout, after `close`, or at the end of the feed."""
@@ -174,6 +188,15 @@ class RemoteFollower(Follower[T]):
         # The thread does not refer to the follower, so one that is dropped is noticed.
         if pump := getattr(self, "_pump", None):
             pump.stop()
+
+
+class RemoteWatch(RemoteFollower[Commit]):
+    """An iterator over the commits of a branch, for `for` and `async for`."""
+
+    @property
+    def position(self) -> int:
+        """The seq up to which every commit was returned; pass it as `after` to resume."""
+        return int(self.last_event_id or 0)
 
 
 class AsyncRemoteFollower(Generic[T]):
@@ -254,3 +277,12 @@ class AsyncRemoteFollower(Generic[T]):
         if self._feed is not None:
             feed, self._feed = self._feed, None
             await feed.__aexit__()
+
+
+class AsyncRemoteWatch(AsyncRemoteFollower[Commit]):
+    """An asynchronous iterator over the commits of a branch."""
+
+    @property
+    def position(self) -> int:
+        """The seq up to which every commit was returned; pass it as `after` to resume."""
+        return int(self.last_event_id or 0)

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from msgspec import UnsetType
 
+from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.admission import check_producer
 from fourfold.models.streams.records import Producer
@@ -35,7 +36,7 @@ class Call(NamedTuple):
     operation: str
     """Description for error messages: append to 'orders'."""
     headers: dict[str, str]
-    params: dict[str, str]
+    params: dict[str, Any]
     body: bytes = b""
     repeatable: bool = True
     live: bool = False
@@ -78,7 +79,7 @@ def create(
     fork_sub_offset: int | None = None,
 ) -> Call:
     """Build the request that creates a stream."""
-    headers = _stringify(
+    headers = stringify(
         ("content-type", content_type),
         ("stream-ttl", ttl),
         ("stream-expires-at", _time(expires_at)),
@@ -108,7 +109,7 @@ def configure(
         "stream-retention-seconds": retention_seconds,
         "stream-retention-bytes": retention_bytes,
     }
-    headers = _stringify(
+    headers = stringify(
         *(
             (key, "none" if value is None else _time(value))
             for key, value in settings.items()
@@ -134,7 +135,7 @@ def append(
         raise InvalidInput("append: the body is empty")
     if producer is not None:
         check_producer(producer)
-    headers = _stringify(
+    headers = stringify(
         ("content-type", content_type if body else None),
         ("stream-seq", seq),
         ("stream-closed", "true" if close else None),
@@ -164,7 +165,7 @@ def read(
     """Build the request that reads or follows a stream, from an offset or since a time."""
     if key is not None and where is not None:
         raise InvalidInput("pass key or where, not both")
-    params = _stringify(
+    params = stringify(
         ("offset", offset),
         ("since", since_ms),
         ("key", None if key is None else check_key(key).decode()),
@@ -200,8 +201,14 @@ def delete(address: Address, name: str) -> Call:
 
 def list_page(address: Address, prefix: str, after: str, limit: int) -> Call:
     """Build the request for a page of the list of streams."""
-    params = _stringify(("prefix", prefix or None), ("after", after or None), ("limit", limit))
+    params = stringify(("prefix", prefix or None), ("after", after or None), ("limit", limit))
     return Call("GET", address.list(), "list the streams", {}, params)
+
+
+def with_cursor(call: Call, cursor: str | None, limit: int) -> Call:
+    """Return the request for a page of a list, the first one without a cursor."""
+    size = max(1, min(limit, limits.PAGE_ITEMS_MAX))
+    return call._replace(params=call.params | stringify(("cursor", cursor), ("limit", size)))
 
 
 def totals(address: Address) -> Call:
@@ -236,7 +243,7 @@ def is_json(content_type: str) -> bool:
     return content_type.partition(";")[0].strip().lower() == JSON
 
 
-def _stringify(*pairs: tuple[str, object]) -> dict[str, str]:
+def stringify(*pairs: tuple[str, object]) -> dict[str, Any]:
     """Return the pairs whose value is not None as strings; raise InvalidInput for line breaks."""
     strings = {name: str(value) for name, value in pairs if value is not None}
     for name, value in strings.items():

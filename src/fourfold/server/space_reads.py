@@ -117,10 +117,12 @@ def _read_many(space: Space, query: PointQuery, ids: list[str]) -> DocumentState
 
 
 def _ids(space: Space, query: IdsQuery) -> IdPage:
-    listed = cursors.digest_of("ids", space.did, query.branch, query.prefix, _or_none(query.at))
+    listed = cursors.digest_of(
+        "ids", space.did, query.branch, query.prefix, query.after, _or_none(query.at)
+    )
     cursor = cursors.parse(query.cursor, listed, str)
     if cursor is None:
-        seq, after = space.seq_at(parse_at(query.at), query.branch), ""
+        seq, after = space.seq_at(parse_at(query.at), query.branch), query.after
     else:
         seq, after = cursor.at, cursor.after
     ids = space.ids(query.branch, seq, prefix=query.prefix, after=after, limit=query.limit + 1)

@@ -37,6 +37,7 @@ from fourfold.kernel import (
 )
 from fourfold.models import documents
 from fourfold.models.documents import Documents, Space
+from fourfold.models.documents.histories import check_history
 from fourfold.models.documents.model import MODEL as DOCUMENTS
 from fourfold.models.graphs import Graphs
 from fourfold.models.graphs.model import MODEL as GRAPHS
@@ -132,11 +133,7 @@ class Store:
         """
         location = DOCUMENTS.location
         documents.check_did(did)
-        if history is not None and history not in list(documents.HISTORIES):
-            raise InvalidInput(
-                f"{history!r:.100} is not a kind of history",
-                hint=f"One of: {', '.join(documents.HISTORIES)}.",
-            )
+        check_history(history)
         name = location.name(did)
         space: Space | None = self._opened(name)
         if space is None:

@@ -285,6 +285,7 @@ class IdsQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True)
     """Parameters of a list of ids."""
 
     prefix: Annotated[str, Meta(description="Only ids with this prefix.")] = ""
+    after: Annotated[str, Meta(description="Only ids that sort after this one.")] = ""
     branch: BranchName = ""
     at: At | UnsetType = UNSET
 

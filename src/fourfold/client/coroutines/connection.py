@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 from fourfold import limits
-from fourfold.client import responses
+from fourfold.client import requests, responses
 from fourfold.client.reader import Reader
 from fourfold.client.requests import Address, Call
 from fourfold.client.responses import Response
@@ -26,8 +26,10 @@ from fourfold.client.transport import (
     start_retries,
 )
 from fourfold.errors import Closed, FourfoldError
+from fourfold.wire.pages import Page
 
 Out = TypeVar("Out")
+P = TypeVar("P", bound=Page)
 
 
 class AsyncTransport:
@@ -134,6 +136,19 @@ class AsyncConnection:
                 return await self.transport.send(call)
             except FourfoldError as error:
                 await asyncio.sleep(retries.pause(error))
+
+    async def pages(
+        self, call: Call, kind: type[P], limit: int = limits.PAGE_ITEMS_MAX
+    ) -> AsyncIterator[P]:
+        """Yield the pages of a list of a Fourfold server; all show the same state."""
+        cursor = None
+        while True:
+            response = await self.send(requests.with_cursor(call, cursor, limit))
+            page = responses.decode(response, kind, "a list")
+            yield page
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     async def run(self, reader: Reader[Out]) -> AsyncIterator[Out]:
         """Yield what a reader produces, over as many connections as needed."""

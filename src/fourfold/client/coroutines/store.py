@@ -1,20 +1,27 @@
 """A store of a server, with the methods of `fourfold.Store`, for coroutines.
 
 async with AsyncRemoteStore("http://127.0.0.1:4437") as store:
-    orders = await store.streams.create("orders", "application/json")
-    await orders.append({"id": 1})
+    space = await store.space("did:web:shop.example")
+    await space.set("order-1", {"total": 70})
 """
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
 from fourfold import limits
+from fourfold.client import documents
+from fourfold.client.coroutines.remote_spaces import AsyncRemoteSpace
 from fourfold.client.coroutines.remote_streams import AsyncRemoteStreams
 from fourfold.client.coroutines.streams import AsyncStreamClient
+from fourfold.errors import NotFound
+from fourfold.models.documents.histories import check_history
+from fourfold.models.documents.validation import check_did
+from fourfold.wire.documents import SpacePage
 
 
 class AsyncRemoteStore:
@@ -45,6 +52,29 @@ class AsyncRemoteStore:
         )
         self.streams = AsyncRemoteStreams(self._client)
         """Streams of the store."""
+
+    async def space(self, did: str, history: str | None = None) -> AsyncRemoteSpace:
+        """Open the space of documents with this DID, and create it if needed.
+
+        `history` is the kind of history of a new space: "revisions" (the default) or "facts". An
+        existing space keeps its own; a different value is refused.
+        """
+        check_did(did)
+        check_history(history)
+        space = AsyncRemoteSpace(self._client, did)
+        if history is None:
+            # A key that may only read does not create anything.
+            with contextlib.suppress(NotFound):
+                await self._client.send(space.calls.get())
+                return space
+        await self._client.send(space.calls.create(history))
+        return space
+
+    async def spaces(self) -> list[str]:
+        """Return the DIDs of all spaces in this store, sorted."""
+        call = documents.list_spaces(self._client.settings.address)
+        pages = self._client.pages(call, SpacePage)
+        return [row.did async for page in pages for row in page.items]
 
     async def __aenter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 from fourfold import limits
-from fourfold.client import responses
+from fourfold.client import requests, responses
 from fourfold.client.reader import Reader
 from fourfold.client.requests import Address, Call
 from fourfold.client.responses import Response
@@ -27,8 +27,10 @@ from fourfold.client.transport import (
     start_retries,
 )
 from fourfold.errors import Closed, FourfoldError
+from fourfold.wire.pages import Page
 
 Out = TypeVar("Out")
+P = TypeVar("P", bound=Page)
 
 
 class Transport:
@@ -135,6 +137,17 @@ class Connection:
                 return self.transport.send(call)
             except FourfoldError as error:
                 time.sleep(retries.pause(error))
+
+    def pages(self, call: Call, kind: type[P], limit: int = limits.PAGE_ITEMS_MAX) -> Iterator[P]:
+        """Yield the pages of a list of a Fourfold server; all show the same state."""
+        cursor = None
+        while True:
+            response = self.send(requests.with_cursor(call, cursor, limit))
+            page = responses.decode(response, kind, "a list")
+            yield page
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     def run(self, reader: Reader[Out]) -> Iterator[Out]:
         """Yield what a reader produces, over as many connections as needed."""

@@ -18,7 +18,7 @@ from fourfold.client.rules import TouchWaiter
 from fourfold.client.stream_records import RecordsReader, offset_of, to_text, to_time
 from fourfold.client.threads.streams import StreamClient
 from fourfold.client.transport import start_retries
-from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.errors import ContentTypeMismatch, FourfoldError, InvalidInput, NotFound
 from fourfold.models.streams import fold, json_messages, rule_changes, validation
 from fourfold.models.streams.append import Append
 from fourfold.models.streams.profiles import Profile
@@ -216,6 +216,7 @@ class RemoteStream(StreamContainer):
         self._streams = streams
         self._client = client
         self._address = client.settings.address
+        self._known: StreamInfo | None = None
         self.name = name
 
     @property
@@ -247,11 +248,16 @@ class RemoteStream(StreamContainer):
             StreamClosed: The stream takes no more records.
             OutcomeUnknown: No response arrived; with a `producer` the append is repeated instead.
         """
-        info = self.info
+        # The content type of a stream does not change, unless another one takes its name.
+        info = self._known = self._known or self.info
         records = encode_records(values, info)
         routing_key = None if key is None else validation.check_key(key)
         request = Append(records, info.content_type, producer, seq, close, routing_key)
-        return self._streams.append(self.name, request)
+        try:
+            return self._streams.append(self.name, request)
+        except (ContentTypeMismatch, NotFound):
+            self._known = None
+            raise
 
     def append_bytes(
         self,

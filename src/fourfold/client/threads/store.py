@@ -2,20 +2,27 @@
 """A store of a server, with the methods of `fourfold.Store`, for threads.
 
 with RemoteStore("http://127.0.0.1:4437") as store:
-    orders = store.streams.create("orders", "application/json")
-    orders.append({"id": 1})
+    space = store.space("did:web:shop.example")
+    space.set("order-1", {"total": 70})
 """
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
 from fourfold import limits
+from fourfold.client import documents
+from fourfold.client.threads.remote_spaces import RemoteSpace
 from fourfold.client.threads.remote_streams import RemoteStreams
 from fourfold.client.threads.streams import StreamClient
+from fourfold.errors import NotFound
+from fourfold.models.documents.histories import check_history
+from fourfold.models.documents.validation import check_did
+from fourfold.wire.documents import SpacePage
 
 
 class RemoteStore:
@@ -46,6 +53,29 @@ class RemoteStore:
         )
         self.streams = RemoteStreams(self._client)
         """Streams of the store."""
+
+    def space(self, did: str, history: str | None = None) -> RemoteSpace:
+        """Open the space of documents with this DID, and create it if needed.
+
+        `history` is the kind of history of a new space: "revisions" (the default) or "facts". An
+        existing space keeps its own; a different value is refused.
+        """
+        check_did(did)
+        check_history(history)
+        space = RemoteSpace(self._client, did)
+        if history is None:
+            # A key that may only read does not create anything.
+            with contextlib.suppress(NotFound):
+                self._client.send(space.calls.get())
+                return space
+        self._client.send(space.calls.create(history))
+        return space
+
+    def spaces(self) -> list[str]:
+        """Return the DIDs of all spaces in this store, sorted."""
+        call = documents.list_spaces(self._client.settings.address)
+        pages = self._client.pages(call, SpacePage)
+        return [row.did for page in pages for row in page.items]
 
     def __enter__(self) -> Self:
         return self

@@ -22,7 +22,7 @@ from fourfold.errors import InvalidInput, NotFound
 from fourfold.kernel import Transaction
 from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.history import HistoryReader
-from fourfold.models.documents.records import Commit, State
+from fourfold.models.documents.records import Commit, Document, State
 from fourfold.models.documents.request import Request, make_request
 
 if TYPE_CHECKING:
@@ -134,11 +134,9 @@ class SpaceBlobs:
         metadata: Mapping[str, Any],
         branch: str,
     ) -> Request:
-        fields = {"blob": blob, "size": size, "content_type": content_type}
-        if not isinstance(metadata, Mapping) or fields.keys() & metadata.keys():
-            raise InvalidInput(f"metadata must be an object without the keys {', '.join(fields)}")
+        document = meta_document(blob, size, content_type, metadata)
         session, local_seq = self._space.next_local()
-        operation = {"op": "set", "id": meta_id(blob), "value": {"value": {**fields, **metadata}}}
+        operation = {"op": "set", "id": meta_id(blob), "value": document}
         return make_request(
             [operation], branch=branch, session=session, local_seq=local_seq, replayable=False
         )
@@ -147,3 +145,13 @@ class SpaceBlobs:
 def meta_id(blob: str) -> str:
     """Return the id of the metadata entity of a blob."""
     return f"{META_PREFIX}{parse_content_id(blob)}"
+
+
+def meta_document(
+    blob: str, size: int, content_type: str | None, metadata: Mapping[str, Any]
+) -> Document:
+    """Return the document of the metadata entity of a blob; raise InvalidInput."""
+    known = {"blob": blob, "size": size, "content_type": content_type}
+    if not isinstance(metadata, Mapping) or known.keys() & metadata.keys():
+        raise InvalidInput(f"metadata must be an object without the keys {', '.join(known)}")
+    return {"value": {**known, **metadata}}

@@ -67,9 +67,9 @@ class Watch(Follower[Commit]):
     ) -> None:
         self._space = space
         self._branch = branch
-        _until(timeout)
+        deadline_of(timeout)
         self._timeout = timeout
-        self._ids = None if ids is None else frozenset(map(check_entity, _several(ids)))
+        self._ids = None if ids is None else frozenset(check_ids(ids))
         self._ids_json = None if self._ids is None else trusted(sorted(self._ids))
         self._keys: list[Key] = [(branch, entity) for entity in self._ids or (None,)]
         self._closed = False
@@ -100,7 +100,7 @@ class Watch(Follower[Commit]):
 
     def next(self, timeout: float | None = None) -> Commit | None:
         """Return the next commit, or None on timeout, after `close`, or on a deleted branch."""
-        until = _until(timeout)
+        until = deadline_of(timeout)
         woken = threading.Event()
         with self._registered(woken.set) as waiter:
             while not self._closed:
@@ -115,7 +115,7 @@ class Watch(Follower[Commit]):
 
     async def next_async(self, timeout: float | None = None) -> Commit | None:  # noqa: ASYNC109
         """Return the next commit like `next`; a cancelled call skips nothing."""
-        until = _until(timeout)
+        until = deadline_of(timeout)
         listener = Listener(asyncio.get_running_loop())
         with self._registered(listener.notify) as waiter:
             while not self._closed:
@@ -204,7 +204,7 @@ class Watch(Follower[Commit]):
         return f"<Watch of {self._space.did} from {self._position}>"
 
 
-def _until(timeout: float | None) -> float | None:
+def deadline_of(timeout: float | None) -> float | None:
     """Return the monotonic time at which a wait with this timeout ends."""
     if timeout is None:
         return None
@@ -214,8 +214,9 @@ def _until(timeout: float | None) -> float | None:
     return time.monotonic() + timeout
 
 
-def _several(ids: Iterable[str]) -> list[str]:
+def check_ids(ids: Iterable[str]) -> list[str]:
+    """Return the ids of the entities to follow; raise InvalidInput if there is none."""
     listed = check_several(ids, "the ids to watch")
     if not listed:
         raise InvalidInput("ids must not be empty", hint="Omit `ids` to follow all entities.")
-    return listed
+    return [check_entity(entity) for entity in listed]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fourfold.errors import InvalidInput
 from fourfold.models.documents.facts.log import FACTS
 from fourfold.models.documents.history import History
 from fourfold.models.documents.revisions.log import REVISIONS
@@ -9,3 +10,12 @@ from fourfold.models.documents.revisions.log import REVISIONS
 HISTORIES: dict[str, History] = {kind.name: kind for kind in (REVISIONS, FACTS)}
 """How a space may keep its history, by name."""
 DEFAULT_HISTORY = REVISIONS.name
+
+
+def check_history(name: str | None) -> str | None:
+    """Return the name of a kind of history, or None; raise InvalidInput for another one."""
+    if name is not None and name not in list(HISTORIES):
+        raise InvalidInput(
+            f"{name!r:.100} is not a kind of history", hint=f"One of: {', '.join(HISTORIES)}."
+        )
+    return name

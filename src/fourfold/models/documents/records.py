@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from fourfold import html
+from fourfold.errors import NotFound
 
 Document = dict[str, Any]
 Op = Literal["set", "patch", "delete"]
@@ -35,6 +36,13 @@ class State(msgspec.Struct, frozen=True):
     def _repr_html_(self) -> str:
         caption = f"{self.op} at seq {self.seq}"
         return html.fragment(html.block(self.document), caption=caption)
+
+
+def no_entity(did: str, entity: str) -> NotFound:
+    """Return the error for an entity that does not exist."""
+    return NotFound(
+        f"space {did}: no entity {entity!r:.100}", hint="List the existing ids with `space.ids()`."
+    )
 
 
 class Revision(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from fourfold import html, limits
-from fourfold.errors import InvalidInput, NotFound
+from fourfold.errors import InvalidInput
 from fourfold.kernel import Database, Transaction
 from fourfold.models.documents import comparison, conflicts, reader, writer
 from fourfold.models.documents.ancestry import At, Point, branch_named, chain, last_seq, target_of
@@ -37,7 +37,15 @@ from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.models.documents.gc.policy import stored as stored_policy
 from fourfold.models.documents.gc.records import GcReport
 from fourfold.models.documents.history import History, HistoryReader
-from fourfold.models.documents.records import Commit, Document, LogEntry, Reads, Revision, State
+from fourfold.models.documents.records import (
+    Commit,
+    Document,
+    LogEntry,
+    Reads,
+    Revision,
+    State,
+    no_entity,
+)
 from fourfold.models.documents.request import Request, make_request
 from fourfold.models.documents.snapshots import MaintenanceReport, Retention, maintain
 from fourfold.models.documents.validation import check_entity, check_known_branch, check_several
@@ -471,10 +479,7 @@ class Space:
         """
         state = self.read(entity)
         if state is None or state.document is None:
-            raise NotFound(
-                f"space {self.did}: no entity {entity!r:.100}",
-                hint="List the existing ids with `space.ids()`.",
-            )
+            raise no_entity(self.did, entity)
         return state.document
 
     def __contains__(self, entity: object) -> bool:
