@@ -15,7 +15,7 @@ from served_streams import Served
 import fourfold
 from fourfold import errors
 from fourfold.client import AsyncRemoteStore, RemoteSpace, RemoteStream, RemoteStreams
-from fourfold.client.threads.remote_spaces import RemoteBlobs, RemoteBranches
+from fourfold.client.threads.remote_spaces import RemoteBlobs, RemoteBranches, RemoteDocuments
 from fourfold.models import documents
 
 
@@ -191,6 +191,7 @@ def test_coroutines_use_the_same_store(store, name):
 @pytest.mark.parametrize(
     ("local", "remote"),
     [
+        (documents.Documents, RemoteDocuments),
         (fourfold.Space, RemoteSpace),
         (documents.branches.Branches, RemoteBranches),
         (documents.blobs.SpaceBlobs, RemoteBlobs),
@@ -298,7 +299,17 @@ def test_documents_are_written_and_read(space):
 
 def test_store_lists_its_spaces(store, space):
     assert space.did in store.spaces()
-    assert store.spaces() == sorted(store.spaces())
+    assert store.spaces() == sorted(store.spaces()) == list(store.documents)
+    assert space.did in store.documents
+    assert len(store.documents) == len(store.spaces())
+    store.documents[space.did].set("a", {})
+    [info] = [info for info in store.documents.list() if info.did == space.did]
+    assert (info.history, info.seq, info.branches) == ("revisions", 1, 1)
+    refused(
+        errors.NotFound,
+        "unknown space 'did:web:none.example'",
+        lambda: store.documents.open("did:web:none.example"),
+    )
 
 
 def test_several_operations_are_one_commit(space):

@@ -20,7 +20,37 @@ from fourfold.models.streams.records import Appended, Chunk, Producer, StreamInf
 from fourfold.models.streams.times import Time
 
 if TYPE_CHECKING:
+    from fourfold.client.threads.remote_spaces import RemoteSpace
     from fourfold.client.threads.remote_streams import RemoteStream
+
+
+class AsyncDocumentsContainer:
+    """Nothing more."""
+
+
+class DocumentsContainer(ABC):
+    """Spaces by DID."""
+
+    @abstractmethod
+    def open(self, did: str) -> RemoteSpace:
+        """Return a handle of an existing space."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[str]:
+        """Yield the DIDs of the spaces, sorted."""
+
+    def __getitem__(self, did: str) -> RemoteSpace:
+        """Return a handle of an existing space, like `open`."""
+        return self.open(did)
+
+    def __contains__(self, did: object) -> bool:
+        return did in list(self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return True
 
 
 class AsyncSpaceContainer:

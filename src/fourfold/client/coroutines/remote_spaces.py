@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
 from fourfold import html, limits
 from fourfold.blobs.protocol import Data, check_data
 from fourfold.client import documents
-from fourfold.client.containers import AsyncSpaceContainer
+from fourfold.client.containers import AsyncDocumentsContainer, AsyncSpaceContainer
 from fourfold.client.coroutines.connection import AsyncConnection
 from fourfold.client.documents import Identity, SpaceCalls, SpacePointAt
 from fourfold.client.follower import AsyncRemoteWatch
@@ -21,7 +22,9 @@ from fourfold.models.documents import merge as merges
 from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.blobs import BlobStat, meta_document, meta_id
 from fourfold.models.documents.comparison import Difference
+from fourfold.models.documents.documents import SpaceInfo
 from fourfold.models.documents.feed import check_ids, deadline_of
+from fourfold.models.documents.histories import check_history
 from fourfold.models.documents.merge import MergeResult
 from fourfold.models.documents.records import (
     Branch,
@@ -34,11 +37,70 @@ from fourfold.models.documents.records import (
 from fourfold.models.documents.resolutions import Resolutions
 from fourfold.models.documents.validation import (
     check_branch,
+    check_did,
     check_entity,
     check_known_branch,
     check_several,
 )
 from fourfold.wire import documents as wire
+
+
+class AsyncRemoteDocuments(AsyncDocumentsContainer):
+    """The spaces of a server, with the methods of `store.documents`."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def create(self, did: str, history: str | None = None) -> AsyncRemoteSpace:
+        """Return the space with this DID; create it if it does not exist.
+
+        Args:
+            did: The DID of the space.
+            history: Kind of history of a new space: "revisions" (the default) or "facts".
+
+        Raises:
+            Refused: The space exists with another kind of history.
+        """
+        check_did(did)
+        check_history(history)
+        space = AsyncRemoteSpace(self._connection, did)
+        if history is None:
+            # A key that may only read does not create anything.
+            with contextlib.suppress(NotFound):
+                await space.info()
+                return space
+        await self._connection.send(space.calls.create(history))
+        return space
+
+    async def open(self, did: str) -> AsyncRemoteSpace:
+        """Return a handle of an existing space.
+
+        Raises:
+            NotFound: There is no space with this DID.
+        """
+        space = AsyncRemoteSpace(self._connection, check_did(did))
+        await space.info()
+        return space
+
+    async def list(self) -> builtins.list[SpaceInfo]:
+        """Return the spaces, sorted by DID. Sends a request for each."""
+        infos: builtins.list[SpaceInfo] = []
+        async for did in self:
+            info = await AsyncRemoteSpace(self._connection, did).info()
+            infos.append(
+                SpaceInfo(info.did, info.history, info.seq, info.branches, info.size_bytes)
+            )
+        return html.Rows(infos)
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        """Yield the DIDs of the spaces, sorted."""
+        call = documents.list_spaces(self._connection.settings.address)
+        async for page in self._connection.pages(call, wire.SpacePage):
+            for row in page.items:
+                yield row.did
+
+    def __repr__(self) -> str:
+        return f"<Documents at {self._connection.settings.address.root}>"
 
 
 class AsyncRemoteSpace(AsyncSpaceContainer):
@@ -255,7 +317,7 @@ class AsyncRemoteSpace(AsyncSpaceContainer):
 
     async def position(self) -> int:
         """Return the newest seq of the space."""
-        return (await self._info()).seq
+        return (await self.info()).seq
 
     async def seq(self) -> int:
         """Alias of `position`."""
@@ -263,7 +325,7 @@ class AsyncRemoteSpace(AsyncSpaceContainer):
 
     async def horizon(self) -> int:
         """Return the oldest seq from which every state of every branch is readable."""
-        return (await self._info()).horizon
+        return (await self.info()).horizon
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """Yield the ids of the entities that exist now on the default branch, sorted."""
@@ -274,7 +336,8 @@ class AsyncRemoteSpace(AsyncSpaceContainer):
     def __repr__(self) -> str:
         return f"<Space {self.did}>"
 
-    async def _info(self) -> wire.SpaceInfo:
+    async def info(self) -> wire.SpaceInfo:
+        """Return what the server reports about the space."""
         return documents.parse(await self.connection.send(self.calls.get()), wire.SpaceInfo)
 
 

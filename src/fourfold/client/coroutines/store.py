@@ -7,21 +7,15 @@ async with AsyncRemoteStore("http://127.0.0.1:4437") as store:
 
 from __future__ import annotations
 
-import contextlib
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
 from fourfold import limits
-from fourfold.client import documents
-from fourfold.client.coroutines.remote_spaces import AsyncRemoteSpace
+from fourfold.client.coroutines.remote_spaces import AsyncRemoteDocuments, AsyncRemoteSpace
 from fourfold.client.coroutines.remote_streams import AsyncRemoteStreams
 from fourfold.client.coroutines.streams import AsyncStreamClient
-from fourfold.errors import NotFound
-from fourfold.models.documents.histories import check_history
-from fourfold.models.documents.validation import check_did
-from fourfold.wire.documents import SpacePage
 
 
 class AsyncRemoteStore:
@@ -50,6 +44,8 @@ class AsyncRemoteStore:
         self._client = AsyncStreamClient(
             url, key=key, timeout=timeout, retry_for=retry_for, verify=verify, headers=headers
         )
+        self.documents = AsyncRemoteDocuments(self._client)
+        """Spaces of the store."""
         self.streams = AsyncRemoteStreams(self._client)
         """Streams of the store."""
 
@@ -59,22 +55,11 @@ class AsyncRemoteStore:
         `history` is the kind of history of a new space: "revisions" (the default) or "facts". An
         existing space keeps its own; a different value is refused.
         """
-        check_did(did)
-        check_history(history)
-        space = AsyncRemoteSpace(self._client, did)
-        if history is None:
-            # A key that may only read does not create anything.
-            with contextlib.suppress(NotFound):
-                await self._client.send(space.calls.get())
-                return space
-        await self._client.send(space.calls.create(history))
-        return space
+        return await self.documents.create(did, history)
 
     async def spaces(self) -> list[str]:
         """Return the DIDs of all spaces in this store, sorted."""
-        call = documents.list_spaces(self._client.settings.address)
-        pages = self._client.pages(call, SpacePage)
-        return [row.did async for page in pages for row in page.items]
+        return [did async for did in self.documents]
 
     async def __aenter__(self) -> Self:
         return self

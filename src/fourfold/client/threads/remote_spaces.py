@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fourfold import html, limits
 from fourfold.blobs.protocol import Data, check_data
 from fourfold.client import documents
-from fourfold.client.containers import SpaceContainer
+from fourfold.client.containers import DocumentsContainer, SpaceContainer
 from fourfold.client.documents import Identity, SpaceCalls, SpacePointAt
 from fourfold.client.follower import RemoteWatch
 from fourfold.client.reader import EventReader
@@ -22,7 +23,9 @@ from fourfold.models.documents import merge as merges
 from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.blobs import BlobStat, meta_document, meta_id
 from fourfold.models.documents.comparison import Difference
+from fourfold.models.documents.documents import SpaceInfo
 from fourfold.models.documents.feed import check_ids, deadline_of
+from fourfold.models.documents.histories import check_history
 from fourfold.models.documents.merge import MergeResult
 from fourfold.models.documents.records import (
     Branch,
@@ -35,11 +38,70 @@ from fourfold.models.documents.records import (
 from fourfold.models.documents.resolutions import Resolutions
 from fourfold.models.documents.validation import (
     check_branch,
+    check_did,
     check_entity,
     check_known_branch,
     check_several,
 )
 from fourfold.wire import documents as wire
+
+
+class RemoteDocuments(DocumentsContainer):
+    """The spaces of a server, with the methods of `store.documents`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def create(self, did: str, history: str | None = None) -> RemoteSpace:
+        """Return the space with this DID; create it if it does not exist.
+
+        Args:
+            did: The DID of the space.
+            history: Kind of history of a new space: "revisions" (the default) or "facts".
+
+        Raises:
+            Refused: The space exists with another kind of history.
+        """
+        check_did(did)
+        check_history(history)
+        space = RemoteSpace(self._connection, did)
+        if history is None:
+            # A key that may only read does not create anything.
+            with contextlib.suppress(NotFound):
+                space.info()
+                return space
+        self._connection.send(space.calls.create(history))
+        return space
+
+    def open(self, did: str) -> RemoteSpace:
+        """Return a handle of an existing space.
+
+        Raises:
+            NotFound: There is no space with this DID.
+        """
+        space = RemoteSpace(self._connection, check_did(did))
+        space.info()
+        return space
+
+    def list(self) -> builtins.list[SpaceInfo]:
+        """Return the spaces, sorted by DID. Sends a request for each."""
+        infos: builtins.list[SpaceInfo] = []
+        for did in self:
+            info = RemoteSpace(self._connection, did).info()
+            infos.append(
+                SpaceInfo(info.did, info.history, info.seq, info.branches, info.size_bytes)
+            )
+        return html.Rows(infos)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the DIDs of the spaces, sorted."""
+        call = documents.list_spaces(self._connection.settings.address)
+        for page in self._connection.pages(call, wire.SpacePage):
+            for row in page.items:
+                yield row.did
+
+    def __repr__(self) -> str:
+        return f"<Documents at {self._connection.settings.address.root}>"
 
 
 class RemoteSpace(SpaceContainer):
@@ -254,7 +316,7 @@ class RemoteSpace(SpaceContainer):
 
     def position(self) -> int:
         """Return the newest seq of the space."""
-        return (self._info()).seq
+        return (self.info()).seq
 
     def seq(self) -> int:
         """Alias of `position`."""
@@ -262,7 +324,7 @@ class RemoteSpace(SpaceContainer):
 
     def horizon(self) -> int:
         """Return the oldest seq from which every state of every branch is readable."""
-        return (self._info()).horizon
+        return (self.info()).horizon
 
     def __iter__(self) -> Iterator[str]:
         """Yield the ids of the entities that exist now on the default branch, sorted."""
@@ -273,7 +335,8 @@ class RemoteSpace(SpaceContainer):
     def __repr__(self) -> str:
         return f"<Space {self.did}>"
 
-    def _info(self) -> wire.SpaceInfo:
+    def info(self) -> wire.SpaceInfo:
+        """Return what the server reports about the space."""
         return documents.parse(self.connection.send(self.calls.get()), wire.SpaceInfo)
 
 

@@ -8,21 +8,15 @@ with RemoteStore("http://127.0.0.1:4437") as store:
 
 from __future__ import annotations
 
-import contextlib
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
 from fourfold import limits
-from fourfold.client import documents
-from fourfold.client.threads.remote_spaces import RemoteSpace
+from fourfold.client.threads.remote_spaces import RemoteDocuments, RemoteSpace
 from fourfold.client.threads.remote_streams import RemoteStreams
 from fourfold.client.threads.streams import StreamClient
-from fourfold.errors import NotFound
-from fourfold.models.documents.histories import check_history
-from fourfold.models.documents.validation import check_did
-from fourfold.wire.documents import SpacePage
 
 
 class RemoteStore:
@@ -51,6 +45,8 @@ class RemoteStore:
         self._client = StreamClient(
             url, key=key, timeout=timeout, retry_for=retry_for, verify=verify, headers=headers
         )
+        self.documents = RemoteDocuments(self._client)
+        """Spaces of the store."""
         self.streams = RemoteStreams(self._client)
         """Streams of the store."""
 
@@ -60,22 +56,11 @@ class RemoteStore:
         `history` is the kind of history of a new space: "revisions" (the default) or "facts". An
         existing space keeps its own; a different value is refused.
         """
-        check_did(did)
-        check_history(history)
-        space = RemoteSpace(self._client, did)
-        if history is None:
-            # A key that may only read does not create anything.
-            with contextlib.suppress(NotFound):
-                self._client.send(space.calls.get())
-                return space
-        self._client.send(space.calls.create(history))
-        return space
+        return self.documents.create(did, history)
 
     def spaces(self) -> list[str]:
         """Return the DIDs of all spaces in this store, sorted."""
-        call = documents.list_spaces(self._client.settings.address)
-        pages = self._client.pages(call, SpacePage)
-        return [row.did for page in pages for row in page.items]
+        return [did for did in self.documents]
 
     def __enter__(self) -> Self:
         return self
