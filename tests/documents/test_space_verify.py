@@ -145,7 +145,7 @@ def test_what_is_damaged_is_named(damaged, root):
     damage("UPDATE head SET seq = 1 WHERE id = 'c'")
     damage("UPDATE snapshot SET value = '{}'")
     problems = verified(root)
-    assert any("commit 1:" in problem.message for problem in problems)
+    assert any("commit 1:" in problem for problem in problems)
     assert any("head of 'c' on ''" in problem for problem in problems)
     assert any("snapshot of 'b' on ''" in problem for problem in problems)
 

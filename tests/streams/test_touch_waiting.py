@@ -50,7 +50,8 @@ def test_unknown_stream_evicts_no_journal(touches):
     touches.wait("s", None, [Entity("user")], 0)
     with pytest.raises(NotFound):
         touches.wait("missing", None, [Entity("user")], 0)
-    assert list(touches._scan.readers._readers) == ["s"]
+    assert len(touches._scan.readers._readers) == 1
+    assert "s" in touches._scan.readers._readers
 
 
 # Threads and coroutines
