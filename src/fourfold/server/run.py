@@ -142,24 +142,13 @@ def serve(
         models=models,
         workers=workers,
     )
-    trusted = proxies(settings.trusted_proxies)
     raise_file_limit()
     options = uvicorn.Config(
         StreamsApp(protocol),
         http=transport.protocol_class(protocol, settings),
         host=host,
         port=port,
-        # A handshake would pass the connection to code that does not enforce its limits.
-        ws="none",
-        # By default uvicorn trusts the forwarding headers of every client on this machine.
-        proxy_headers=bool(trusted),
-        forwarded_allow_ips=trusted,
-        log_level="warning",
-        access_log=False,
-        # Proxies keep connections for about a minute: they must close them before the server does.
-        timeout_keep_alive=limits.HTTP_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=HTTP_SHUTDOWN_S,
-        backlog=HTTP_BACKLOG,
+        **_uvicorn_options(settings),
     )
     with Sweeper(streams), protocol.control.deliverer():
         server = _draining_server(uvicorn, protocol)(options)
@@ -170,6 +159,24 @@ def serve(
             f"cannot listen on {host}, port {port}",
             hint="Choose another port, or stop the process that listens there.",
         )
+
+
+def _uvicorn_options(settings: Server) -> dict[str, Any]:
+    """Return the options of uvicorn that do not depend on the application."""
+    trusted = proxies(settings.trusted_proxies)
+    return {
+        # A handshake would pass the connection to code that does not enforce its limits.
+        "ws": "none",
+        # By default uvicorn trusts the forwarding headers of every client on this machine.
+        "proxy_headers": bool(trusted),
+        "forwarded_allow_ips": trusted,
+        "log_level": "warning",
+        "access_log": False,
+        # Proxies keep connections for about a minute: they must close them before the server does.
+        "timeout_keep_alive": limits.HTTP_KEEP_ALIVE_S,
+        "timeout_graceful_shutdown": HTTP_SHUTDOWN_S,
+        "backlog": HTTP_BACKLOG,
+    }
 
 
 def raise_file_limit() -> None:
