@@ -167,6 +167,12 @@ WATCH_HEARTBEAT_S: Final = 1.0
 
 # Graphs
 
+GRAPH_NAME_MAX: Final = 256
+"""Characters of a title, a type key, a setting's key, a label."""
+ENVELOPE_OPERATIONS_MAX: Final = 10_000
+"""Operations of one envelope: it is one transaction, during which no other writer runs."""
+NEIGHBOURS_MAX: Final = 200
+"""Attributes, edges and ratings around an object that one read returns."""
 FEED_PAGE_ROWS: Final = 1_000
 """Rows of a page of the change feed, which never splits a transaction."""
 
@@ -280,6 +286,8 @@ HTTP_KEEP_ALIVE_S: Final = 75
 PAGE_ITEMS: Final = 100
 PAGE_ITEMS_MAX: Final = 1_000
 """Items of a page of a list over HTTP: by default, and at most."""
+PAGE_BYTES: Final = 8 * MIB
+"""A page ends after an item that exceeds this size, however many items were requested."""
 HTTP_LOOP_BYTES: Final = 64 * KIB
 """A larger body is decoded, and a larger document read, in a worker thread."""
 RETRY_AFTER_S: Final = 1

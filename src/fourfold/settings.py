@@ -255,6 +255,14 @@ class Server(Struct, frozen=True):
         Meta(min_length=1, max_length=4_096),
         _describe("File with the keys that sign webhooks; relative to the store."),
     ] = "server-keys.json"
+    backups: Annotated[
+        str,
+        Meta(min_length=1, max_length=4_096),
+        _describe(
+            "Folder for backups that jobs of the server make; relative to the store. "
+            "auto: ROOT-backups, next to the store."
+        ),
+    ] = "auto"
     require_key: Annotated[
         Literal["auto", "always"],
         _describe(
@@ -349,6 +357,7 @@ FORMAT: Final = 1
 PREFIX: Final = "FOURFOLD_"
 NOT_SETTINGS: Final[Mapping[str, str]] = {
     "FOURFOLD_ROOT": "The store that a command uses if ROOT is not given.",
+    "FOURFOLD_PROGRESS": "json: commands with --json print their progress on stderr.",
     "FOURFOLD_NO_COLOR": "Any value disables colour, like NO_COLOR, for this program only.",
     "FOURFOLD_FAULTS": "Failpoints to enable, for tests that inject failures.",
 }

@@ -8,9 +8,9 @@ import shutil
 import pytest
 
 import fourfold
-from fourfold.cli import show
 from fourfold.cli.main import run
 from fourfold.models.model import model
+from fourfold.store import overview
 
 DID = "did:web:shop.example"
 
@@ -136,7 +136,7 @@ def test_only_the_newest_spaces_are_opened(store, monkeypatch, capsys):
 
     monkeypatch.setattr(fourfold.Store, "space", counting)
     assert run(["show", str(store)]) == 0
-    assert len(opened) == show.SPACES_SAMPLED
+    assert len(opened) == overview.SPACES_SAMPLED
     text = capsys.readouterr().out
     assert "31 spaces, 60 commits in the 20 newest" in text
 
@@ -145,8 +145,8 @@ def test_counts_stop_at_a_limit(store, monkeypatch, capsys):
     with fourfold.open(store) as opened:
         for number in range(5):
             opened.streams.create(f"more/{number}", "application/json")
-    monkeypatch.setattr(show, "COUNT_MAX", 3)
-    monkeypatch.setattr(show, "STREAMS_SUMMED_MAX", 2)
+    monkeypatch.setattr(overview, "COUNT_MAX", 3)
+    monkeypatch.setattr(overview, "STREAMS_SUMMED_MAX", 2)
     assert run(["show", str(store)]) == 0
     text = capsys.readouterr().out
     assert "3 streams or more  " in text
@@ -154,7 +154,7 @@ def test_counts_stop_at_a_limit(store, monkeypatch, capsys):
 
 
 def test_sizes_stop_at_a_limit_of_files(store, monkeypatch, capsys):
-    monkeypatch.setattr(show, "FILES_MAX", 1)
+    monkeypatch.setattr(overview, "FILES_MAX", 1)
     assert run(["show", str(store)]) == 0
     assert "iB or more" in capsys.readouterr().out
 

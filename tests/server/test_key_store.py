@@ -136,7 +136,7 @@ def test_unchanged_keys_are_not_read_again(root, monkeypatch):
 
 
 def test_change_waits_for_another_process_but_not_forever(root, monkeypatch):
-    monkeypatch.setattr("fourfold.server.key_store.SERVER_DATABASE_WAIT_S", 0.05)
+    monkeypatch.setattr("fourfold.server.database.SERVER_DATABASE_WAIT_S", 0.05)
     with Access(root) as access:
         access.add(("read",))
         with KeyStore(root)._writer():

@@ -112,7 +112,7 @@ def test_documents_that_are_too_large_together_are_refused(space, monkeypatch):
 
 
 def test_page_ends_by_its_size(space, monkeypatch):
-    monkeypatch.setattr(space_reads, "PAGE_BYTES", 1000)
+    monkeypatch.setattr(limits, "PAGE_BYTES", 1000)
     for number in range(40):
         space.put("note", {"n": number, "text": "x" * 50})
     for path in ("/log", "/history/note"):

@@ -152,8 +152,13 @@ class Output:
     def progress(self, title: str) -> Iterator[Callable[[str, int, int], None]]:
         """Show a progress bar on stderr during the block; yields `advance(label, done, total)`.
 
-        Without a terminal, or with `--json`, `--csv` or `--ndjson`, the calls do nothing.
+        Without a terminal, or with `--json`, `--csv` or `--ndjson`, the calls do nothing. With
+        `--json` and FOURFOLD_PROGRESS=json they print lines of JSON on stderr, for a program that
+        runs the command.
         """
+        if self.as_json and os.environ.get("FOURFOLD_PROGRESS") == "json":
+            yield self._print_progress
+            return
         if self.format != "text" or not is_terminal(self._stderr):
             yield lambda _label, _done, _total: None
             return
@@ -180,6 +185,11 @@ class Output:
                 bar.update(task, description=text, completed=done, total=total or None)
 
             yield advance
+
+    def _print_progress(self, label: str, done: int, total: int) -> None:
+        progress = {"label": label, "done": done, "total": total}
+        self._stderr.write(json.dumps({"progress": progress}) + "\n")
+        self._stderr.flush()
 
 
 def is_terminal(stream: TextIO) -> bool:

@@ -134,12 +134,13 @@ def status_of(kind: type[FourfoldError]) -> int:
 
 def redact_paths(error: FourfoldError) -> FourfoldError:
     """Return a copy of an error without file paths."""
-    redacted = error.with_message(_without_paths(error.message))
-    redacted.hint = _without_paths(error.hint)
+    redacted = error.with_message(without_paths(error.message))
+    redacted.hint = without_paths(error.hint)
     return redacted
 
 
-def _without_paths(text: str) -> str:
+def without_paths(text: str) -> str:
+    """Return a message without file paths."""
     if "/" not in text:
         return text
     text = _OS_ERROR.sub(r"\1", _SUBJECT.sub("", text))

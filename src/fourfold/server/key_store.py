@@ -1,8 +1,7 @@
 """The keys of a store, in `server.sqlite`.
 
-A process opens the file for writing only while it changes a key, so that `fourfold key` works while
-a server runs; servers read it. A key file of an older version (`access.json`) is imported when the
-keys are first used, and deleted once its keys are on disk.
+A key file of an older version (`access.json`) is imported when the keys are first used, and deleted
+once its keys are on disk.
 """
 
 from __future__ import annotations
@@ -17,33 +16,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from fourfold.errors import FormatError, NotFound, WriterLocked
-from fourfold.kernel import (
-    Database,
-    Profile,
-    ReadTransaction,
-    Transaction,
-    load_migrations,
-    load_queries,
-    sync_folder,
-)
-from fourfold.retry import Retries
+from fourfold.errors import FormatError, NotFound
+from fourfold.kernel import Database, ReadTransaction, Transaction, sync_folder
+from fourfold.server.database import FILE_NAME, SQL, open_database, open_for_writing
 
-SERVER_DATABASE_WAIT_S: Final = 10.0
-SERVER_DATABASE_RETRY_S: Final = 0.01
-"""Wait for another process that changes a key, and the pause between attempts."""
 FILE_CLOCK_NS: Final = 100_000_000
 """Longer than the resolution of timestamps in any file system."""
-
-FILE_NAME: Final = "server.sqlite"
 OLD_FILE_NAME: Final = "access.json"
 Scope = Literal["read", "write", "admin", "metrics"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
-Model = Literal["documents", "streams", "graphs", "sessions"]
+Model = Literal["documents", "streams", "graphs", "sessions", "store"]
 MODELS: Final[tuple[Model, ...]] = get_args(Model)
-_PROFILE: Final = Profile("server")
-_MIGRATIONS: Final = load_migrations("fourfold.server")
-_SQL: Final = load_queries("fourfold.server")
+"""What a key is for: the objects of a model, or the store as a whole, which has no prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +99,7 @@ class KeyStore:
             return self._state
         stamp = _stamp_of(self._path)
         with reader.read() as snapshot:
-            self._state = _read_keys(snapshot), bool(snapshot.value(_SQL.key_required))
+            self._state = _read_keys(snapshot), bool(snapshot.value(SQL.key_required))
         # A later change may leave equal times and sizes while the clock of the files stands still.
         settled = time.time_ns() - max(stamp[::3], default=0) > FILE_CLOCK_NS
         self._stamp = stamp if settled else None
@@ -130,11 +114,11 @@ class KeyStore:
         """Delete a key and return the number of keys that are left."""
 
         def work(txn: Transaction) -> int:
-            number = txn.value(_SQL.key_number, (key_id,))
+            number = txn.value(SQL.key_number, (key_id,))
             if number is None:
                 raise NotFound(f"unknown key {key_id!r}")
-            txn.execute(_SQL.remove_key, (number,))
-            return int(txn.value(_SQL.key_count))
+            txn.execute(SQL.remove_key, (number,))
+            return int(txn.value(SQL.key_count))
 
         with self._writer() as database:
             return database.transact(work)
@@ -151,22 +135,18 @@ class KeyStore:
         if self._reader is None or self._inode != inode:
             self.close()
             try:
-                self._reader = _open(self._path, "r")
+                self._reader = open_database(self._path, "r")
             except FormatError:
                 # Its creation was interrupted, or it has pending migrations.
                 with self._writer():
-                    self._reader = _open(self._path, "r")
+                    self._reader = open_database(self._path, "r")
             self._inode = inode
         return self._reader
 
     @contextmanager
     def _writer(self) -> Iterator[Database]:
         """Open the file for writing, and import the key file of an older version."""
-        # Another process changes a key, which is soon done.
-        retries = Retries.every(
-            SERVER_DATABASE_RETRY_S, on=WriterLocked, within_s=SERVER_DATABASE_WAIT_S
-        )
-        with retries.run(lambda: _open(self._path, "rw")) as database:
+        with open_for_writing(self._path) as database:
             self._import_old_file(database)
             yield database
 
@@ -180,19 +160,15 @@ class KeyStore:
         keys = _parse_old_file(self._old_path)
 
         def work(txn: Transaction) -> None:
-            txn.execute(_SQL.require_key)
+            txn.execute(SQL.require_key)
             for key in keys:
-                if txn.value(_SQL.key_number, (key.id,)) is None:
+                if txn.value(SQL.key_number, (key.id,)) is None:
                     _add(txn, key)
 
         database.transact(work)
         self._old_path.unlink()
         self._old_path.with_name(f".{OLD_FILE_NAME}.lock").unlink(missing_ok=True)
         sync_folder(self._old_path.parent)
-
-
-def _open(path: Path, mode: str) -> Database:
-    return Database.open(path, profile=_PROFILE, migrations=_MIGRATIONS, mode=mode)
 
 
 def _stamp_of(path: Path) -> tuple[int, ...]:
@@ -208,15 +184,15 @@ def _stamp_of(path: Path) -> tuple[int, ...]:
 
 
 def _add(txn: Transaction, key: Key) -> None:
-    txn.execute(_SQL.require_key)
-    number = txn.value(_SQL.add_key, (key.id, key.sha256, key.label))
+    txn.execute(SQL.require_key)
+    number = txn.value(SQL.add_key, (key.id, key.sha256, key.label))
     for grant in key.grants:
-        txn.execute(_SQL.add_grant, (number, grant.model, grant.prefix, " ".join(grant.scopes)))
+        txn.execute(SQL.add_grant, (number, grant.model, grant.prefix, " ".join(grant.scopes)))
 
 
 def _read_keys(snapshot: ReadTransaction) -> tuple[Key, ...]:
     keys = []
-    for (key_id, sha256, label), rows in groupby(snapshot.all(_SQL.keys), lambda row: row[:3]):
+    for (key_id, sha256, label), rows in groupby(snapshot.all(SQL.keys), lambda row: row[:3]):
         grants = (
             Grant(model, tuple(scopes.split()), prefix)
             for *_, model, prefix, scopes in rows

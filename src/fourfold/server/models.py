@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from fourfold.server.blobs import BlobRoutes
 from fourfold.server.branches import BranchRoutes
+from fourfold.server.graph_feed import GraphFeedRoutes
+from fourfold.server.graphs import GraphRoutes, OpenGraphs
+from fourfold.server.jobs import Jobs
 from fourfold.server.open_spaces import OpenSpaces
 from fourfold.server.routes import RouteGroup
 from fourfold.server.space_reads import SpaceReads
 from fourfold.server.spaces import SpaceRoutes
+from fourfold.server.store_routes import StoreRoutes, backups_folder
 from fourfold.server.watches import WatchRoutes
 from fourfold.server.workers import Workers
 from fourfold.store import Store
@@ -16,10 +20,16 @@ from fourfold.store import Store
 def model_routes(store: Store, workers: Workers) -> tuple[RouteGroup, ...]:
     """Return the routes of every model of a store, except those of streams."""
     spaces = OpenSpaces(store, workers)
+    graphs = OpenGraphs(store, workers)
+    backups = backups_folder(store.root, store.settings)
+    jobs = Jobs(store, spaces, backups)
     return (
         SpaceRoutes(store, workers, spaces),
         SpaceReads(workers, spaces),
         BranchRoutes(workers, spaces),
         WatchRoutes(workers, spaces),
         BlobRoutes(workers, spaces),
+        GraphRoutes(workers, graphs),
+        GraphFeedRoutes(workers, graphs),
+        StoreRoutes(store, workers, jobs, backups),
     )

@@ -20,6 +20,7 @@ from fourfold.wire.pages import Page
 
 _REF: Final = "#/components/schemas/{name}"
 _TEXT: Final = {"type": "string"}
+_SCHEMAS: Final = {"any": {}, "events": {}, "object": {"type": "object"}, "text": _TEXT}
 _BYTES: Final = {JSON: {}, "*/*": {"type": "string", "format": "binary"}}
 _ERRORS: Final = {
     JSON: {"$ref": _REF.format(name="ErrorBody")},
@@ -125,7 +126,7 @@ def _ok(ok: Ok) -> dict[str, Any]:
             content[NDJSON] = _TEXT
     elif ok.body != "none":
         kind = "*/*" if ok.body == "any" else ok.content_type
-        content = {kind: {"any": {}, "object": {"type": "object"}, "text": _TEXT}[ok.body]}
+        content = {kind: _SCHEMAS[ok.body]}
     return _response(ok.description, content, _properties(ok.headers))
 
 

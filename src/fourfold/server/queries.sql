@@ -25,3 +25,36 @@ DELETE FROM api_key WHERE number = ?1
 
 -- name: key_count
 SELECT count(*) FROM api_key
+
+-- Jobs.
+
+-- name: add_job
+INSERT INTO job (kind, options, status, created_at_ms) VALUES (?1, ?2, 'queued', ?3) RETURNING number
+
+-- name: job
+SELECT number, kind, options, status, created_at_ms, started_at_ms, ended_at_ms, label, done, total, result, error
+FROM job WHERE number = ?1
+
+-- name: jobs
+-- Jobs before a number, newest first; of one status or of one kind if they are given.
+SELECT number, kind, options, status, created_at_ms, started_at_ms, ended_at_ms, label, done, total, result, error
+FROM job WHERE number < ?1 AND (?2 IS NULL OR status = ?2) AND (?3 IS NULL OR kind = ?3)
+ORDER BY number DESC LIMIT ?4
+
+-- name: start_job
+UPDATE job SET status = 'running', started_at_ms = ?2 WHERE number = ?1
+
+-- name: end_job
+UPDATE job SET status = ?2, ended_at_ms = ?3, label = ?4, done = ?5, total = ?6, result = ?7, error = ?8
+WHERE number = ?1
+
+-- name: unfinished_jobs
+SELECT count(*) FROM job WHERE status IN ('queued', 'running')
+
+-- name: interrupt_jobs
+UPDATE job SET status = 'interrupted', ended_at_ms = ?1 WHERE status IN ('queued', 'running')
+
+-- name: expire_jobs
+-- Ended jobs before the newest ?1.
+DELETE FROM job WHERE status NOT IN ('queued', 'running')
+  AND number <= (SELECT number FROM job ORDER BY number DESC LIMIT 1 OFFSET ?1)

@@ -71,8 +71,8 @@ class Ok:
     """Meaning, body and headers of a successful response."""
 
     description: str
-    body: type[Struct] | Literal["any", "none", "object", "text"] = "none"
-    """Struct of a JSON body, any JSON object, text, or `any` for the bytes of a stream."""
+    body: type[Struct] | Literal["any", "events", "none", "object", "text"] = "none"
+    """Struct of a JSON body, any JSON object, text, server-sent events, or `any` for bytes."""
     headers: type[Struct] | None = None
     content_type: str = JSON
 

@@ -48,8 +48,6 @@ from fourfold.wire.documents import (
     RevisionRow,
 )
 
-PAGE_BYTES: Final = 8 * limits.MIB
-"""A page ends after an item that exceeds this size, however many items were requested."""
 READ_MANY_BYTES: Final = 64 * limits.MIB
 """Size of the documents that one request may read."""
 _SLICE: Final = 32
@@ -231,7 +229,7 @@ def _diff(space: Space, query: DiffQuery) -> DiffPage:
     for change in changes[: query.limit]:
         items.append(_change_row(change))
         size += len(_encode(items[-1]))
-        if size > PAGE_BYTES:
+        if size > limits.PAGE_BYTES:
             break
     more = len(changes) > len(items)
     return DiffPage(
@@ -265,7 +263,7 @@ def _collect(read: Callable[[int, int], list[R]], after: int, limit: int) -> tup
     """
     items: list[R] = []
     size, more = 0, True
-    while more and len(items) < limit and size <= PAGE_BYTES:
+    while more and len(items) < limit and size <= limits.PAGE_BYTES:
         wanted = min(_SLICE, limit - len(items))
         rows = read(after, wanted + 1)
         more = len(rows) > wanted

@@ -42,6 +42,10 @@ WHERE r.{pointer} = wanted.value AND +r.id > ?2 AND +r.id <= ?3 {current}
 SELECT {columns} FROM json_each(?1) AS wanted CROSS JOIN json_each(?4) AS type CROSS JOIN app_{n}_{kind} AS r
 WHERE r.{pointer} = wanted.value AND r.type_id = type.value AND +r.id > ?2 AND +r.id <= ?3 {current}
 
+-- name: adjacent
+-- Rows that point at one object, by type and then in the order of the log, so that a limit ends the walk.
+SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.{pointer} = ?1 AND +r.id <= ?2 {current} ORDER BY r.type_id, r.id
+
 -- name: only_current
 -- The last row up to the same bound that was the newest of its object when it came.
 AND r.leads = 1 AND NOT EXISTS (
@@ -72,6 +76,11 @@ ORDER BY r.id DESC LIMIT 1
 
 -- name: versions
 SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.object_id = ?1
+
+-- name: history
+-- Versions of an object that did or did not lead, in the order of the log.
+SELECT {columns} FROM app_{n}_{kind} AS r
+WHERE r.object_id = ?1 AND r.leads = ?2 AND r.id > ?3 AND r.id <= ?4 ORDER BY r.id LIMIT ?5
 
 -- name: flags_of_object
 -- An object is known by its first row.

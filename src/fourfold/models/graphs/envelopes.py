@@ -11,19 +11,17 @@ a whole tree fits into one envelope.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
+from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound, Refused
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import KINDS, ApplyResult, Kind
 from fourfold.models.graphs.statements import REFERENCES
 from fourfold.models.graphs.writer import GraphTransaction
-
-ENVELOPE_OPERATIONS_MAX: Final = 10_000
-"""Operations of one envelope, which is one transaction."""
 
 _ENVELOPE = frozenset({"ops", "trace_id"})
 _OPERATION = frozenset({"op", "app_id", "type_key", "type_id", "owner_identity", "payload"})
@@ -64,9 +62,9 @@ def parse(envelope: Any) -> ParsedEnvelope:
     ops = given.get("ops")
     if not isinstance(ops, Sequence) or isinstance(ops, str | bytes) or not ops:
         raise InvalidInput("envelope.ops must be a list of at least one operation")
-    if len(ops) > ENVELOPE_OPERATIONS_MAX:
+    if len(ops) > limits.ENVELOPE_OPERATIONS_MAX:
         raise InvalidInput(
-            f"an envelope of {len(ops)} operations is more than {ENVELOPE_OPERATIONS_MAX}"
+            f"an envelope of {len(ops)} operations is more than {limits.ENVELOPE_OPERATIONS_MAX}"
         )
     operations: list[Operation] = []
     for at, each in enumerate(ops):

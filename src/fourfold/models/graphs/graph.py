@@ -9,7 +9,17 @@ from fourfold import html, limits
 from fourfold.errors import NotFound
 from fourfold.models.graphs.feed import Feed, FeedFilter
 from fourfold.models.graphs.reader import Query
-from fourfold.models.graphs.records import App, ApplyResult, Change, Kind, Row, Type, Usage
+from fourfold.models.graphs.records import (
+    App,
+    ApplyResult,
+    At,
+    Change,
+    Kind,
+    Neighbours,
+    Row,
+    Type,
+    Usage,
+)
 
 if TYPE_CHECKING:
     from fourfold.models.graphs.graphs import Graphs
@@ -107,8 +117,8 @@ class Graph:
         common = {"app_id": self.app_id, "owner_identity": owner}
         return {"trace_id": trace_id, "ops": [{**common, **each} for each in operations]}
 
-    def read(self, kind: Kind, object_id: int, at: int | None = None) -> Row | None:
-        """Return the newest version of an object at or before a seq, or None if there is none."""
+    def read(self, kind: Kind, object_id: int, at: At | None = None) -> Row | None:
+        """Return the newest version of an object at or before a seq or a time, or None."""
         try:
             return self.graphs.newest(self.app_id, kind, object_id, at=at)
         except NotFound:
@@ -119,7 +129,7 @@ class Graph:
         kind: Kind,
         *,
         types: Iterable[int] | None = None,
-        at: int | None = None,
+        at: At | None = None,
         limit: int | None = None,
         suppressed: bool = False,
     ) -> list[Row]:
@@ -128,12 +138,37 @@ class Graph:
         Args:
             kind: "parent", "attr", "edge" or "rating".
             types: Only objects of these type ids.
-            at: A seq, by default the newest.
+            at: A seq or a time, by default the newest.
             limit: Maximum number of objects.
             suppressed: Include objects that a rating suppresses.
         """
         query = Query(self.app_id, kind, type_ids=types, at=at, limit=limit)
         return html.Rows(self.graphs.current(query, suppressed=suppressed))
+
+    def neighbours(
+        self,
+        object_id: int,
+        *,
+        kind: Kind = "parent",
+        at: At | None = None,
+        limit: int = limits.NEIGHBOURS_MAX,
+        suppressed: bool = False,
+    ) -> Neighbours:
+        """Return a parent or an attribute with what is one hop away from it.
+
+        Args:
+            object_id: The object.
+            kind: "parent" or "attr".
+            at: A seq or a time, by default the newest.
+            limit: Maximum number of attributes, of edges and of ratings.
+            suppressed: Include objects that a rating suppresses.
+
+        Raises:
+            NotFound: The app has no such object at that point.
+        """
+        return self.graphs.neighbours(
+            self.app_id, object_id, kind=kind, at=at, limit=limit, suppressed=suppressed
+        )
 
     def history(self, kind: Kind, object_id: int) -> list[Row]:
         """Return every version of an object, oldest first."""

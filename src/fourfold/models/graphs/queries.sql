@@ -59,6 +59,10 @@ SELECT name FROM pragma_table_info(?1)
 -- name: add_envelope
 INSERT INTO envelopes (global_seq, app_id, kinds, sync_flags, created_at, trace_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 
+-- name: envelope_until
+-- The newest envelope up to a seq.
+SELECT global_seq, created_at FROM envelopes WHERE global_seq <= ?1 ORDER BY global_seq DESC LIMIT 1
+
 -- name: feed_end
 -- The number of the envelope ?6 places after the first one that a feed matches: after ?1 and up to ?2, of the kinds ?3,
 -- with one of the flags ?4 if they are given, of the apps ?5 if they are given.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -23,8 +24,13 @@ from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import (
     ROWS,
     SUPPRESS,
+    App,
+    At,
+    Attr,
+    Edge,
     Kind,
     LogEntry,
+    Neighbours,
     Rating,
     Row,
 )
@@ -54,8 +60,10 @@ class Query(NamedTuple):
     pointer: str | None = None
     targets: Iterable[int] | None = None
     since: int | None = None
-    at: int | None = None
+    at: At | None = None
     limit: int | None = None
+    after_id: int = 0
+    """Only rows with a greater id, to continue after a page."""
 
 
 Target = tuple[Kind, int]
@@ -67,7 +75,7 @@ class _Judges(NamedTuple):
 
     app_id: int
     suppress: int
-    at: int | None
+    at: At | None
     trusted: frozenset[int]
 
 
@@ -98,8 +106,8 @@ class Reader:
         make = ROWS[question.kind]._make
         return (make(row) for row in (found if limit < 0 else islice(found, limit)))
 
-    def newest(self, app_id: int, kind: Kind, object_id: int, at: int | None = None) -> Row:
-        """Return the newest version of one object up to a seq."""
+    def newest(self, app_id: int, kind: Kind, object_id: int, at: At | None = None) -> Row:
+        """Return the newest version of one object up to a seq or a time."""
         self._apps.must_exist(self._snapshot, app_id)
         validation.check_integer(object_id, f"{kind}.object_id", least=1)
         last = self._last_id(app_id, kind, at)
@@ -117,6 +125,86 @@ class Reader:
         rows = self._snapshot.all(statements_of(app_id, kind).versions, (object_id,))
         found = [ROWS[kind]._make(row) for row in rows]
         return tuple(sorted(found, key=lambda row: fold.rank(row, self._node)))
+
+    def history(
+        self, app_id: int, kind: Kind, object_id: int, at: At | None, after_id: int = 0
+    ) -> Iterator[Row]:
+        """Yield the versions of one object in the order in which they were written here."""
+        self._apps.must_exist(self._snapshot, app_id)
+        validation.check_integer(object_id, f"{kind}.object_id", least=1)
+        last = self._last_id(app_id, kind, at)
+        sql = statements_of(app_id, kind).history
+        ways = [
+            self._snapshot.rows(sql, (object_id, leads, after_id, last, _NO_LIMIT))
+            for leads in (0, 1)
+        ]
+        make = ROWS[kind]._make
+        return (make(row) for row in heapq.merge(*ways))
+
+    def neighbours(
+        self,
+        app_id: int,
+        kind: Kind,
+        object_id: int,
+        *,
+        at: At | None,
+        limit: int,
+        trusted: frozenset[int] = frozenset(),
+        suppressed: bool = False,
+    ) -> Neighbours:
+        """Return an object with up to `limit` attributes, edges and ratings one hop away."""
+        if kind not in {"parent", "attr"}:
+            raise InvalidInput(f"neighbours: kind must be parent or attr, got {kind!r}")
+        validation.check_integer(limit, "limit", least=1)
+        seq = at if at is None else self.seq_at(at)
+        centre = self.newest(app_id, kind, object_id, seq)
+
+        def pointing(pointing_kind: Kind, pointer: str) -> list[Any]:
+            asked = Query(app_id, pointing_kind, at=seq)
+            sql = getattr(statements_of(app_id, pointing_kind), f"adjacent_{pointer}_current")
+            last = self._last_id(app_id, pointing_kind, seq)
+            make = ROWS[pointing_kind]._make
+            rows: Iterator[Row] = (make(row) for row in self._snapshot.rows(sql, (object_id, last)))
+            if not suppressed:
+                rows = self._unsuppressed(rows, asked, trusted, min(_PAGE, limit + _PAGE_MIN))
+            return list(islice(rows, limit + 1))
+
+        outgoing: list[Edge] = []
+        attrs: list[Attr] = []
+        if kind == "parent":
+            attrs = pointing("attr", "parent_id")
+            outgoing = pointing("edge", "src_parent_id")
+        known = {edge.id for edge in outgoing}
+        incoming = [edge for edge in pointing("edge", f"dst_{kind}_id") if edge.id not in known]
+        ratings: list[Rating] = pointing("rating", f"target_{kind}_id")
+        # Neither direction crowds out the other.
+        out_max = max(limit // 2, limit - len(incoming))
+        edges = [*outgoing[:out_max], *incoming[: limit - min(out_max, len(outgoing))]]
+        complete = len(edges) == len(outgoing) + len(incoming)
+        return Neighbours(
+            centre,
+            tuple(attrs[:limit]),
+            tuple(edges),
+            tuple(ratings[:limit]),
+            tuple(self._other_ends(app_id, centre, kind, edges, seq)),
+            complete and len(attrs) <= limit and len(ratings) <= limit,
+        )
+
+    def _other_ends(
+        self, app_id: int, centre: Row, kind: Kind, edges: Iterable[Edge], at: int | None
+    ) -> Iterator[Row]:
+        ends: dict[Target, None] = {}
+        if isinstance(centre, Attr):
+            ends["parent", centre.parent_id] = None
+        for edge in edges:
+            ends.update(dict.fromkeys(sorted(_about(edge, "edge"))))
+        ends.pop((kind, centre.object_id), None)
+        for end_kind, number in ends:
+            # Earlier versions accepted references to objects that do not exist.
+            try:
+                yield self.newest(app_id, end_kind, number, at)
+            except NotFound:
+                continue
 
     def visible(self, question: Query, trusted: frozenset[int]) -> Iterator[Row]:
         """Yield the current version of each object, without suppressed ones.
@@ -202,10 +290,33 @@ class Reader:
     def log(self, app_id: int, after: int, limit: int) -> tuple[LogEntry, ...]:
         return self._apps.read_log(self._snapshot, app_id, after, limit)
 
+    def apps(self) -> tuple[App, ...]:
+        """Return all apps, the system app included."""
+        return self._apps.all(self._snapshot)
+
     def newest_seq(self, at_most: int | None = None) -> int:
         """Return the newest seq that this snapshot sees."""
         newest = int(self._snapshot.value(SQL.last_seq))
         return newest if at_most is None else min(newest, at_most)
+
+    def seq_at(self, at: At) -> int:
+        """Return the seq that `at` means: of a time the newest envelope by then, or 0.
+
+        Times of envelopes follow the order of the log, unless the clock was set back meanwhile.
+        """
+        if not isinstance(at, datetime):
+            return at
+        if at.tzinfo is None:
+            raise InvalidInput(f"at must be a time with a zone, got {at.isoformat()}")
+        low, high = 0, self.newest_seq()
+        while low < high:
+            middle = (low + high + 1) // 2
+            row = self._snapshot.one(SQL.envelope_until, (middle,))
+            if row is not None and datetime.fromisoformat(row[1]) > at:
+                high = int(row[0]) - 1
+            else:
+                low = middle
+        return low
 
     def ids_between(self, app_id: int, kind: Kind, after: int, until: int) -> tuple[int, int]:
         """Return the bounds of the ids of rows after one seq and until another."""
@@ -280,20 +391,21 @@ class Reader:
 
     def _bounds(self, question: Query) -> tuple[int, int] | None:
         """Return the ids between which the rows are, or None if there are none."""
-        above = 0
+        above = validation.check_integer(question.after_id, "after_id")
         if question.since is not None:
             since = validation.check_integer(question.since, "since_seq")
             sql = statements_of(question.app_id, question.kind).first_after
             first = self._snapshot.value(sql, (since,))
             if first is None:
                 return None
-            above = int(first) - 1
+            above = max(above, int(first) - 1)
         last = self._last_id(question.app_id, question.kind, question.at)
         return None if last <= above else (above, last)
 
-    def _last_id(self, app_id: int, kind: Kind, at: int | None) -> int:
+    def _last_id(self, app_id: int, kind: Kind, at: At | None) -> int:
         if at is None:
             return _LAST_ID
+        at = self.seq_at(at)
         newest = int(self._snapshot.value(SQL.last_seq))
         if validation.check_integer(at, "at") > newest:
             raise InvalidInput(f"at must be at most {newest}, the newest seq, got {at}")

@@ -6,6 +6,7 @@ object's first row.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -104,12 +105,29 @@ class Rating(NamedTuple):
 
 
 Row: TypeAlias = Parent | Attr | Edge | Rating
+At: TypeAlias = int | datetime
+"""A seq, or a time with a zone, which is the newest seq at or before it."""
 ROWS: dict[Kind, type[Parent | Attr | Edge | Rating]] = {
     "parent": Parent,
     "attr": Attr,
     "edge": Edge,
     "rating": Rating,
 }
+
+
+class Neighbours(NamedTuple):
+    """A parent or an attribute, and what is one hop away from it."""
+
+    object: Row
+    attrs: tuple[Attr, ...]
+    """Attributes of the parent."""
+    edges: tuple[Edge, ...]
+    """Edges from it and to it."""
+    ratings: tuple[Rating, ...]
+    objects: tuple[Row, ...]
+    """Other ends of the edges, and the parent of an attribute."""
+    complete: bool
+    """False if there are more attributes, edges or ratings than were requested."""
 
 
 class LogEntry(NamedTuple):

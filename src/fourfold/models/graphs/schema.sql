@@ -109,3 +109,15 @@ CREATE TABLE derived_cache (
     updated_at        INTEGER NOT NULL,
     PRIMARY KEY (owner, cache_key)
 );
+
+-- Requests that were sent with an idempotency key, and their results.
+CREATE TABLE idempotency (
+  caller TEXT NOT NULL,
+  key TEXT NOT NULL,
+  digest TEXT NOT NULL,
+  result BLOB NOT NULL,
+  expires_at INTEGER NOT NULL,
+  PRIMARY KEY (caller, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX idempotency_by_expiry ON idempotency (expires_at);

@@ -10,14 +10,17 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import cast
 
+from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.reader import Query, Reader
 from fourfold.models.graphs.records import (
+    At,
     Attr,
     Edge,
     Kind,
     LogEntry,
+    Neighbours,
     Parent,
     Rating,
     Row,
@@ -62,16 +65,51 @@ class Selections:
         kind: Kind,
         object_id: int,
         *,
-        at: int | None = None,
+        at: At | None = None,
         txn: GraphTransaction | None = None,
     ) -> Row:
-        """Return the newest version of an object at or before a seq.
+        """Return the newest version of an object at or before a seq or a time.
 
         Raises:
             NotFound: The app has no such object at that seq.
         """
         with self._reader(txn) as reader:
             return reader.newest(app_id, validation.check_kind(kind), object_id, at)
+
+    def neighbours(
+        self,
+        app_id: int,
+        object_id: int,
+        *,
+        kind: Kind = "parent",
+        at: At | None = None,
+        limit: int = limits.NEIGHBOURS_MAX,
+        trusted: Iterable[int] = (),
+        suppressed: bool = False,
+    ) -> Neighbours:
+        """Return a parent or an attribute with what is one hop away from it.
+
+        Leaves out what its owner or one of the `trusted` identities suppresses, unless
+        `suppressed`. At most `limit` attributes, edges and ratings each are returned.
+
+        Raises:
+            NotFound: The app has no such object at that point.
+        """
+        with self._reader(None) as reader:
+            return reader.neighbours(
+                app_id,
+                validation.check_kind(kind),
+                object_id,
+                at=at,
+                limit=limit,
+                trusted=frozenset(trusted),
+                suppressed=suppressed,
+            )
+
+    def seq_at(self, at: At) -> int:
+        """Return the seq that `at` means: of a time the newest seq at or before it."""
+        with self._reader(None) as reader:
+            return reader.seq_at(at)
 
     def versions(
         self, app_id: int, kind: Kind, object_id: int, *, txn: GraphTransaction | None = None

@@ -13,14 +13,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.graphs.records import KINDS, ROWS, Kind
-
-GRAPH_NAME_MAX: Final = 256
-"""Characters of a title, a type key, a setting's key or a label."""
 
 _SLUG = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -31,7 +28,7 @@ def check_integer(value: Any, name: str, *, least: int = 0) -> int:
     return value
 
 
-def check_text(value: Any, name: str, *, most: int = GRAPH_NAME_MAX) -> str:
+def check_text(value: Any, name: str, *, most: int = limits.GRAPH_NAME_MAX) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= most:
         raise InvalidInput(
             f"{name} must be text of 1 to {most} characters, not {format_value(value)}"

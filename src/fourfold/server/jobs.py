@@ -1,0 +1,339 @@
+"""Jobs of the server: verify and backup as child processes, gc in slices in this process.
+
+    POST ──> queued ──> running ──> succeeded | failed
+                           └──> cancelled (DELETE) | interrupted (the server stopped)
+
+A child process only reads the store, so it runs beside the server. It prints its progress as lines
+of JSON; if the server dies, the next line ends it. What writes to the store runs in this process,
+which has the databases open for writing. A job is recorded when it is created, starts and ends; its
+progress is in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from fourfold import limits
+from fourfold.errors import FourfoldError, Overloaded, Refused
+from fourfold.kernel import Notifier
+from fourfold.kernel.idempotency import IdempotentRequest
+from fourfold.models.model import model
+from fourfold.server.errors import redact_paths, without_paths
+from fourfold.server.job_store import JobStore, now_ms
+from fourfold.server.open_spaces import OpenSpaces
+from fourfold.store import Store
+from fourfold.wire.store import BackupJob, GcJob, JobError, JobInfo, JobProgress, NewJob, VerifyJob
+
+JOBS_RUNNING: Final = 2
+JOBS_WAITING: Final = 64
+"""Jobs that run at once, and that run or wait."""
+JOB_CANCEL_S: Final = 10.0
+"""Maximum wait for the end of a cancelled job; its process is killed after half of it."""
+OPEN_SPACE_S: Final = 30.0
+"""Maximum wait until a space is open."""
+_PROBLEMS_MAX: Final = 100
+_NAME_TIME: Final = "%Y-%m-%dt%H-%M-%Sz"
+
+
+class _Cancelled(Exception):
+    """The job was cancelled, or the server stops."""
+
+
+class Outcome(NamedTuple):
+    """How a job ended."""
+
+    result: dict[str, Any] | None
+    error: JobError | None = None
+
+
+class _RunningJob:
+    """A job that is queued or runs in its thread."""
+
+    def __init__(self, job: JobInfo, body: NewJob, loop: asyncio.AbstractEventLoop) -> None:
+        self.job = job
+        self.body = body
+        self.loop = loop
+        self.cancelled = threading.Event()
+        self.ended = threading.Event()
+        self.child: subprocess.Popen[bytes] | None = None
+        self.lock = threading.Lock()
+        """Held while a child starts, so that none starts after a cancellation."""
+
+
+class Jobs:
+    """The jobs of one server."""
+
+    def __init__(self, store: Store, spaces: OpenSpaces, backups: Path) -> None:
+        self._store = store
+        self._spaces = spaces
+        self._backups = backups
+        self._records = JobStore(store.root)
+        self._running: dict[str, _RunningJob] = {}
+        self._lock = threading.Lock()
+        self._places = threading.Semaphore(JOBS_RUNNING)
+        self._stopping = False
+        self.notifier = Notifier()
+        """Notifies of progress, with the id of the job as the name."""
+        self._records.interrupt_unfinished()
+
+    def start(
+        self, body: NewJob, request: IdempotentRequest | None, loop: asyncio.AbstractEventLoop
+    ) -> JobInfo:
+        """Record a job and start it, or return the job that the same request created before."""
+        with self._lock:
+            if self._stopping:
+                raise Overloaded("the server is stopping", retry_after=limits.RETRY_AFTER_S)
+            if len(self._running) >= JOBS_WAITING:
+                raise Overloaded("too many jobs are waiting", retry_after=limits.RETRY_AFTER_S)
+        kind = body.__struct_config__.tag
+        assert isinstance(kind, str)
+        options = {
+            name: value
+            for name, value in msgspec.to_builtins(body).items()
+            if name != body.__struct_config__.tag_field
+        }
+        if isinstance(body, BackupJob):
+            options.setdefault("name", datetime.now(UTC).strftime(_NAME_TIME))
+            if request is None and (self._backups / options["name"]).exists():
+                raise Refused(
+                    f"the backup {options['name']!r} already exists", hint="Choose another name."
+                )
+        job, replayed = self._records.add(kind, options, request)
+        if replayed:
+            return self.get(job.id)
+        running = _RunningJob(job, body, loop)
+        with self._lock:
+            self._running[job.id] = running
+        name = f"fourfold-job-{job.id}"
+        threading.Thread(target=self._run, args=(running,), name=name, daemon=True).start()
+        return running.job
+
+    def get(self, job_id: str) -> JobInfo:
+        """Return a job, with its current progress.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        with self._lock:
+            running = self._running.get(job_id)
+        return self._records.get(job_id) if running is None else running.job
+
+    def list_jobs(
+        self, before: int | None, status: str | None, kind: str | None, limit: int
+    ) -> list[JobInfo]:
+        """Return jobs before a number, newest first."""
+        jobs = self._records.list_jobs(before, status, kind, limit)
+        with self._lock:
+            running = {job_id: entry.job for job_id, entry in self._running.items()}
+        return [running.get(job.id, job) for job in jobs]
+
+    def cancel(self, job_id: str) -> JobInfo:
+        """Cancel a job and wait for its end; a job that has ended stays as it is."""
+        with self._lock:
+            running = self._running.get(job_id)
+        if running is not None:
+            _interrupt(running)
+            running.ended.wait(JOB_CANCEL_S)
+        return self.get(job_id)
+
+    def stop(self) -> None:
+        """End every job, before the server stops: they are interrupted."""
+        with self._lock:
+            self._stopping = True
+            running = list(self._running.values())
+        for entry in running:
+            _interrupt(entry)
+        self.notifier.notify()
+        for entry in running:
+            entry.ended.wait(JOB_CANCEL_S)
+
+    def is_stopping(self) -> bool:
+        """Return True when the server stops."""
+        return self._stopping
+
+    # One job, in its thread
+
+    def _run(self, running: _RunningJob) -> None:
+        try:
+            with self._places:
+                self._record(running, *self._outcome(running))
+        finally:
+            with self._lock:
+                del self._running[running.job.id]
+            running.ended.set()
+            self.notifier.notify([running.job.id])
+
+    def _outcome(self, running: _RunningJob) -> tuple[str, Outcome]:
+        job = running.job
+        try:
+            _check(running)
+            self._records.start(job.id)
+            self._update(running, status="running", started_at_ms=now_ms())
+            match running.body:
+                case VerifyJob():
+                    outcome = self._verify(running)
+                case BackupJob():
+                    outcome = self._back_up(running)
+                case GcJob():
+                    outcome = self._collect(running)
+        except _Cancelled:
+            return "interrupted" if self._stopping else "cancelled", Outcome(None)
+        except FourfoldError as error:
+            return "failed", Outcome(None, _job_error(redact_paths(error).as_dict()))
+        except Exception as error:  # noqa: BLE001  (reported; the thread has no caller)
+            unexpected = FourfoldError(f"job {job.id} failed: {type(error).__name__}")
+            return "failed", Outcome(None, _job_error(unexpected.as_dict()))
+        return "succeeded" if outcome.error is None else "failed", outcome
+
+    def _record(self, running: _RunningJob, status: str, outcome: Outcome) -> None:
+        ended = now_ms()
+        self._update(
+            running, status=status, ended_at_ms=ended, result=outcome.result, error=outcome.error
+        )
+        self._records.end(running.job)
+
+    def _update(self, running: _RunningJob, **changes: Any) -> None:
+        running.job = msgspec.structs.replace(running.job, **changes)
+        self.notifier.notify([running.job.id])
+
+    def _advance(self, running: _RunningJob, label: str, done: int, total: int) -> None:
+        self._update(running, progress=JobProgress(without_paths(label), done, total))
+
+    def _verify(self, running: _RunningJob) -> Outcome:
+        objects = ["--objects"] if running.job.options.get("objects") else []
+        document, error = self._run_child(running, ["verify", *objects])
+        if document is None:
+            return Outcome(None, error)
+        checked = document["checked"]
+        problems = [without_paths(text) for check in checked for text in check["problems"]]
+        result = {
+            "ok": document["ok"],
+            "checked": len(checked),
+            "problem_count": len(problems),
+            "problems": problems[:_PROBLEMS_MAX],
+        }
+        return Outcome(result, error)
+
+    def _back_up(self, running: _RunningJob) -> Outcome:
+        name = running.job.options["name"]
+        self._backups.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            document, error = self._run_child(running, ["backup"], str(self._backups / name))
+        except _Cancelled:
+            shutil.rmtree(self._backups / f".{name}.partial", ignore_errors=True)
+            raise
+        if document is None:
+            return Outcome(None, error)
+        figures = {field: document[field] for field in ("databases", "files", "bytes")}
+        return Outcome({"name": name, **figures}, error)
+
+    def _run_child(
+        self, running: _RunningJob, command: list[str], *arguments: str
+    ) -> tuple[dict[str, Any] | None, JobError | None]:
+        """Run `fourfold COMMAND ROOT` and return its document and its error."""
+        line = [sys.executable, "-m", "fourfold", *command, "--json", str(self._store.root)]
+        environment = {**os.environ, "FOURFOLD_PROGRESS": "json"}
+        error: JobError | None = None
+        with tempfile.TemporaryFile() as output:
+            with running.lock:
+                _check(running)
+                child = running.child = subprocess.Popen(
+                    [*line, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.PIPE,
+                    env=environment,
+                    # Ctrl-C in the terminal of the server is not for its children.
+                    start_new_session=True,
+                )
+            with child:
+                assert child.stderr is not None
+                for text in child.stderr:
+                    error = self._read_line(running, text) or error
+            _check(running)
+            output.seek(0)
+            text = output.read()
+        document = msgspec.json.decode(text) if text else None
+        if child.returncode and error is None:
+            message = f"the process ended with code {child.returncode}"
+            error = _job_error(FourfoldError(message).as_dict())
+        return document, error
+
+    def _read_line(self, running: _RunningJob, text: bytes) -> JobError | None:
+        """Handle a line of progress; return the error that a line contains."""
+        try:
+            line = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return None
+        if "progress" in line:
+            progress = line["progress"]
+            self._advance(running, progress["label"], progress["done"], progress["total"])
+            return None
+        error = line.get("error")
+        return None if error is None else _job_error(error)
+
+    def _collect(self, running: _RunningJob) -> Outcome:
+        """Collect the garbage of each space with a policy, and of the sessions."""
+        dids = self._store.spaces()
+        has_sessions = bool(model("sessions").location.names(self._store.root))
+        total = len(dids) + has_sessions
+        collected = freed = 0
+        for done, did in enumerate(dids):
+            _check(running)
+            self._advance(running, did, done, total)
+            space = self._call(running, self._spaces.acquire(did))
+            try:
+                if space.gc_policy() is not None:
+                    freed += space.gc().bytes
+                    collected += 1
+            finally:
+                running.loop.call_soon_threadsafe(self._spaces.release, did)
+        result: dict[str, Any] = {"spaces": collected, "bytes": freed}
+        _check(running)
+        if has_sessions:
+            self._advance(running, "sessions", len(dids), total)
+            result["sessions"] = msgspec.to_builtins(self._store.sessions.gc())
+        self._advance(running, "", total, total)
+        return Outcome(result)
+
+    def _call(self, running: _RunningJob, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, running.loop).result(OPEN_SPACE_S)
+
+
+def _interrupt(running: _RunningJob) -> None:
+    """End the work of a job; its child is killed if it does not end."""
+    with running.lock:
+        running.cancelled.set()
+        child = running.child
+    if child is None or child.poll() is not None:
+        return
+    child.terminate()
+    try:
+        child.wait(JOB_CANCEL_S / 2)
+    except subprocess.TimeoutExpired:
+        child.kill()
+
+
+def _check(running: _RunningJob) -> None:
+    if running.cancelled.is_set():
+        raise _Cancelled
+
+
+def _job_error(error: dict[str, Any]) -> JobError:
+    return JobError(
+        kind=error["kind"],
+        message=without_paths(error["message"]),
+        hint=without_paths(error.get("hint", "")),
+        retryable=error.get("retryable", False),
+    )

@@ -1,0 +1,352 @@
+"""The store as a whole over HTTP: overview, restore points, backups, jobs and probes.
+
+Keys for these routes are for the model `store`. Backups of jobs are in the folder of the setting
+`server.backups`, which is outside of the store; clients see their names only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import UnsetType
+
+from fourfold.errors import FourfoldError, NotFound, Refused, ReplayMismatch
+from fourfold.kernel.backup import read_sidecar
+from fourfold.kernel.idempotency import IdempotentRequest, digest_of
+from fourfold.server import conditions, cursors
+from fourfold.server.errors import without_paths
+from fourfold.server.event_stream import END, SSE_KEEP_ALIVE_S, Event, Feed, event_response
+from fourfold.server.jobs import Jobs
+from fourfold.server.request import Reply, Request, Response
+from fourfold.server.routes import Ok, Route, bind
+from fourfold.server.workers import Workers
+from fourfold.settings import Settings
+from fourfold.store import Store, backup, layout, overview
+from fourfold.wire.pages import EventHeaders, IdempotencyHeaders, PageQuery
+from fourfold.wire.store import (
+    BackupPage,
+    BackupRow,
+    JobInfo,
+    JobPage,
+    JobsQuery,
+    ModelOverview,
+    NewJob,
+    PointPage,
+    PointRow,
+    Probe,
+    StoreOverview,
+)
+
+STORE: Final = "/v1/store"
+JOBS: Final = "/v1/jobs"
+JOB: Final = f"{JOBS}/{{job_id}}"
+PROGRESS: Final = "progress"
+_DONE: Final = frozenset({"succeeded", "failed", "cancelled", "interrupted"})
+
+
+def backups_folder(root: Path, settings: Settings) -> Path:
+    """Return the folder for backups that jobs make: by default next to the store."""
+    name = settings.server.backups
+    return root.with_name(f"{root.name}-backups") if name == "auto" else root / name
+
+
+class StoreRoutes:
+    """Handlers of the store as a whole."""
+
+    def __init__(
+        self,
+        store: Store,
+        workers: Workers,
+        jobs: Jobs,
+        backups: Path,
+        *,
+        keep_alive_s: float = SSE_KEEP_ALIVE_S,
+    ) -> None:
+        self._store = store
+        self._workers = workers
+        self._jobs = jobs
+        self._backups = backups
+        self._keep_alive_s = keep_alive_s
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes of these handlers."""
+        return bind(_ROUTES, self)
+
+    def stop(self) -> None:
+        """Interrupt the jobs, and end feeds of their progress."""
+        self._jobs.stop()
+
+    # Probes
+
+    async def livez(self, _request: Request) -> Reply:
+        """Return that the event loop runs."""
+        return Reply(Probe(ok=True))
+
+    async def readyz(self, _request: Request) -> Reply:
+        """Return whether the open databases are ready for requests."""
+        health = await self._workers.run(self._store.health)
+        failing = sum(not state.ready for state in health.values())
+        ready = not failing and not self._jobs.is_stopping()
+        return Reply(Probe(ok=ready, failing=failing), 200 if ready else 503)
+
+    # What exists
+
+    async def get_store(self, _request: Request) -> Reply:
+        """Return what the store contains."""
+        return Reply(await self._workers.run(_overview, self._store.root))
+
+    async def list_points(self, _request: Request, query: PageQuery) -> Reply:
+        """Return a page of restore points."""
+        return Reply(await self._workers.run(_list_points, self._store, query), is_large=True)
+
+    async def list_backups(self, _request: Request, query: PageQuery) -> Reply:
+        """Return a page of backups."""
+        page = await self._workers.run(_list_backups, self._store.root, self._backups, query)
+        return Reply(page, is_large=True)
+
+    # Jobs
+
+    async def start_job(self, request: Request, body: NewJob) -> Reply:
+        """Start a job."""
+        key, sent = conditions.parse_idempotency_key(request), None
+        if key is not None:
+            sent = IdempotentRequest(
+                request.key_id, key, digest_of(b"start_job", msgspec.json.encode(body))
+            )
+        loop = asyncio.get_running_loop()
+        job = await self._workers.write(self._jobs.start, body, sent, loop)
+        return Reply(job, 202, location=f"{JOBS}/{job.id}")
+
+    async def list_jobs(self, _request: Request, query: JobsQuery) -> Reply:
+        """Return a page of jobs."""
+        return Reply(await self._workers.run(self._list_jobs, query), is_large=True)
+
+    def _list_jobs(self, query: JobsQuery) -> JobPage:
+        status, kind = _or_none(query.status), _or_none(query.kind)
+        listed = cursors.digest_of("jobs", status, kind)
+        cursor = cursors.parse(query.cursor, listed, int)
+        before = None if cursor is None else cursor.after
+        jobs = self._jobs.list_jobs(before, status, kind, query.limit + 1)
+        page = jobs[: query.limit]
+        more = len(jobs) > len(page)
+        return JobPage(
+            items=page,
+            next_cursor=cursors.format_cursor(listed, 0, int(page[-1].id)) if more else None,
+        )
+
+    async def get_job(self, _request: Request, job_id: str) -> Reply:
+        """Return a job."""
+        return Reply(await self._workers.run(self._jobs.get, job_id))
+
+    async def cancel_job(self, _request: Request, job_id: str) -> Reply:
+        """Cancel a job, and return it once its work has ended."""
+        return Reply(await self._workers.write(self._jobs.cancel, job_id))
+
+    async def follow_job(self, _request: Request, job_id: str) -> Response:
+        """Return a feed of the progress of a job."""
+        await self._workers.run(self._jobs.get, job_id)
+        open_feed = partial(self._open_feed, job_id)
+        return event_response(open_feed, keep_alive_s=self._keep_alive_s)
+
+    @asynccontextmanager
+    async def _open_feed(self, job_id: str) -> AsyncIterator[Feed]:
+        feed = _JobFeed(job_id, self._jobs, self._workers)
+        yield Feed(feed.next_event, lambda: job_id, self._jobs.is_stopping)
+
+
+class _JobFeed:
+    """The progress of one job, as events: each is the whole job, so none needs to be repeated."""
+
+    def __init__(self, job_id: str, jobs: Jobs, workers: Workers) -> None:
+        self._job_id = job_id
+        self._jobs = jobs
+        self._workers = workers
+        self._sent: JobInfo | None = None
+
+    async def next_event(self, timeout_s: float) -> Event | None:
+        """Return the job after a change, or its end; None if nothing happens in time."""
+        deadline = time.monotonic() + timeout_s
+        with self._jobs.notifier.listen(self._job_id) as listener:
+            while not self._jobs.is_stopping():
+                listener.drain()
+                job = await self._workers.run(self._jobs.get, self._job_id)
+                if job.status in _DONE:
+                    return Event(END, job, self._job_id)
+                if job != self._sent:
+                    self._sent = job
+                    return Event(PROGRESS, job, self._job_id)
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                await listener.wait(left)
+        return None
+
+
+def _overview(root: Path) -> StoreOverview:
+    models = []
+    for row in overview.describe(root):
+        problems = [without_paths(text) for text in row["problems"]]
+        fields = {name: row[name] for name in ModelOverview.__struct_fields__}
+        models.append(ModelOverview(**(fields | {"problems": problems})))
+    return StoreOverview(bytes=sum(model.bytes for model in models), models=models)
+
+
+def _list_points(store: Store, query: PageQuery) -> PointPage:
+    listed = cursors.digest_of("points")
+    cursor = cursors.parse(query.cursor, listed, int)
+    points = store.points()
+    # Counted from the oldest, so that pages do not shift when points are added.
+    end = len(points) if cursor is None else min(cursor.after, len(points))
+    page = points[max(0, end - query.limit) : end]
+    left = end - len(page)
+    return PointPage(
+        items=[
+            PointRow(
+                id=point.id,
+                at=point.at,
+                databases=point.databases,
+                streams=point.streams,
+                restored=point.restored,
+            )
+            for point in reversed(page)
+        ],
+        next_cursor=cursors.format_cursor(listed, 0, left) if left else None,
+    )
+
+
+def _list_backups(root: Path, backups: Path, query: PageQuery) -> BackupPage:
+    listed = cursors.digest_of("backups")
+    cursor = cursors.parse(query.cursor, listed, str)
+    after = "" if cursor is None else cursor.after
+    rows = [row for row in _iter_backups(root, backups) if f"{row.kind}/{row.name}" > after]
+    rows.sort(key=lambda row: (row.kind, row.name))
+    page = rows[: query.limit]
+    more = len(rows) > len(page)
+    last = f"{page[-1].kind}/{page[-1].name}" if page else ""
+    return BackupPage(
+        items=page, next_cursor=cursors.format_cursor(listed, 0, last) if more else None
+    )
+
+
+def _iter_backups(root: Path, backups: Path) -> Iterator[BackupRow]:
+    for folder in backups.iterdir() if backups.is_dir() else ():
+        try:
+            manifest = backup.read_manifest(folder)
+        except FourfoldError:
+            # Not a complete backup.
+            continue
+        size = sum(database.size for database in manifest.databases.values())
+        size += sum(file.size for file in manifest.files)
+        yield BackupRow(
+            name=folder.name,
+            kind="store",
+            created_at=manifest.created_at,
+            databases=len(manifest.databases),
+            bytes=size,
+        )
+    migrations = layout.migration_backups(root, root / "x")
+    for path in migrations.rglob("v*.sqlite"):
+        try:
+            sidecar = read_sidecar(path)
+        except FourfoldError:
+            continue
+        yield BackupRow(
+            name=str(path.relative_to(migrations)),
+            kind="migration",
+            created_at=sidecar.created_at,
+            databases=1,
+            bytes=sidecar.size,
+        )
+
+
+def _or_none(value: Any) -> Any:
+    return None if isinstance(value, UnsetType) else value
+
+
+def _store_route(method: str, path: str, handler: Any, **options: Any) -> Route:
+    """Return a route of the store; a key must be for the store."""
+    return Route(method, path, handler, model="store", **{"scope": "admin", **options})
+
+
+_ROUTES: Final = (
+    Route(
+        *("GET", "/livez", StoreRoutes.livez),
+        operation="livez",
+        summary="Probe whether the server runs; restart it if this fails.",
+        scope="public",
+        ok={200: Ok("It runs.", Probe)},
+    ),
+    Route(
+        *("GET", "/readyz", StoreRoutes.readyz),
+        operation="readyz",
+        summary="Probe whether the server is ready; send it no requests while this fails.",
+        scope="public",
+        ok={200: Ok("It is ready.", Probe), 503: Ok("It is not ready.", Probe)},
+    ),
+    _store_route(
+        *("GET", STORE, StoreRoutes.get_store),
+        operation="get_store",
+        summary="Get an overview of every model: size, counts, newest activity and health.",
+        scope="read",
+        ok={200: Ok("The overview.", StoreOverview)},
+    ),
+    _store_route(
+        *("GET", "/v1/points", StoreRoutes.list_points),
+        operation="list_points",
+        summary="List restore points, newest first.",
+        query=PageQuery,
+        ok={200: Ok("A page of restore points.", PointPage)},
+    ),
+    _store_route(
+        *("GET", "/v1/backups", StoreRoutes.list_backups),
+        operation="list_backups",
+        summary="List backups that jobs made, and those before migrations.",
+        query=PageQuery,
+        ok={200: Ok("A page of backups.", BackupPage)},
+    ),
+    _store_route(
+        *("POST", JOBS, StoreRoutes.start_job),
+        operation="start_job",
+        summary="Start a job: verify, backup or gc.",
+        headers=IdempotencyHeaders,
+        body=NewJob,
+        ok={202: Ok("It is recorded, and starts when it is its turn.", JobInfo)},
+        errors=(Refused, ReplayMismatch),
+    ),
+    _store_route(
+        *("GET", JOBS, StoreRoutes.list_jobs),
+        operation="list_jobs",
+        summary="List jobs, newest first.",
+        query=JobsQuery,
+        ok={200: Ok("A page of jobs.", JobPage)},
+    ),
+    _store_route(
+        *("GET", JOB, StoreRoutes.get_job),
+        operation="get_job",
+        summary="Get a job: its status, progress, and result or error.",
+        ok={200: Ok("The job.", JobInfo)},
+        errors=(NotFound,),
+    ),
+    _store_route(
+        *("DELETE", JOB, StoreRoutes.cancel_job),
+        operation="cancel_job",
+        summary="Cancel a job; one that has ended stays as it is.",
+        ok={200: Ok("The job, which has ended.", JobInfo)},
+        errors=(NotFound,),
+    ),
+    _store_route(
+        *("GET", f"{JOB}/events", StoreRoutes.follow_job),
+        operation="follow_job",
+        summary="Follow a job as server-sent events: progress and end, each with the job.",
+        headers=EventHeaders,
+        ok={200: Ok("The events.", "events", content_type="text/event-stream")},
+        errors=(NotFound,),
+    ),
+)

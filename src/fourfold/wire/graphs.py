@@ -1,0 +1,389 @@
+"""Structs of the routes of graphs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from fourfold import limits
+from fourfold.wire.documents import At
+from fourfold.wire.fields import Count, TrueText, header_name
+from fourfold.wire.pages import Page, PageQuery
+
+Kind = Literal["parent", "attr", "edge", "rating"]
+Name = Annotated[str, Meta(min_length=1, max_length=limits.GRAPH_NAME_MAX)]
+Integer = Annotated[int, Meta(ge=0, le=limits.INTEGER_MAX)]
+Id = Annotated[int, Meta(ge=1, le=limits.INTEGER_MAX)]
+Suppressed = Annotated[
+    TrueText | UnsetType, Meta(description="`true` includes objects that a rating suppresses.")
+]
+
+
+# Apps and types
+
+
+class AppInfo(Struct, kw_only=True, frozen=True):
+    """An app."""
+
+    app: str
+    """Its name, the slug."""
+    app_id: Integer
+    title: str
+    version: Integer
+    """Version of its tables."""
+    created_at: str
+    rows: Count
+    bytes: Count
+    """Rows and bytes of values that it stores."""
+    seq: Integer
+    """Newest seq of the store; all apps share the sequence."""
+
+
+class AppPage(Page, kw_only=True, frozen=True):
+    """A page of apps, in the order of their names."""
+
+    items: list[AppInfo]
+
+
+class AppsQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a list of apps."""
+
+    prefix: Annotated[str, Meta(description="Only names with this prefix.")] = ""
+
+
+class NewAppQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a new app."""
+
+    title: Annotated[
+        Name | UnsetType, Meta(description="Title of a new app, by default its name.")
+    ] = UNSET
+
+
+class TypeInfo(Struct, kw_only=True, frozen=True):
+    """A type of one kind of objects. Its id never changes."""
+
+    id: Id
+    kind: Kind
+    type_key: str
+
+
+class TypePage(Page, kw_only=True, frozen=True):
+    """A page of types, in the order of their ids."""
+
+    items: list[TypeInfo]
+
+
+class TypesQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a list of types."""
+
+    kind: Annotated[Kind | UnsetType, Meta(description="Only types of this kind.")] = UNSET
+
+
+class NewType(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A type to register."""
+
+    kind: Kind
+    type_key: Name
+
+
+# Objects: one Struct for each kind, with the fields of the model's records in their order
+
+
+class ParentRow(Struct, frozen=True, tag_field="kind", tag="parent"):
+    """One version of an object."""
+
+    id: int
+    type_id: int
+    owner_identity: int
+    global_seq: int
+    sync_flags: int
+    created_at: str
+    updated_at: str
+    object_id: int
+    version: int
+    origin: str
+    origin_seq: int
+    position: int
+    leads: int
+
+
+class AttrRow(Struct, frozen=True, tag_field="kind", tag="attr"):
+    """One version of an attribute of a parent. A `value_blob` is base64 text."""
+
+    id: int
+    parent_id: int
+    type_id: int
+    owner_identity: int
+    global_seq: int
+    sync_flags: int
+    value_text: str | None
+    value_number: float | None
+    value_blob: bytes | None
+    value_json: str | None
+    created_at: str
+    object_id: int
+    version: int
+    origin: str
+    origin_seq: int
+    position: int
+    leads: int
+
+
+class EdgeRow(Struct, frozen=True, tag_field="kind", tag="edge"):
+    """One version of an edge from a parent to a parent or an attribute."""
+
+    id: int
+    src_parent_id: int
+    dst_parent_id: int | None
+    dst_attr_id: int | None
+    type_id: int
+    owner_identity: int
+    global_seq: int
+    sync_flags: int
+    created_at: str
+    object_id: int
+    version: int
+    origin: str
+    origin_seq: int
+    position: int
+    leads: int
+
+
+class RatingRow(Struct, frozen=True, tag_field="kind", tag="rating"):
+    """One version of a rating of a parent or an attribute."""
+
+    id: int
+    target_parent_id: int | None
+    target_attr_id: int | None
+    type_id: int
+    owner_identity: int
+    global_seq: int
+    sync_flags: int
+    value_text: str | None
+    value_number: float | None
+    value_json: str | None
+    created_at: str
+    object_id: int
+    version: int
+    origin: str
+    origin_seq: int
+    position: int
+    leads: int
+
+
+ObjectRow = ParentRow | AttrRow | EdgeRow | RatingRow
+
+
+class ObjectState(Struct, kw_only=True, frozen=True):
+    """The newest version of an object at a point."""
+
+    app: str
+    seq: Integer
+    """Seq at which it was read."""
+    object: ObjectRow
+
+
+class ObjectPage(Page, kw_only=True, frozen=True):
+    """A page of versions of objects, in the order of the log, as of `seq`."""
+
+    seq: Integer
+    items: list[ObjectRow]
+
+
+class NeighboursInfo(Struct, kw_only=True, frozen=True):
+    """A parent or an attribute, and what is one hop away from it."""
+
+    app: str
+    seq: Integer
+    object: ParentRow | AttrRow
+    attrs: list[AttrRow]
+    edges: list[EdgeRow]
+    ratings: list[RatingRow]
+    objects: list[ParentRow | AttrRow]
+    """Other ends of the edges, and the parent of an attribute."""
+    complete: bool
+    """False if there are more attributes, edges or ratings than the limit."""
+
+
+class ObjectQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a read of one object."""
+
+    kind: Annotated[Kind, Meta(description="Kind of the object.")] = "parent"
+    at: At | UnsetType = UNSET
+
+
+class ObjectsQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a list of objects."""
+
+    kind: Annotated[Kind, Meta(description="Kind of the objects.")] = "parent"
+    type: Annotated[Id | UnsetType, Meta(description="Only objects of this type id.")] = UNSET
+    owner: Annotated[Integer | UnsetType, Meta(description="Only objects of this identity.")] = (
+        UNSET
+    )
+    at: At | UnsetType = UNSET
+    suppressed: Suppressed = UNSET
+
+
+class ObjectHistoryQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the versions of an object."""
+
+    kind: Annotated[Kind, Meta(description="Kind of the object.")] = "parent"
+    at: At | UnsetType = UNSET
+
+
+class NeighboursQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the neighbours of an object."""
+
+    kind: Annotated[Literal["parent", "attr"], Meta(description="Kind of the object.")] = "parent"
+    at: At | UnsetType = UNSET
+    limit: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=limits.NEIGHBOURS_MAX,
+            description="Maximum number of attributes, of edges and of ratings.",
+        ),
+    ] = limits.NEIGHBOURS_MAX
+    suppressed: Suppressed = UNSET
+
+
+class ObjectHeaders(Struct, kw_only=True, frozen=True, rename=header_name):
+    """Headers of a response about one version."""
+
+    etag: str | UnsetType = UNSET
+
+
+class ObjectReadHeaders(Struct, kw_only=True, frozen=True, rename=header_name):
+    """Headers of a read of one object."""
+
+    if_none_match: Annotated[
+        str | UnsetType, Meta(description="Do not send the object if it has this ETag.")
+    ] = UNSET
+
+
+# Envelopes
+
+
+class OperationRef(Struct, frozen=True, forbid_unknown_fields=True, rename={"operation": "$op"}):
+    """The object of an earlier operation of the same envelope, by its index."""
+
+    operation: Integer
+
+
+Pointer = Id | OperationRef | None | UnsetType
+
+
+class ObjectFields(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Fields of an object. `value` is stored by its type; a `value_blob` is base64 text."""
+
+    parent_id: Pointer = UNSET
+    attr_id: Pointer = UNSET
+    edge_id: Pointer = UNSET
+    rating_id: Pointer = UNSET
+    src_parent_id: Pointer = UNSET
+    dst_parent_id: Pointer = UNSET
+    dst_attr_id: Pointer = UNSET
+    target_parent_id: Pointer = UNSET
+    target_attr_id: Pointer = UNSET
+    value: Any = UNSET
+    value_text: str | UnsetType | None = UNSET
+    value_number: float | UnsetType | None = UNSET
+    value_blob: bytes | UnsetType | None = UNSET
+    value_json: str | UnsetType | None = UNSET
+    sync_flags: Integer | UnsetType = UNSET
+
+
+class GraphOperation(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Create or update one object, with `type_key` or `type_id`."""
+
+    op: Literal[
+        "parent_create",
+        "parent_update",
+        "attr_create",
+        "attr_update",
+        "edge_create",
+        "edge_update",
+        "rating_create",
+        "rating_update",
+    ]
+    type_key: Name | UnsetType = UNSET
+    type_id: Id | UnsetType = UNSET
+    payload: ObjectFields = ObjectFields()
+
+
+class NewEnvelope(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Operations of one owner that are applied together, under one seq, or not at all."""
+
+    owner: Integer
+    """Identity that owns the objects."""
+    operations: Annotated[
+        list[GraphOperation], Meta(min_length=1, max_length=limits.ENVELOPE_OPERATIONS_MAX)
+    ]
+    trace_id: Name | UnsetType = UNSET
+    """Text that is stored with the seq, by default a random one."""
+
+
+class ApplyInfo(Struct, kw_only=True, frozen=True):
+    """An applied envelope.
+
+    `replayed` is True if the same request was applied before, and nothing was written now.
+    """
+
+    seq: Integer
+    object_ids: list[Integer]
+    """Object of each operation, in order."""
+    replayed: bool = False
+
+
+# The feed
+
+
+class FeedQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the feed of one app."""
+
+    kind: Annotated[Kind | UnsetType, Meta(description="Only objects of this kind.")] = UNSET
+    after: Annotated[
+        Integer | UnsetType, Meta(description="Start after this seq, by default the newest.")
+    ] = UNSET
+    until: Annotated[
+        Integer | UnsetType, Meta(description="End after this seq, by default never.")
+    ] = UNSET
+
+
+class StoreFeedQuery(FeedQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the feed of several apps."""
+
+    prefix: Annotated[str, Meta(description="Only apps whose names have this prefix.")] = ""
+
+
+class GraphChange(Struct, frozen=True):
+    """A version of an object that was written."""
+
+    app: str
+    object: ObjectRow
+
+
+class ChangesEvent(Struct, frozen=True):
+    """Data of the event `changes`: what one transaction wrote, or a part of it."""
+
+    seq: Integer
+    changes: list[GraphChange]
+    complete: bool
+    """False if the next event continues the same seq."""
+
+
+class FeedGapEvent(Struct, kw_only=True, frozen=True):
+    """Data of the event `gap`: seqs after `newest` that the client has received do not exist.
+
+    They were lost with the power, or by restoring an older backup.
+    """
+
+    after: Integer
+    newest: Integer
+
+
+class FeedEndEvent(Struct, kw_only=True, frozen=True):
+    """Data of the event `end`: the feed has reached `until`."""
+
+    seq: Integer

@@ -1,0 +1,170 @@
+"""Structs of the routes of the store as a whole: overview, restore points, backups and jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from fourfold.wire.fields import Count
+from fourfold.wire.pages import Page, PageQuery
+
+JobKind = Literal["verify", "backup", "gc"]
+JobStatus = Literal["queued", "running", "succeeded", "failed", "cancelled", "interrupted"]
+
+
+# Overview
+
+
+class ModelOverview(Struct, kw_only=True, frozen=True):
+    """What a model of the store contains, counted up to a limit."""
+
+    model: str
+    unit: str
+    """What is counted: space, stream, app or session."""
+    count: Count
+    count_exact: bool
+    bytes: Count
+    bytes_exact: bool
+    newest: str | None
+    """Time of the newest activity."""
+    health: Literal["ok", "warn", "fail"]
+    problems: list[str]
+    details: dict[str, Any]
+
+
+class StoreOverview(Struct, kw_only=True, frozen=True):
+    """What a store contains."""
+
+    bytes: Count
+    models: list[ModelOverview]
+
+
+# Restore points and backups
+
+
+class PointRow(Struct, kw_only=True, frozen=True):
+    """A restore point."""
+
+    id: str
+    at: str
+    """Time of completion, in UTC."""
+    databases: Count
+    streams: Count
+    """Databases and streams that advanced since the point before."""
+    restored: str | None
+    """Point from which the store continued."""
+
+
+class PointPage(Page, kw_only=True, frozen=True):
+    """A page of restore points, newest first."""
+
+    items: list[PointRow]
+
+
+class BackupRow(Struct, kw_only=True, frozen=True):
+    """A backup of the store, made by a job, or of one database, made before its migration."""
+
+    name: str
+    kind: Literal["store", "migration"]
+    created_at: str
+    databases: Count
+    bytes: Count
+
+
+class BackupPage(Page, kw_only=True, frozen=True):
+    """A page of backups, by kind and name."""
+
+    items: list[BackupRow]
+
+
+# Jobs
+
+
+class VerifyJob(
+    Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag="verify", tag_field="kind"
+):
+    """Verify every database and file of the store."""
+
+    objects: bool = False
+    """Also verify every published object."""
+
+
+class BackupJob(
+    Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag="backup", tag_field="kind"
+):
+    """Write a verified copy of the store to the folder of backups."""
+
+    name: (
+        Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9_-]{0,127}$", description="A new name.")]
+        | UnsetType
+    ) = UNSET
+
+
+class GcJob(
+    Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag="gc", tag_field="kind"
+):
+    """Remove history that the policies of spaces do not retain, and unreferenced payloads."""
+
+
+NewJob = VerifyJob | BackupJob | GcJob
+
+
+class JobProgress(Struct, frozen=True):
+    """Steps of a job that are done, of so many; `total` is 0 if it is unknown."""
+
+    label: str = ""
+    """What is being worked on."""
+    done: Count = 0
+    total: Count = 0
+
+
+class JobError(Struct, kw_only=True, frozen=True):
+    """Why a job failed."""
+
+    kind: str
+    message: str
+    hint: str = ""
+    retryable: bool = False
+
+
+class JobInfo(Struct, kw_only=True, frozen=True):
+    """A job."""
+
+    id: str
+    kind: JobKind
+    options: dict[str, Any]
+    status: JobStatus
+    """`interrupted` if the server stopped before the job ended."""
+    created_at_ms: Count
+    started_at_ms: Count | None = None
+    ended_at_ms: Count | None = None
+    progress: JobProgress = JobProgress()
+    result: dict[str, Any] | None = None
+    error: JobError | None = None
+
+
+class JobPage(Page, kw_only=True, frozen=True):
+    """A page of jobs, newest first."""
+
+    items: list[JobInfo]
+
+
+class JobsQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a list of jobs."""
+
+    kind: Annotated[JobKind | UnsetType, Meta(description="Only jobs of this kind.")] = UNSET
+    status: Annotated[JobStatus | UnsetType, Meta(description="Only jobs with this status.")] = (
+        UNSET
+    )
+
+
+# Probes
+
+
+class Probe(Struct, kw_only=True, frozen=True):
+    """Result of a probe."""
+
+    ok: bool
+    failing: Count = 0
+    """Open databases that are not ready."""
