@@ -82,7 +82,7 @@ def _help_without_command() -> None:
 
 
 SECTIONS: Final[Sections] = (
-    ("Start here", ("demo", "show")),
+    ("Start here", ("demo", "show", "open")),
     ("Work with documents", ("space",)),
     ("Work with graphs", ("app",)),
     ("Work with streams", ("stream", "serve", "key")),
@@ -96,6 +96,7 @@ _EPILOG: Final = """\b
 Examples:
   fourfold demo                      a tour in a few seconds
   fourfold show ROOT                 what a store contains
+  fourfold open ROOT                 the same in the browser, with all history
   fourfold doctor                    check this machine
   fourfold space --help              documents with branches and time travel
   fourfold config ROOT               all settings with their values and sources

@@ -78,7 +78,8 @@ def command(
     /v1/stream/NAME, POST appends, GET reads, and follows by long-poll or server-sent events. An
     acknowledged append is on disk. Documents are under /v1/spaces; /openapi.json describes every
     route. Until you create a key (`fourfold key`), the server listens on this machine only; after
-    that, every request that reads or changes data needs a key, unless you pass --open.
+    that, every request that reads or changes data needs a key, unless you pass --open. A browser
+    shows the store at the root of the address.
 
     Web pages of other origins can neither change nor read anything, unless you allow their origin
     with --cors.
@@ -89,18 +90,13 @@ def command(
     server still starts and serves; it publishes as soon as the object store is reachable, and
     /health reports the state.
     """
+    from fourfold.explorer.explorer import Explorer  # noqa: PLC0415 - an extra
     from fourfold.server import models, run, workers  # noqa: PLC0415 - an extra
 
     origins = Origins(cors)
     if publish_first and objects is None:
         raise click.UsageError("--publish-first requires --objects.")
-    if is_open and not run.is_loopback(host):
-        raise Refused(
-            f"--open: a server without keys does not listen on {host}",
-            hint="Remove --open, or listen on 127.0.0.1.",
-        )
-    with Access(root) as access:
-        run.check_listen_address(host, access)
+    _check_address(root, host, is_open=is_open)
     opened = (
         open_store(root)
         if objects is None
@@ -114,7 +110,7 @@ def command(
             stack.enter_context(publishing.running())
             if publishing.failure is not None:
                 out.error(publishing.failure.as_dict())
-        _announce(out, root, f"http://{host}:{port}/v1/stream/")
+        _announce(out, root, f"http://{host}:{port}/")
         settings = store.settings.server
         required = "never" if is_open else settings.require_key
         access = stack.enter_context(Access(root, require_key=required))
@@ -131,12 +127,26 @@ def command(
             origins=origins,
             models=models.model_routes(store, pool),
             workers=pool,
+            pages=lambda protocol: Explorer(protocol, root.resolve().name),
         )
+
+
+def _check_address(root: Path, host: str, *, is_open: bool) -> None:
+    """Raise Refused if a server without keys would be reachable from other machines."""
+    from fourfold.server import run  # noqa: PLC0415 - an extra
+
+    if is_open and not run.is_loopback(host):
+        raise Refused(
+            f"--open: a server without keys does not listen on {host}",
+            hint="Remove --open, or listen on 127.0.0.1.",
+        )
+    with Access(root) as access:
+        run.check_listen_address(host, access)
 
 
 def _announce(out: Output, root: Path, address: str) -> None:
     if out.as_json:
-        out.document({"root": str(root), "address": address})
+        out.document({"root": str(root), "address": f"{address}v1/stream/", "explorer": address})
     else:
         out.line(f"serving {root} at {address} (stop with Ctrl-C)")
     out.flush()

@@ -5,6 +5,9 @@ key is created the server requires none, and listens on this machine only. From 
 request needs a key that allows it, except those of public routes, which reveal nothing of the data;
 workers send the token of their wake instead. After the last key is removed every request is
 refused.
+
+Programs send the secret in the Authorization header. Browsers send it in a cookie that only the
+login page of the explorer sets, and that pages of other sites cannot make them send.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ KEYS_CHECK_S: Final = 0.005
 Required = Literal["auto", "always", "never"]
 """When a key is required: once one was created, always, or never."""
 _PREFIX: Final = "ff_"
+COOKIE: Final = "fourfold_key"
 _NO_KEY: Final = Key("", "")
 """A key that no secret matches, for a server that requires keys and has none."""
 
@@ -121,10 +125,10 @@ class Access:
         keys = self.keys()
         if not keys:
             return None
-        kind, _, secret = (request.header("authorization") or "").partition(" ")
-        if kind.lower() != "bearer" or not secret:
+        secret = _secret(request)
+        if secret is None:
             raise Unauthorized("a key is required", hint="Send `Authorization: Bearer KEY`.")
-        digest = _hash(secret.strip())
+        digest = _hash(secret)
         # The key may have been created since the last check.
         key = _find_key(keys, digest) or _find_key(self.stored_keys(), digest)
         if key is None:
@@ -162,6 +166,18 @@ def check_grant(key: Key, scope: Scope, name: str, model: Model) -> None:
         raise Forbidden(
             f"key {key.id}: not allowed to {scope} {name!r:.200}", details={"scope": scope}
         )
+
+
+def _secret(request: Request) -> str | None:
+    """Return the secret that a request sends, in the header or in the cookie."""
+    kind, _, secret = (request.header("authorization") or "").partition(" ")
+    if kind.lower() == "bearer" and secret:
+        return secret.strip()
+    for cookie in (request.header("cookie") or "").split(";"):
+        name, _, value = cookie.strip().partition("=")
+        if name == COOKIE and value:
+            return value
+    return None
 
 
 def _find_key(keys: tuple[Key, ...], digest: str) -> Key | None:

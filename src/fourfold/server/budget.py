@@ -13,6 +13,8 @@ from fourfold.errors import Busy
 
 WORKERS: Final = ""
 """Owner of requests with the token of a wake, which have no key."""
+VISITORS: Final = " "
+"""Owner of requests to the public routes that have a body: the login of the explorer."""
 
 
 class BodyBudget:

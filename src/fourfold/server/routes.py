@@ -121,6 +121,18 @@ class RouteGroup(Protocol):
         """End waiting requests, before the server stops."""
 
 
+class Pages(Protocol):
+    """Web pages that a server has besides its API."""
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes of the pages."""
+        ...
+
+    def error_page(self, error: FourfoldError, request: Request) -> Response | None:
+        """Return a page about an error, or None if the client is not a browser."""
+        ...
+
+
 def bind(routes: Iterable[Route], owner: object) -> tuple[Route, ...]:
     """Return the routes with handlers that are methods of `owner`."""
     return tuple(replace(route, handler=MethodType(route.handler, owner)) for route in routes)

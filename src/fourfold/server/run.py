@@ -12,7 +12,7 @@ import logging
 import resource
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
@@ -26,7 +26,7 @@ from fourfold.server.budget import BodyBudget
 from fourfold.server.connections import proxies
 from fourfold.server.hosts import Hosts
 from fourfold.server.origins import Origins
-from fourfold.server.routes import RouteGroup
+from fourfold.server.routes import Pages, RouteGroup
 from fourfold.server.signing_keys import Keys
 from fourfold.server.stream_reads import ReadTimeouts
 from fourfold.server.streams import Protocol
@@ -111,6 +111,7 @@ def serve(
     origins: Origins | None = None,
     models: Iterable[RouteGroup] = (),
     workers: Workers | None = None,
+    pages: Callable[[Protocol], Pages] | None = None,
 ) -> None:
     """Serve the streams of a store until the process is asked to stop.
 
@@ -119,6 +120,7 @@ def serve(
     Args:
         keys_file: File of the keys that sign webhooks; by default in the folder of the store.
         models: Routes of the other models, from `models.model_routes`.
+        pages: Makes the web pages that are served besides the API.
     """
     check_listen_address(host, access)
     if not is_loopback(host):
@@ -142,6 +144,8 @@ def serve(
         models=models,
         workers=workers,
     )
+    if pages is not None:
+        protocol.add_pages(pages(protocol))
     raise_file_limit()
     options = uvicorn.Config(
         StreamsApp(protocol),
@@ -151,12 +155,16 @@ def serve(
         **_uvicorn_options(settings),
     )
     with Sweeper(streams), protocol.control.deliverer():
-        server = _draining_server(uvicorn, protocol)(options)
-        with _deferred_sigterm(), frozen_gc():
-            server.run()
+        _run(_draining_server(uvicorn, protocol)(options))
+
+
+def _run(server: Any) -> None:
+    """Run a server of uvicorn until it is asked to stop; raise Refused if it cannot listen."""
+    with _deferred_sigterm(), frozen_gc():
+        server.run()
     if not server.started:
         raise Refused(
-            f"cannot listen on {host}, port {port}",
+            f"cannot listen on {server.config.host}, port {server.config.port}",
             hint="Choose another port, or stop the process that listens there.",
         )
 

@@ -28,9 +28,10 @@ from fourfold.server.request import Reply, Request, Response
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.server.workers import Workers
 from fourfold.settings import Settings
-from fourfold.store import Store, backup, layout, overview
+from fourfold.store import Store, activity, backup, layout, open_store, overview
 from fourfold.wire.pages import EventHeaders, IdempotencyHeaders, PageQuery
 from fourfold.wire.store import (
+    Activity,
     BackupPage,
     BackupRow,
     JobInfo,
@@ -48,6 +49,8 @@ STORE: Final = "/v1/store"
 JOBS: Final = "/v1/jobs"
 JOB: Final = f"{JOBS}/{{job_id}}"
 PROGRESS: Final = "progress"
+ACTIVITY_FRESH_S: Final = 1.0
+"""How long an activity is sent again instead of reading a new one."""
 _DONE: Final = frozenset({"succeeded", "failed", "cancelled", "interrupted"})
 
 
@@ -74,6 +77,9 @@ class StoreRoutes:
         self._jobs = jobs
         self._backups = backups
         self._keep_alive_s = keep_alive_s
+        self._activity: Activity | None = None
+        self._fresh_until = float("-inf")
+        self._reading = asyncio.Lock()
 
     def routes(self) -> tuple[Route, ...]:
         """Return the routes of these handlers."""
@@ -101,6 +107,16 @@ class StoreRoutes:
     async def get_store(self, _request: Request) -> Reply:
         """Return what the store contains."""
         return Reply(await self._workers.run(_overview, self._store.root))
+
+    async def get_activity(self, _request: Request) -> Reply:
+        """Return what happened last; it is read again after a second, or later if it takes long."""
+        async with self._reading:
+            start = time.monotonic()
+            if self._activity is None or start > self._fresh_until:
+                self._activity = await self._workers.run(_read_activity, self._store.root)
+                end = time.monotonic()
+                self._fresh_until = end + ACTIVITY_FRESH_S + 10 * (end - start)
+            return Reply(self._activity)
 
     async def list_points(self, _request: Request, query: PageQuery) -> Reply:
         """Return a page of restore points."""
@@ -196,6 +212,12 @@ def _overview(root: Path) -> StoreOverview:
         fields = {name: row[name] for name in ModelOverview.__struct_fields__}
         models.append(ModelOverview(**(fields | {"problems": problems})))
     return StoreOverview(bytes=sum(model.bytes for model in models), models=models)
+
+
+def _read_activity(root: Path) -> Activity:
+    # Connections that only read lock no database that another process may want to write.
+    with open_store(root, mode="r") as store:
+        return activity.read_activity(store, time.time_ns() // 1_000_000)
 
 
 def _list_points(store: Store, query: PageQuery) -> PointPage:
@@ -296,6 +318,13 @@ _ROUTES: Final = (
         summary="Get an overview of every model: size, counts, newest activity and health.",
         scope="read",
         ok={200: Ok("The overview.", StoreOverview)},
+    ),
+    _store_route(
+        *("GET", f"{STORE}/activity", StoreRoutes.get_activity),
+        operation="get_activity",
+        summary="Get the newest entries of all models, and their number by minute.",
+        scope="read",
+        ok={200: Ok("The activity.", Activity)},
     ),
     _store_route(
         *("GET", "/v1/points", StoreRoutes.list_points),

@@ -40,7 +40,7 @@ from fourfold.models.streams.json_messages import split
 from fourfold.models.streams.validation import JSON, parse_offset, plain_type
 from fourfold.server import errors, headers, health, listing, openapi, stream_rules
 from fourfold.server.auth import Access, check_grant
-from fourfold.server.budget import WORKERS, BodyBudget, Lease
+from fourfold.server.budget import VISITORS, WORKERS, BodyBudget, Lease
 from fourfold.server.hosts import Hosts
 from fourfold.server.key_store import Key, Scope
 from fourfold.server.origins import Origins
@@ -49,6 +49,7 @@ from fourfold.server.request import Headers, Reply, Request, Response, json_resp
 from fourfold.server.request_head import AppendHead
 from fourfold.server.routes import (
     Ok,
+    Pages,
     Route,
     RouteGroup,
     RouteMatch,
@@ -63,6 +64,7 @@ from fourfold.server.stream_rules import StreamRules
 from fourfold.server.subscriptions import Control, control_error_document, is_control
 from fourfold.server.workers import Workers
 from fourfold.wire.errors import Health, HealthError, ObjectsHealth, ProblemKind
+from fourfold.wire.store import GrantInfo, KeyInfo, KeyList
 from fourfold.wire.streams import (
     AppendedHeaders,
     AppendHeaders,
@@ -132,6 +134,7 @@ class Protocol:
         self.control = control or Control(
             streams, Keys(streams.database.path.parent.parent / FILE_NAME), access
         )
+        self._pages: Pages | None = None
         self._documents: dict[str, bytes] = {}
         """OpenAPI documents, by the path where the server is mounted."""
         self.routes = RouteTable(
@@ -146,9 +149,16 @@ class Protocol:
             )
         )
 
+        self._api_routes = self.routes.routes
+
+    def add_pages(self, pages: Pages) -> None:
+        """Serve web pages besides the API; they are not part of the OpenAPI document."""
+        self._pages = pages
+        self.routes = RouteTable((*pages.routes(), *self._api_routes))
+
     @cached_property
     def _operations(self) -> dict[str, Route]:
-        return {route.operation: route for route in self.routes.routes}
+        return {route.operation: route for route in self._api_routes}
 
     def stop(self) -> None:
         """End waiting requests as if they had timed out, before the server stops."""
@@ -234,15 +244,18 @@ class Protocol:
     def lease(self, call: Call) -> Lease | None:
         """Return a memory lease for the body of an admitted request.
 
-        Returns None for a request that needs no key: its body has no meaning, and is discarded.
+        Returns None for a request that needs no key and whose body has no meaning: it is discarded.
         """
         if call.key is not None:
             return self.budget.lease(call.key.id)
         if self.is_open:
             return self.budget.lease(None)
         route = None if call.match is None else call.match.route
-        is_worker = route is not None and route.scope == "token"
-        return self.budget.lease(WORKERS) if is_worker else None
+        if route is not None and route.scope == "token":
+            return self.budget.lease(WORKERS)
+        if route is not None and route.body is not None:
+            return self.budget.lease(VISITORS)
+        return None
 
     def lease_append(self, key: Key | None) -> Lease:
         """Return a memory lease for the body of an admitted append; for the fast append path."""
@@ -321,8 +334,10 @@ class Protocol:
         return response
 
     def error_response(self, error: FourfoldError, request: Request) -> Response:
-        """Return the complete response to a request that failed."""
-        return self._complete(error_response(error, request), request.header("origin"))
+        """Return the complete response to a request that failed: a page for a browser."""
+        page = None if self._pages is None else self._pages.error_page(error, request)
+        response = error_response(error, request) if page is None else page
+        return self._complete(response, request.header("origin"))
 
     def append_response(self, result: Appended | FourfoldError, *, wrote: bool) -> Response:
         """Return the complete response to an append, for the fast append path."""
@@ -381,8 +396,24 @@ class Protocol:
     def openapi_document(self, root: str = "") -> bytes:
         """Return the OpenAPI document of all routes, for a server mounted at `root`."""
         if root not in self._documents:
-            self._documents[root] = openapi.document(self.routes.routes, root)
+            self._documents[root] = openapi.document(self._api_routes, root)
         return self._documents[root]
+
+    async def list_keys(self, _request: Request) -> Response:
+        """Return the keys of the store, without their secrets."""
+        keys = () if self._access is None else self._access.stored_keys()
+        rows = [
+            KeyInfo(
+                id=key.id,
+                label=key.label,
+                grants=[
+                    GrantInfo(model=grant.model, scopes=list(grant.scopes), prefix=grant.prefix)
+                    for grant in key.grants
+                ],
+            )
+            for key in keys
+        ]
+        return json_response(KeyList(required=not self.is_open, keys=rows))
 
     # Whole streams
 
@@ -619,6 +650,14 @@ _SERVER_ROUTES: Final = (
         scope="public",
         ok={200: Ok("The kind.", ProblemKind)},
         errors=(NotFound,),
+    ),
+    Route(
+        *("GET", "/v1/keys", Protocol.list_keys),
+        operation="list_keys",
+        summary="List the keys, without their secrets.",
+        scope="admin",
+        model="store",
+        ok={200: Ok("The keys.", KeyList)},
     ),
 )
 _STREAM_ROUTES: Final = (

@@ -53,10 +53,10 @@ class Facts(NamedTuple):
 def describe(root: Path) -> list[dict[str, Any]]:
     """Return an overview of each model of the store in `root`, which may be in use."""
     with open_store(root, mode="r") as store:
-        return [_describe(store, model) for model in _in_order(all_models())]
+        return [_describe(store, model) for model in in_order(all_models())]
 
 
-def _in_order(models: Iterable[Model[Any]]) -> list[Model[Any]]:
+def in_order(models: Iterable[Model[Any]]) -> list[Model[Any]]:
     """Return models in the order of the documentation; others come last."""
     order = list(COUNTERS)
     return sorted(
@@ -65,7 +65,7 @@ def _in_order(models: Iterable[Model[Any]]) -> list[Model[Any]]:
 
 
 def _describe(store: Store, model: Model[Any]) -> dict[str, Any]:
-    files = _files(store.root / model.location.folder, model.location.file)
+    files = find_files(store.root / model.location.folder, model.location.file)
     count_facts = COUNTERS.get(model.name, _files_only)
     problems = [problem for _, path in files.newest for problem in _problems(store, path)]
     writers = (kernel.holder(path) for _, path in files.newest)
@@ -109,7 +109,7 @@ def _problems(store: Store, path: Path) -> Iterator[tuple[str, str]]:
         yield status, f"{name}: the write-ahead log has {held / limits.MIB:.1f} MiB"
 
 
-def _files(folder: Path, pattern: str) -> Files:
+def find_files(folder: Path, pattern: str) -> Files:
     """Return the files below a folder, up to a limit; links are not followed.
 
     Databases of the model are those directly in the folder whose names match `pattern`.

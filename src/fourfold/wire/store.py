@@ -1,4 +1,4 @@
-"""Structs of the routes of the store as a whole: overview, restore points, backups and jobs."""
+"""Structs of the routes of the store: overview, keys, restore points, backups and jobs."""
 
 from __future__ import annotations
 
@@ -38,6 +38,56 @@ class StoreOverview(Struct, kw_only=True, frozen=True):
 
     bytes: Count
     models: list[ModelOverview]
+
+
+class RecentEntry(Struct, kw_only=True, frozen=True):
+    """An entry of a log: a commit, appended records, a transaction of graphs, or an event."""
+
+    model: str
+    at_ms: Count
+    name: str
+    """DID of the space, or name of the stream, app or session."""
+    item: str
+    """First entity of a commit; empty otherwise."""
+    change: str
+    seq: Count
+    """Seq of the commit or transaction, offset of the newest record, or id of the event."""
+    by: str
+
+
+class Activity(Struct, kw_only=True, frozen=True):
+    """What happened last in a store."""
+
+    minutes: dict[str, list[Count]]
+    """For each model the number of entries by the minute of the last hour, newest last."""
+    recent: list[RecentEntry]
+    """Newest entries of all models, newest first."""
+
+
+# Keys
+
+
+class GrantInfo(Struct, kw_only=True, frozen=True):
+    """What a key allows for the objects of one model."""
+
+    model: str
+    scopes: list[str]
+    prefix: str
+
+
+class KeyInfo(Struct, kw_only=True, frozen=True):
+    """A key without its secret."""
+
+    id: str
+    label: str
+    grants: list[GrantInfo]
+
+
+class KeyList(Struct, kw_only=True, frozen=True):
+    """The keys of a store, and whether requests need one."""
+
+    required: bool
+    keys: list[KeyInfo]
 
 
 # Restore points and backups

@@ -1,0 +1,75 @@
+"""The HTTP API, called inside the process: the only way by which pages read and change a store.
+
+A call passes the same checks as a request over the network, with the key of the visitor.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from fourfold.errors import Forbidden
+from fourfold.server.request import Headers, Request, Response
+from fourfold.server.streams import Protocol
+
+T = TypeVar("T")
+_IDENTITY: Final = ("authorization", "cookie", "host", "origin", "sec-fetch-site")
+"""Headers that decide what a visitor may do."""
+
+
+class Api:
+    """The API on behalf of one visitor."""
+
+    def __init__(self, protocol: Protocol, request: Request) -> None:
+        self._protocol = protocol
+        self._request = request
+        self._headers: Headers = {
+            name: request.headers[name] for name in _IDENTITY if name in request.headers
+        }
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        headers: Headers | None = None,
+        /,
+        **query: object,
+    ) -> Response:
+        """Send a request; parameters that are None or empty are left out.
+
+        Raises:
+            FourfoldError: any error that the API responds with.
+        """
+        pairs = [(name, value) for name, value in query.items() if value not in {None, ""}]
+        request = Request(
+            method,
+            path,
+            urlencode(pairs),
+            {**self._headers, **(headers or {})},
+            b"" if body is None else msgspec.json.encode(body),
+            self._request.scheme,
+            self._request.root,
+        )
+        response = await self._protocol.run(self._protocol.admit(request), request)
+        if response.pieces is not None:
+            response.body = b"".join([piece async for piece in response.pieces])
+        return response
+
+    async def get(self, path: str, kind: type[T], /, **query: object) -> T:
+        """Return the body of a response to GET as a value of `kind`."""
+        return self.decode(await self.call("GET", path, **query), kind)
+
+    @staticmethod
+    def decode(response: Response, kind: type[T]) -> T:
+        """Return the body of a response as a value of `kind`."""
+        return msgspec.json.decode(response.body, type=kind)
+
+    async def find(self, path: str, kind: type[T], /, **query: object) -> T | None:
+        """Return the body of a response to GET, or None if the key does not allow it."""
+        try:
+            return await self.get(path, kind, **query)
+        except Forbidden:
+            return None

@@ -1,0 +1,114 @@
+"""Drawings as SVG. They have classes and no styles, and a label that states the finding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from markupsafe import Markup
+from msgspec import Struct
+
+MODELS: Final = ("documents", "streams", "graphs", "sessions")
+_MARK: Final = ((0, 0), (9, 0), (0, 9), (9, 9))
+BARS_MAX: Final = 120
+
+
+def mark(model: str) -> Markup:
+    """Return the mark of a model: four squares with one filled."""
+    squares = Markup("").join(
+        Markup('<rect class="{}" x="{}" y="{}" width="7" height="7" rx="1"/>').format(
+            "on" if name == model else "", x, y
+        )
+        for name, (x, y) in zip(MODELS, _MARK, strict=True)
+    )
+    return Markup('<svg class="mark" viewBox="0 0 16 16" aria-hidden="true">{}</svg>').format(
+        squares
+    )
+
+
+def sparkline(values: Sequence[int], label: str) -> Markup:
+    """Return bars without an axis; the newest, which comes last, is darker."""
+    top = max(values, default=0) or 1
+    bars = Markup("").join(
+        Markup('<rect x="{}" y="{:.2f}" width="2.2" height="{:.2f}"/>').format(
+            index * 3, 21.2 - 20 * value / top, 0.8 + 20 * value / top
+        )
+        for index, value in enumerate(values)
+    )
+    return Markup(
+        '<svg class="spark" viewBox="0 0 {} 22" preserveAspectRatio="none" role="img"'
+        ' aria-label="{}">{}</svg>'
+    ).format(3 * max(1, len(values)), label, bars)
+
+
+def bars(values: Sequence[int], label: str) -> Markup:
+    """Return a wide row of bars; the newest, which comes last, is darker."""
+    top = max(values, default=0) or 1
+    shapes = Markup("").join(
+        Markup('<rect class="{}" x="{}" y="{:.1f}" width="8" height="{:.1f}"/>').format(
+            "last" if index == len(values) - 1 else "",
+            index * 10,
+            47 - 46 * value / top,
+            1 + 46 * value / top,
+        )
+        for index, value in enumerate(values)
+    )
+    return Markup(
+        '<svg class="bars" viewBox="0 0 {} 48" preserveAspectRatio="none" role="img"'
+        ' aria-label="{}">{}</svg>'
+    ).format(10 * max(1, len(values)), label, shapes)
+
+
+def histogram(times_ms: Sequence[int], start_ms: int, end_ms: int, buckets: int) -> list[int]:
+    """Count times in equal intervals from `start_ms` to `end_ms`."""
+    counts = [0] * buckets
+    width = max(1, end_ms - start_ms + 1)
+    for time_ms in times_ms:
+        index = (time_ms - start_ms) * buckets // width
+        if 0 <= index < buckets:
+            counts[index] += 1
+    return counts
+
+
+class Bar(Struct, frozen=True):
+    """A bar of a time bar: a revision, or several that are next to each other."""
+
+    seq: int
+    """Newest seq of the bar."""
+    op: str
+    size: int
+    url: str
+    title: str
+
+
+def timebar(bars: Sequence[Bar], start: int, end: int, label: str) -> Markup:
+    """Return the bars of a document's revisions, each a link to the state that it made.
+
+    The span between the seqs `start` and `end` is tinted.
+    """
+    if not bars:
+        return Markup("")
+    top = max(bar.size for bar in bars) or 1
+    parts = []
+    first = next((index for index, bar in enumerate(bars) if bar.seq >= start), len(bars) - 1)
+    last = next((index for index, bar in enumerate(bars) if bar.seq >= end), len(bars) - 1)
+    parts.append(
+        Markup('<rect class="span" x="{}" y="0" width="{}" height="56"/>').format(
+            10 * first + 5, 10 * (last - first)
+        )
+    )
+    for index, bar in enumerate(bars):
+        height = 6 + 48 * bar.size / top if bar.op != "delete" else 8
+        parts.append(
+            Markup(
+                '<a href="{}" data-seq="{}" aria-label="{}"><title>{}</title>'
+                '<rect class="hit" x="{}" y="0" width="10" height="56"/>'
+                '<rect class="{}" x="{}" y="{:.1f}" width="8" height="{:.1f}"/></a>'
+            ).format(
+                *(bar.url, bar.seq, bar.title, bar.title, 10 * index),
+                *(bar.op, 10 * index + 1, 56 - height, height),
+            )
+        )
+    return Markup(
+        '<svg viewBox="0 0 {} 56" preserveAspectRatio="none" role="group" aria-label="{}">{}</svg>'
+    ).format(10 * len(bars), label, Markup("").join(parts))

@@ -1,0 +1,70 @@
+"""The home of a store, and the search by name."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from fourfold.errors import Forbidden
+from fourfold.explorer.page import Page, PageQuery, Visit
+from fourfold.explorer.server_pages import health_checks
+from fourfold.wire.documents import SpacePage
+from fourfold.wire.errors import Health
+from fourfold.wire.store import Activity, StoreOverview
+from fourfold.wire.streams import StreamPage
+
+RESULTS: Final = 20
+
+
+class SearchQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the search."""
+
+    prefix: str = ""
+
+
+async def home_page(visit: Visit, _query: PageQuery) -> dict[str, Any]:
+    """Show what a store holds, what happened last, and its health."""
+    overview, activity, health = await asyncio.gather(
+        visit.api.find("/v1/store", StoreOverview),
+        visit.api.find("/v1/store/activity", Activity),
+        visit.api.get("/health", Health),
+    )
+    until_ms = visit.time_ms
+    recent = [] if activity is None else activity.recent
+    return {
+        "overview": overview,
+        "minutes": {} if activity is None else activity.minutes,
+        "recent": [entry for entry in recent if until_ms is None or entry.at_ms <= until_ms],
+        "health": health,
+        "checks": health_checks(health, visit.now_ms),
+    }
+
+
+async def search_page(visit: Visit, query: SearchQuery) -> dict[str, Any]:
+    """Find spaces and streams whose names start with a text."""
+    spaces = await _find(visit, "/v1/spaces", SpacePage, query.prefix)
+    if not query.prefix.startswith("did:") and query.prefix:
+        web = await _find(visit, "/v1/spaces", SpacePage, f"did:web:{query.prefix}")
+        known = {row.did for row in spaces.items} if spaces is not None else set()
+        if spaces is not None and web is not None:
+            spaces.items.extend(row for row in web.items if row.did not in known)
+    streams = await _find(visit, "/v1/streams", StreamPage, query.prefix)
+    return {
+        "prefix": query.prefix,
+        "spaces": [] if spaces is None else spaces.items,
+        "streams": [] if streams is None else streams.streams,
+    }
+
+
+async def _find(visit: Visit, path: str, kind: Any, prefix: str) -> Any:
+    """Return the first names with a prefix, or None if the key does not allow to list them."""
+    try:
+        return await visit.api.get(path, kind, prefix=prefix, limit=RESULTS)
+    except Forbidden:
+        return None
+
+
+PAGES: Final = (
+    Page("/", "home.html", home_page, PageQuery, "Show the store."),
+    Page("/search", "search.html", search_page, SearchQuery, "Search names."),
+)

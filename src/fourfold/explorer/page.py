@@ -1,0 +1,90 @@
+"""Declarations of pages, forms and feeds, and what their handlers receive."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from fourfold.explorer.api import Api
+from fourfold.explorer.links import Links
+from fourfold.server.request import Request, Response
+
+
+class PageQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of every page."""
+
+    at: str = ""
+    """Seq or time to look at the store; empty for now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request for a page."""
+
+    request: Request
+    api: Api
+    link: Links
+    at: int | datetime | None
+    now_ms: int
+    render: Callable[..., str]
+    """Renders a template for this visit, from keyword arguments."""
+
+    @property
+    def time_ms(self) -> int | None:
+        """The time of the visit in milliseconds since the epoch; None for now or a seq."""
+        return int(self.at.timestamp() * 1000) if isinstance(self.at, datetime) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page at `path`, and the same data as JSON at `path` with `.json` appended.
+
+    The handler returns the data; the template shows it and has no other source.
+    """
+
+    path: str
+    template: str
+    handler: Callable[[Visit, Any], Awaitable[dict[str, Any]]]
+    query: type[PageQuery]
+    summary: str
+
+    @property
+    def json_path(self) -> str:
+        """Path of the data as JSON."""
+        return "/index.json" if self.path == "/" else f"{self.path}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A part of a page, which a script inserts."""
+
+    path: str
+    template: str
+    handler: Callable[[Visit, Any], Awaitable[dict[str, Any]]]
+    query: type[PageQuery]
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form that changes something and then leads to the address that its handler returns."""
+
+    path: str
+    handler: Callable[[Visit, Any], Awaitable[str]]
+    fields: Any
+    """Struct of its fields, or `dict[str, str]`."""
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Server-sent events with parts of a page."""
+
+    path: str
+    handler: Callable[[Visit, Any], Awaitable[Response]]
+    query: type[PageQuery]
+    summary: str

@@ -1,0 +1,42 @@
+// Conflicts of a merge: keys choose a side, and the badge counts what is decided.
+
+const form = document.getElementById("merge");
+const badge = document.getElementById("decided");
+const conflicts = [...document.querySelectorAll("tr.conflict")];
+let chosen = -1;
+
+function report() {
+  if (!badge) return;
+  const total = Number(badge.dataset.total);
+  const decided = conflicts.filter((row) => row.querySelector("input[type=radio]:checked")).length;
+  badge.textContent = `${decided} of ${total} conflict${total === 1 ? "" : "s"} decided`;
+  badge.className = decided === total ? "badge ok" : "badge warn";
+}
+
+function select(index) {
+  if (!conflicts.length) return;
+  chosen = (index + conflicts.length) % conflicts.length;
+  conflicts[chosen].scrollIntoView({ block: "nearest" });
+  conflicts[chosen].querySelector("input[type=radio]").focus();
+}
+
+form?.addEventListener("change", report);
+for (const row of conflicts) {
+  const text = row.querySelector("input[name^=value]");
+  text.addEventListener("input", () => {
+    row.querySelector("input[value=value]").checked = true;
+    report();
+  });
+}
+document.addEventListener("keydown", (event) => {
+  const target = event.target;
+  const isTyping = target.tagName === "INPUT" && target.type !== "radio";
+  if (event.ctrlKey || event.metaKey || event.altKey || isTyping) return;
+  if (event.key === "n") select(chosen + 1);
+  else if (["1", "2", "3"].includes(event.key)) {
+    if (chosen < 0) select(0);
+    const radio = conflicts[chosen]?.querySelectorAll("input[type=radio]")[Number(event.key) - 1];
+    if (radio) radio.click();
+  }
+});
+report();

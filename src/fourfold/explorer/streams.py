@@ -1,0 +1,332 @@
+"""Pages of streams: the list by prefix, one stream with its newest records, and its live tail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from fourfold import limits
+from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.explorer import drawings
+from fourfold.explorer.page import Feed, Page, PageQuery, Visit
+from fourfold.models.streams.validation import Offset, parse_offset
+from fourfold.server.event_stream import SSE_S
+from fourfold.server.request import Response
+from fourfold.wire.streams import RegistryBody, StreamDetails, StreamPage
+
+PAGE_ROWS: Final = 50
+RECORDS_SHOWN: Final = 50
+RECORDS_COUNTED: Final = 240
+"""Records whose times are drawn."""
+BUCKETS: Final = 96
+
+
+class StreamsQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the list of streams."""
+
+    prefix: str = ""
+    after: str = ""
+
+
+class StreamQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the page of a stream."""
+
+    name: str
+    until: int | None = None
+    """Show records before this one, newest first."""
+    start: str = ""
+    """Show records from this number on, oldest first; the form sends it empty, too."""
+    key: str = ""
+    field: str = ""
+    value: str = ""
+
+
+class StreamFeedQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the live tail of a stream."""
+
+    name: str
+    after: str
+    """Offset of the first record to send; `Last-Event-ID` comes first."""
+    key: str = ""
+    field: str = ""
+    value: str = ""
+
+
+class Record(Struct, frozen=True, omit_defaults=True):
+    """A record as the API returns it."""
+
+    offset: str
+    ts_ms: int
+    text: str | None = None
+    base64: str | None = None
+
+    @property
+    def number(self) -> int:
+        """Number of the record in its stream."""
+        return _number(self.offset)
+
+
+async def streams_page(visit: Visit, query: StreamsQuery) -> dict[str, Any]:
+    """List streams by prefix, a page at a time."""
+    page = await visit.api.get(
+        "/v1/streams",
+        StreamPage,
+        prefix=query.prefix,
+        after=query.after,
+        limit=PAGE_ROWS + 1,
+    )
+    rows = page.streams[:PAGE_ROWS]
+    until_ms = visit.time_ms
+    return {
+        "prefix": query.prefix,
+        "after": query.after,
+        "streams": [
+            {**msgspec.to_builtins(row), "records": _records(row)}
+            for row in rows
+            if until_ms is None or row.created_at_ms <= until_ms
+        ],
+        "next_after": rows[-1].name if len(page.streams) > PAGE_ROWS else None,
+    }
+
+
+async def stream_page(visit: Visit, query: StreamQuery) -> dict[str, Any]:
+    """Show a stream: its statistics, records and rules."""
+    path = f"/v1/stream/{query.name}"
+    details = await visit.api.get(f"{path}/_details", StreamDetails)
+    reader = _Reader(visit, query, details)
+    records, following = await reader.read()
+    schemas = None
+    if details.schema_version is not None:
+        schemas = await visit.api.get(f"{path}/_schema", RegistryBody)
+    counted = await reader.newest(RECORDS_COUNTED)
+    times = [record.ts_ms for record in counted]
+    first, end = _number(details.first_offset), _number(details.next_offset)
+    return {
+        "stream": details,
+        "first": first,
+        "next": end,
+        "records": [_row(record) for record in records],
+        "order": "newest" if reader.is_newest_first else "oldest",
+        "is_filtered": reader.is_filtered,
+        "is_tail": reader.is_tail,
+        "live_after": following if reader.is_filtered else details.next_offset,
+        "older": reader.older(records),
+        "following": _number(following) if not reader.is_newest_first else None,
+        "activity": {
+            "records": len(times),
+            "start_ms": times[0] if times else None,
+            "end_ms": times[-1] if times else None,
+            "counts": drawings.histogram(times, times[0], times[-1], BUCKETS) if times else [],
+        },
+        "bands": _bands(details, first, end),
+        "schemas": schemas,
+        "query": {"key": query.key, "field": query.field, "value": query.value},
+    }
+
+
+async def stream_feed(visit: Visit, query: StreamFeedQuery) -> Response:
+    """Send new records as they arrive: events with rows of the table, ids are offsets."""
+    after = visit.request.header("last-event-id") or query.after
+    # Fails before the response starts if the stream does not exist or is not allowed.
+    await visit.api.call("HEAD", f"/v1/stream/{query.name}")
+    headers = {"content-type": "text/event-stream", "cache-control": "no-cache"}
+    return Response(200, headers, pieces=_events(visit, query, after))
+
+
+async def _events(visit: Visit, query: StreamFeedQuery, after: str) -> AsyncIterator[bytes]:
+    """Yield events until the stream is closed or the connection has been open for long."""
+    deadline = time.monotonic() + SSE_S
+    yield b"retry: 1000\n\n"
+    while time.monotonic() < deadline:
+        try:
+            response = await visit.api.call(
+                "GET",
+                f"/v1/stream/{query.name}",
+                offset=after,
+                live="long-poll",
+                format="records",
+                limit=RECORDS_SHOWN,
+                **_filter(query),
+            )
+        except FourfoldError:
+            # Deleted: the page learns that when it is loaded again.
+            yield b"event: end\ndata: gone\n\n"
+            return
+        after = response.headers["stream-next-offset"]
+        if response.status == 200:
+            records = msgspec.json.decode(response.body, type=list[Record])
+            rows = visit.render("records.html", records=[_row(record) for record in records[::-1]])
+            event = {"count": len(records), "rows": rows}
+            yield b"id: %b\nevent: records\ndata: %b\n\n" % (
+                after.encode(),
+                msgspec.json.encode(event),
+            )
+        else:
+            yield b": waiting\n\n"
+        if response.headers.get("stream-closed"):
+            yield b"event: end\ndata: closed\n\n"
+            return
+
+
+class _Reader:
+    """Read the records that a page shows."""
+
+    def __init__(self, visit: Visit, query: StreamQuery, details: StreamDetails) -> None:
+        self._visit = visit
+        self._query = query
+        self._path = f"/v1/stream/{details.name}"
+        self._first = _number(details.first_offset)
+        self._end = _number(details.next_offset)
+        self._incarnation = _incarnation(details.next_offset)
+        self._closed = details.closed
+        self.is_filtered = bool(_filter(query))
+        self._start = _parse_start(query.start)
+        self.is_newest_first = self._start is None and not self.is_filtered
+
+    @property
+    def is_tail(self) -> bool:
+        """True if the page shows the end of a stream that may grow."""
+        query = self._query
+        return (
+            query.until is None
+            and (self._start is None or self.is_filtered)
+            and self._visit.at is None
+            and not self._closed
+        )
+
+    async def read(self) -> tuple[list[Record], str]:
+        """Return the records to show, and the offset after them."""
+        if not self.is_newest_first:
+            start = self._first if self._start is None else self._start
+            return await self._page(start, RECORDS_SHOWN, **_filter(self._query))
+        records = await self.newest(RECORDS_SHOWN)
+        following = records[-1].number + 1 if records else self._end
+        return records[::-1], str(Offset(following, self._incarnation))
+
+    async def newest(self, limit: int) -> list[Record]:
+        """Return the newest records before the end of the page, oldest first."""
+        end = await self._last()
+        start = max(self._first, end - limit)
+        records: list[Record] = []
+        while start < end:
+            page, following = await self._page(start, end - start)
+            records += page
+            # A page is bounded in bytes too, so a few large records take several.
+            if not page or len(records) >= RECORDS_SHOWN:
+                break
+            start = _number(following)
+        return records
+
+    def older(self, records: list[Record]) -> int | None:
+        """Return where older records end, or None if there are none."""
+        if not self.is_newest_first or not records or records[-1].number <= self._first:
+            return None
+        return records[-1].number
+
+    async def _last(self) -> int:
+        """Return the end of the records to show: before `until`, and not after the time."""
+        end = self._end
+        if self._query.until is not None:
+            end = max(self._first, min(end, self._query.until))
+        until_ms = self._visit.time_ms
+        if until_ms is not None:
+            end = await self._find(end, lambda record: record.ts_ms > until_ms)
+        return end
+
+    async def _find(self, end: int, is_later: Callable[[Record], bool]) -> int:
+        """Return the first record that is later, by bisection; times do not decrease."""
+        low, high = self._first, end
+        while low < high:
+            middle = (low + high) // 2
+            records, _ = await self._page(middle, 1)
+            if not records or is_later(records[0]):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    async def _page(self, start: int, limit: int, **query: str) -> tuple[list[Record], str]:
+        response = await self._visit.api.call(
+            "GET",
+            self._path,
+            offset=Offset(max(start, self._first), self._incarnation),
+            format="records",
+            limit=max(1, min(limit, limits.STREAM_READ_RECORDS)),
+            **query,
+        )
+        records = msgspec.json.decode(response.body, type=list[Record])
+        return records, response.headers["stream-next-offset"]
+
+
+def _parse_start(text: str) -> int | None:
+    if text and not (text.isdecimal() and len(text) < 16):
+        raise InvalidInput(
+            f"start: must be the number of a record, got {text!r:.80}", hint="Enter a number."
+        )
+    return int(text) if text else None
+
+
+def _filter(query: StreamQuery | StreamFeedQuery) -> dict[str, str]:
+    """Return the parameters of the filter; a field without a value does not filter."""
+    parameters = {"key": query.key} if query.key else {}
+    if query.field and query.value:
+        parameters |= {"field": query.field, "value": query.value}
+    return parameters
+
+
+def _row(record: Record) -> dict[str, Any]:
+    """Return a record for a page; base64 stays as it is."""
+    text = record.text if record.text is not None else record.base64 or ""
+    return {
+        "number": record.number,
+        "ts_ms": record.ts_ms,
+        "text": text,
+        "is_text": record.text is not None,
+    }
+
+
+def _bands(details: StreamDetails, first: int, end: int) -> list[dict[str, Any]]:
+    """Return where the records of a stream are: published, sealed, or only in the log."""
+    archive = details.archive
+    published = min(end, max(first, _number(archive.published_offset)))
+    sealed = min(end, max(published, _number(archive.sealed_offset)))
+    bands = (("published", first, published), ("sealed", published, sealed), ("open", sealed, end))
+    total = max(1, end - first)
+    return [
+        {
+            "where": where,
+            "start": start,
+            "end": stop - 1,
+            "records": stop - start,
+            "share": max(1, round(10 * (stop - start) / total)),
+        }
+        for where, start, stop in bands
+        if stop > start
+    ]
+
+
+def _records(row: Any) -> int:
+    return _number(row.next_offset) - _number(row.first_offset)
+
+
+def _number(offset: str) -> int:
+    parsed = parse_offset(offset)
+    assert parsed is not None
+    return parsed.record
+
+
+def _incarnation(offset: str) -> int:
+    parsed = parse_offset(offset)
+    assert parsed is not None
+    return parsed.incarnation_number
+
+
+PAGES: Final = (
+    Page("/streams", "streams.html", streams_page, StreamsQuery, "List streams."),
+    Page("/stream", "stream.html", stream_page, StreamQuery, "Show a stream."),
+)
+FEEDS: Final = (Feed("/stream.events", stream_feed, StreamFeedQuery, "Follow a stream."),)

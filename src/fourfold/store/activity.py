@@ -1,0 +1,175 @@
+"""What happened last in a store: the newest entries of all models, and how many there were.
+
+The cost does not grow with the logs: only their newest entries are read, and of many spaces only
+those that changed last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any, Final
+
+from fourfold.errors import FourfoldError
+from fourfold.kernel.named_queries import load_queries
+from fourfold.models.documents import LogEntry
+from fourfold.models.model import all_models
+from fourfold.models.sessions import SqliteLog
+from fourfold.store import overview
+from fourfold.store.store import Store
+from fourfold.wire.store import Activity, RecentEntry
+
+SQL: Final = load_queries("fourfold.store", "activity.sql")
+ENTRIES_SAMPLED: Final = 2_000
+"""Entries of a log whose times are counted."""
+SPACES_READ: Final = 6
+"""Spaces whose newest commits are listed."""
+RECENT_MAX: Final = 12
+MINUTES: Final = 60
+
+
+def read_activity(store: Store, now_ms: int) -> Activity:
+    """Return the newest entries of all models, and their number by the minute of the last hour."""
+    minutes: dict[str, list[int]] = {}
+    entries: list[RecentEntry] = []
+    for model in overview.in_order(all_models()):
+        files = overview.find_files(store.root / model.location.folder, model.location.file)
+        read = _ACTIVITIES.get(model.name)
+        if read is None or not files.databases:
+            continue
+        try:
+            times, found = read(store, files)
+        except FourfoldError:
+            # The overview of the model reports it.
+            continue
+        minutes[model.name] = _by_minute(times, now_ms)
+        entries += found
+    entries.sort(key=lambda entry: (entry.at_ms, entry.seq), reverse=True)
+    return Activity(minutes=minutes, recent=entries[:RECENT_MAX])
+
+
+def _by_minute(times_ms: Iterable[int], now_ms: int) -> list[int]:
+    counts = [0] * MINUTES
+    for time_ms in times_ms:
+        minute = (now_ms - time_ms) // 60_000
+        if 0 <= minute < MINUTES:
+            counts[MINUTES - 1 - minute] += 1
+    return counts
+
+
+def _document_activity(store: Store, files: overview.Files) -> tuple[list[int], list[RecentEntry]]:
+    times, entries = [], []
+    for number, (_, path) in enumerate(files.newest):
+        space = store.space(path.stem)
+        with space.database.read() as reading:
+            limit = ENTRIES_SAMPLED // overview.SPACES_SAMPLED
+            times += [_ms(row[0]) for row in reading.all(SQL.newest_commits, (limit,))]
+        if number < SPACES_READ:
+            after = max(0, space.seq() - RECENT_MAX)
+            entries += [_commit_entry(space.did, entry) for entry in space.log(after=after)]
+    return times, entries
+
+
+def _commit_entry(did: str, entry: LogEntry) -> RecentEntry:
+    original = entry.original
+    operations = original.get("operations", ())
+    merged = original.get("merge")
+    if "cmd" in original:
+        change = f"{original['cmd'].replace('branch/', '')} branch {original.get('name', '')}"
+    elif merged is not None:
+        change = f"merge {merged.get('source', '')}"
+    else:
+        change = ", ".join(_operation_text(operation) for operation in operations[:3])
+    if entry.branch and "cmd" not in original:
+        change += f", on {entry.branch}"
+    return RecentEntry(
+        model="documents",
+        at_ms=_ms(entry.created_at),
+        name=did,
+        item=operations[0]["id"] if operations else "",
+        change=change,
+        seq=entry.seq,
+        by=entry.session.partition(":")[0],
+    )
+
+
+def _operation_text(operation: dict[str, Any]) -> str:
+    paths = " ".join(str(patch.get("path", "")) for patch in operation.get("patches", ())[:3])
+    return f"{operation['op']} {paths}".strip()
+
+
+def _stream_activity(store: Store, _files: overview.Files) -> tuple[list[int], list[RecentEntry]]:
+    with store.streams.database.read() as reading:
+        rows = reading.all(SQL.newest_records, (ENTRIES_SAMPLED,))
+    entries = []
+    for name, group in groupby(rows[:200], key=lambda row: row[0]):
+        records = list(group)
+        count = f"{len(records)} records" if len(records) > 1 else "1 record"
+        entries.append(
+            RecentEntry(
+                model="streams",
+                at_ms=records[0][1],
+                name=name,
+                item="",
+                change=f"append {count}",
+                seq=records[0][2],
+                by="",
+            )
+        )
+    return [row[1] for row in rows], entries
+
+
+def _graph_activity(store: Store, _files: overview.Files) -> tuple[list[int], list[RecentEntry]]:
+    names = {app.app_id: app.slug for app in store.graphs.list_apps()}
+    with store.graphs.database.read() as reading:
+        rows = reading.all(SQL.newest_envelopes, (ENTRIES_SAMPLED,))
+    entries = [
+        RecentEntry(
+            model="graphs",
+            at_ms=_ms(created_at),
+            name=names.get(app_id, str(app_id)),
+            item="",
+            change="transaction",
+            seq=seq,
+            by="",
+        )
+        for seq, app_id, created_at in rows[:RECENT_MAX]
+    ]
+    return [_ms(row[2]) for row in rows], entries
+
+
+def _session_activity(store: Store, _files: overview.Files) -> tuple[list[int], list[RecentEntry]]:
+    log = store.sessions.log
+    assert isinstance(log, SqliteLog)
+    with log.database.read() as reading:
+        rows = reading.all(SQL.newest_events, (ENTRIES_SAMPLED,))
+    entries = [
+        RecentEntry(
+            model="sessions",
+            at_ms=_ms(at),
+            name=session,
+            item="",
+            change=kind.replace("_", " "),
+            seq=event_id,
+            by="",
+        )
+        for session, event_id, kind, at in rows[:RECENT_MAX]
+    ]
+    return [_ms(row[3]) for row in rows], entries
+
+
+_ACTIVITIES: Final[
+    dict[str, Callable[[Store, overview.Files], tuple[list[int], list[RecentEntry]]]]
+] = {
+    "documents": _document_activity,
+    "streams": _stream_activity,
+    "graphs": _graph_activity,
+    "sessions": _session_activity,
+}
+"""How to read the newest entries of a model."""
+
+
+def _ms(text: str) -> int:
+    time = datetime.fromisoformat(text)
+    return int((time.replace(tzinfo=UTC) if time.tzinfo is None else time).timestamp() * 1000)

@@ -1,0 +1,101 @@
+"""A store with something on every page, and a store whose names and values attack the pages."""
+
+from __future__ import annotations
+
+import fourfold
+
+DID = "did:web:shop.example"
+ORDER = "order:1042"
+PROBE = "\"'><img src=x onerror=alert(1)><script>alert(2)</script>{{7*7}}"
+"""Text that does harm if a page inserts it without escaping."""
+
+
+def fill_shop(root):
+    """Write orders with a history, three branches with a conflict, and two streams."""
+    with fourfold.open(root) as store:
+        space = store.space(DID)
+        space.set(
+            ORDER,
+            {
+                "customer": {"name": "Ada Lovelace", "city": "London"},
+                "items": [{"sku": "tea-100", "qty": 4, "price": 4.5}],
+                "status": "draft",
+                "total": 18.0,
+                "notes": "Ring twice.",
+            },
+        )
+        space.set("sku:tea-100", {"name": "Green tea", "price": 4.5})
+        space.set("sku:cup-7", {"name": "Cup", "price": 12.0})
+        for quantity in range(5, 15):
+            patches = [
+                {"op": "replace", "path": "/items/0/qty", "value": quantity},
+                {"op": "replace", "path": "/total", "value": 4.5 * quantity},
+            ]
+            space.patch(ORDER, patches)
+        space.branches.create("import-fix")
+        space.patch("sku:cup-7", [_replace("/name", "Tall cup")], branch="import-fix")
+        space.branches.merge("import-fix")
+        space.branches.delete("import-fix")
+        space.branches.create("discount")
+        space.patch(ORDER, [_replace("/total", 67.5), _add("/coupon", "TEA10")], branch="discount")
+        space.patch("sku:tea-100", [_replace("/price", 4.05)], branch="discount")
+        space.patch(ORDER, [_replace("/total", 70.0), _replace("/status", "paid")])
+        space.set("order:1041", {"status": "cancelled"})
+        space.delete("order:1041")
+        orders = store.streams.create("orders", content_type="application/json")
+        for number in range(120):
+            orders.append({"id": number, "total": number * 1.5, "status": STATES[number % 3]})
+        logs = store.streams.create("logs/till-1", content_type="text/plain")
+        logs.append(b"till opened")
+        fill_graph(store)
+        for number in range(60):
+            store.streams.create(f"sensors/{number:03}", content_type="application/json")
+
+
+def fill_graph(store, name="crm", text="Ada"):
+    """Write a customer with an attribute, two orders, and a ticket about the customer."""
+    graph = store.graphs.create(name, text)
+    customer, order, ticket = (
+        graph.register_type("parent", kind) for kind in ("customer", "order", f"ticket {text}")
+    )
+    title = graph.register_type("attr", f"name {text}")
+    placed, about = (graph.register_type("edge", kind) for kind in ("placed", f"about {text}"))
+    [ada] = graph.insert("parent", [{"type_id": customer, "owner_identity": 1}])
+    value = {"type_id": title, "owner_identity": 1, "parent_id": ada, "value_text": text}
+    graph.insert("attr", [value])
+    for _ in range(2):
+        [bought] = graph.insert("parent", [{"type_id": order, "owner_identity": 1}])
+        edge = {"type_id": placed, "owner_identity": 1, "src_parent_id": ada}
+        graph.insert("edge", [{**edge, "dst_parent_id": bought}])
+    [question] = graph.insert("parent", [{"type_id": ticket, "owner_identity": 2}])
+    edge = {"type_id": about, "owner_identity": 2, "src_parent_id": question}
+    graph.insert("edge", [{**edge, "dst_parent_id": ada}])
+
+
+STATES = ("placed", "paid", "shipped")
+
+
+def fill_probes(root):
+    """Write a probe into every name and value that may hold one."""
+    with fourfold.open(root) as store:
+        space = store.space("did:web:probe.example")
+        space.set(PROBE, {PROBE: PROBE, "list": [PROBE, {"<b>": None}]})
+        space.patch(PROBE, [{"op": "add", "path": "/more", "value": f"</script>{PROBE}"}])
+        space.branches.create("other")
+        space.patch(PROBE, [_replace("/more", "other")], branch="other")
+        space.patch(PROBE, [_replace("/more", PROBE)])
+        name = PROBE.replace("/", "|")
+        stream = store.streams.create(name, content_type="application/json")
+        stream.append({PROBE: PROBE})
+        text = store.streams.create("text<script>alert(4)<|script>", content_type="text/html")
+        text.append(PROBE.encode())
+        fill_graph(store, "probe", PROBE)
+    return name
+
+
+def _replace(path, value):
+    return {"op": "replace", "path": path, "value": value}
+
+
+def _add(path, value):
+    return {"op": "add", "path": path, "value": value}

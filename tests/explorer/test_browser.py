@@ -1,0 +1,343 @@
+"""Pages in a real browser: every page in three forms, stories, hostile names, and no script."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlencode
+
+import pytest
+from shop_store import DID, ORDER, PROBE, fill_shop
+
+from fourfold.server.auth import Access
+from server.served_streams import Served
+
+SPACE = urlencode({"did": DID})
+DOCUMENT = urlencode({"did": DID, "id": ORDER})
+PAGES = {
+    "home": "/",
+    "search": "/search?prefix=o",
+    "spaces": "/documents",
+    "space": f"/space?{SPACE}",
+    "document": f"/document?{DOCUMENT}",
+    "past document": f"/document?{DOCUMENT}&at=8&from=3&blame=1",
+    "restore": f"/restore?{DOCUMENT}&seq=6",
+    "branches": f"/branches?{SPACE}",
+    "merge": f"/merge?{SPACE}&source=discount",
+    "streams": "/streams",
+    "stream": "/stream?name=orders",
+    "text stream": "/stream?name=logs/till-1",
+    "graphs": "/graphs",
+    "app": "/app?app=crm",
+    "object": "/object?app=crm&id=1",
+    "health": "/status",
+    "keys": "/keys",
+    "problems": "/problems",
+    "problem": "/problem?kind=not_found",
+}
+NAMELESS = r"- (link|button|textbox|combobox|slider|radio)\s*$"
+FORMS = {
+    "light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
+    "narrow": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_pages_have_no_problem_and_never_scroll_sideways(visit, shop, form):
+    visitor = visit(shop, **FORMS[form])
+    for name, path in PAGES.items():
+        assert visitor.open(path).status == 200, name
+        assert not visitor.has_sideways_scroll(), name
+        assert visitor.problems == [], name
+
+
+@pytest.mark.parametrize("path", ["/streams", "/documents", "/keys", "/"])
+def test_empty_pages_have_no_problem(visit, empty, path):
+    visitor = visit(empty, **FORMS["narrow"])
+    assert visitor.open(path).status == 200
+    assert not visitor.has_sideways_scroll()
+    assert visitor.problems == []
+
+
+def test_pages_have_landmarks_and_names_for_everything(visit, shop):
+    visitor = visit(shop)
+    for name, path in PAGES.items():
+        visitor.open(path)
+        snapshot = visitor.page.locator("body").aria_snapshot()
+        for landmark in ("banner", "main", "contentinfo", 'navigation "Models"'):
+            assert f"- {landmark}" in snapshot, f"{name}: {landmark}"
+        assert snapshot.count("[level=1]") == 1, name
+        # Links, buttons and fields without a name are listed without one.
+        assert not re.search(
+            r"- (link|button|textbox|combobox|slider|radio)\s*$", snapshot, re.MULTILINE
+        )
+
+
+def test_the_first_page_takes_few_requests(visit, shop):
+    visitor = visit(shop)
+    visitor.open("/")
+    assert len(visitor.requests) <= 5
+
+
+def test_the_content_is_the_first_stop_of_the_keyboard(visit, shop):
+    page = visit(shop).page
+    page.goto("/streams")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+
+
+def test_keys_move_open_and_search(visit, shop):
+    page = visit(shop).page
+    page.goto("/")
+    page.keyboard.press("g")
+    page.keyboard.press("s")
+    page.wait_for_url("**/streams")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    chosen = page.locator("tr[aria-selected=true] a")
+    name = chosen.inner_text()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/stream?**")
+    assert page.locator("h1").inner_text() == name
+    page.keyboard.press("?")
+    assert page.locator("#help").is_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    page.keyboard.type("orders\n")
+    page.wait_for_url("**/search?**")
+    page.get_by_role("link", name="orders", exact=True).click()
+    page.wait_for_url("**/stream?name=orders")
+
+
+def test_the_time_bar_steps_without_a_new_page(visit, shop):
+    visitor = visit(shop)
+    page = visitor.page
+    page.goto(f"/document?{DOCUMENT}")
+    first = page.evaluate("performance.timeOrigin")
+    show = page.get_by_label("Show", exact=True).last
+    assert show.get_attribute("aria-valuetext") == "seq 21"
+    show.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    page.get_by_text("State at seq 11", exact=True).wait_for()
+    assert "at=11" in page.url
+    assert page.locator("#past").is_visible()
+    assert page.locator("#part .changed").count() > 0
+    page.get_by_label("Compare from").focus()
+    page.keyboard.press("Home")
+    page.get_by_role("heading", name="Changes since seq 1", exact=True).wait_for()
+    assert page.evaluate("performance.timeOrigin") == first
+    page.reload()
+    assert page.get_by_text("State at seq 11", exact=True).is_visible()
+    assert page.get_by_role("heading", name="Changes since seq 1", exact=True).is_visible()
+    page.get_by_role("link", name="Return to now").click()
+    page.get_by_text("State at seq 21", exact=True).wait_for()
+    assert visitor.problems == []
+
+
+def test_bars_are_links_to_the_states_that_they_made(visit, shop):
+    page = visit(shop, java_script_enabled=False).page
+    page.goto(f"/document?{DOCUMENT}")
+    page.locator("a[data-seq='6']").click()
+    assert page.get_by_text("State at seq 6", exact=True).is_visible()
+    assert not page.get_by_label("Compare from").is_visible()
+
+
+@pytest.fixture
+def own_shop(tmp_path):
+    fill_shop(tmp_path / "shop")
+    server = Served(tmp_path / "shop")
+    yield server
+    server.kill()
+
+
+def test_a_document_is_branched_restored_and_merged(visit, own_shop):
+    visitor = visit(own_shop)
+    page = visitor.page
+    page.goto(f"/document?{DOCUMENT}&at=6")
+    page.get_by_text("Branch from here").click()
+    page.get_by_label("Name of the new branch").fill("try-out")
+    page.get_by_role("button", name="Create branch").click()
+    page.wait_for_url("**branch=try-out**")
+    assert page.locator(".json").inner_text().count('"qty": 7') == 1
+    page.goto(f"/document?{DOCUMENT}&at=6")
+    page.get_by_role("link", name="Restore this state").click()
+    page.get_by_role("button", name=re.compile("Restore as seq")).click()
+    page.wait_for_url("**/document?**")
+    assert page.locator(".json").inner_text().count('"qty": 7') == 1
+
+    page.goto(f"/branches?{SPACE}")
+    page.get_by_role("row", name=re.compile("^discount")).get_by_role("link", name="Merge").click()
+    page.get_by_text("decided", exact=False).first.wait_for()
+    page.keyboard.press("n")
+    page.keyboard.press("2")
+    assert page.locator("#decided").inner_text().startswith("1 of ")
+    conflicts = page.locator("tr.conflict").count()
+    for _ in range(conflicts - 1):
+        page.keyboard.press("n")
+        page.keyboard.press("2")
+    page.get_by_role("button", name=re.compile("Merge into main")).click()
+    page.wait_for_url("**/branches?**")
+    page.goto(f"/document?{DOCUMENT}")
+    assert '"coupon": "TEA10"' in page.locator(".json").inner_text()
+    assert visitor.problems == []
+
+
+def test_an_undecided_conflict_keeps_the_form_from_being_sent(visit, own_shop):
+    page = visit(own_shop).page
+    page.goto(f"/merge?{SPACE}&source=discount")
+    page.get_by_role("button", name=re.compile("Merge into main")).click()
+    assert "/merge?" in page.url
+    assert page.evaluate("document.querySelector('#merge').checkValidity()") is False
+
+
+def test_the_tail_shows_new_records_and_can_be_paused(visit, own_shop):
+    visitor = visit(own_shop)
+    page = visitor.page
+    page.goto("/stream?name=orders")
+    page.get_by_role("button", name="Pause").wait_for()
+
+    def append(number):
+        body = f'{{"id": {number}, "note": "<b>new</b>"}}'
+        own_shop.stream("POST", "orders", body, Content_Type="application/json")
+
+    append(1000)
+    page.locator("#r120").wait_for()
+    assert page.locator("#tail-rows tbody tr").first.get_attribute("id") == "r120"
+    assert "<b>new</b>" in page.locator("#r120").inner_text()
+    page.get_by_role("button", name="Pause").click()
+    append(1001)
+    page.get_by_text("1 waiting").wait_for()
+    assert page.locator("#r121").count() == 0
+    page.get_by_role("button", name="Continue").click()
+    page.locator("#r121").wait_for()
+    page.get_by_text("2 new").wait_for()
+    assert visitor.problems == []
+
+
+def test_a_tail_with_a_filter_shows_matching_records_only(visit, own_shop):
+    page = visit(own_shop).page
+    page.goto("/stream?name=orders&field=status&value=%22void%22")
+    page.get_by_role("button", name="Pause").wait_for()
+    for status in ("paid", "void"):
+        own_shop.stream(
+            "POST", "orders", f'{{"status": "{status}"}}', Content_Type="application/json"
+        )
+    page.locator("#r121").wait_for()
+    assert page.locator("#tail-rows tbody tr").count() == 1
+
+
+def test_a_graph_is_walked_from_object_to_object(visit, shop):
+    visitor = visit(shop)
+    page = visitor.page
+    page.goto("/graphs")
+    page.get_by_role("link", name="crm", exact=True).click()
+    page.get_by_role("link", name="customer 1", exact=True).click()
+    page.wait_for_url("**/object?**")
+    page.locator("svg.neighbourhood a").last.click()
+    page.wait_for_url(re.compile("id=(?!1$)"))
+    assert page.locator("h1").inner_text().startswith("order")
+    page.locator("svg.neighbourhood a").first.click()
+    page.wait_for_url("**id=1")
+    assert visitor.problems == []
+
+
+def test_hostile_names_and_values_are_shown_as_text(visit, probes):
+    did = "did:web:probe.example"
+    space, document = urlencode({"did": did}), urlencode({"did": did, "id": PROBE})
+    visitor = visit(probes)
+    paths = (
+        "/",
+        "/documents",
+        f"/space?{space}",
+        f"/document?{document}&blame=1",
+        f"/document?{document}&at=2&from=1",
+        f"/restore?{document}&seq=1",
+        f"/branches?{space}",
+        f"/merge?{space}&source=other",
+        "/streams",
+        f"/streams?{urlencode({'prefix': PROBE})}",
+        f"/stream?{urlencode({'name': probes.stream})}",
+        f"/stream?{urlencode({'name': 'text<script>alert(4)<|script>'})}",
+        f"/search?{urlencode({'prefix': PROBE})}",
+        "/graphs",
+        "/app?app=probe",
+        "/object?app=probe&id=1",
+    )
+    for path in paths:
+        assert visitor.open(path).status == 200, path
+        body = visitor.page.locator("body")
+        assert body.locator("img, iframe, script:not([src])").count() == 0, path
+        assert "49" not in visitor.page.title()
+    assert PROBE in visitor.page.locator("body").inner_html() or visitor.problems == []
+    assert visitor.problems == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/document?{SPACE}&{urlencode({'id': PROBE})}",
+        f"/stream?{urlencode({'name': PROBE})}",
+        f"/problem?{urlencode({'kind': PROBE})}",
+        f"/streams?{urlencode({'at': PROBE})}",
+        f"/{urlencode({PROBE: PROBE})}",
+    ],
+)
+def test_errors_show_hostile_text_as_text(visit, shop, path):
+    visitor = visit(shop)
+    response = visitor.open(path)
+    assert 400 <= response.status < 500
+    page = visitor.page
+    assert page.locator("img, script:not([src])").count() == 0
+    # The browser itself reports the status of a failed page.
+    assert [text for text in visitor.problems if "status of 4" not in text] == []
+
+
+def test_pages_can_be_read_without_scripts(visit, shop):
+    visitor = visit(shop, java_script_enabled=False, viewport={"width": 390, "height": 844})
+    for name, path in PAGES.items():
+        assert visitor.open(path).status == 200, name
+        page = visitor.page
+        assert page.locator("h1").is_visible(), name
+        hidden = ("Pause", "Copy")
+        for label in hidden:
+            assert page.get_by_role("button", name=label).count() == 0, name
+    page.goto("/streams")
+    page.get_by_label("Prefix").fill("sensors/00")
+    page.get_by_role("button", name="Filter").click()
+    assert page.locator("tbody tr").count() == 10
+    page.locator("details.time summary").click()
+    page.get_by_label("Show the store as of").fill("2031-01-01T00:00:00")
+    page.get_by_role("button", name="Show", exact=True).click()
+    assert "As of 2031-01-01" in page.locator("#past").inner_text()
+
+
+def test_a_visitor_logs_in_with_a_key_and_out_again(visit, own_shop):
+
+    with Access(own_shop.root) as access:
+        secret = access.add(("read", "write", "admin"))[1]
+    visitor = visit(own_shop)
+    page = visitor.page
+    page.goto("/stream?name=orders")
+    page.get_by_role("textbox", name="Key").fill("wrong")
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("alert").wait_for()
+    page.get_by_role("textbox", name="Key").fill(secret)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("**/stream?name=orders")
+    page.get_by_role("button", name="Pause").wait_for()
+    assert page.evaluate("document.cookie") == ""
+    own_shop.stream(
+        "POST",
+        "orders",
+        '{"id": 7}',
+        Content_Type="application/json",
+        Authorization=f"Bearer {secret}",
+    )
+    page.locator("#r120").wait_for()
+    page.get_by_role("button", name="Log out").click()
+    page.wait_for_url("**/login")
+    page.goto("/stream?name=orders")
+    assert page.locator("h1").inner_text() == "Log in with a key"

@@ -1,0 +1,381 @@
+"""Pages without a browser: links, data as JSON, policy, login, and what keys allow."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter, deque
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from urllib.parse import urlencode, urljoin, urlsplit
+
+import pytest
+from shop_store import DID, ORDER, fill_shop
+
+import fourfold
+from fourfold.explorer.explorer import Explorer
+from fourfold.server.auth import Access
+from fourfold.server.request import Request
+from fourfold.server.streams import Protocol
+from server.served_streams import Served
+
+LINKS_PER_PAGE = 12
+BROWSER = {"Accept": "text/html,application/xhtml+xml"}
+SPACE = urlencode({"did": DID})
+DOCUMENT = urlencode({"did": DID, "id": ORDER})
+PAGES = (
+    "/",
+    "/search?prefix=o",
+    "/documents",
+    f"/space?{SPACE}",
+    f"/space?{SPACE}&branch=discount&prefix=order",
+    f"/document?{DOCUMENT}",
+    f"/document?{DOCUMENT}&at=8&from=3&blame=1",
+    f"/document?{DOCUMENT}&branch=discount",
+    f"/restore?{DOCUMENT}&seq=6",
+    f"/branches?{SPACE}",
+    f"/merge?{SPACE}&source=discount",
+    "/streams",
+    "/streams?prefix=sensors/",
+    "/stream?name=orders",
+    "/stream?name=orders&start=10",
+    "/stream?name=orders&key=&field=&value=&start=",
+    "/stream?name=orders&field=status&value=%22paid%22",
+    "/stream?name=logs/till-1",
+    "/graphs",
+    "/app?app=crm",
+    "/app?app=crm&type=2",
+    "/object?app=crm&id=1",
+    "/object?app=crm&id=1&at=3",
+    "/status",
+    "/keys",
+    "/problems",
+    "/problem?kind=not_found",
+)
+
+
+class Reader(HTMLParser):
+    """Collect what a page refers to, and inline code that the policy would block."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.sources, self.inline, self.ids = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        if tag == "a":
+            self.links.append(attributes["href"])
+        if tag == "link" or (tag == "script" and "src" in attributes):
+            self.sources.append(attributes.get("href") or attributes["src"])
+        self.inline += [name for name in attributes if name == "style" or name.startswith("on")]
+        if tag == "style" or (tag == "script" and "src" not in attributes):
+            self.inline.append(tag)
+        if "id" in attributes:
+            self.ids.append(attributes["id"])
+
+
+def get(server, path, headers=BROWSER):
+    return server.ask("GET", path, headers=headers)
+
+
+def text_of(response):
+    return response.text.decode()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_has_its_policy_one_title_and_no_inline_code(shop, path):
+    response = get(shop, path)
+    assert response.status == 200, text_of(response)
+    assert "default-src 'none'" in response.headers["content-security-policy"]
+    assert response.headers["cache-control"] == "no-store"
+    page = Reader(text_of(response))
+    assert page.inline == []
+    assert text_of(response).count("<h1") == 1
+    assert len(page.ids) == len(set(page.ids))
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_the_data_of_a_page_is_json_at_a_second_address(shop, path):
+    parts = urlsplit(path)
+    twin = "/index.json" if parts.path == "/" else f"{parts.path}.json"
+    response = get(shop, f"{twin}?{parts.query}" if parts.query else twin)
+    assert response.status == 200
+    assert isinstance(json.loads(response.text), dict)
+    assert "this page as <a href=" in text_of(get(shop, path))
+
+
+def test_no_link_is_dead(shop):
+    waiting, seen, pages = deque(["/"]), {"/"}, Counter()
+    while waiting:
+        path = waiting.popleft()
+        response = get(shop, path)
+        assert response.status == 200, f"{path}: {text_of(response)[:500]}"
+        if not response.headers["content-type"].startswith("text/html"):
+            continue
+        for link in Reader(text_of(response)).links:
+            target = urljoin(path, link).partition("#")[0]
+            page = urlsplit(target).path
+            if target not in seen and pages[page] < LINKS_PER_PAGE:
+                seen.add(target)
+                pages[page] += 1
+                waiting.append(target)
+    assert {"/document", "/merge", "/restore", "/branches", "/problem", "/stream"} <= set(pages)
+
+
+def test_static_files_are_named_by_their_content_and_cached(shop):
+    sources = Reader(text_of(get(shop, "/"))).sources
+    assert len(sources) == 3
+    for source in sources:
+        response = get(shop, source)
+        assert response.status == 200
+        assert "immutable" in response.headers["cache-control"]
+    assert get(shop, "/static/explorer.css").status == 404
+    assert get(shop, "/static/..%2Fexplorer.py").status == 404
+
+
+def test_the_first_page_is_small(shop):
+    page = get(shop, "/")
+    sources = Reader(text_of(page)).sources
+    assert len(page.text) + sum(len(get(shop, source).text) for source in sources) < 50_000
+    assert len(sources) + 1 <= 5
+
+
+def test_empty_lists_show_the_command_that_fills_them(empty):
+    assert "No streams yet" in text_of(get(empty, "/streams"))
+    assert "fourfold space set" in text_of(get(empty, "/documents"))
+    assert "No keys yet" in text_of(get(empty, "/keys"))
+    assert "store.graphs.create" in text_of(get(empty, "/graphs"))
+    assert "Nothing was written yet" in text_of(get(empty, "/"))
+
+
+def test_a_browser_gets_a_page_about_an_error_and_a_program_gets_json(shop):
+    page = get(shop, f"/document?{SPACE}&id=missing")
+    assert page.status == 404
+    assert "<h1>" in text_of(page)
+    assert "not_found" in text_of(page)
+    assert get(shop, "/stream?name=none").status == 404
+    assert get(shop, "/stream.json?name=none").headers["content-type"] == "application/json"
+    assert get(shop, "/nowhere", {}).headers["content-type"] == "application/json"
+    assert get(shop, "/stream?name=orders&unknown=1").status == 400
+    assert get(shop, "/streams?at=yesterday").status == 400
+    assert get(shop, "/stream?name=orders&start=-1").status == 400
+
+
+def test_the_past_goes_along_with_links(shop):
+    at = "2031-01-01T00:00:00Z"
+    for path in ("/", "/streams", "/stream?name=orders", "/documents"):
+        separator = "&" if "?" in path else "?"
+        body = text_of(get(shop, f"{path}{separator}{urlencode({'at': at})}"))
+        assert "As of" in body
+        links = [link for link in Reader(body).links if link.startswith(("/stream", "/space"))]
+        assert links
+        assert [link for link in links if "at=2031" not in link and link != path] == []
+
+
+def test_a_seq_goes_along_only_within_its_space(shop):
+    links = Reader(text_of(get(shop, f"/document?{DOCUMENT}&at=8"))).links
+    assert any(link.startswith("/space?") and "at=8" in link for link in links)
+    assert all("at=" not in link for link in links if link.startswith("/streams"))
+
+
+def test_a_stream_shows_what_it_had_at_a_time(shop):
+    records = json.loads(get(shop, "/stream.json?name=orders").text)["records"]
+    newest, older = records[0]["number"], records[20]
+    at = older["ts_ms"] / 1000
+    time = json.loads(get(shop, f"/stream.json?name=orders&at={_iso(at)}").text)
+    assert newest == 119
+    assert 0 < time["records"][0]["number"] <= newest
+    assert time["records"][0]["ts_ms"] <= older["ts_ms"]
+    assert json.loads(get(shop, "/stream.json?name=orders&at=2001-01-01").text)["records"] == []
+
+
+def _iso(seconds):
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def test_records_are_paged_and_filtered(shop):
+    page = json.loads(get(shop, "/stream.json?name=orders").text)
+    assert [page["records"][0]["number"], page["older"]] == [119, 70]
+    older = json.loads(get(shop, "/stream.json?name=orders&until=70").text)
+    assert older["records"][0]["number"] == 69
+    found = json.loads(get(shop, "/stream.json?name=orders&field=status&value=%22paid%22").text)
+    assert {json.loads(row["text"])["status"] for row in found["records"]} == {"paid"}
+    assert json.loads(get(shop, "/streams.json").text)["next_after"] is not None
+
+
+def test_a_document_is_shown_at_any_point_with_its_changes_and_authors(shop):
+    page = json.loads(get(shop, f"/document.json?{DOCUMENT}&at=8&from=3&blame=1").text)
+    assert page["state"]["document"]["items"][0]["qty"] == 9
+    assert [(row["path"], row["before"], row["after"]) for row in page["changes"]] == [
+        ("/items/0/qty", 4, 9),
+        ("/total", 18.0, 40.5),
+    ]
+    assert page["authors"]["/total"] == 8
+    assert page["authors"]["/status"] == 1
+    deleted = json.loads(get(shop, f"/document.json?{SPACE}&id=order:1041").text)
+    assert deleted["state"]["op"] == "delete"
+
+
+def test_an_object_shows_its_neighbours_at_any_seq(shop):
+    page = json.loads(get(shop, "/object.json?app=crm&id=1").text)
+    assert [(row["edge"], row["is_from"]) for row in page["neighbours"]] == [
+        ("about Ada", False),
+        ("placed", True),
+        ("placed", True),
+    ]
+    assert page["attributes"][0]["value"] == "Ada"
+    first = page["object"]["seq"]
+    then = json.loads(get(shop, f"/object.json?app=crm&id=1&at={first}").text)
+    assert [then["neighbours"], then["attributes"]] == [[], []]
+    assert get(shop, "/object?app=crm&id=99").status == 404
+
+
+def post(server, path, fields, headers=None):
+    headers = {
+        **BROWSER,
+        "Content-Type": "application/x-www-form-urlencoded",
+        **({"Origin": f"http://127.0.0.1:{server.port}"} if headers is None else headers),
+    }
+    return server.ask("POST", path, urlencode(fields), headers)
+
+
+@pytest.fixture
+def own_shop(tmp_path):
+    fill_shop(tmp_path / "shop")
+    server = Served(tmp_path / "shop")
+    yield server
+    server.kill()
+
+
+def test_forms_change_the_store_and_check_what_they_showed(own_shop):
+    fields = {"did": DID, "id": ORDER, "seq": 5}
+    current = json.loads(get(own_shop, f"/document.json?{DOCUMENT}").text)["newest"]["seq"]
+    moved = post(own_shop, "/restore", {**fields, "current": current - 1})
+    assert moved.status == 303
+    assert "moved=1" in moved.headers["location"]
+    assert "changed after the preview" in text_of(get(own_shop, moved.headers["location"]))
+    done = post(own_shop, "/restore", {**fields, "current": current})
+    assert done.status == 303
+    assert "/document?" in done.headers["location"]
+    state = json.loads(get(own_shop, f"/document.json?{DOCUMENT}").text)["state"]
+    assert state["document"]["items"][0]["qty"] == 6
+    branch = post(own_shop, "/branch", {"did": DID, "id": ORDER, "name": "then", "seq": 4})
+    assert branch.status == 303
+    shown = json.loads(get(own_shop, f"/document.json?{DOCUMENT}&branch=then").text)
+    assert shown["state"]["document"]["items"][0]["qty"] == 5
+
+
+def test_a_merge_needs_every_conflict_decided_and_the_state_that_was_shown(own_shop):
+    address = f"/merge.json?{SPACE}&source=discount"
+    preview = json.loads(get(own_shop, address).text)
+    assert preview["conflicts"] == 1
+    row = preview["entities"][0]["rows"][0]
+    assert [row["path"], row["base"], row["target"], row["source"]] == ["/total", 63.0, 70.0, 67.5]
+    fields = {"did": DID, "source": "discount", "target": "", "etag": preview["etag"]}
+    assert "moved=1" in post(own_shop, "/merge", fields).headers["location"]
+    decided = {"id.1": ORDER, "path.1": "/total", "choice.1": "value", "value.1": "68"}
+    stale = {**fields, **decided, "etag": '"1-1"'}
+    assert "moved=1" in post(own_shop, "/merge", stale).headers["location"]
+    assert post(own_shop, "/merge", {**fields, **decided, "value.1": "{"}).status == 400
+    assert "/branches" in post(own_shop, "/merge", {**fields, **decided}).headers["location"]
+    document = json.loads(get(own_shop, f"/document.json?{DOCUMENT}").text)["state"]["document"]
+    assert [document["total"], document["status"], document["coupon"]] == [68, "paid", "TEA10"]
+
+
+def test_a_form_of_a_foreign_page_is_refused(own_shop):
+    fields = {"did": DID, "name": "evil"}
+    for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert post(own_shop, "/branch", fields, headers).status == 403
+    branches = json.loads(get(own_shop, f"/branches.json?{SPACE}").text)["branches"]
+    assert "evil" not in {branch["name"] for branch in branches}
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory):
+    root = tmp_path_factory.mktemp("explorer") / "locked"
+    fill_shop(root)
+    with Access(root) as access:
+        secrets = {
+            "all": access.add(("read", "write", "admin"))[1],
+            "sensors": access.add(("read",), "sensors/")[1],
+            "documents": access.add(("read",), model="documents")[1],
+        }
+    server = Served(root)
+    server.secrets = secrets
+    yield server
+    server.kill()
+
+
+def log_in(server, key, following="/"):
+    return post(server, "/login", {"key": key, "next": following})
+
+
+def test_a_store_with_keys_asks_for_one(locked):
+    page = get(locked, "/stream?name=orders")
+    assert page.status == 401
+    assert "Log in with a key" in text_of(page)
+    assert 'value="/stream?name=orders"' in text_of(page)
+    assert "orders" not in text_of(get(locked, "/"))
+    assert get(locked, "/stream.json?name=orders", {}).status == 401
+    refused = log_in(locked, "ff_wrong")
+    assert refused.status == 401
+    assert "set-cookie" not in refused.headers
+    assert "Unknown key" in text_of(refused)
+
+
+def test_the_login_sets_a_cookie_that_scripts_and_other_sites_cannot_use(locked):
+    done = log_in(locked, locked.secrets["all"], "/stream?name=orders")
+    assert [done.status, done.headers["location"]] == [303, "/stream?name=orders"]
+    cookie = done.headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))
+    headers = {**BROWSER, "Cookie": cookie.partition(";")[0]}
+    assert get(locked, "/stream?name=orders", headers).status == 200
+    assert get(locked, "/v1/stream/orders", headers).status == 200
+    assert "Log out" in text_of(get(locked, "/", headers))
+    gone = locked.ask("POST", "/logout", headers=headers)
+    assert "Max-Age=0" in gone.headers["set-cookie"]
+
+
+@pytest.mark.parametrize("address", ["https://evil.example", "//evil.example", "/\\evil.example"])
+def test_the_login_never_leads_to_another_site(locked, address):
+    assert log_in(locked, locked.secrets["all"], address).headers["location"] == "/"
+
+
+def test_a_page_shows_only_what_the_key_allows(locked):
+    cookie = {**BROWSER, "Cookie": f"fourfold_key={locked.secrets['sensors']}"}
+    assert get(locked, "/streams?prefix=sensors/", cookie).status == 200
+    assert get(locked, "/stream?name=sensors/001", cookie).status == 200
+    for path in ("/streams", "/stream?name=orders", f"/space?{SPACE}", "/keys"):
+        refused = get(locked, path, cookie)
+        assert refused.status == 403
+        assert "Ada" not in text_of(refused)
+    assert "needs a key that may read everything" in text_of(get(locked, "/", cookie))
+    reader = {**BROWSER, "Cookie": f"fourfold_key={locked.secrets['documents']}"}
+    assert get(locked, f"/document?{DOCUMENT}", reader).status == 200
+    same = {**reader, "Origin": f"http://127.0.0.1:{locked.port}"}
+    assert post(locked, "/branch", {"did": DID, "name": "x"}, same).status == 403
+
+
+def test_the_body_of_a_login_is_small(locked):
+    response = locked.ask("POST", "/login", b"key=" + b"a" * 400_000, BROWSER)
+    assert response.status in {400, 413}
+
+
+def test_a_mounted_server_has_links_below_its_path(tmp_path):
+    with fourfold.open(tmp_path / "store") as store:
+        store.streams.create("orders", content_type="application/json")
+        protocol = Protocol(store.streams)
+        protocol.add_pages(Explorer(protocol, "store"))
+        request = Request("GET", "/streams", headers={"host": "localhost"}, root="/fold")
+        page = Reader(asyncio.run(protocol.handle(request)).body.decode())
+    links = [link for link in page.links if not link.startswith("#")]
+    assert links
+    assert all(link.startswith("/fold/") for link in links + page.sources)
+
+
+def test_pages_are_not_part_of_the_description_of_the_api(shop):
+    paths = json.loads(get(shop, "/openapi.json", {}).text)["paths"]
+    assert "/v1/store" in paths
+    assert not [path for path in paths if re.match(r"/(stream|document|login|static)\b", path)]

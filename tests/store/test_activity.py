@@ -1,0 +1,73 @@
+"""Activity of a store: the newest entries of all models, without locks on their databases."""
+
+from __future__ import annotations
+
+import time
+
+import fourfold
+from fourfold.store import activity, open_store
+
+
+def fill(root):
+    with fourfold.open(root) as store:
+        space = store.space("did:web:shop.example")
+        space.set("note", {"likes": 0})
+        space.patch("note", [{"op": "increment", "path": "/likes", "by": 1}])
+        space.branches.create("draft")
+        space.patch("note", [{"op": "replace", "path": "/likes", "value": 7}], branch="draft")
+        space.branches.merge("draft")
+        orders = store.streams.create("orders", "application/json")
+        for number in range(3):
+            orders.append({"id": number})
+        contacts = store.graphs.create("contacts", "Contacts")
+        person = contacts.register_type("parent", "person")
+        contacts.insert("parent", [{"type_id": person, "owner_identity": 1}])
+        session = store.sessions.create({"id": "s-1", "model": "any"})
+        session.append({"type": "turn/started", "turn": {"status": "running"}})
+
+
+def activity_of(root, now_ms=None):
+    with open_store(root, mode="r") as store:
+        return activity.read_activity(store, now_ms or time.time_ns() // 1_000_000)
+
+
+def test_activity_has_the_newest_entries_of_every_model(tmp_path):
+    fill(tmp_path)
+    recent = activity_of(tmp_path).recent
+    entries = {(entry.model, entry.name, entry.change) for entry in recent}
+    assert ("documents", "did:web:shop.example", "patch /likes, on draft") in entries
+    assert ("documents", "did:web:shop.example", "create branch draft") in entries
+    assert ("documents", "did:web:shop.example", "merge draft") in entries
+    assert ("streams", "orders", "append 3 records") in entries
+    assert {"graphs", "sessions"} <= {model for model, _, _ in entries}
+    times = [entry.at_ms for entry in recent]
+    assert times == sorted(times, reverse=True)
+
+
+def test_activity_counts_the_entries_of_the_last_hour_by_the_minute(tmp_path):
+    fill(tmp_path)
+    now = time.time_ns() // 1_000_000
+    counts = {name: sum(minutes) for name, minutes in activity_of(tmp_path, now).minutes.items()}
+    assert [counts["documents"], counts["streams"]] == [5, 3]
+    assert counts["graphs"] > 0
+    assert counts["sessions"] > 0
+    later = activity_of(tmp_path, now + 30 * 60_000).minutes["streams"]
+    assert sum(later[:31]) == 3
+    assert (
+        sum(sum(minutes) for minutes in activity_of(tmp_path, now + 7_200_000).minutes.values())
+        == 0
+    )
+
+
+def test_activity_of_an_empty_store_is_empty(tmp_path):
+    fourfold.open(tmp_path).close()
+    assert activity_of(tmp_path).recent == []
+
+
+def test_reading_it_does_not_keep_another_process_from_writing(tmp_path):
+    fill(tmp_path)
+    with open_store(tmp_path, mode="r") as reader:
+        activity.read_activity(reader, 0)
+        with fourfold.open(tmp_path) as writer:
+            writer.space("did:web:shop.example").set("other", {})
+            writer.sessions.create({"id": "s-2", "model": "any"})
