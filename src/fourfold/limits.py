@@ -211,6 +211,10 @@ TOUCH_TEMPLATES_MAX: Final = 256
 
 SESSION_ID_CHARS_MAX: Final = 200
 """Length of a session id."""
+SESSION_KEY_CHARS_MAX: Final = 200
+"""Length of an idempotency key."""
+SESSION_BATCH_EVENTS_MAX: Final = 100_000
+"""Events in one batch: bounds how long one transaction holds the writer."""
 SESSION_EVENT_BYTES_MAX: Final = 8 * MIB
 """Size of an event, without the payloads that it refers to."""
 SESSION_PAYLOAD_ROW_BYTES_MAX: Final = 64 * KIB
@@ -288,6 +292,8 @@ PAGE_ITEMS_MAX: Final = 1_000
 """Items of a page of a list over HTTP: by default, and at most."""
 PAGE_BYTES: Final = 8 * MIB
 """A page ends after an item that exceeds this size, however many items were requested."""
+TRANSIENT_ITEMS_MAX: Final = 256
+"""Transient items of a session in one request, and that wait for one reader."""
 HTTP_LOOP_BYTES: Final = 64 * KIB
 """A larger body is decoded, and a larger document read, in a worker thread."""
 RETRY_AFTER_S: Final = 1

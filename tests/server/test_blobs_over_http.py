@@ -8,7 +8,7 @@ import pytest
 from both_fronts import Front
 from served_spaces import Spaces
 
-from fourfold.server import blobs
+from fourfold.server import ranges
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_range_of_another_version_is_ignored(space):
 
 
 def test_large_and_empty_blobs_are_sent_whole(space, monkeypatch):
-    monkeypatch.setattr(blobs, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(ranges, "PIECE_BYTES", 1000)
     data = bytes(range(256)) * 100
     assert get(space, put(space, data)).text == data
     assert get(space, put(space, data), range="bytes=999-3001").text == data[999:3002]

@@ -23,6 +23,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 import fourfold
+from fourfold.content import content_id, encode
 from fourfold.server.stream_rules import RESERVED
 
 with fourfold.open(":memory:") as store:
@@ -38,8 +39,12 @@ NAMES = {
     "app": "known",
     "object_id": "1",
     "job_id": "1",
+    "sid": "known/s",
+    "head": f"sha256:{'0' * 64}",
+    "other": f"sha256:{'1' * 64}",
     "hash": f"sha256:{hashlib.sha256(b'known').hexdigest()}",
 }
+PAYLOAD = content_id(encode({"text": "known"}))
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -49,6 +54,13 @@ CHECKS = [
 ]
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 OPERATIONS = [found.ok() for found in SCHEMA.get_all_operations()]
+
+
+def test_too_long_url_is_a_described_response(served):
+    answer = served.ask("GET", "/v1/sessions?cursor=" + "x" * 100_000)
+    assert answer.status == 431
+    described = DOCUMENT["paths"]["/v1/sessions"]["get"]["responses"]["431"]["headers"]
+    assert {name.lower() for name in described} <= {name.lower() for name in answer.headers}
 
 
 def test_openapi_document_is_valid_and_served(served):
@@ -112,12 +124,20 @@ def fuzzed(served):
     envelope = json.dumps({"owner": 1, "operations": operations}).encode()
     assert served.ask("POST", "/v1/apps/known/envelopes", envelope).status == 200
     assert served.ask("POST", "/v1/jobs", b'{"kind": "gc"}').status == 202
+    for path, body in (
+        ("/v1/sessions", {"id": NAMES["sid"], "model": "any"}),
+        (f"/v1/sessions/heads/{NAMES['sid']}", {"events": [{"type": "a/b"}] * 3}),
+        ("/v1/sessions/payloads", {"text": "known"}),
+    ):
+        assert served.ask("POST", path, json.dumps(body).encode()).status == 201
     return served
 
 
 def known_name(path, parameter):
     """Return an existing object for a request; requests that change a stream have their own."""
-    if parameter in {"did", "entity", "branch", "hash", "app", "object_id", "job_id"}:
+    if parameter == "hash" and "/sessions/" in path:
+        return PAYLOAD
+    if parameter in NAMES.keys() - {"name", "subscription", "kind"}:
         return NAMES[parameter]
     if "/_touch" in path:
         return "touched"
@@ -145,6 +165,8 @@ def fuzz(served, operation, examples):
         if operation.path.endswith("/wait") and isinstance(case.body, dict):
             # So would a wait for a change.
             case.body["timeout_ms"] = 0
+        if operation.path == "/v1/sessions/live/{sid}":
+            case.query = {**(case.query or {}), "after": 2**40}
         if operation.path.endswith("/watch"):
             # So would a feed; one that cannot start answers at once.
             case.query = {**(case.query or {}), "branch": "unknown"}

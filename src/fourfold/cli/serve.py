@@ -72,23 +72,20 @@ def command(
     is_open: bool,
     cors: tuple[str, ...],
 ) -> None:
-    """Serve ROOT over HTTP, until interrupted: its streams and its documents.
+    """Serve ROOT over HTTP, until interrupted: its streams, documents and sessions.
 
-    For streams the server speaks the Durable Streams protocol: PUT creates a stream under
-    /v1/stream/NAME, POST appends, GET reads, and follows by long-poll or server-sent events. An
-    acknowledged append is on disk. Documents are under /v1/spaces; /openapi.json describes every
-    route. Until you create a key (`fourfold key`), the server listens on this machine only; after
-    that, every request that reads or changes data needs a key, unless you pass --open. A browser
-    shows the store at the root of the address.
+    Streams are under /v1/stream/NAME (Durable Streams protocol), documents under /v1/spaces and
+    sessions under /v1/sessions; /openapi.json describes every route. Until you create a key
+    (`fourfold key`), the server listens on this machine only; after that, every request that reads
+    or changes data needs a key, unless you pass --open. A browser shows the store at the root of
+    the address.
 
     Web pages of other origins can neither change nor read anything, unless you allow their origin
     with --cors.
 
     With --objects, appended records are sealed into segments and published in the background, and
-    so are new data of every space, the sessions and the graphs of ROOT. A database that another
-    process writes is not published from here; /health lists it. While the object store is down, the
-    server still starts and serves; it publishes as soon as the object store is reachable, and
-    /health reports the state.
+    so are new data of every space, the sessions and the graphs of ROOT. /health lists databases
+    that another process writes. While the object store is down, the server still starts and serves.
     """
     from fourfold.explorer.explorer import Explorer  # noqa: PLC0415 - an extra
     from fourfold.server import models, run, workers  # noqa: PLC0415 - an extra

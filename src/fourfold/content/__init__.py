@@ -6,7 +6,15 @@ bytes and the same name on every machine.
 
 from __future__ import annotations
 
-from fourfold.content.canonical import VERSION, decode, encode, encode_each, encode_flat, encode_jcs
+from fourfold.content.canonical import (
+    VERSION,
+    decode,
+    encode,
+    encode_each,
+    encode_flat,
+    encode_jcs,
+    from_json,
+)
 from fourfold.content.hashes import (
     EMPTY_ID,
     Hasher,
@@ -48,6 +56,7 @@ __all__ = [
     "encode_flat",
     "encode_jcs",
     "find_refs",
+    "from_json",
     "is_content_id",
     "is_ref",
     "parse_content_id",

@@ -632,6 +632,22 @@ def decode(data: bytes) -> Any:
     return read_text(data)
 
 
+def from_json(value: Any) -> Any:
+    """Return the value that parsed JSON stands for: tags become values, other parts stay.
+
+    The text need not be canonical, so that any JSON writer can send a value.
+
+    Raises:
+        ContentError: A tag is unknown or does not fit its value.
+    """
+    try:
+        return _untag(value, in_set=False)
+    except Refusal as refusal:
+        raise refusal.error("cannot decode") from None
+    except RecursionError:
+        raise ContentError("cannot decode: the value is nested too deeply") from None
+
+
 def _survey(value: object) -> Callable[[object], bytes] | None:  # noqa: C901 - one hot loop
     """Return the encoder that accepts `value` as it is, or None if it needs a full check.
 

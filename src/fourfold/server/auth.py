@@ -144,11 +144,12 @@ class Access:
         return key is None or key.allows("read", "")
 
     def require(
-        self, request: Request, scope: Scope, name: str, model: Model = "streams"
+        self, request: Request, scope: Scope, name: str | None, model: Model = "streams"
     ) -> Key | None:
         """Return the key of a request, or None if no key is required.
 
-        `name` is an object of the model, or a prefix of names; empty for all of them.
+        `name` is an object of the model, or a prefix of names; empty for all of them, and None if
+        the handler checks the prefix of the key.
 
         Raises:
             Unauthorized: the request has no valid key.
@@ -160,12 +161,11 @@ class Access:
         return key
 
 
-def check_grant(key: Key, scope: Scope, name: str, model: Model) -> None:
+def check_grant(key: Key, scope: Scope, name: str | None, model: Model) -> None:
     """Raise Forbidden if a key lacks a scope for an object of a model, or for a prefix."""
     if not key.allows(scope, name, model):
-        raise Forbidden(
-            f"key {key.id}: not allowed to {scope} {name!r:.200}", details={"scope": scope}
-        )
+        what = model if name is None else f"{name!r:.200}"
+        raise Forbidden(f"key {key.id}: not allowed to {scope} {what}", details={"scope": scope})
 
 
 def _secret(request: Request) -> str | None:

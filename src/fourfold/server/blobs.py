@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final
 
-from fourfold import limits
 from fourfold.errors import NotFound
 from fourfold.models.documents import Space
 from fourfold.models.documents.blobs import BlobStat
-from fourfold.server import cursors, headers
+from fourfold.server import cursors
 from fourfold.server.open_spaces import OpenSpaces
-from fourfold.server.request import Headers, Reply, Request, Response
+from fourfold.server.ranges import ByteRange, ImmutableContent, content_response, iter_pieces
+from fourfold.server.request import Reply, Request, Response
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.server.spaces import SPACE, SPACES, space_route
 from fourfold.server.workers import Workers
@@ -28,12 +29,8 @@ from fourfold.wire.documents import (
 from fourfold.wire.pages import PageQuery
 
 BLOBS: Final = f"{SPACE}/blobs"
-PIECE_BYTES: Final = 8 * limits.MIB
-"""Bytes of a blob that are read at once while it is sent."""
 _OCTETS: Final = "application/octet-stream"
-_RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
 _TYPE: Final = re.compile(r"[\x20-\x7e]{1,255}")
-_IMMUTABLE: Final = "private, max-age=31536000, immutable"
 
 
 class BlobRoutes:
@@ -67,59 +64,17 @@ class BlobRoutes:
         """Return the bytes of a blob, or a range of them."""
         async with self._spaces.use(did) as space:
             stat = await self._workers.run(space.blobs.stat, hash)
-        found = _content_headers(stat)
-        if headers.matches_etag(request, found["etag"]):
-            return Response(304, found)
-        part = _parse_range(request, stat.size, found["etag"])
-        if part is None:
-            return Response(416, {**found, "content-range": f"bytes */{stat.size}"})
-        status = 200
-        if part != _Range(0, stat.size):
-            status = 206
-            found["content-range"] = f"bytes {part.start}-{part.end - 1}/{stat.size}"
-        found["content-length"] = str(part.end - part.start)
-        return Response(status, found, pieces=self._pieces(did, hash, part))
+        content_type = stat.content_type or _OCTETS
+        if not _TYPE.fullmatch(content_type):
+            content_type = _OCTETS
+        content = ImmutableContent(stat.hash, stat.size, content_type)
+        return content_response(request, content, partial(self._pieces, did, hash))
 
-    async def _pieces(self, did: str, digest: str, part: _Range) -> AsyncIterator[bytes]:
+    async def _pieces(self, did: str, digest: str, part: ByteRange) -> AsyncIterator[bytes]:
         async with self._spaces.use(did) as space:
-            for start in range(part.start, part.end, PIECE_BYTES):
-                length = min(PIECE_BYTES, part.end - start)
-                yield await self._workers.run(space.blobs.table.get_range, digest, start, length)
-
-
-class _Range(NamedTuple):
-    start: int
-    end: int
-
-
-def _parse_range(request: Request, size: int, etag: str) -> _Range | None:
-    """Return the requested bytes; None if there are none.
-
-    Anything but one range of bytes is ignored, as RFC 9110 allows.
-    """
-    match = _RANGE.fullmatch(request.header("range") or "")
-    if match is None or request.header("if-range") not in {None, etag} or not any(match.groups()):
-        return _Range(0, size)
-    first, last = match.groups()
-    if not first:
-        start, end = max(0, size - int(last)), size
-    else:
-        start, end = int(first), min(size, int(last) + 1 if last else size)
-        if last and int(last) < start:
-            return _Range(0, size)
-    return _Range(start, end) if start < end else None
-
-
-def _content_headers(stat: BlobStat) -> Headers:
-    content_type = stat.content_type or _OCTETS
-    if not _TYPE.fullmatch(content_type):
-        content_type = _OCTETS
-    return {
-        **headers.content_type_headers(content_type),
-        "etag": f'"{stat.hash}"',
-        "cache-control": _IMMUTABLE,
-        "accept-ranges": "bytes",
-    }
+            read = partial(space.blobs.table.get_range, digest)
+            async for piece in iter_pieces(part, read, self._workers):
+                yield piece
 
 
 def _list(space: Space, query: PageQuery) -> BlobPage:

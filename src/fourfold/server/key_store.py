@@ -38,10 +38,13 @@ class Grant:
     scopes: tuple[Scope, ...]
     prefix: str = ""
 
-    def allows(self, scope: Scope, name: str) -> bool:
-        """Return True if the grant has a scope for a name, or for a prefix of names."""
+    def allows(self, scope: Scope, name: str | None) -> bool:
+        """Return True if the grant has a scope for a name, or for a prefix of names.
+
+        None is for requests that name no object: the prefix of the grant does not matter.
+        """
         has = scope in self.scopes or (scope == "metrics" and "admin" in self.scopes)
-        return has and name.startswith(self.prefix)
+        return has and (name is None or name.startswith(self.prefix))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,11 @@ class Key:
         """Return the grant for a model, or None if the key has none."""
         return next((grant for grant in self.grants if grant.model == model), None)
 
-    def allows(self, scope: Scope, name: str, model: Model = "streams") -> bool:
-        """Return True if the key has a scope for an object of a model, or for a prefix."""
+    def allows(self, scope: Scope, name: str | None, model: Model = "streams") -> bool:
+        """Return True if the key has a scope for an object of a model, or for a prefix.
+
+        None is for requests that name no object.
+        """
         for grant in self.grants:
             if grant.model == model:
                 return grant.allows(scope, name)

@@ -7,8 +7,12 @@ from fourfold.server.branches import BranchRoutes
 from fourfold.server.graph_feed import GraphFeedRoutes
 from fourfold.server.graphs import GraphRoutes, OpenGraphs
 from fourfold.server.jobs import Jobs
+from fourfold.server.open_sessions import OpenSessions
 from fourfold.server.open_spaces import OpenSpaces
 from fourfold.server.routes import RouteGroup
+from fourfold.server.session_feeds import SessionFeeds
+from fourfold.server.session_reads import SessionReads
+from fourfold.server.sessions import SessionRoutes
 from fourfold.server.space_reads import SpaceReads
 from fourfold.server.spaces import SpaceRoutes
 from fourfold.server.store_routes import StoreRoutes, backups_folder
@@ -23,6 +27,7 @@ def model_routes(store: Store, workers: Workers) -> tuple[RouteGroup, ...]:
     graphs = OpenGraphs(store, workers)
     backups = backups_folder(store.root, store.settings)
     jobs = Jobs(store, spaces, backups)
+    sessions = OpenSessions(store, workers)
     return (
         SpaceRoutes(store, workers, spaces),
         SpaceReads(workers, spaces),
@@ -32,4 +37,7 @@ def model_routes(store: Store, workers: Workers) -> tuple[RouteGroup, ...]:
         GraphRoutes(workers, graphs),
         GraphFeedRoutes(workers, graphs),
         StoreRoutes(store, workers, jobs, backups),
+        SessionRoutes(workers, sessions),
+        SessionReads(workers, sessions),
+        SessionFeeds(workers, sessions),
     )

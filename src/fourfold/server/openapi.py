@@ -48,8 +48,8 @@ def document(routes: Iterable[Route], root: str = "") -> bytes:
             "info": {
                 "title": "Fourfold",
                 "version": __version__,
-                "description": "Documents and Durable Streams over HTTP. The last parameter of a "
-                "path may contain slashes, as they are or encoded.",
+                "description": "Documents, streams, graphs and sessions over HTTP. The last "
+                "parameter of a path may contain slashes, as they are or encoded.",
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
             "servers": [{"url": quote(root) or "/"}],
@@ -148,6 +148,7 @@ def _errors(route: Route) -> dict[int, dict[str, Any]]:
     }
     responses[405] = _response("The path does not support this method.", {}, {"Allow": _TEXT})
     responses[408] = _response("The request arrived too slowly.")
+    responses[431] = _response("The request head, with its URL, is too large.")
     return responses
 
 

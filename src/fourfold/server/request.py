@@ -30,6 +30,8 @@ class Request:
     """Path where an application has mounted the server, decoded, without a trailing slash."""
     key_id: str = ""
     """Id of the key that allowed the request; empty if no key is required."""
+    key_prefix: str = ""
+    """Prefix of the names that the key is for, in the model of the route."""
 
     def header(self, name: str) -> str | None:
         """Return a header by its lower-case name, or None."""

@@ -206,9 +206,11 @@ class Protocol:
             self.control.check_token(request, target.path_parameters["subscription"])
         if self._access is None:
             return None
-        resource = ""
+        resource: str | None = ""
         if route.resource == "prefix":
             resource = request.parameters().get("prefix", "")
+        elif route.resource == "any":
+            resource = None
         elif route.resource != "all":
             resource = target.path_parameters[route.resource]
         match route.scope:
@@ -283,7 +285,7 @@ class Protocol:
         else:
             arguments = decode_arguments(route, request)
         if key is not None:
-            request = replace(request, key_id=key.id)
+            request = replace(request, key_id=key.id, key_prefix=_prefix_of(key, route))
         result = await route.handler(request, **parameters, **arguments)
         if isinstance(result, Response):
             return result
@@ -312,14 +314,18 @@ class Protocol:
         if not self.is_open and route.scope != "public":
             if key is None:
                 raise Unauthorized("a key is required")
-            name = parameters.get(route.resource) or str(getattr(query, route.resource, ""))
+            name: str | None = None
+            if route.resource != "any":
+                name = parameters.get(route.resource) or str(getattr(query, route.resource, ""))
             check_grant(key, cast("Scope", route.scope), name, route.model)
         arguments: dict[str, object] = {}
         if route.query is not None:
             arguments["query"] = route.query() if query is None else query
         if route.body is not None:
             arguments["body"] = body
-        request = Request(route.method, route.path, key_id="" if key is None else key.id)
+        request = Request(route.method, route.path)
+        if key is not None:
+            request = replace(request, key_id=key.id, key_prefix=_prefix_of(key, route))
         result = await route.handler(request, **parameters, **arguments)
         assert isinstance(result, Reply), f"{operation} has no value"
         return result
@@ -568,6 +574,11 @@ def _split_bounded(body: bytes, content_type: str, *, empty_list: bool = False) 
         f"{HTTP_APPEND_COMMAS} commas, got {count}",
         hint="Send several requests with fewer messages.",
     )
+
+
+def _prefix_of(key: Key, route: Route) -> str:
+    grant = key.grant(route.model)
+    return "" if grant is None else grant.prefix
 
 
 def error_response(error: FourfoldError, request: Request | None = None) -> Response:

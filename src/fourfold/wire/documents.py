@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from fourfold import limits
-from fourfold.wire.fields import Count, header_name
+from fourfold.wire.fields import SEQ_PATTERN, TIME_PATTERN, Count, header_name
 from fourfold.wire.pages import IdempotencyHeaders, Page, PageQuery
 
 SEQ_MAX: Final = 2**63 - 1
@@ -17,15 +17,10 @@ Patches = list[dict[str, Any]]
 Op = Literal["set", "patch", "delete"]
 Seq = Annotated[int, Meta(ge=0, le=SEQ_MAX)]
 EntityId = Annotated[str, Meta(min_length=1, max_length=limits.ENTITY_ID_BYTES_MAX)]
-_SEQ = "0|[1-9][0-9]{0,18}"
-_TIME = (
-    "[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?"
-    "([Zz]|[+-][0-9]{2}:[0-9]{2})"
-)
 At = Annotated[
     str,
     Meta(
-        pattern=f"^({_SEQ}|{_TIME})$",
+        pattern=f"^({SEQ_PATTERN}|{TIME_PATTERN})$",
         description="State at or before this seq or RFC 3339 time, by default the newest.",
     ),
 ]
@@ -501,7 +496,7 @@ class WatchQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
 
     branch: BranchName = ""
     after: Annotated[
-        Annotated[str, Meta(pattern=f"^({_SEQ})$")] | UnsetType,
+        Annotated[str, Meta(pattern=f"^({SEQ_PATTERN})$")] | UnsetType,
         Meta(description="Only commits after this seq, by default the newest."),
     ] = UNSET
     id: Annotated[

@@ -13,6 +13,12 @@ CountText = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,15})$")]
 """A whole number in a header."""
 CountOrNone = Annotated[str, Meta(pattern="^(none|0|[1-9][0-9]{0,15})$")]
 """A whole number in a header, or `none`."""
+SEQ_PATTERN = "0|[1-9][0-9]{0,18}"
+TIME_PATTERN = (
+    "[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?"
+    "([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+"""Regular expressions of a seq or event id, and of an RFC 3339 time."""
 TrueText = Annotated[str, Meta(pattern="^true$")]
 
 

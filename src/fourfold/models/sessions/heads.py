@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any
 
 from fourfold import limits
@@ -195,18 +196,31 @@ def edges_of(reading: LogReader, sid: str) -> list[Edge]:
     return list(_edges(reading, sid))
 
 
-def graph(reading: LogReader, sid: str) -> LineageGraph:
-    """Return the heads of all sessions that are connected with one, and the edges between them."""
+def graph(reading: LogReader, sid: str, limit: int | None = None) -> LineageGraph:
+    """Return the heads of all sessions that are connected with one, and the edges between them.
+
+    With `limit`, at most so many of both together: those of the nearest sessions.
+    """
     existing(reading, sid)
     heads: list[Head] = []
     edges: dict[str, Edge] = {}
     seen, waiting = {sid}, deque([sid])
     while waiting:
         current = waiting.popleft()
-        heads += _heads(reading, current)
-        for edge in _edges(reading, current):
-            edges.setdefault(edge.id, edge)
-            for other in (edge.from_session, edge.to_session):
+        rows_max = None if limit is None else limit + 1
+        nearest: Iterator[Edge | Head] = chain(
+            _edges(reading, current), islice(_heads(reading, current), rows_max)
+        )
+        for item in nearest:
+            if item.id in edges:
+                continue
+            if limit is not None and len(heads) + len(edges) >= limit:
+                return LineageGraph(tuple(heads), tuple(edges.values()), complete=False)
+            if isinstance(item, Head):
+                heads.append(item)
+                continue
+            edges[item.id] = item
+            for other in (item.from_session, item.to_session):
                 if other not in seen:
                     seen.add(other)
                     waiting.append(other)

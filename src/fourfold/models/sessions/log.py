@@ -34,6 +34,14 @@ def seal_of(row: SessionRow) -> bytes:
     return hashlib.sha256(encode(list(row))).digest()
 
 
+class SessionSummary(NamedTuple):
+    """What a list shows of a session besides its row."""
+
+    last_event: int
+    updated_at: str | None
+    status: str | None
+
+
 class PayloadRow(NamedTuple):
     hash: bytes
     size: int
@@ -62,9 +70,22 @@ class LogReader(Protocol):
     def session(self, sid: str) -> SessionRow | None: ...
     def session_by_key(self, key: int) -> SessionRow | None: ...
     def sessions(
-        self, after: int, limit: int, *, deleted: bool, prefix: str = ""
+        self,
+        after: int,
+        limit: int,
+        *,
+        deleted: bool,
+        prefix: str = "",
+        newest_first: bool = False,
     ) -> list[SessionRow]:
-        """Return sessions in the order of creation after a key, whose ids begin with `prefix`."""
+        """Return sessions in the order of creation after a key, whose ids begin with `prefix`.
+
+        With `newest_first` the order is reversed, and those before the key are returned.
+        """
+        ...
+
+    def summary(self, key: int) -> SessionSummary:
+        """Return id and time of the newest event of a session, and its status."""
         ...
 
     def sessions_of_run(self, family: str, run_id: str) -> list[SessionRow]:

@@ -11,14 +11,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from fourfold.content import InternedPayload, encode, parse_content_id
+from fourfold.content import InternedPayload, decode, encode, parse_content_id
 from fourfold.errors import Closed, Refused
+from fourfold.models.sessions.fold import STATUS_OF
 from fourfold.models.sessions.log import (
     EdgeRow,
     HeadRow,
     LogWriter,
     PayloadRow,
     SessionRow,
+    SessionSummary,
     seal_of,
 )
 from fourfold.models.sessions.stamps import Appended, Row, position_check
@@ -58,11 +60,30 @@ class MemoryLogReader:
         return self._tables.sessions.get(key)
 
     def sessions(
-        self, after: int, limit: int, *, deleted: bool, prefix: str = ""
+        self,
+        after: int,
+        limit: int,
+        *,
+        deleted: bool,
+        prefix: str = "",
+        newest_first: bool = False,
     ) -> list[SessionRow]:
-        rows = (row for key, row in self._tables.sessions.items() if key > after)
+        rows = [row for key, row in self._tables.sessions.items() if key > after]
+        if newest_first:
+            rows = [row for row in self._tables.sessions.values() if row.key < after][::-1]
         named = (row for row in rows if row.id.startswith(prefix))
         return [row for row in named if deleted or row.deleted_at is None][:limit]
+
+    def summary(self, key: int) -> SessionSummary:
+        rows = self._tables.events.get(key, [])
+        last = next((r for r in reversed(rows) if r.type in {"session/started", *STATUS_OF}), None)
+        status = None
+        if last is not None and last.type == "session/started":
+            status = decode(last.body.encode())["session"].get("status")
+        elif last is not None:
+            status = STATUS_OF[last.type]
+        known = status if isinstance(status, str) else None
+        return SessionSummary(len(rows), rows[-1].at if rows else None, known)
 
     def sessions_of_run(self, family: str, run_id: str) -> list[SessionRow]:
         marks = (encode(run_id).decode(), '"metadata_item"')

@@ -78,6 +78,30 @@ def _bytes(row: tuple[int, bytes | None] | None, files: BlobStore | None, name: 
         raise _missing(name) from None
 
 
+def size(log: Log, name: str) -> int:
+    """Return the number of canonical bytes of a payload."""
+    with log.read() as reading:
+        found = reading.payload_size(_digest(name))
+    if found is None:
+        raise _missing(name)
+    return found
+
+
+def read_range(
+    log: Log, files: BlobStore | None, name: str, start: int, length: int | None
+) -> bytes:
+    """Return the canonical bytes of a payload from `start`, at most `length` of them."""
+    with log.read() as reading:
+        found = reading.payload(_digest(name))
+    end = None if length is None else start + length
+    if found is None or found[1] is not None or files is None or (start, length) == (0, None):
+        return _bytes(found, files, name)[start:end]
+    try:
+        return files.get_range(name, start, found[0] - start if length is None else length)
+    except NotFound:
+        raise _missing(name) from None
+
+
 def _missing(name: str) -> PayloadMissing:
     return PayloadMissing(f"payload {name} is not in this store", details={"payload": name})
 

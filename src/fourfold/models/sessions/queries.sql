@@ -35,6 +35,32 @@ SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions
 WHERE session_id >= ?4 AND session_id < ?5 AND +session_key > ?1 AND (?2 OR deleted_at IS NULL)
 ORDER BY +session_key LIMIT ?3
 
+-- name: newest_sessions
+-- In the reverse order of creation, before one of them.
+SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions
+WHERE session_key < ?1 AND (?2 OR deleted_at IS NULL) ORDER BY session_key DESC LIMIT ?3
+
+-- name: newest_sessions_with_prefix
+-- The same of those whose ids are from ?4 to below ?5, by the index of ids.
+SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions
+WHERE session_id >= ?4 AND session_id < ?5 AND +session_key < ?1 AND (?2 OR deleted_at IS NULL)
+ORDER BY +session_key DESC LIMIT ?3
+
+-- name: session_summary
+-- Id and time of the newest event, and the status that the newest event with an effect on it has set.
+SELECT coalesce(max(e.event_id), 0), max(e.at), (
+    SELECT CASE
+            WHEN s.type <> 'session/started' THEN substr(s.type, 9)
+            WHEN json_valid(s.body) AND json_type(s.body, '$.session.status') = 'text'
+            THEN json_extract(s.body, '$.session.status')
+        END
+    FROM events AS s INDEXED BY idx_events_status
+    WHERE s.session_key = ?1
+        AND s.type IN ('session/started', 'session/stop-requested', 'session/stopped', 'session/error')
+    ORDER BY s.event_id DESC LIMIT 1
+)
+FROM (SELECT event_id, at FROM events WHERE session_key = ?1 ORDER BY event_id DESC LIMIT 1) AS e
+
 -- name: sessions_of_family
 -- The same of those whose ids have ?3 up to their first slash, and are not deleted: in the order of the index.
 SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions

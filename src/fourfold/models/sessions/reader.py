@@ -160,6 +160,22 @@ def state_at(reading: LogReader, row: SessionRow, event_id: int) -> Slot:
     return _folded(reading, Slot(row, state, at), event_id)
 
 
+def event_at(reading: LogReader, key: int, at: str) -> int:
+    """Return the newest event of a session at or before a time; 0 if there is none.
+
+    Found by bisection: if the clock was set back, it is one of the events where the time passed.
+    """
+    first, last = 0, reading.last_event(key)
+    while first < last:
+        middle = (first + last + 1) // 2
+        [row] = reading.events(key, middle - 1, middle, 1)
+        if row.at <= at:
+            first = middle
+        else:
+            last = middle - 1
+    return first
+
+
 def existing(reading: LogReader, sid: str) -> SessionRow:
     """Return the row of a session; raise NotFound if there is none, or it is deleted."""
     row = reading.session(sid)

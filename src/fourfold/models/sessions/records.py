@@ -203,12 +203,18 @@ def edge_of(stored: dict[str, Any]) -> Edge:
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
-    """A session as a list shows it."""
+    """A session as a list shows it.
+
+    `events` is the id of its newest event and `updated_at` the time of that; `status` is None
+    before `session/started`.
+    """
 
     id: str
     created_at: str
     events: int
     deleted_at: str | None = None
+    status: str | None = None
+    updated_at: str = ""
 
 
 class Transient(msgspec.Struct, frozen=True):
@@ -264,7 +270,11 @@ class HeadComparison(msgspec.Struct, frozen=True):
 
 
 class LineageGraph(msgspec.Struct, frozen=True):
-    """Connected heads and edges. An edge may lead to a head of another store."""
+    """Connected heads and edges. An edge may lead to a head of another store.
+
+    `complete` is False if a limit left some of them out.
+    """
 
     heads: tuple[Head, ...]
     edges: tuple[Edge, ...]
+    complete: bool = True

@@ -11,9 +11,10 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import repeat
 from operator import contains
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, NamedTuple, TypeAlias, overload
 
 from fourfold import limits
 from fourfold.content import (
@@ -30,11 +31,9 @@ from fourfold.errors import ContentError, InvalidInput
 from fourfold.models.sessions.fold import HELD, MINTING
 from fourfold.models.sessions.records import ENTITY_OF
 
-SESSION_KEY_CHARS_MAX: Final = 200
-"""Length of an idempotency key."""
+At: TypeAlias = int | str | datetime | None
+"""A point of a session: an event id, the id of a head, a time, or None for now."""
 SESSION_EVENT_TYPE_CHARS_MAX: Final = 100
-SESSION_BATCH_EVENTS_MAX: Final = 100_000
-"""Events in one batch: bounds how long one transaction holds the writer."""
 
 _TYPE = re.compile(r"[a-z][a-z0-9_.-]*(?:/[a-z0-9][a-z0-9_.-]*)+")
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+=-]*")
@@ -115,9 +114,9 @@ def drafts_of(sid: str, events: Iterable[Mapping[str, Any]] | Alike) -> Sequence
     if isinstance(events, (str, bytes, Mapping)) or not isinstance(events, Iterable):
         raise InvalidInput(f"the events to append are a list, not {type(events).__name__}")
     listed = list(events)
-    if len(listed) > SESSION_BATCH_EVENTS_MAX:
+    if len(listed) > limits.SESSION_BATCH_EVENTS_MAX:
         raise InvalidInput(
-            f"{len(listed)} events at once are more than {SESSION_BATCH_EVENTS_MAX}",
+            f"{len(listed)} events at once are more than {limits.SESSION_BATCH_EVENTS_MAX}",
             hint="Append them in several batches.",
         )
     alike = _alike(listed)
@@ -323,10 +322,10 @@ def check_key(key: Any) -> str | None:
     """Return an idempotency key; raise InvalidInput if it is not a text of limited length."""
     if key is None:
         return None
-    if type(key) is not str or not 0 < len(key) <= SESSION_KEY_CHARS_MAX:
+    if type(key) is not str or not 0 < len(key) <= limits.SESSION_KEY_CHARS_MAX:
         raise InvalidInput(
             f"{repr(key)[:100]} cannot be the key of a request",
-            hint=f"A key is a text of 1 to {SESSION_KEY_CHARS_MAX} characters.",
+            hint=f"A key is a text of 1 to {limits.SESSION_KEY_CHARS_MAX} characters.",
         )
     try:
         key.encode()
@@ -340,6 +339,19 @@ def check_count(value: Any, name: str, *, least: int = 0) -> int:
     if type(value) is not int or not least <= value < 2**63:
         raise InvalidInput(f"{name} is {repr(value)[:100]}, not a whole number from {least} on")
     return value
+
+
+def check_time(at: datetime) -> str:
+    """Return a time as events have it; a datetime without a zone is refused."""
+    if at.tzinfo is None:
+        raise InvalidInput(
+            f"at must have a time zone, got {at.isoformat()!r}", hint="Use datetime.now(UTC)."
+        )
+    try:
+        text = at.astimezone(UTC).isoformat(timespec="milliseconds")
+    except OverflowError:
+        raise InvalidInput(f"at is out of range, got {at.isoformat()!r}") from None
+    return text.replace("+00:00", "Z")
 
 
 def fresh_id() -> str:

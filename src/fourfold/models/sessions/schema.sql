@@ -44,6 +44,9 @@ CREATE INDEX idx_events_run ON events (
         coalesce(json_extract(body, '$.step.metadata.run_id'), json_type(body, '$.step.metadata_item'))
     END
 ) WHERE entity = 3 AND request_key >= 'c' AND request_key < 'd';
+-- The events that set the status of a session.
+CREATE INDEX idx_events_status ON events (session_key, event_id)
+WHERE type IN ('session/started', 'session/stop-requested', 'session/stopped', 'session/error');
 
 -- The event that published each head.
 CREATE TABLE heads (
@@ -88,6 +91,18 @@ CREATE TABLE payloads (
     touched INTEGER NOT NULL,
     data    BLOB
 );
+
+-- Requests that were sent with an idempotency key, and their results. A result is a reference to what was written.
+CREATE TABLE idempotency (
+  caller TEXT NOT NULL,
+  key TEXT NOT NULL,
+  digest TEXT NOT NULL,
+  result BLOB NOT NULL,
+  expires_at INTEGER NOT NULL,
+  PRIMARY KEY (caller, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX idempotency_by_expiry ON idempotency (expires_at);
 
 -- The log with readable columns.
 CREATE VIEW session_events AS

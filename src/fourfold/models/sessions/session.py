@@ -9,6 +9,7 @@ from fourfold import limits
 from fourfold.models.sessions.feed import Feed, Item, Subscription
 from fourfold.models.sessions.reader import SessionView
 from fourfold.models.sessions.records import UNSET, Event, Head, Unset
+from fourfold.models.sessions.request import At
 
 if TYPE_CHECKING:
     from fourfold.models.sessions.sessions import Sessions
@@ -24,12 +25,16 @@ class Session:
     for event in session.follow(): ...
     """
 
-    __slots__ = ("created_at", "id", "sessions")
+    __slots__ = ("created", "created_at", "id", "sessions")
 
-    def __init__(self, sessions: Sessions, sid: str, created_at: str) -> None:
+    def __init__(
+        self, sessions: Sessions, sid: str, created_at: str, *, created: bool = False
+    ) -> None:
         self.sessions = sessions
         self.id = sid
         self.created_at = created_at
+        self.created = created
+        """True if the call that returned this handle created the session."""
 
     def append(
         self,
@@ -122,8 +127,20 @@ class Session:
             events=events,
         )
 
-    def read(self, at: int | str | None = None) -> SessionView:
-        """Return the view of the session: now, at an event id, or at the id of one of its heads.
+    def fork(self, session: Mapping[str, Any] | None = None, *, at: At = None) -> Session:
+        """Create a session that continues from a point of this one, which stays as it is.
+
+        Args:
+            session: Fields of the new session, such as its `id`.
+            at: An event id, a time, or the id of a head of this session; by default now.
+
+        Raises:
+            AlreadyExists: There is a session of that id.
+        """
+        return self.sessions.fork(self.id, session, at=at)
+
+    def read(self, at: At = None) -> SessionView:
+        """Return the view now, at an event id, at or before a time, or at one of its heads.
 
         Raises:
             NotFound: The session has no such event or head.

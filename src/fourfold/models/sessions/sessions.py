@@ -26,10 +26,18 @@ from fourfold.errors import InvalidInput, NotFound, ReadOnly
 from fourfold.models.problem import Problem, to_problems
 from fourfold.models.sessions import bundle, heads, payloads, writer
 from fourfold.models.sessions.feed import Broadcast, Feed, Item, Subscription
-from fourfold.models.sessions.log import Log, LogWriter, SessionRow
+from fourfold.models.sessions.fork import Fork, prepare_fork, write_fork
+from fourfold.models.sessions.log import Log, LogWriter, SessionRow, SessionSummary
 from fourfold.models.sessions.memory_log import MemoryLog
 from fourfold.models.sessions.prepared import RequestBuilder
-from fourfold.models.sessions.reader import SessionView, Slot, Slots, existing, state_at
+from fourfold.models.sessions.reader import (
+    SessionView,
+    Slot,
+    Slots,
+    event_at,
+    existing,
+    state_at,
+)
 from fourfold.models.sessions.records import (
     UNSET,
     BundleReport,
@@ -41,7 +49,13 @@ from fourfold.models.sessions.records import (
     SessionInfo,
     Unset,
 )
-from fourfold.models.sessions.request import check_count, check_key, check_session_id
+from fourfold.models.sessions.request import (
+    At,
+    check_count,
+    check_key,
+    check_session_id,
+    check_time,
+)
 from fourfold.models.sessions.session import Session
 from fourfold.models.sessions.stamps import event_of
 from fourfold.models.sessions.verify import problems
@@ -85,16 +99,51 @@ class Sessions:
         `session/started` event, the first of a new session.
         """
         request = self._preparing.creation(session)
-        row = self._submit(lambda txn: writer.create(txn, self._slots, request), request)
-        return Session(self, row.id, row.created_at)
+        row, created = self._submit(lambda txn: writer.create(txn, self._slots, request), request)
+        return Session(self, row.id, row.created_at, created=created)
 
     async def create_async(self, session: Mapping[str, Any] | None = None) -> Session:
         """Create a session with the id `session["id"]`, by default a new one, like `create`."""
         request = self._preparing.creation(session)
-        row: SessionRow = await self._submit_async(
+        row, created = await self._submit_async(
             lambda txn: writer.create(txn, self._slots, request), request
         )
-        return Session(self, row.id, row.created_at)
+        return Session(self, row.id, row.created_at, created=created)
+
+    def fork(self, sid: str, session: Mapping[str, Any] | None = None, *, at: At = None) -> Session:
+        """Create a session that continues from a point of another one, which stays as it is.
+
+        It has the fields, the variables and the messages of the source at that point, a head that
+        covers them, and a lineage edge to that head.
+
+        Args:
+            sid: The id of the source.
+            session: Fields of the new session, such as its `id`.
+            at: An event id, a time, or the id of a head of the source; by default now.
+
+        Raises:
+            AlreadyExists: There is a session of that id.
+            NotFound: The source has no such event or head.
+        """
+        request = self._forking(sid, session, at)
+        row = self._submit(lambda txn: write_fork(txn, self._slots, request), request.whole)
+        return Session(self, row.id, row.created_at, created=True)
+
+    async def fork_async(
+        self, sid: str, session: Mapping[str, Any] | None = None, *, at: At = None
+    ) -> Session:
+        """Create a session that continues from a point of another one, like `fork`."""
+        request = await asyncio.to_thread(self._forking, sid, session, at)
+        row = await self._submit_async(
+            lambda txn: write_fork(txn, self._slots, request), request.whole
+        )
+        return Session(self, row.id, row.created_at, created=True)
+
+    def _forking(self, sid: str, session: Mapping[str, Any] | None, at: At) -> Fork:
+        view = self.view_at(sid, at)
+        head = at if isinstance(at, str) else view.current_head
+        found = None if head is None else self.head(head)
+        return prepare_fork(self._preparing, view, found, session)
 
     def open(self, sid: str) -> Session:
         """Return a handle of an existing session.
@@ -112,14 +161,16 @@ class Sessions:
         limit: int = limits.SESSION_PAGE_EVENTS,
         deleted: bool = False,
         prefix: str = "",
+        newest_first: bool = False,
     ) -> builtins.list[SessionInfo]:
         """Return sessions in the order of creation.
 
         Args:
-            after: The id of a session: return those that were created after it.
+            after: The id of a session: return those that come after it in this order.
             limit: Maximum number of sessions.
             deleted: Include deleted sessions.
             prefix: Only sessions whose ids begin with it.
+            newest_first: Reverse the order.
         """
         check_count(limit, "limit", least=1)
         if prefix:
@@ -128,12 +179,22 @@ class Sessions:
             row = None if after is None else reading.session(check_session_id(after))
             if after is not None and row is None:
                 raise NotFound(f"unknown session {after!r}")
-            key = 0 if row is None else row.key
-            rows = reading.sessions(key, limit, deleted=deleted, prefix=prefix)
-            return [
-                SessionInfo(row.id, row.created_at, reading.last_event(row.key), row.deleted_at)
-                for row in rows
-            ]
+            key = (_ALL if newest_first else 0) if row is None else row.key
+            rows = reading.sessions(
+                key, limit, deleted=deleted, prefix=prefix, newest_first=newest_first
+            )
+            return [_info(row, reading.summary(row.key)) for row in rows]
+
+    def info(self, sid: str) -> SessionInfo:
+        """Return what a list shows of one session.
+
+        Raises:
+            NotFound: There is no session of that id, or it was deleted.
+        """
+        check_session_id(sid)
+        with self.log.read() as reading:
+            row = existing(reading, sid)
+            return _info(row, reading.summary(row.key))
 
     def create_session(self, session: Mapping[str, Any] | None = None) -> Session:
         """Alias of `create`: the name in specification 004."""
@@ -154,9 +215,12 @@ class Sessions:
         limit: int = limits.SESSION_PAGE_EVENTS,
         deleted: bool = False,
         prefix: str = "",
+        newest_first: bool = False,
     ) -> builtins.list[SessionInfo]:
         """Alias of `list`: the name in specification 004."""
-        return self.list(after=after, limit=limit, deleted=deleted, prefix=prefix)
+        return self.list(
+            after=after, limit=limit, deleted=deleted, prefix=prefix, newest_first=newest_first
+        )
 
     def delete_session(self, sid: str) -> None:
         """Delete a session: it can no longer be read or written, and its id is never reused.
@@ -166,8 +230,9 @@ class Sessions:
         check_session_id(sid)
         at, _ = self._preparing.now()
         self._broadcast.refuse_reentry(sid)
-        self.log.transact(lambda txn: writer.delete(txn, self._slots, sid, at))
-        self._broadcast.notify(sid)
+        self.log.transact(
+            self._notifying(lambda txn: writer.delete(txn, self._slots, sid, at), sid)
+        )
 
     # Appending
 
@@ -340,6 +405,25 @@ class Sessions:
         """Return the value of a reference, verified by its hash; other values unchanged."""
         return payloads.fetch(self.log, self.files, ref) if isinstance(ref, PayloadRef) else ref
 
+    def payload_size(self, payload_id: str) -> int:
+        """Return the number of canonical bytes of a payload.
+
+        Raises:
+            PayloadMissing: There is no payload of that id.
+        """
+        return payloads.size(self.log, payload_id)
+
+    def payload_bytes(self, payload_id: str, start: int = 0, length: int | None = None) -> bytes:
+        """Return the canonical bytes of a payload, or a part of them.
+
+        Only a whole payload is verified by its hash.
+
+        Raises:
+            PayloadMissing: There is no payload of that id.
+        """
+        check_count(start, "start")
+        return payloads.read_range(self.log, self.files, payload_id, start, length)
+
     def verify_no_dangling_refs(self, sid: str | None = None) -> builtins.list[PayloadRef]:
         """Return the references of a session, by default of all, whose payload is missing."""
         return payloads.dangling(self.log, self.files, sid)
@@ -365,8 +449,14 @@ class Sessions:
         slot = self._stored(sid)
         return SessionView(self.log, slot.row, slot.state)
 
-    def view_at(self, sid: str, at: int | str) -> SessionView:
-        """Return the view of a session at an event id, or at the id of one of its heads."""
+    def view_at(self, sid: str, at: At) -> SessionView:
+        """Return the view at an event id, at or before a time, or at one of the heads.
+
+        Raises:
+            NotFound: The session has no such event or head.
+        """
+        if at is None:
+            return self.current_view(sid)
         check_session_id(sid)
         with self.log.read() as reading:
             row = existing(reading, sid)
@@ -376,6 +466,8 @@ class Sessions:
                 if head.session != sid:
                     raise NotFound(f"session {sid!r}: unknown head {at!r}")
                 at = head.event_range[1]
+            elif isinstance(at, datetime):
+                at = event_at(reading, row.key, check_time(at))
             if check_count(at, "at") > last:
                 raise NotFound(f"session {sid!r}: no event {at}, the newest is {last}")
             return SessionView(self.log, row, state_at(reading, row, at).state)
@@ -450,10 +542,15 @@ class Sessions:
         with self.log.read() as reading:
             return heads.edges_of(reading, check_session_id(sid))
 
-    def lineage_graph(self, sid: str) -> LineageGraph:
-        """Return the heads and edges of all sessions connected to a session."""
+    def lineage_graph(self, sid: str, *, limit: int | None = None) -> LineageGraph:
+        """Return the heads and edges of all sessions connected to a session.
+
+        With `limit`, at most so many of both together: those of the nearest sessions.
+        """
+        if limit is not None:
+            check_count(limit, "limit", least=1)
         with self.log.read() as reading:
-            return heads.graph(reading, check_session_id(sid))
+            return heads.graph(reading, check_session_id(sid), limit)
 
     def ancestors(self, head_id: str) -> builtins.list[str]:
         """Return the ids of the heads that a head derives from, nearest first."""
@@ -569,17 +666,26 @@ class Sessions:
         self._broadcast.refuse_reentry(request.sid)
         if request.payloads:
             payloads.write_files(request.payloads, self.files)
-        result = self.log.transact(work, request.size)
-        self._broadcast.notify(request.sid)
-        return result
+        return self.log.transact(self._notifying(work, request.sid), request.size)
 
     async def _submit_async(self, work: Callable[[LogWriter], T], request: Append) -> T:
         self._broadcast.refuse_reentry(request.sid)
         if any(writer.is_file(payload, self.files) for payload in request.payloads):
             await asyncio.to_thread(payloads.write_files, request.payloads, self.files)
-        result = await self.log.transact_async(work, request.size)
-        self._broadcast.notify(request.sid)
-        return result
+        return await self.log.transact_async(self._notifying(work, request.sid), request.size)
+
+    def _notifying(self, work: Callable[[LogWriter], T], sid: str) -> Callable[[LogWriter], T]:
+        """Return work that wakes the feeds of a session once it is committed.
+
+        The commit may be that of a transaction around it.
+        """
+
+        def run(txn: LogWriter) -> T:
+            result = work(txn)
+            txn.after_commit(lambda: self._broadcast.notify(sid))
+            return result
+
+        return run
 
     def _subscribe(self, feed: Feed, callback: Callable[[Item], Any]) -> Subscription:
         if not callable(callback):
@@ -601,3 +707,10 @@ class Sessions:
         mark = self._slots.published
         with self.log.read() as reading:
             return self._slots.committed(reading, sid, mark)
+
+
+def _info(row: SessionRow, summary: SessionSummary) -> SessionInfo:
+    updated_at = summary.updated_at or row.created_at
+    return SessionInfo(
+        row.id, row.created_at, summary.last_event, row.deleted_at, summary.status, updated_at
+    )

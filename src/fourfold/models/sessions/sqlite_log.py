@@ -17,6 +17,7 @@ from fourfold.models.sessions.log import (
     LogWriter,
     PayloadRow,
     SessionRow,
+    SessionSummary,
     seal_of,
 )
 from fourfold.models.sessions.stamps import Appended, Row, position_check
@@ -50,17 +51,30 @@ class SqliteLogReader:
         return None if row is None else SessionRow(*row)
 
     def sessions(
-        self, after: int, limit: int, *, deleted: bool, prefix: str = ""
+        self,
+        after: int,
+        limit: int,
+        *,
+        deleted: bool,
+        prefix: str = "",
+        newest_first: bool = False,
     ) -> list[SessionRow]:
-        if prefix.find("/") == len(prefix) - 1 > 0 and not deleted:
+        if not newest_first and prefix.find("/") == len(prefix) - 1 > 0 and not deleted:
             rows = self._snapshot.all(SQL.sessions_of_family, (after, limit, prefix))
         elif prefix:
             beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
             named = (after, deleted, limit, prefix, beyond)
-            rows = self._snapshot.all(SQL.sessions_with_prefix, named)
+            newest = SQL.newest_sessions_with_prefix
+            rows = self._snapshot.all(newest if newest_first else SQL.sessions_with_prefix, named)
         else:
-            rows = self._snapshot.all(SQL.sessions, (after, deleted, limit))
+            sql = SQL.newest_sessions if newest_first else SQL.sessions
+            rows = self._snapshot.all(sql, (after, deleted, limit))
         return [SessionRow(*row) for row in rows]
+
+    def summary(self, key: int) -> SessionSummary:
+        row = self._snapshot.one(SQL.session_summary, (key,))
+        assert row is not None
+        return SessionSummary(*row)
 
     def sessions_of_run(self, family: str, run_id: str) -> list[SessionRow]:
         rows = self._snapshot.all(SQL.sessions_of_run, (family, run_id))

@@ -105,8 +105,8 @@ def append(writing: LogWriter, slots: Slots, request: Append) -> Sequence[Event]
     return _write(writing, slots, slot, request)
 
 
-def create(writing: LogWriter, slots: Slots, request: Append) -> SessionRow:
-    """Return the session; a new one begins with the events of the request."""
+def create(writing: LogWriter, slots: Slots, request: Append) -> tuple[SessionRow, bool]:
+    """Return the session, and True if it is new; a new one begins with the request's events."""
     row = writing.session(request.sid)
     if row is not None:
         if row.deleted_at is not None:
@@ -114,7 +114,7 @@ def create(writing: LogWriter, slots: Slots, request: Append) -> SessionRow:
                 f"session {request.sid!r} was deleted at {row.deleted_at}; its id is used up",
                 hint="Create the session under another id.",
             )
-        return row
+        return row, False
     _check_refs(writing, request)
     key = writing.insert_session(request.sid, request.at)
     row = SessionRow(key, request.sid, request.at)
@@ -123,7 +123,7 @@ def create(writing: LogWriter, slots: Slots, request: Append) -> SessionRow:
         _write(writing, slots, slot, request)
     else:
         slots.move(writing, request.sid, slot)
-    return row
+    return row, True
 
 
 def publish_head(writing: LogWriter, slots: Slots, publish: Publish) -> Head:

@@ -1,0 +1,429 @@
+"""Sessions over HTTP: create, list, append, publish heads, fork and delete.
+
+The id of a session may contain slashes, so it is the last part of a path, after the verb:
+`/v1/sessions/events/{sid}`. The session itself is `/v1/session/{sid}`. The version of a session is
+the id of its newest event, and that of its heads is the current head: If-Match makes an append or a
+head conditional on them.
+
+A request with an Idempotency-Key runs in a transaction that also stores what it wrote, so that a
+repeated one returns the same. It waits for its own commit; others share commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import UNSET
+
+from fourfold import limits
+from fourfold.content import from_json
+from fourfold.errors import (
+    AlreadyExists,
+    Forbidden,
+    HeadMoved,
+    InvalidInput,
+    NotFound,
+    PayloadMissing,
+    PreconditionFailed,
+    ReplayMismatch,
+)
+from fourfold.kernel.idempotency import IdempotentRequest, digest_of, run_once
+from fourfold.models.sessions import UNSET as NOT_GIVEN
+from fourfold.models.sessions import Session, Sessions, SqliteLog
+from fourfold.models.sessions.records import Unset
+from fourfold.models.sessions.request import fresh_id
+from fourfold.server import conditions, cursors
+from fourfold.server.open_sessions import OpenSessions
+from fourfold.server.request import Headers, Reply, Request
+from fourfold.server.routes import Ok, Route, bind
+from fourfold.server.session_values import (
+    NO_HEAD,
+    event_record,
+    head_record,
+    parse_events,
+    parse_point,
+    session_record,
+)
+from fourfold.server.workers import Workers
+from fourfold.wire.documents import SEQ_MAX
+from fourfold.wire.pages import IdempotencyHeaders
+from fourfold.wire.sessions import (
+    AppendedEvents,
+    AppendHeaders,
+    AppendRequest,
+    EventRecord,
+    EventTagHeaders,
+    ForkRequest,
+    HeadHeaders,
+    HeadRecord,
+    HeadRequest,
+    SessionPage,
+    SessionRecord,
+    SessionsQuery,
+)
+
+T = TypeVar("T")
+SESSIONS: Final = "/v1/sessions"
+SESSION: Final = "/v1/session/{sid:name}"
+_SCAN_SESSIONS: Final = 10_000
+"""Sessions that a request looks at to find those with a status; the next page continues there."""
+_NO_STORE: Final[Headers] = {"cache-control": "no-store"}
+
+
+def verb(name: str) -> str:
+    """Return the path of a verb, which is before the id."""
+    return f"{SESSIONS}/{name}/{{sid:name}}"
+
+
+class SessionRoutes:
+    """Handlers of sessions, and of everything that writes to them."""
+
+    def __init__(self, workers: Workers, opened: OpenSessions) -> None:
+        self._workers = workers
+        self._opened = opened
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes of these handlers."""
+        return bind(_ROUTES, self)
+
+    def stop(self) -> None:
+        """Do nothing: no request of these routes waits."""
+
+    # Sessions
+
+    async def list_sessions(self, _request: Request, query: SessionsQuery) -> Reply:
+        """Return a page of sessions."""
+        page = await self._workers.run(_list_sessions, await self._opened.get(), query)
+        return Reply(page, is_large=True)
+
+    async def create_session(self, request: Request, body: dict[str, Any]) -> Reply:
+        """Create a session with the id in the body, or with a new one."""
+        fields = from_json(body)
+        sid = fields.setdefault("id", f"{request.key_prefix}{fresh_id()}")
+        _check_prefix(request, sid)
+        return await self._create(request, fields)
+
+    async def put_session(self, request: Request, sid: str, body: dict[str, Any]) -> Reply:
+        """Create the session of the path."""
+        fields = from_json(body)
+        if fields.setdefault("id", sid) != sid:
+            raise InvalidInput(f"id: must be that of the path, {sid!r:.100}, or absent")
+        return await self._create(request, fields)
+
+    async def _create(self, request: Request, fields: dict[str, Any]) -> Reply:
+        sessions = await self._opened.get()
+        return await self._new_session(request, sessions, lambda: sessions.create(fields))
+
+    async def fork_session(self, request: Request, sid: str, body: ForkRequest) -> Reply:
+        """Create a session that continues from a point of another one."""
+        fields = from_json(body.session)
+        _check_prefix(request, fields.setdefault("id", f"{request.key_prefix}{fresh_id()}"))
+
+        sessions = await self._opened.get()
+
+        def fork() -> Session:
+            return sessions.fork(sid, fields, at=parse_point(body.at))
+
+        return await self._new_session(request, sessions, fork)
+
+    async def _new_session(
+        self, request: Request, sessions: Sessions, create: Callable[[], Session]
+    ) -> Reply:
+        def write() -> bytes:
+            session = create()
+            return msgspec.json.encode((session.created, session.id))
+
+        stored, replayed = await self._once(request, write)
+        created, sid = msgspec.json.decode(stored, type=tuple[bool, str])
+        record = await self._workers.run(_record, sessions, sid)
+        return Reply(
+            record,
+            201 if created else 200,
+            headers=_written(replayed),
+            etag=str(record.events),
+            location=f"/v1/session/{sid}" if created else None,
+        )
+
+    async def get_session(self, _request: Request, sid: str) -> Reply:
+        """Return a session."""
+        record = await self._workers.run(_record, await self._opened.get(), sid)
+        return Reply(record, etag=str(record.events))
+
+    async def delete_session(self, request: Request, sid: str) -> Reply:
+        """Delete a session."""
+        sessions = await self._opened.get()
+
+        def delete() -> bytes:
+            sessions.delete_session(sid)
+            return b""
+
+        _, replayed = await self._once(request, delete)
+        return Reply(status=204, headers=_written(replayed))
+
+    # Events and heads
+
+    async def append_events(self, request: Request, sid: str, body: AppendRequest) -> Reply:
+        """Append events, all or none."""
+        last = _expected_event(request)
+        sessions = await self._opened.get()
+        if len(request.body) <= limits.HTTP_LOOP_BYTES and not _is_idempotent(request):
+            appended = await sessions.append_events_async(
+                sid, parse_events(body.events), expected_last_id=last, key=body.key
+            )
+            return _appended([event_record(event) for event in appended], False)
+
+        def append() -> bytes:
+            events = sessions.append_events(
+                sid, parse_events(body.events), expected_last_id=last, key=body.key
+            )
+            return msgspec.json.encode((events[0].id, events[-1].id))
+
+        stored, replayed = await self._once(request, append)
+        first, last = msgspec.json.decode(stored, type=tuple[int, int])
+        return _appended(await self._workers.run(_events, sessions, sid, first, last), replayed)
+
+    async def publish_head(self, request: Request, sid: str, body: HeadRequest) -> Reply:
+        """Publish a head."""
+        expected = _expected_head(request)
+        sessions = await self._opened.get()
+
+        def publish() -> bytes:
+            head = sessions.publish_head(
+                sid,
+                from_json(body.head),
+                expected_basis=expected,
+                to_event_id=body.to_event_id,
+                key=body.key,
+                events=parse_events(body.events),
+            )
+            return head.id.encode()
+
+        stored, replayed = await self._once(request, publish)
+        head = await self._workers.run(sessions.head, stored.decode())
+        return Reply(head_record(head), 201, headers=_written(replayed), etag=head.id)
+
+    async def append_edge(self, request: Request, sid: str, body: dict[str, Any]) -> Reply:
+        """Append a lineage edge."""
+        sessions = await self._opened.get()
+
+        def append() -> bytes:
+            event = sessions.append_lineage_edge(sid, from_json(body))
+            return msgspec.json.encode(event.id)
+
+        stored, replayed = await self._once(request, append)
+        event_id = msgspec.json.decode(stored, type=int)
+        [record] = await self._workers.run(_events, sessions, sid, event_id, event_id)
+        return Reply(record, headers=_written(replayed))
+
+    async def _once(self, request: Request, work: Callable[[], bytes]) -> tuple[bytes, bool]:
+        """Return what `work` wrote, or what it wrote before with the same Idempotency-Key, and
+        True if it is the latter.
+        """
+        key = conditions.parse_idempotency_key(request)
+        if key is None:
+            return await self._workers.write(work), False
+        log = (await self._opened.get()).log
+        assert isinstance(log, SqliteLog)
+        parts = (request.method, request.path, request.query, request.header("if-match") or "")
+        digest = digest_of(*(part.encode() for part in parts), request.body)
+        identity = IdempotentRequest(request.key_id, key, digest)
+        return await self._workers.write(run_once, log.database, identity, work)
+
+
+def _record(sessions: Sessions, sid: str) -> SessionRecord:
+    return session_record(sessions.info(sid))
+
+
+def _events(sessions: Sessions, sid: str, first: int, last: int) -> list[EventRecord]:
+    events = sessions.events(sid, after=first - 1, until=last)
+    return [event_record(event) for event in events]
+
+
+def _check_prefix(request: Request, sid: Any) -> None:
+    """Raise Forbidden if the key of a request is not for a session; other ids are no ids."""
+    if isinstance(sid, str) and not sid.startswith(request.key_prefix):
+        raise Forbidden(
+            f"key {request.key_id}: not allowed to write {sid!r:.200}",
+            details={"prefix": request.key_prefix},
+        )
+
+
+def _list_sessions(sessions: Sessions, query: SessionsQuery) -> SessionPage:
+    status = None if query.status is UNSET else query.status
+    listed = cursors.digest_of("sessions", query.prefix, status, query.order, query.deleted)
+    cursor = cursors.parse(query.cursor, listed, str)
+    after = None if cursor is None else cursor.after
+    items: list[SessionRecord] = []
+    left = query.limit if status is None else _SCAN_SESSIONS
+    while True:
+        # One more than can be returned shows whether there is another page.
+        rows = sessions.list(
+            after=after,
+            limit=min(left, limits.PAGE_ITEMS_MAX) + 1,
+            deleted=query.deleted == "true",
+            prefix=query.prefix,
+            newest_first=query.order == "-created",
+        )
+        more = len(rows) > min(left, limits.PAGE_ITEMS_MAX)
+        for row in rows[: min(left, limits.PAGE_ITEMS_MAX)]:
+            after, left = row.id, left - 1
+            if status is None or (row.status or "") == status:
+                items.append(session_record(row))
+                if len(items) == query.limit:
+                    more = more or row.id != rows[-1].id
+                    break
+        if not more or left <= 0 or len(items) == query.limit:
+            break
+    cursor_text = cursors.format_cursor(listed, 0, after) if more and after else None
+    return SessionPage(items=items, next_cursor=cursor_text)
+
+
+def _appended(records: list[EventRecord], replayed: bool) -> Reply:
+    return Reply(
+        AppendedEvents(events=records),
+        headers=_written(replayed),
+        etag=str(records[-1].id),
+        is_large=len(records) > 1,
+    )
+
+
+def _written(replayed: bool) -> Headers:
+    """Return the headers of a response to a write."""
+    return {**_NO_STORE, "idempotency-replayed": "true"} if replayed else _NO_STORE
+
+
+def _is_idempotent(request: Request) -> bool:
+    return conditions.parse_idempotency_key(request) is not None
+
+
+def _expected_event(request: Request) -> int | Unset:
+    """Return the id of the newest event that If-Match states."""
+    version = conditions.parse_if_match(request)
+    if version is None or version == conditions.ANY:
+        return NOT_GIVEN
+    if not version.isdecimal() or len(version) > len(str(SEQ_MAX)):
+        raise PreconditionFailed(f"the session never had the ETag {version!r:.80}")
+    return min(int(version), SEQ_MAX)
+
+
+def _expected_head(request: Request) -> str | Unset | None:
+    """Return the current head that If-Match states; None if it states that there is none."""
+    version = conditions.parse_if_match(request)
+    if version is None or version == conditions.ANY:
+        return NOT_GIVEN
+    if version == NO_HEAD:
+        return None
+    if version.startswith("W/"):
+        raise HeadMoved(f"the session never had the ETag {version!r:.80}")
+    return version
+
+
+WRITE_ERRORS: Final = (NotFound, PayloadMissing, PreconditionFailed, ReplayMismatch)
+
+
+def session_route(method: str, path: str, handler: Any, **options: Any) -> Route:
+    """Return a route of sessions; a key must be for the session in its path."""
+    return Route(method, path, handler, model="sessions", **{"resource": "sid", **options})
+
+
+_ROUTES: Final = (
+    session_route(
+        *("GET", SESSIONS, SessionRoutes.list_sessions),
+        operation="list_sessions",
+        summary="List sessions in the order of their creation.",
+        scope="read",
+        resource="prefix",
+        query=SessionsQuery,
+        ok={200: Ok("A page of sessions.", SessionPage)},
+        errors=(NotFound,),
+    ),
+    session_route(
+        *("POST", SESSIONS, SessionRoutes.create_session),
+        operation="create_session",
+        summary="Create a session with the fields in the body; without an id, it gets one.",
+        scope="write",
+        resource="any",
+        headers=IdempotencyHeaders,
+        body=dict[str, Any],
+        ok={
+            200: Ok("It exists, and is unchanged.", SessionRecord, EventTagHeaders),
+            201: Ok("It was created.", SessionRecord, EventTagHeaders),
+        },
+        errors=(AlreadyExists, *WRITE_ERRORS),
+    ),
+    session_route(
+        *("GET", SESSION, SessionRoutes.get_session),
+        operation="get_session",
+        summary="Get a session: its status, and the id of its newest event.",
+        scope="read",
+        ok={
+            200: Ok("The session.", SessionRecord, EventTagHeaders),
+            304: Ok("The client has this version already.", headers=EventTagHeaders),
+        },
+        errors=(NotFound,),
+    ),
+    session_route(
+        *("PUT", SESSION, SessionRoutes.put_session),
+        operation="put_session",
+        summary="Create a session with the fields in the body; an existing one stays as it is.",
+        scope="write",
+        headers=IdempotencyHeaders,
+        body=dict[str, Any],
+        ok={
+            200: Ok("It exists, and is unchanged.", SessionRecord, EventTagHeaders),
+            201: Ok("It was created.", SessionRecord, EventTagHeaders),
+        },
+        errors=(AlreadyExists, *WRITE_ERRORS),
+    ),
+    session_route(
+        *("DELETE", SESSION, SessionRoutes.delete_session),
+        operation="delete_session",
+        summary="Delete a session; its id is never used again.",
+        scope="write",
+        headers=IdempotencyHeaders,
+        ok={204: Ok("It is deleted.", headers=EventTagHeaders)},
+        errors=(NotFound, ReplayMismatch),
+    ),
+    session_route(
+        *("POST", verb("events"), SessionRoutes.append_events),
+        operation="append_events",
+        summary="Append events with consecutive ids, or none of them.",
+        scope="write",
+        headers=AppendHeaders,
+        body=AppendRequest,
+        ok={200: Ok("Appended.", AppendedEvents, EventTagHeaders)},
+        errors=WRITE_ERRORS,
+    ),
+    session_route(
+        *("POST", verb("heads"), SessionRoutes.publish_head),
+        operation="publish_head",
+        summary="Publish a head that covers the events since the current one.",
+        scope="write",
+        headers=HeadHeaders,
+        body=HeadRequest,
+        ok={201: Ok("Published.", HeadRecord, EventTagHeaders)},
+        errors=(HeadMoved, *WRITE_ERRORS),
+    ),
+    session_route(
+        *("POST", verb("lineage"), SessionRoutes.append_edge),
+        operation="append_lineage_edge",
+        summary="Append a lineage edge to the log of a session; an existing one stays as it is.",
+        scope="write",
+        headers=IdempotencyHeaders,
+        body=dict[str, Any],
+        ok={200: Ok("The event of the edge.", EventRecord, EventTagHeaders)},
+        errors=WRITE_ERRORS,
+    ),
+    session_route(
+        *("POST", verb("forks"), SessionRoutes.fork_session),
+        operation="fork_session",
+        summary="Create a session that continues from a point of another one.",
+        scope="write",
+        headers=IdempotencyHeaders,
+        body=ForkRequest,
+        ok={201: Ok("It was created.", SessionRecord, EventTagHeaders)},
+        errors=(AlreadyExists, *WRITE_ERRORS),
+    ),
+)

@@ -1,0 +1,396 @@
+"""Structs of the routes of sessions.
+
+Values that a client stored (fields of events, entities, variables) are JSON in the canonical
+encoding (see `fourfold.content`): what JSON has no form for is an object with one key that starts
+with `~`, such as `{"~bytes": "AAEC"}`, and a reference to a payload is `{"~ref": {"id": ...,
+"kind": ..., "size": ...}}`. A key of a client that starts with `~` has one more `~`. Responses
+contain the canonical bytes, so that `content.decode` reads them; requests may use any JSON
+spelling.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from fourfold import limits
+from fourfold.wire.documents import SEQ_MAX
+from fourfold.wire.fields import SEQ_PATTERN, TIME_PATTERN, Count, header_name
+from fourfold.wire.pages import IdempotencyHeaders, Page, PageQuery
+
+SessionId = Annotated[
+    str,
+    Meta(
+        pattern="^[A-Za-z0-9][A-Za-z0-9._:@/+=-]*$",
+        min_length=1,
+        max_length=limits.SESSION_ID_CHARS_MAX,
+    ),
+]
+EventId = Annotated[int, Meta(ge=0, le=SEQ_MAX)]
+ContentId = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
+PointText = Annotated[
+    str,
+    Meta(
+        pattern=f"^({SEQ_PATTERN}|{TIME_PATTERN}|sha256:[0-9a-f]{{64}})$",
+        description="At or before this event id or RFC 3339 time, or at this head; by default now.",
+    ),
+]
+Value = Annotated[Raw, Meta(description="Any value, as canonical JSON.")]
+ObjectValue = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
+"""An object, as canonical JSON."""
+
+
+# Sessions
+
+
+class SessionsQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a list of sessions."""
+
+    prefix: Annotated[
+        str,
+        Meta(max_length=limits.SESSION_ID_CHARS_MAX, description="Only ids with this prefix."),
+    ] = ""
+    status: Annotated[
+        str | UnsetType,
+        Meta(description="Only sessions with this status; empty for those without one."),
+    ] = UNSET
+    order: Annotated[
+        Literal["created", "-created"], Meta(description="Oldest or newest first.")
+    ] = "created"
+    deleted: Annotated[Literal["false", "true"], Meta(description="Include deleted sessions.")] = (
+        "false"
+    )
+
+
+class SessionRecord(Struct, kw_only=True, frozen=True):
+    """A session as a list shows it."""
+
+    id: str
+    created_at: str
+    updated_at: str
+    """Time of the newest event."""
+    events: EventId
+    """Id of the newest event; the ETag."""
+    status: str | None
+    """`running`, `stop-requested`, `stopped`, `error`, or None before `session/started`."""
+    deleted_at: str | None = None
+
+
+class SessionPage(Page, kw_only=True, frozen=True):
+    """A page of sessions in the order of creation. With a status, a page may be short, or empty,
+    and still have a next one.
+    """
+
+    items: list[SessionRecord]
+
+
+class EventTagHeaders(Struct, kw_only=True, frozen=True, rename=header_name):
+    """Headers of a response about one state."""
+
+    etag: str | UnsetType = UNSET
+    cache_control: str | UnsetType = UNSET
+    idempotency_replayed: Annotated[
+        str | UnsetType, Meta(description="`true` if the request was repeated.")
+    ] = UNSET
+
+
+class ForkRequest(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Where a new session continues, and its fields, such as its `id`."""
+
+    session: dict[str, Any] = {}
+    at: PointText | EventId | None = None
+
+
+# Events
+
+
+class EventsQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the events of a session."""
+
+    after: Annotated[EventId, Meta(description="Only events after this one.")] = 0
+    until: Annotated[
+        EventId | UnsetType, Meta(description="Only events up to this one, inclusive.")
+    ] = UNSET
+    key: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=limits.SESSION_KEY_CHARS_MAX)] | UnsetType,
+        Meta(description="Only events of the request with this key in its body."),
+    ] = UNSET
+
+
+class EventRecord(Struct, kw_only=True, frozen=True):
+    """An event of a session."""
+
+    session: str
+    id: EventId
+    type: str
+    at: str
+    entity_id: EventId | None
+    """Id of the message, turn, step or eval that the event is about."""
+    key: str | None
+    """Key of the request that appended it, if that had one in its body."""
+    position: EventId
+    """Position among the events of all sessions."""
+    digest: str
+    """Digest of this event and all earlier ones of its session, in hexadecimal digits."""
+    data: ObjectValue
+    """Fields of the event, besides its type."""
+
+
+class EventPage(Page, kw_only=True, frozen=True):
+    """A page of events, oldest first."""
+
+    items: list[EventRecord]
+
+
+class AppendRequest(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Events to append together: each has a `type` and the fields of that type.
+
+    `key` is stored with the events and identifies the request within the session for ever; an
+    Idempotency-Key is not stored with them, and expires after seven days.
+    """
+
+    events: Annotated[
+        list[dict[str, Any]], Meta(min_length=1, max_length=limits.SESSION_BATCH_EVENTS_MAX)
+    ]
+    key: Annotated[str, Meta(min_length=1, max_length=limits.SESSION_KEY_CHARS_MAX)] | None = None
+
+
+class AppendedEvents(Struct, kw_only=True, frozen=True):
+    """Events with the ids, times and digests that they were given."""
+
+    events: list[EventRecord]
+
+
+class AppendHeaders(IdempotencyHeaders, kw_only=True, frozen=True, rename=header_name):
+    """Headers of an append."""
+
+    if_match: Annotated[
+        str | UnsetType,
+        Meta(description="Id of the newest event, in quotes: the append is refused if it is not."),
+    ] = UNSET
+
+
+# Views
+
+
+class AtQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Point of a read."""
+
+    at: PointText | UnsetType = UNSET
+
+
+class EventCounters(Struct, kw_only=True, frozen=True):
+    """Newest ids of events, messages, turns, steps and evals."""
+
+    event: EventId
+    message: EventId
+    turn: EventId
+    step: EventId
+    eval: EventId
+
+
+class ViewRecord(Struct, kw_only=True, frozen=True):
+    """A session at one event: the fold of its events up to there, without the lists."""
+
+    id: str
+    created_at: str
+    event_id: EventId
+    """The event; the ETag."""
+    session: Value | None
+    """Fields of the session; None before `session/started`."""
+    counters: EventCounters
+    current_head: ContentId | None
+    covered: EventId
+    """Last event that the current head covers; 0 without a head."""
+    vars_ref: Value
+    compact_from_event_id: EventId | None
+    kept_after: EventId
+    """Id of the last message before the compaction: those after it are the transcript that counts.
+    """
+    error: Value
+    digest: str
+
+
+class EntitiesQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a list of entities: messages, turns, steps or evals."""
+
+    at: PointText | UnsetType = UNSET
+    after: Annotated[EventId, Meta(description="Only those with ids after this one.")] = 0
+
+
+class EntityPage(Page, kw_only=True, frozen=True):
+    """A page of entities by id, each as its last event up to `event_id` left it."""
+
+    items: list[ObjectValue]
+    event_id: EventId
+    """Event that all pages show."""
+
+
+# Heads and lineage
+
+
+class HeadsQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the heads of a session."""
+
+    at: PointText | UnsetType = UNSET
+
+
+class HeadRecord(Struct, kw_only=True, frozen=True):
+    """An immutable point from which a session can be continued; its id is the hash of the rest."""
+
+    id: ContentId
+    session: str
+    basis: ContentId | None
+    event_range: Annotated[list[EventId], Meta(min_length=2, max_length=2)]
+    """First and last event that it covers."""
+    events_digest: ContentId
+    kind: str
+    turn_id: EventId | None
+    vars_ref: Value
+    final_ref: Value
+    compact_from_event_id: EventId | None
+    extra: ObjectValue
+    version: Count
+
+
+class HeadPage(Page, kw_only=True, frozen=True):
+    """A page of heads, oldest first."""
+
+    items: list[HeadRecord]
+    event_id: EventId
+    """Event that all pages show."""
+    current_head: ContentId | None
+    """The newest of them; the ETag, which is `"none"` without a head."""
+
+
+class HeadRequest(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A head to publish: its fields, such as `kind` and `turn_id`, and the events that it covers.
+
+    `events` are appended first, in the same transaction.
+    """
+
+    head: dict[str, Any] = {}
+    to_event_id: EventId | None = None
+    events: Annotated[list[dict[str, Any]], Meta(max_length=limits.SESSION_BATCH_EVENTS_MAX)] = []
+    key: Annotated[str, Meta(min_length=1, max_length=limits.SESSION_KEY_CHARS_MAX)] | None = None
+
+
+class HeadHeaders(IdempotencyHeaders, kw_only=True, frozen=True, rename=header_name):
+    """Headers of a request to publish a head."""
+
+    if_match: Annotated[
+        str | UnsetType,
+        Meta(
+            description="Id of the current head in quotes, or `none` in quotes: the head is not "
+            "published if another one is current."
+        ),
+    ] = UNSET
+
+
+class EdgeRecord(Struct, kw_only=True, frozen=True):
+    """A fact about where a session came from; its id is the hash of the rest."""
+
+    id: ContentId
+    type: str
+    from_session: str
+    to_session: str
+    from_head: ContentId | None
+    to_head: ContentId
+    extra: ObjectValue
+    version: Count
+
+
+class LineageQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a lineage graph."""
+
+    limit: Annotated[
+        int,
+        Meta(ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum number of heads and edges."),
+    ] = limits.PAGE_ITEMS_MAX
+
+
+class LineageRecord(Struct, kw_only=True, frozen=True):
+    """Heads and edges of all sessions connected to one."""
+
+    heads: list[HeadRecord]
+    edges: list[EdgeRecord]
+    complete: bool
+    """False if some were left out."""
+
+
+class HeadDifference(Struct, kw_only=True, frozen=True):
+    """What the head `other` has that `one` does not have, and the reverse."""
+
+    one: ContentId
+    other: ContentId
+    common: ContentId | None
+    """Nearest head from which both derive."""
+    added: list[str]
+    """Names of variables that only `other` has."""
+    removed: list[str]
+    changed: list[str]
+    new_messages: list[ObjectValue]
+    """Messages of the transcript of `other` that `one` does not have, at most 1000."""
+    gone_messages: list[ObjectValue]
+
+
+# Payloads
+
+
+class PayloadQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a new payload."""
+
+    kind: Annotated[
+        str,
+        Meta(
+            pattern="^[a-z][a-z0-9]*(-[a-z0-9]+)*$",
+            max_length=limits.PAYLOAD_KIND_CHARS_MAX,
+            description="What the payload is for.",
+        ),
+    ] = "message"
+
+
+class PayloadRecord(Struct, kw_only=True, frozen=True):
+    """A reference to a payload. In a value it is `{"~ref": {"id", "kind", "size"}}`."""
+
+    id: ContentId
+    kind: str
+    size: Count
+
+
+# Live
+
+
+class TransientItems(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Items, such as tokens, for the current readers of a session; they are not stored."""
+
+    items: Annotated[list[Any], Meta(min_length=1, max_length=limits.TRANSIENT_ITEMS_MAX)]
+
+
+class LiveQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a feed of events."""
+
+    after: Annotated[
+        EventId | UnsetType, Meta(description="Events after this one; by default new ones only.")
+    ] = UNSET
+
+
+class TransientEvent(Struct, kw_only=True, frozen=True):
+    """Data of `event: transient`: an item that is not stored, after the event `after`."""
+
+    item: Value
+    after: EventId
+
+
+class SessionGap(Struct, kw_only=True, frozen=True):
+    """Data of `event: gap`: transient items after the event `after` were dropped."""
+
+    after: EventId
+    dropped: Count
+
+
+class SessionEnd(Struct, kw_only=True, frozen=True):
+    """Data of `event: end`: the session was deleted."""
+
+    reason: str
