@@ -176,3 +176,26 @@ def test_store_that_is_unreachable_says_so(tmp_path):
         pytest.raises(ServerUnreachable, match="list the spaces: no response from 127"),
     ):
         store.spaces()
+
+
+def test_events_without_a_response_are_appended_once(direct, cut, name):
+    session = cut.sessions.create({"id": name})
+    for _ in range(20):
+        session.append({"type": "turn/started", "turn": {}})
+    session.publish_head()
+    assert cut.proxy.cuts > 3
+    view = direct.sessions[name].read()
+    assert (view.counters.turn, len(view.heads)) == (20, 1)
+
+
+def test_interrupted_follower_of_a_session_misses_and_repeats_nothing(direct, cut, name):
+    session = direct.sessions.create({"id": name})
+    cut.proxy.most = 3_000
+    with cut.sessions[name].follow(timeout=60) as items:
+        ids = []
+        for n in range(40):
+            session.append({"type": "message/appended", "message": {"content": "x" * 100}})
+            if n % 10 == 9:
+                ids += [next(items).id for _ in range(10)]
+        assert ids == list(range(1, 41))
+    assert cut.proxy.cuts > 3

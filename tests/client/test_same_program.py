@@ -14,8 +14,16 @@ from served_streams import Served
 
 import fourfold
 from fourfold import errors
-from fourfold.client import AsyncRemoteStore, RemoteSpace, RemoteStream, RemoteStreams
+from fourfold.client import (
+    AsyncRemoteStore,
+    RemoteSession,
+    RemoteSessions,
+    RemoteSpace,
+    RemoteStream,
+    RemoteStreams,
+)
 from fourfold.client.threads.remote_spaces import RemoteBlobs, RemoteBranches, RemoteDocuments
+from fourfold.content import PayloadRef
 from fourfold.models import documents
 
 
@@ -195,6 +203,8 @@ def test_coroutines_use_the_same_store(store, name):
         (fourfold.Space, RemoteSpace),
         (documents.branches.Branches, RemoteBranches),
         (documents.blobs.SpaceBlobs, RemoteBlobs),
+        (fourfold.Session, RemoteSession),
+        (fourfold.Sessions, RemoteSessions),
         (fourfold.Stream, RemoteStream),
         (fourfold.Streams, RemoteStreams),
         (fourfold.Store, fourfold.RemoteStore),
@@ -263,6 +273,18 @@ def test_store_for_coroutines_has_the_same_calls(tmp_path):
             assert [branch.name async for branch in space.branches] == ["", "b"]
             assert await space.blobs.has(await space.blobs.put(b"x"))
             assert await store.spaces() == ["did:web:a.example"]
+            session = await store.sessions.create({"id": "s", "model": "any"})
+            async with session.follow(timeout=5) as items:
+                await session.append({"type": "turn/started", "turn": {"status": "running"}})
+                assert (await anext(items)).id == items.cursor == 2
+            view = await session.read()
+            assert (view.turns[0]["status"], view.counters.event) == ("running", 2)
+            assert (await session.read(at=1)).turns == []
+            head = await session.publish_head(expected_basis=None)
+            assert await store.sessions.head(head.id) == head
+            ref = await store.sessions.intern_payload(b"x")
+            assert await store.sessions.read_payload(ref) == b"x"
+            assert [info.id for info in await store.sessions.list()] == ["s"]
 
     served = Served(tmp_path / "store", long_poll="1")
     try:
@@ -584,3 +606,141 @@ def test_commits_are_followed_by_coroutines(space):
         return seqs
 
     assert asyncio.run(work()) == [1, 2, 3, 4, 5]
+
+
+# Sessions
+
+
+@pytest.fixture
+def session(store, name):
+    return store.sessions.create({"id": name, "model": "any"})
+
+
+def test_sessions_are_created_listed_and_deleted(store, name):
+    made = store.sessions.create({"id": f"{name}-1", "model": "any"})
+    assert (made.id, made.created) == (f"{name}-1", True)
+    assert not store.sessions.create({"id": f"{name}-1"}).created
+    other = store.sessions.create({"id": f"{name}-2"})
+    assert store.sessions[made.id] == made != other
+    assert [info.id for info in store.sessions.list(prefix=name)] == [made.id, other.id]
+    assert [info.id for info in store.sessions.list(prefix=name, after=made.id)] == [other.id]
+    assert [info.id for info in store.sessions.list(prefix=name, limit=1)] == [made.id]
+    assert (len(made), len(other)) == (1, 0)
+    other.delete()
+    assert [info.id for info in store.sessions.list(prefix=name)] == [made.id]
+    with pytest.raises(errors.NotFound, match=f"session '{name}-2' was deleted at"):
+        store.sessions.open(other.id)
+    refused(errors.NotFound, f"there is no session '{name}-3'", lambda: store.sessions[f"{name}-3"])
+
+
+def test_events_are_appended_and_folded(store, session):
+    started = session.append({"type": "turn/started", "turn": {"status": "running"}})
+    assert [(event.id, event.type, event.entity_id) for event in started] == [
+        (2, "turn/started", 1)
+    ]
+    values = {"bytes": b"\x00", "when": datetime(2030, 1, 1, tzinfo=UTC), "set": frozenset({1})}
+    session.append(
+        [
+            {"type": "message/appended", "message": {"role": "user", "content": values}},
+            {"type": "turn/put", "turn": {"id": 1, "status": "done"}},
+        ],
+        key="k",
+    )
+    again = session.append(
+        [
+            {"type": "message/appended", "message": {"role": "user", "content": values}},
+            {"type": "turn/put", "turn": {"id": 1, "status": "done"}},
+        ],
+        key="k",
+    )
+    assert [event.id for event in again] == [3, 4]
+    view = session.read()
+    assert isinstance(view, fourfold.SessionView)
+    assert view.turns[0]["status"] == "done"
+    assert view.messages == [{"id": 1, "role": "user", "content": values}]
+    assert session.read(at=2).turns[0]["status"] == "running"
+    assert view.session["model"] == "any"
+    assert (view.counters.event, view.counters.turn, session.position()) == (4, 1, 4)
+    assert view.materialize().state == view.state
+    assert [event.type for event in session.log(after=1, until=3)] == [
+        "turn/started",
+        "message/appended",
+    ]
+    assert list(view.events) == session.log() == session.events_since()
+    assert store.sessions.peek_next_id(session.id, "turn") == 2
+    assert list(view.kept_messages()) == list(view.messages)
+
+
+def test_heads_are_compared_and_swapped(store, session):
+    first = session.publish_head({"kind": "turn-final"}, expected_basis=None)
+    assert (first.session, first.basis, first.event_range) == (session.id, None, (1, 1))
+    second = session.publish_head(
+        expected_basis=first.id,
+        events=[{"type": "message/appended", "message": {"role": "user", "content": "hi"}}],
+    )
+    assert second.basis == first.id
+    with pytest.raises(errors.HeadMoved):
+        session.publish_head(expected_basis=first.id)
+    assert store.sessions.head(second.id) == second
+    assert session.read().current_head == second.id
+    assert list(session.read().heads) == [first, second]
+    assert session.read(at=first.id).counters.event == 1
+    with pytest.raises(errors.PreconditionFailed):
+        session.append({"type": "turn/started", "turn": {}}, expected_last_id=1)
+    fork = session.fork({"id": f"{session.id}-fork"}, at=second.id)
+    assert fork.created
+    [edge] = store.sessions.lineage(fork.id)
+    assert (edge.from_session, edge.to_head) == (session.id, edge.to_head)
+    assert {head.session for head in store.sessions.lineage_graph(fork.id).heads} == {
+        session.id,
+        fork.id,
+    }
+
+
+def test_payloads_are_stored_by_their_hash(store):
+    value = {"text": "x" * 2000, "bytes": b"\x01"}
+    ref = store.sessions.intern_payload(value)
+    assert store.sessions.read_payload(ref) == value
+    assert store.sessions.maybe_intern("short") == "short"
+    assert store.sessions.maybe_intern(value) == ref
+    missing = PayloadRef(f"sha256:{'0' * 64}", "message", 1)
+    with pytest.raises(errors.PayloadMissing):
+        store.sessions.read_payload(missing)
+
+
+def test_events_of_a_session_are_followed(store, session):
+    with session.follow(timeout=30) as items:
+        store.sessions.notify_transient(session.id, {"token": "he"})
+        session.append({"type": "turn/started", "turn": {}})
+        transient, event = next(items), next(items)
+        assert (transient.item, transient.event_id) == ({"token": "he"}, 1)
+        assert (event.id, event.type) == (2, "turn/started")
+        assert items.cursor == 2
+    with session.follow(after=0, timeout=0.2) as items:
+        assert [item.id for item in items] == [1, 2]
+
+
+def test_errors_of_sessions_are_the_same(store, session):
+    for call in (
+        lambda: session.append({"type": 1}),
+        lambda: store.sessions.create({"id": ""}),
+        lambda: session.publish_head({"kind": 1}),
+        lambda: store.sessions.peek_next_id(session.id, "other"),
+    ):
+        with pytest.raises(errors.InvalidInput):
+            call()
+    refused(
+        errors.NotFound,
+        f"session {session.id!r}: no event 99, the newest is 1",
+        lambda: session.read(at=99),
+    )
+
+
+def test_coroutines_append_to_sessions(store, session):
+    async def work():
+        turn = {"type": "turn/started", "turn": {}}
+        await asyncio.gather(*(session.append_async(turn) for _ in range(5)))
+        with session.follow(after=0, timeout=5) as items:
+            return [(await items.next_async(5)).id for _ in range(6)]
+
+    assert asyncio.run(work()) == [1, 2, 3, 4, 5, 6]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         StreamProfile,
         TouchFacts,
     )
+    from fourfold.client.threads.remote_sessions import RemoteSession, RemoteSessions
     from fourfold.client.threads.remote_spaces import RemoteSpace
     from fourfold.client.threads.remote_streams import RemoteStream, RemoteStreams
     from fourfold.client.threads.store import RemoteStore
@@ -53,6 +54,8 @@ else:
             "LiveTemplate": "fourfold.client.rules",
             "Part": "fourfold.client.responses",
             "Producer": "fourfold.models.streams.records",
+            "RemoteSession": "fourfold.client.threads.remote_sessions",
+            "RemoteSessions": "fourfold.client.threads.remote_sessions",
             "RemoteSpace": "fourfold.client.threads.remote_spaces",
             "RemoteStore": "fourfold.client.threads.store",
             "RemoteStream": "fourfold.client.threads.remote_streams",
@@ -87,6 +90,8 @@ __all__ = [
     "LiveTemplate",
     "Part",
     "Producer",
+    "RemoteSession",
+    "RemoteSessions",
     "RemoteSpace",
     "RemoteStore",
     "RemoteStream",

@@ -8,18 +8,24 @@ those of the store for coroutines inherit nothing. A twin runs its method in ano
 from __future__ import annotations
 
 import asyncio
+import builtins
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fourfold import limits
 from fourfold.client.follower import RemoteFollower
+from fourfold.content import PayloadRef
 from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.records import Commit, Document, Reads, State, no_entity
+from fourfold.models.sessions.records import UNSET, Event, Head, SessionInfo, Unset
+from fourfold.models.sessions.request import At as SessionAt
 from fourfold.models.streams import validation
 from fourfold.models.streams.records import Appended, Chunk, Producer, StreamInfo
 from fourfold.models.streams.times import Time
 
 if TYPE_CHECKING:
+    from fourfold.client.threads.remote_sessions import RemoteSession, RemoteSessions
     from fourfold.client.threads.remote_spaces import RemoteSpace
     from fourfold.client.threads.remote_streams import RemoteStream
 
@@ -205,3 +211,218 @@ class StreamContainer(ABC):
     def __bool__(self) -> bool:
         """Always True: an empty stream is still a stream."""
         return True
+
+
+class AsyncSessionsContainer:
+    """Nothing more."""
+
+
+class SessionsContainer(ABC):
+    """Sessions by id, names of specification 004, and the twins for coroutines."""
+
+    @abstractmethod
+    def create(self, session: Mapping[str, Any] | None = None) -> RemoteSession:
+        """Create a session with the id `session["id"]`, by default a new one."""
+
+    @abstractmethod
+    def open(self, sid: str) -> RemoteSession:
+        """Return a handle of an existing session."""
+
+    @abstractmethod
+    def list(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = limits.SESSION_PAGE_EVENTS,
+        deleted: bool = False,
+        prefix: str = "",
+        newest_first: bool = False,
+    ) -> builtins.list[SessionInfo]:
+        """Return sessions in the order of creation."""
+
+    @abstractmethod
+    def append_events(
+        self,
+        sid: str,
+        events: Iterable[Mapping[str, Any]],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> Sequence[Event]:
+        """Append several events with consecutive ids, or none of them."""
+
+    @abstractmethod
+    def publish_head(
+        self,
+        sid: str,
+        head: Mapping[str, Any] | None = None,
+        *,
+        expected_basis: str | Unset | None = UNSET,
+        to_event_id: int | None = None,
+        key: str | None = None,
+        events: Iterable[Mapping[str, Any]] = (),
+    ) -> Head:
+        """Publish a head that covers the events since the current head."""
+
+    @abstractmethod
+    def append_lineage_edge(self, sid: str, edge: Mapping[str, Any]) -> Event:
+        """Append a lineage edge and return its event."""
+
+    @abstractmethod
+    def intern_payload(self, value: Any, kind: str = "message") -> PayloadRef:
+        """Store a value under the hash of its canonical bytes, and return a reference to it."""
+
+    @abstractmethod
+    def fork(
+        self, sid: str, session: Mapping[str, Any] | None = None, *, at: SessionAt = None
+    ) -> RemoteSession:
+        """Create a session that continues from a point of another one."""
+
+    def create_session(self, session: Mapping[str, Any] | None = None) -> RemoteSession:
+        """Alias of `create`: the name in specification 004."""
+        return self.create(session)
+
+    def open_session(self, sid: str) -> RemoteSession:
+        """Alias of `open`: the name in specification 004."""
+        return self.open(sid)
+
+    def list_sessions(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = limits.SESSION_PAGE_EVENTS,
+        deleted: bool = False,
+        prefix: str = "",
+        newest_first: bool = False,
+    ) -> builtins.list[SessionInfo]:
+        """Alias of `list`: the name in specification 004."""
+        return self.list(
+            after=after, limit=limit, deleted=deleted, prefix=prefix, newest_first=newest_first
+        )
+
+    async def create_async(self, session: Mapping[str, Any] | None = None) -> RemoteSession:
+        """Create a session with the id `session["id"]`, by default a new one, like `create`."""
+        return await asyncio.to_thread(self.create, session)
+
+    async def create_session_async(self, session: Mapping[str, Any] | None = None) -> RemoteSession:
+        """Alias of `create_async`."""
+        return await self.create_async(session)
+
+    async def append_event_async(
+        self,
+        sid: str,
+        event: Mapping[str, Any],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> Event:
+        """Append one event like `append_event`, from a coroutine."""
+        events = await self.append_events_async(
+            sid, [event], expected_last_id=expected_last_id, key=key
+        )
+        return events[0]
+
+    async def append_events_async(
+        self,
+        sid: str,
+        events: Iterable[Mapping[str, Any]],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> Sequence[Event]:
+        """Append several events like `append_events`, from a coroutine."""
+        return await asyncio.to_thread(
+            self.append_events, sid, events, expected_last_id=expected_last_id, key=key
+        )
+
+    async def publish_head_async(
+        self,
+        sid: str,
+        head: Mapping[str, Any] | None = None,
+        *,
+        expected_basis: str | Unset | None = UNSET,
+        to_event_id: int | None = None,
+        key: str | None = None,
+        events: Iterable[Mapping[str, Any]] = (),
+    ) -> Head:
+        """Publish a head that covers the events since the current head, like `publish_head`."""
+        return await asyncio.to_thread(
+            self.publish_head,
+            sid,
+            head,
+            expected_basis=expected_basis,
+            to_event_id=to_event_id,
+            key=key,
+            events=events,
+        )
+
+    async def append_lineage_edge_async(self, sid: str, edge: Mapping[str, Any]) -> Event:
+        """Append a lineage edge like `append_lineage_edge`, from a coroutine."""
+        return await asyncio.to_thread(self.append_lineage_edge, sid, edge)
+
+    async def intern_payload_async(self, value: Any, kind: str = "message") -> PayloadRef:
+        """Store a value and return a reference to it, like `intern_payload`."""
+        return await asyncio.to_thread(self.intern_payload, value, kind)
+
+    async def fork_async(
+        self, sid: str, session: Mapping[str, Any] | None = None, *, at: SessionAt = None
+    ) -> RemoteSession:
+        """Create a session that continues from a point of another one, like `fork`."""
+        return await asyncio.to_thread(self.fork, sid, session, at=at)
+
+    def __getitem__(self, sid: str) -> RemoteSession:
+        """Return a handle of an existing session, like `open`."""
+        return self.open(sid)
+
+
+class AsyncSessionContainer:
+    """Nothing more."""
+
+
+class SessionContainer(ABC):
+    """The number of events of a session, and the twin for coroutines."""
+
+    id: str
+    sessions: RemoteSessions
+
+    @abstractmethod
+    def append(
+        self,
+        events: Mapping[str, Any] | Iterable[Mapping[str, Any]],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> Sequence[Event]:
+        """Append one event or several with consecutive ids, or none of them."""
+
+    @abstractmethod
+    def position(self) -> int:
+        """Return the id of the newest event; 0 if there is none."""
+
+    async def append_async(
+        self,
+        events: Mapping[str, Any] | Iterable[Mapping[str, Any]],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> Sequence[Event]:
+        """Append one event or several like `append`, from a coroutine."""
+        return await asyncio.to_thread(
+            self.append, events, expected_last_id=expected_last_id, key=key
+        )
+
+    def __len__(self) -> int:
+        """Return the number of events."""
+        return self.position()
+
+    def __bool__(self) -> bool:
+        """Always True: a session without events is still a session."""
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SessionContainer):
+            return NotImplemented
+        return self.sessions is other.sessions and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash((id(self.sessions), self.id))

@@ -23,6 +23,7 @@ from fourfold.client.transport import Settings
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Follower, Listener
 from fourfold.models.documents.records import Commit
+from fourfold.models.sessions.feed import Item
 
 T = TypeVar("T")
 _ITEMS_MAX = 8
@@ -199,6 +200,15 @@ class RemoteWatch(RemoteFollower[Commit]):
         return int(self.last_event_id or 0)
 
 
+class RemoteFeed(RemoteFollower[Item]):
+    """An iterator over the events of a session, for `for` and `async for`."""
+
+    @property
+    def cursor(self) -> int:
+        """The event id up to which everything was returned; pass it as `after` to resume."""
+        return int(self.last_event_id or 0)
+
+
 class AsyncRemoteFollower(Generic[T]):
     """An asynchronous iterator over a feed of a server. It continues after broken connections.
 
@@ -285,4 +295,13 @@ class AsyncRemoteWatch(AsyncRemoteFollower[Commit]):
     @property
     def position(self) -> int:
         """The seq up to which every commit was returned; pass it as `after` to resume."""
+        return int(self.last_event_id or 0)
+
+
+class AsyncRemoteFeed(AsyncRemoteFollower[Item]):
+    """An asynchronous iterator over the events of a session."""
+
+    @property
+    def cursor(self) -> int:
+        """The event id up to which everything was returned; pass it as `after` to resume."""
         return int(self.last_event_id or 0)

@@ -21,7 +21,7 @@ from fourfold.models.streams.validation import JSON, plain_type
 from fourfold.wire.streams import StreamPage
 
 Headers = Mapping[str, str]
-_Body = TypeVar("_Body", bound=msgspec.Struct)
+B = TypeVar("B", bound=msgspec.Struct)
 _KINDS: Final = {cls.kind: cls for cls in errors.tree()}
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
 _BY_STATUS: Final[dict[int, type[FourfoldError]]] = {
@@ -174,7 +174,7 @@ def parse_listing(response: Response) -> tuple[list[StreamListing], str | None]:
     return rows, page.next_after
 
 
-def decode(response: Response, kind: type[_Body], subject: str) -> _Body:
+def decode(response: Response, kind: type[B], subject: str) -> B:
     """Return the body of a response as a Struct; raise BadAnswer if it is another one."""
     try:
         return msgspec.json.decode(response.body, type=kind)

@@ -115,7 +115,7 @@ def view_record(view: SessionView, created_at: str, kept_after: int) -> ViewReco
         id=view.id,
         created_at=created_at,
         event_id=counters.event,
-        session=None if state.session is None else raw(state.session),
+        session=raw(state.session),
         counters=EventCounters(
             event=counters.event,
             message=counters.message,

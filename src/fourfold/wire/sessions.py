@@ -197,7 +197,7 @@ class ViewRecord(Struct, kw_only=True, frozen=True):
     created_at: str
     event_id: EventId
     """The event; the ETag."""
-    session: Value | None
+    session: Value
     """Fields of the session; None before `session/started`."""
     counters: EventCounters
     current_head: ContentId | None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from fourfold import limits
+from fourfold.client.coroutines.remote_sessions import AsyncRemoteSessions
 from fourfold.client.coroutines.remote_spaces import AsyncRemoteDocuments, AsyncRemoteSpace
 from fourfold.client.coroutines.remote_streams import AsyncRemoteStreams
 from fourfold.client.coroutines.streams import AsyncStreamClient
@@ -48,6 +49,8 @@ class AsyncRemoteStore:
         """Spaces of the store."""
         self.streams = AsyncRemoteStreams(self._client)
         """Streams of the store."""
+        self.sessions = AsyncRemoteSessions(self._client)
+        """Sessions of the store: event logs, views, heads and payloads."""
 
     async def space(self, did: str, history: str | None = None) -> AsyncRemoteSpace:
         """Open the space of documents with this DID, and create it if needed.

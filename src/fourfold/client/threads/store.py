@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from fourfold import limits
+from fourfold.client.threads.remote_sessions import RemoteSessions
 from fourfold.client.threads.remote_spaces import RemoteDocuments, RemoteSpace
 from fourfold.client.threads.remote_streams import RemoteStreams
 from fourfold.client.threads.streams import StreamClient
@@ -49,6 +50,8 @@ class RemoteStore:
         """Spaces of the store."""
         self.streams = RemoteStreams(self._client)
         """Streams of the store."""
+        self.sessions = RemoteSessions(self._client)
+        """Sessions of the store: event logs, views, heads and payloads."""
 
     def space(self, did: str, history: str | None = None) -> RemoteSpace:
         """Open the space of documents with this DID, and create it if needed.

@@ -1,0 +1,508 @@
+"""Sessions of a server with the methods of `fourfold.Sessions`, for coroutines."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fourfold import html, limits
+from fourfold.client import sessions
+from fourfold.client.containers import AsyncSessionContainer, AsyncSessionsContainer
+from fourfold.client.coroutines.connection import AsyncConnection
+from fourfold.client.follower import AsyncRemoteFeed
+from fourfold.client.reader import EventReader
+from fourfold.client.requests import Call
+from fourfold.client.session_view import AsyncRemoteView, AsyncViewLoader
+from fourfold.client.sessions import FeedDecoder, SessionCalls
+from fourfold.content import PayloadRef, encode, is_ref
+from fourfold.errors import InvalidInput, NotFound
+from fourfold.models.documents.feed import deadline_of
+from fourfold.models.sessions.feed import Item
+from fourfold.models.sessions.records import (
+    UNSET,
+    Edge,
+    Event,
+    Head,
+    LineageGraph,
+    SessionInfo,
+    Unset,
+)
+from fourfold.models.sessions.request import At, check_count, check_session_id
+from fourfold.models.sessions.sessions import COUNTERS, EVENT_COLUMNS
+from fourfold.wire import sessions as wire
+
+
+class AsyncRemoteSessions(AsyncSessionsContainer):
+    """The sessions of a server, with the methods of `fourfold.Sessions`."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+        self._calls = SessionCalls(connection.settings.address)
+        self._views = AsyncViewLoader(connection, self._calls)
+
+    # Sessions
+
+    async def create(self, session: Mapping[str, Any] | None = None) -> AsyncRemoteSession:
+        """Create a session with the id `session["id"]`, by default a new one.
+
+        An existing session is returned unchanged. Other keys of `session` are stored in the
+        `session/started` event, the first of a new session.
+        """
+        return await self._new_session(self._calls.create(session))
+
+    async def open(self, sid: str) -> AsyncRemoteSession:
+        """Return a handle of an existing session.
+
+        Raises:
+            NotFound: There is no session of that id, or it was deleted.
+        """
+        info = await self.info(sid)
+        return AsyncRemoteSession(self, info.id, info.created_at)
+
+    async def info(self, sid: str) -> SessionInfo:
+        """Return what a list shows of one session.
+
+        Raises:
+            NotFound: There is no session of that id, or it was deleted.
+        """
+        response = await self._connection.send(self._calls.get(check_session_id(sid)))
+        return sessions.to_info(sessions.parse(response, wire.SessionRecord))
+
+    async def list(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = limits.SESSION_PAGE_EVENTS,
+        deleted: bool = False,
+        prefix: str = "",
+        newest_first: bool = False,
+    ) -> builtins.list[SessionInfo]:
+        """Return sessions in the order of creation.
+
+        Args:
+            after: The id of a session: return those that come after it in this order.
+            limit: Maximum number of sessions.
+            deleted: Include deleted sessions.
+            prefix: Only sessions whose ids begin with it.
+            newest_first: Reverse the order.
+        """
+        check_count(limit, "limit", least=1)
+        if prefix:
+            check_session_id(prefix)
+        infos: builtins.list[SessionInfo] = []
+        is_after = after is None
+        call = self._calls.list(prefix, deleted=deleted, newest_first=newest_first)
+        async for page in self._connection.pages(call, wire.SessionPage):
+            for record in page.items:
+                if is_after:
+                    infos.append(sessions.to_info(record))
+                is_after = is_after or record.id == after
+            if len(infos) >= limit:
+                break
+        if not is_after:
+            raise NotFound(f"unknown session {after!r}")
+        return infos[:limit]
+
+    async def fork(
+        self, sid: str, session: Mapping[str, Any] | None = None, *, at: At = None
+    ) -> AsyncRemoteSession:
+        """Create a session that continues from a point of another one, which stays as it is.
+
+        It has the fields, the variables and the messages of the source at that point, a head that
+        covers them, and a lineage edge to that head.
+
+        Args:
+            sid: The id of the source.
+            session: Fields of the new session, such as its `id`.
+            at: An event id, a time, or the id of a head of the source; by default now.
+
+        Raises:
+            AlreadyExists: There is a session of that id.
+            NotFound: The source has no such event or head.
+        """
+        return await self._new_session(self._calls.fork(check_session_id(sid), session, at))
+
+    async def delete_session(self, sid: str) -> None:
+        """Delete a session: it can no longer be read or written, and its id is never reused."""
+        await self._connection.send(self._calls.delete(check_session_id(sid)))
+
+    # Appending
+
+    async def append_event(
+        self,
+        sid: str,
+        event: Mapping[str, Any],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> Event:
+        """Append one event and return it with its ids, time and digest.
+
+        Args:
+            sid: The id of the session.
+            event: A dict with a `type` and the fields of that type.
+            expected_last_id: The id of the newest event that the caller knows; the append is
+                refused if there are later ones.
+            key: An idempotency key: a repeated request returns the events of the first one.
+
+        Raises:
+            PreconditionFailed: `expected_last_id` is not the newest event.
+        """
+        events = await self.append_events(sid, [event], expected_last_id=expected_last_id, key=key)
+        return events[0]
+
+    async def append_events(
+        self,
+        sid: str,
+        events: Iterable[Mapping[str, Any]],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> Sequence[Event]:
+        """Append several events with consecutive ids, or none of them.
+
+        Args:
+            sid: The id of the session.
+            events: Dicts with a `type` and the fields of that type.
+            expected_last_id: The id of the newest event that the caller knows; the append is
+                refused if there are later ones.
+            key: An idempotency key: a repeated request returns the events of the first one.
+
+        Raises:
+            PreconditionFailed: `expected_last_id` is not the newest event.
+        """
+        call = self._calls.append(sid, builtins.list(events), expected_last_id, key)
+        appended = sessions.parse(await self._connection.send(call), wire.AppendedEvents)
+        return [sessions.to_event(record) for record in appended.events]
+
+    async def publish_head(
+        self,
+        sid: str,
+        head: Mapping[str, Any] | None = None,
+        *,
+        expected_basis: str | Unset | None = UNSET,
+        to_event_id: int | None = None,
+        key: str | None = None,
+        events: Iterable[Mapping[str, Any]] = (),
+    ) -> Head:
+        """Publish a head that covers the events since the current head.
+
+        Args:
+            sid: The id of the session.
+            head: The fields of the head, such as `kind` and `turn_id`.
+            expected_basis: The id of the head that the caller knows as the current one; None means
+                that there is none.
+            to_event_id: The last event that the head covers, by default the newest.
+            key: An idempotency key: a repeated request returns the same head.
+            events: Events to append first, in the same transaction; the head covers them.
+
+        Raises:
+            HeadMoved: The current head is not `expected_basis`; nothing was written.
+        """
+        call = self._calls.publish_head(
+            sid, head, expected_basis, to_event_id, key, builtins.list(events)
+        )
+        return sessions.to_head(sessions.parse(await self._connection.send(call), wire.HeadRecord))
+
+    async def append_lineage_edge(self, sid: str, edge: Mapping[str, Any]) -> Event:
+        """Append a lineage edge and return its event; an existing edge is not added again."""
+        response = await self._connection.send(self._calls.append_edge(sid, edge))
+        return sessions.to_event(sessions.parse(response, wire.EventRecord))
+
+    # Payloads
+
+    async def intern_payload(self, value: Any, kind: str = "message") -> PayloadRef:
+        """Store a value under the hash of its canonical bytes, and return a reference to it."""
+        return sessions.parse_ref(await self._connection.send(self._calls.put_payload(value, kind)))
+
+    async def maybe_intern(self, value: Any, kind: str = "message") -> Any:
+        """Return the value if it has at most 512 canonical bytes, else store it as a payload."""
+        if is_ref(value) or len(encode(value)) <= limits.PAYLOAD_INLINE_BYTES_MAX:
+            return value
+        return await self.intern_payload(value, kind)
+
+    async def read_payload(self, ref: Any) -> Any:
+        """Return the value of a reference, verified by its hash; other values unchanged."""
+        if not isinstance(ref, PayloadRef):
+            return ref
+        response = await self._connection.send(self._calls.get_payload(ref))
+        return sessions.parse_payload(response, ref)
+
+    # Reading
+
+    async def current_view(self, sid: str) -> AsyncRemoteView:
+        """Return the view of a session, including every append that has returned."""
+        return await self.view_at(sid, None)
+
+    async def read_state(self, sid: str) -> AsyncRemoteView:
+        """Return the view of a session as stored, including appends of other processes."""
+        return await self.view_at(sid, None)
+
+    async def view_at(self, sid: str, at: At) -> AsyncRemoteView:
+        """Return the view at an event id, at or before a time, or at one of the heads.
+
+        Raises:
+            NotFound: The session has no such event or head.
+        """
+        return await self._views.load(await self._state(sid, at))
+
+    async def events_since(
+        self, sid: str, event_id: int = 0, *, limit: int | None = None
+    ) -> builtins.list[Event]:
+        """Return the events of a session after `event_id`, at most `limit`."""
+        return await self.events(sid, after=check_count(event_id, "event_id"), limit=limit)
+
+    async def events(
+        self, sid: str, *, after: int = 0, until: int | None = None, limit: int | None = None
+    ) -> builtins.list[Event]:
+        """Return the events of a session after `after` and up to `until`, at most `limit`."""
+        check_count(after, "after")
+        if until is not None:
+            check_count(until, "until")
+        if limit is not None:
+            check_count(limit, "limit", least=1)
+        call = self._calls.events(check_session_id(sid), after, until)
+        found: builtins.list[Event] = []
+        size = limits.PAGE_ITEMS_MAX if limit is None else limit
+        async for page in self._connection.pages(call, wire.EventPage, size):
+            found += map(sessions.to_event, page.items)
+            if limit is not None and len(found) >= limit:
+                break
+        return html.Rows(found[:limit], EVENT_COLUMNS)
+
+    async def peek_next_id(self, sid: str, counter: str = "event") -> int:
+        """Return the next id of a counter: event, message, turn, step or eval.
+
+        Another writer may use it first.
+        """
+        if counter not in COUNTERS:
+            raise InvalidInput(
+                f"unknown counter {counter!r:.100}", hint=f"Use one of: {', '.join(COUNTERS)}."
+            )
+        return int(getattr((await self._state(sid, None)).counters, counter)) + 1
+
+    # Lineage
+
+    async def head(self, head_id: str) -> Head:
+        """Return a published head by its id.
+
+        Raises:
+            NotFound: There is no head of that id.
+        """
+        response = await self._connection.send(self._calls.head(head_id))
+        return sessions.to_head(sessions.parse(response, wire.HeadRecord))
+
+    async def lineage(self, sid: str) -> builtins.list[Edge]:
+        """Return the edges that begin or end at a session, whichever log contains them."""
+        graph = await self.lineage_graph(sid)
+        return [edge for edge in graph.edges if sid in {edge.from_session, edge.to_session}]
+
+    async def lineage_graph(self, sid: str, *, limit: int | None = None) -> LineageGraph:
+        """Return the heads and edges of all sessions connected to a session.
+
+        With `limit`, at most so many of both together: those of the nearest sessions.
+        """
+        if limit is not None:
+            check_count(limit, "limit", least=1)
+        response = await self._connection.send(self._calls.lineage(check_session_id(sid), limit))
+        return sessions.to_graph(sessions.parse(response, wire.LineageRecord))
+
+    # Live
+
+    async def notify_transient(self, sid: str, item: Any) -> None:
+        """Deliver a transient item to current followers, best effort; it is not stored."""
+        await self._connection.send(self._calls.send_transient(check_session_id(sid), item))
+
+    def follow(
+        self,
+        sid: str,
+        *,
+        after: int | None = None,
+        timeout: float | None = None,
+        bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
+    ) -> AsyncRemoteFeed:
+        """Iterate over the events of a session and wait for more.
+
+        It continues after broken connections; transient items of the time between are lost.
+
+        Args:
+            sid: The id of the session.
+            after: Begin after this event id, by default after the newest event.
+            timeout: End after this many seconds without an event.
+            bound: Ignored: the server limits how many transient items it buffers.
+        """
+        del bound
+        deadline_of(timeout)
+        call = self._calls.live(check_session_id(sid), after)
+        reader: EventReader[Item] = EventReader(call, FeedDecoder(sid).decode)
+        return AsyncRemoteFeed(self._connection.settings, reader, timeout)
+
+    def __repr__(self) -> str:
+        return f"<Sessions at {self._connection.settings.address.root}>"
+
+    async def _state(self, sid: str, at: At) -> wire.ViewRecord:
+        response = await self._connection.send(self._calls.view(check_session_id(sid), at))
+        return sessions.parse(response, wire.ViewRecord)
+
+    async def _new_session(self, call: Call) -> AsyncRemoteSession:
+        response = await self._connection.send(call)
+        record = sessions.parse(response, wire.SessionRecord)
+        created = response.status == 201
+        return AsyncRemoteSession(self, record.id, record.created_at, created=created)
+
+
+class AsyncRemoteSession(AsyncSessionContainer):
+    """A handle of one session of a server, with the methods of `fourfold.Session`."""
+
+    def __init__(
+        self, sessions: AsyncRemoteSessions, sid: str, created_at: str, *, created: bool = False
+    ) -> None:
+        self.sessions = sessions
+        self.id = sid
+        self.created_at = created_at
+        self.created = created
+        """True if the call that returned this handle created the session."""
+
+    async def append(
+        self,
+        events: Mapping[str, Any] | Iterable[Mapping[str, Any]],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> Sequence[Event]:
+        """Append one event or several with consecutive ids, or none of them.
+
+        Args:
+            events: A dict with a `type` and the fields of that type, or several of them.
+            expected_last_id: The id of the newest event that the caller knows; the append is
+                refused if there are later ones.
+            key: An idempotency key: a repeated request returns the events of the first one.
+
+        Raises:
+            PreconditionFailed: `expected_last_id` is not the newest event.
+        """
+        several = [events] if isinstance(events, Mapping) else events
+        return await self.sessions.append_events(
+            self.id, several, expected_last_id=expected_last_id, key=key
+        )
+
+    async def append_event(
+        self,
+        event: Mapping[str, Any],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> Event:
+        """Append one event and return it, like `Sessions.append_event`."""
+        return await self.sessions.append_event(
+            self.id, event, expected_last_id=expected_last_id, key=key
+        )
+
+    async def append_events(
+        self,
+        events: Iterable[Mapping[str, Any]],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> Sequence[Event]:
+        """Append several events or none of them, like `Sessions.append_events`."""
+        return await self.sessions.append_events(
+            self.id, events, expected_last_id=expected_last_id, key=key
+        )
+
+    async def publish_head(
+        self,
+        head: Mapping[str, Any] | None = None,
+        *,
+        expected_basis: str | Unset | None = UNSET,
+        to_event_id: int | None = None,
+        key: str | None = None,
+        events: Iterable[Mapping[str, Any]] = (),
+    ) -> Head:
+        """Publish a head that covers the events since the current head.
+
+        Args:
+            head: The fields of the head, such as `kind` and `turn_id`.
+            expected_basis: The id of the head that the caller knows as the current one; None means
+                that there is none.
+            to_event_id: The last event that the head covers, by default the newest.
+            key: An idempotency key: a repeated request returns the same head.
+            events: Events to append first, in the same transaction; the head covers them.
+
+        Raises:
+            HeadMoved: The current head is not `expected_basis`; nothing was written.
+        """
+        return await self.sessions.publish_head(
+            self.id,
+            head,
+            expected_basis=expected_basis,
+            to_event_id=to_event_id,
+            key=key,
+            events=events,
+        )
+
+    async def fork(
+        self, session: Mapping[str, Any] | None = None, *, at: At = None
+    ) -> AsyncRemoteSession:
+        """Create a session that continues from a point of this one, which stays as it is.
+
+        Args:
+            session: Fields of the new session, such as its `id`.
+            at: An event id, a time, or the id of a head of this session; by default now.
+
+        Raises:
+            AlreadyExists: There is a session of that id.
+        """
+        return await self.sessions.fork(self.id, session, at=at)
+
+    async def read(self, at: At = None) -> AsyncRemoteView:
+        """Return the view now, at an event id, at or before a time, or at one of its heads.
+
+        Raises:
+            NotFound: The session has no such event or head.
+        """
+        return await self.sessions.view_at(self.id, at)
+
+    async def view(self) -> AsyncRemoteView:
+        """Alias of `read` without a position."""
+        return await self.read()
+
+    async def log(
+        self, *, after: int = 0, until: int | None = None, limit: int | None = None
+    ) -> list[Event]:
+        """Return the events after the id `after` and up to `until`, at most `limit`."""
+        return await self.sessions.events(self.id, after=after, until=until, limit=limit)
+
+    async def events_since(self, event_id: int = 0, *, limit: int | None = None) -> list[Event]:
+        """Return the events after `event_id`, like `log`."""
+        return await self.sessions.events_since(self.id, event_id, limit=limit)
+
+    async def position(self) -> int:
+        """Return the id of the newest event; 0 if there is none."""
+        return (await self.sessions.info(self.id)).events
+
+    def follow(
+        self,
+        *,
+        after: int | None = None,
+        timeout: float | None = None,
+        bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
+    ) -> AsyncRemoteFeed:
+        """Iterate over the events and wait for more.
+
+        It continues after broken connections; transient items of the time between are lost.
+
+        Args:
+            after: Begin after this event id, by default after the newest event.
+            timeout: End after this many seconds without an event.
+            bound: Ignored: the server limits how many transient items it buffers.
+        """
+        return self.sessions.follow(self.id, after=after, timeout=timeout, bound=bound)
+
+    async def delete(self) -> None:
+        """Delete the session: it can no longer be read or written."""
+        await self.sessions.delete_session(self.id)
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id}>"

@@ -1,0 +1,339 @@
+"""Requests and responses of sessions: each operation as a `Call`, and its result, without I/O.
+
+Values are sent and received in the canonical encoding, so that bytes, times, sets and references to
+payloads stay what they are.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Raw
+
+from fourfold.client import responses
+from fourfold.client.requests import Address, Call, stringify
+from fourfold.client.responses import Response
+from fourfold.content import PayloadRef, content_id, decode, encode
+from fourfold.errors import BadAnswer, CorruptData, InvalidInput
+from fourfold.models.documents.timestamps import stored_time
+from fourfold.models.sessions.feed import Item
+from fourfold.models.sessions.fold import Counters, State
+from fourfold.models.sessions.payloads import interned
+from fourfold.models.sessions.prepared import RequestBuilder
+from fourfold.models.sessions.records import (
+    UNSET,
+    Edge,
+    Event,
+    Gap,
+    Head,
+    LineageGraph,
+    SessionInfo,
+    Transient,
+    Unset,
+)
+from fourfold.models.sessions.request import At
+from fourfold.wire import sessions as wire
+
+_JSON = {"content-type": "application/json"}
+EntityName = Literal["messages", "turns", "steps", "evals"]
+
+
+class SessionCalls:
+    """The requests about the sessions of a server."""
+
+    def __init__(self, address: Address) -> None:
+        self._root = address.root
+        # A wrong call raises the error of a local store.
+        self._checks = RequestBuilder(lambda: datetime.now(UTC), None)
+
+    def _verb(self, verb: str, sid: str) -> str:
+        return f"{self._root}/v1/sessions/{verb}/{_segment(sid)}"
+
+    def _get(self, verb: str, sid: str, *params: tuple[str, object]) -> Call:
+        operation = f"read {verb} of session {sid!r}"
+        return Call("GET", self._verb(verb, sid), operation, {}, stringify(*params))
+
+    def _post(self, url: str, operation: str, body: bytes, *, key: str | None = None) -> Call:
+        # A request with a key of the caller can be repeated as it is.
+        headers = _JSON if key is not None else {**_JSON, "idempotency-key": uuid.uuid4().hex}
+        return Call("POST", url, operation, headers, {}, body)
+
+    def create(self, session: Mapping[str, Any] | None) -> Call:
+        """Build the request that creates a session."""
+        self._checks.creation(session)
+        url = f"{self._root}/v1/sessions"
+        return self._post(url, "create a session", encode(dict(session or {})))
+
+    def get(self, sid: str) -> Call:
+        """Build the request for a session."""
+        url = f"{self._root}/v1/session/{_segment(sid)}"
+        return Call("GET", url, f"get the session {sid!r}", {}, {})
+
+    def delete(self, sid: str) -> Call:
+        """Build the request that deletes a session."""
+        headers = {"idempotency-key": uuid.uuid4().hex}
+        return self.get(sid)._replace(
+            method="DELETE", operation=f"delete the session {sid!r}", headers=headers
+        )
+
+    def list(self, prefix: str, *, deleted: bool, newest_first: bool) -> Call:
+        """Build the request for a list of sessions."""
+        params = stringify(
+            ("prefix", prefix or None),
+            ("deleted", "true" if deleted else None),
+            ("order", "-created" if newest_first else None),
+        )
+        return Call("GET", f"{self._root}/v1/sessions", "list the sessions", {}, params)
+
+    def append(
+        self,
+        sid: str,
+        events: Sequence[Mapping[str, Any]],
+        expected_last_id: int | Unset,
+        key: str | None,
+    ) -> Call:
+        """Build the request that appends events."""
+        self._checks.appending(sid, events, expected_last_id, key)
+        body = encode({"events": [dict(event) for event in events], "key": key})
+        call = self._post(self._verb("events", sid), f"append to {sid!r}", body, key=key)
+        return call if expected_last_id is UNSET else _if_match(call, str(expected_last_id))
+
+    def publish_head(  # noqa: PLR0917 - as the façade has them
+        self,
+        sid: str,
+        head: Mapping[str, Any] | None,
+        expected_basis: str | Unset | None,
+        to_event_id: int | None,
+        key: str | None,
+        events: Sequence[Mapping[str, Any]],
+    ) -> Call:
+        """Build the request that publishes a head."""
+        self._checks.publishing(sid, head, expected_basis, to_event_id, key, events=events)
+        body = {
+            "head": dict(head or {}),
+            "to_event_id": to_event_id,
+            "events": [dict(event) for event in events],
+            "key": key,
+        }
+        url = self._verb("heads", sid)
+        call = self._post(url, f"publish a head of {sid!r}", encode(body), key=key)
+        return call if expected_basis is UNSET else _if_match(call, expected_basis or "none")
+
+    def append_edge(self, sid: str, edge: Mapping[str, Any]) -> Call:
+        """Build the request that appends a lineage edge."""
+        self._checks.joining(sid, edge)
+        url = self._verb("lineage", sid)
+        return self._post(url, f"append an edge to {sid!r}", encode(dict(edge)))
+
+    def fork(self, sid: str, session: Mapping[str, Any] | None, at: At) -> Call:
+        """Build the request that forks a session."""
+        self._checks.creation(session)
+        body: dict[str, Any] = {"session": dict(session or {})}
+        if at is not None:
+            body["at"] = format_at(at)
+        return self._post(self._verb("forks", sid), f"fork the session {sid!r}", encode(body))
+
+    def events(self, sid: str, after: int, until: int | None) -> Call:
+        """Build the request for events."""
+        return self._get("events", sid, ("after", after), ("until", until))
+
+    def view(self, sid: str, at: At) -> Call:
+        """Build the request for the state of a session."""
+        return self._get("view", sid, ("at", format_at(at)))
+
+    def entities(self, name: EntityName, sid: str, event_id: int, after: int) -> Call:
+        """Build the request for messages, turns, steps or evals."""
+        return self._get(name, sid, ("at", event_id), ("after", after))
+
+    def heads(self, sid: str, event_id: int) -> Call:
+        """Build the request for heads."""
+        return self._get("heads", sid, ("at", event_id))
+
+    def head(self, head_id: str) -> Call:
+        """Build the request for one head."""
+        url = f"{self._root}/v1/sessions/head/{_segment(head_id)}"
+        return Call("GET", url, f"get the head {head_id}", {}, {})
+
+    def lineage(self, sid: str, limit: int | None) -> Call:
+        """Build the request for a lineage graph."""
+        return self._get("lineage", sid, ("limit", limit))
+
+    def put_payload(self, value: Any, kind: str) -> Call:
+        """Build the request that stores a payload. Repeated, it changes nothing."""
+        payload = interned(value, kind)
+        url = self._payload(payload.ref.id)
+        return Call("PUT", url, "store a payload", {}, {"kind": kind}, payload.data)
+
+    def get_payload(self, ref: PayloadRef) -> Call:
+        """Build the request for a payload."""
+        return Call("GET", self._payload(ref.id), f"get the payload {ref.id}", {}, {})
+
+    def _payload(self, payload_id: str) -> str:
+        return f"{self._root}/v1/sessions/payloads/{quote(payload_id, safe=':')}"
+
+    def send_transient(self, sid: str, item: Any) -> Call:
+        """Build the request that delivers a transient item. It is not repeated."""
+        call = self._post(
+            self._verb("transients", sid), f"notify {sid!r}", encode({"items": [item]})
+        )
+        return call._replace(headers=_JSON, repeatable=False)
+
+    def live(self, sid: str, after: int | None) -> Call:
+        """Build the request for the feed of a session."""
+        call = self._get("live", sid, ("after", after))
+        headers = {"accept": "text/event-stream", "accept-encoding": "identity"}
+        return call._replace(operation=f"follow session {sid!r}", headers=headers, live=True)
+
+
+def format_at(at: At) -> str | int | None:
+    """Return a point of a session as a parameter."""
+    if isinstance(at, datetime):
+        return stored_time(at)
+    if at is not None and type(at) is not int and not isinstance(at, str):
+        raise InvalidInput(f"at must be an event id, a head or a datetime, got {at!r:.100}")
+    return at
+
+
+def _segment(name: str) -> str:
+    """Return a name as one part of a path; one that is only dots would be removed."""
+    return quote(name, safe="").replace(".", "%2E")
+
+
+def _if_match(call: Call, version: str) -> Call:
+    return call._replace(headers={**call.headers, "if-match": f'"{version}"'})
+
+
+def _value(raw: Raw) -> Any:
+    """Return the value of canonical bytes."""
+    return decode(bytes(raw))
+
+
+def to_info(record: wire.SessionRecord) -> SessionInfo:
+    """Return a session as a list shows it."""
+    return SessionInfo(
+        record.id,
+        record.created_at,
+        record.events,
+        record.deleted_at,
+        status=record.status,
+        updated_at=record.updated_at,
+    )
+
+
+def to_event(record: wire.EventRecord) -> Event:
+    """Return an event."""
+    return Event(
+        record.session,
+        record.id,
+        record.type,
+        _value(record.data),
+        at=record.at,
+        entity_id=record.entity_id,
+        key=record.key,
+        position=record.position,
+        digest=bytes.fromhex(record.digest),
+    )
+
+
+def to_head(record: wire.HeadRecord) -> Head:
+    """Return a head."""
+    return Head(
+        record.id,
+        record.session,
+        record.basis,
+        (record.event_range[0], record.event_range[1]),
+        record.events_digest,
+        record.kind,
+        record.turn_id,
+        _value(record.vars_ref),
+        _value(record.final_ref),
+        record.compact_from_event_id,
+        _value(record.extra),
+        record.version,
+    )
+
+
+def to_edge(record: wire.EdgeRecord) -> Edge:
+    """Return an edge."""
+    return Edge(
+        record.id,
+        record.type,
+        record.from_session,
+        record.to_session,
+        record.from_head,
+        record.to_head,
+        _value(record.extra),
+        record.version,
+    )
+
+
+def to_graph(record: wire.LineageRecord) -> LineageGraph:
+    """Return a lineage graph."""
+    return LineageGraph(
+        tuple(map(to_head, record.heads)), tuple(map(to_edge, record.edges)), record.complete
+    )
+
+
+def to_state(record: wire.ViewRecord) -> State:
+    """Return the state of a session without its lists."""
+    counters = record.counters
+    return State(
+        _value(record.session),
+        Counters(counters.event, counters.message, counters.turn, counters.step, counters.eval),
+        record.current_head,
+        record.covered,
+        _value(record.vars_ref),
+        record.compact_from_event_id,
+        _value(record.error),
+        bytes.fromhex(record.digest),
+    )
+
+
+def to_values(items: Iterable[Raw]) -> list[Any]:
+    """Return values of canonical bytes."""
+    return [_value(item) for item in items]
+
+
+def parse(response: Response, kind: type[responses.B]) -> responses.B:
+    """Return the body of a response."""
+    return responses.decode(response, kind, "a request about sessions")
+
+
+def parse_ref(response: Response) -> PayloadRef:
+    """Return the reference to a payload."""
+    record = parse(response, wire.PayloadRecord)
+    return PayloadRef(record.id, record.kind, record.size)
+
+
+def parse_payload(response: Response, ref: PayloadRef) -> Any:
+    """Return the value of a payload, verified by its hash."""
+    if content_id(response.body) != ref.id:
+        raise CorruptData(f"payload {ref.id}: the bytes do not match the hash")
+    return decode(response.body)
+
+
+class FeedDecoder:
+    """Events of the feed of one session, as items."""
+
+    def __init__(self, sid: str) -> None:
+        self._sid = sid
+
+    def decode(self, name: str, data: bytes) -> Item | None:
+        """Return the item of an event."""
+        try:
+            if name == "event":
+                return to_event(msgspec.json.decode(data, type=wire.EventRecord))
+            if name == "transient":
+                item = msgspec.json.decode(data, type=wire.TransientEvent)
+                return Transient(self._sid, _value(item.item), item.after, 0)
+            if name == "gap":
+                gap = msgspec.json.decode(data, type=wire.SessionGap)
+                return Gap(gap.after, gap.dropped)
+        except msgspec.DecodeError as error:
+            raise BadAnswer(f"follow session {self._sid!r}: invalid event: {error}") from None
+        return None
