@@ -590,6 +590,21 @@ def test_feed_includes_an_app_that_is_registered_later(server, front):
     assert rows_of([(event_id, name, data)])[0][:2] == ("later-1", "parent")
 
 
+def test_feed_has_no_changes_of_other_apps(server, front):
+    start = front.store.graphs.position()
+    apps = [new_app(server, f"{name}-feed") for name in ("one", "two", "one-two")]
+    for app in (*apps, *apps):
+        app.apply([parent()])
+    until = front.store.graphs.position()
+    query = f"after={start}&until={until}"
+    for target, names in (
+        (f"/v1/apps/one-feed/feed?{query}", ["one-feed"] * 2),
+        (f"/v1/graph/feed?prefix=one&{query}", ["one-feed", "one-two-feed"] * 2),
+        (f"/v1/graph/feed?prefix=none&{query}", []),
+    ):
+        assert [name for name, _, _ in rows_of(received(front, target))] == names
+
+
 def test_feed_filters_kinds_and_passes_what_does_not_match(app, front):
     start = front.store.graphs.position()
     app.apply([parent(), attr({"$op": 0}, 1)])

@@ -70,10 +70,13 @@ def start(server, kind, status=202, headers=None, **options):
 
 def events_of(server, job):
     """Yield the job of each event until its end, and the name of the event."""
-    with Events(server.port, f"/v1/jobs/{job['id']}/events") as events:
-        for _, name, data in events:
-            if name is not None:
-                yield name, data
+    name = None
+    # A connection lasts a minute; clients reconnect.
+    while name != "end":
+        with Events(server.port, f"/v1/jobs/{job['id']}/events") as events:
+            for _, name, data in events:
+                if name is not None:
+                    yield name, data
 
 
 def ended(server, job):

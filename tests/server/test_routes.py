@@ -21,19 +21,24 @@ with fourfold.open(":memory:") as store:
     TABLE = store_protocol(store).routes
 
 
+PUBLIC = {"health", "jwks", "livez", "openapi", "problem", "readyz"}
+
+
 def test_only_routes_that_reveal_no_data_need_no_key():
     by_scope = {}
     for route in TABLE.routes:
         by_scope.setdefault(route.scope, set()).add(route.operation)
-    assert by_scope.pop("public") == {"health", "jwks", "openapi", "problem"}
+    assert by_scope.pop("public") == PUBLIC
     assert by_scope.pop("token") == {"ack", "callback", "release"}
     assert by_scope.pop("metrics") == {"metrics"}
     assert set(by_scope) == {"read", "write", "admin", "owner"}
     # A route for the objects of a name or prefix says so; the others need a key for everything.
     whole = {route.operation for route in TABLE.routes if route.resource == "all"}
-    assert whole - {"health", "jwks", "openapi", "problem", "ack", "callback", "release"} == {
+    assert whole - PUBLIC - {"ack", "callback", "release"} == {
         *("metrics", "totals", "subscribe", "subscription", "unsubscribe"),
         *("follow", "unfollow", "claim"),
+        *("get_activity", "get_store", "list_backups", "list_keys", "list_points"),
+        *("start_job", "list_jobs", "get_job", "cancel_job", "follow_job"),
     }
 
 

@@ -72,10 +72,10 @@ def command(
     is_open: bool,
     cors: tuple[str, ...],
 ) -> None:
-    """Serve ROOT over HTTP, until interrupted: its streams, documents and sessions.
+    """Serve ROOT over HTTP, until interrupted: all four models, and jobs.
 
-    Streams are under /v1/stream/NAME (Durable Streams protocol), documents under /v1/spaces and
-    sessions under /v1/sessions; /openapi.json describes every route. Until you create a key
+    Streams are under /v1/stream/NAME (Durable Streams protocol), documents under /v1/spaces, graphs
+    under /v1/apps, sessions under /v1/sessions; /openapi.json describes all. Until you create a key
     (`fourfold key`), the server listens on this machine only; after that, every request that reads
     or changes data needs a key, unless you pass --open. A browser shows the store at the root of
     the address.

@@ -117,7 +117,7 @@ class Jobs:
             self._running[job.id] = running
         name = f"fourfold-job-{job.id}"
         threading.Thread(target=self._run, args=(running,), name=name, daemon=True).start()
-        return running.job
+        return job
 
     def get(self, job_id: str) -> JobInfo:
         """Return a job, with its current progress.
