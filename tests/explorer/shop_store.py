@@ -48,6 +48,7 @@ def fill_shop(root):
         logs = store.streams.create("logs/till-1", content_type="text/plain")
         logs.append(b"till opened")
         fill_graph(store)
+        fill_session(store)
         for number in range(60):
             store.streams.create(f"sensors/{number:03}", content_type="application/json")
 
@@ -72,6 +73,22 @@ def fill_graph(store, name="crm", text="Ada"):
     graph.insert("edge", [{**edge, "dst_parent_id": ada}])
 
 
+def fill_session(store, sid="support/1042", text="Where is order 1042?"):
+    """Write a session with a finished turn, a failed call, a head and a fork."""
+    session = store.sessions.create({"id": sid, "model": text})
+    user = {"role": "user", "content": text, "turn_id": 1}
+    call = {"name": text, "status": "error", "error": text, "turn_id": 1, "step_id": 1}
+    session.append({"type": "message/appended", "message": user})
+    session.append({"type": "turn/started", "turn": {"status": "running"}})
+    session.append({"type": "step/started", "step": {"status": "running", "turn_id": 1}})
+    session.append({"type": "eval/added", "eval": call})
+    said = {"role": "assistant", "content": {"answer": text}, "turn_id": 1}
+    session.append({"type": "message/appended", "message": said})
+    session.append({"type": "step/put", "step": {"id": 1, "status": "done", "turn_id": 1}})
+    session.append({"type": "turn/put", "turn": {"id": 1, "status": "final", "final_ref": text}})
+    store.sessions.publish_head(sid, {"kind": "turn-final", "turn_id": 1})
+
+
 STATES = ("placed", "paid", "shipped")
 
 
@@ -90,6 +107,7 @@ def fill_probes(root):
         text = store.streams.create("text<script>alert(4)<|script>", content_type="text/html")
         text.append(PROBE.encode())
         fill_graph(store, "probe", PROBE)
+        fill_session(store, "probe", PROBE)
     return name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from urllib.parse import urlencode
 
@@ -26,6 +27,9 @@ PAGES = {
     "streams": "/streams",
     "stream": "/stream?name=orders",
     "text stream": "/stream?name=logs/till-1",
+    "sessions": "/sessions",
+    "session": "/session?sid=support/1042",
+    "past session": "/session?sid=support/1042&at=4",
     "graphs": "/graphs",
     "app": "/app?app=crm",
     "object": "/object?app=crm&id=1",
@@ -244,6 +248,28 @@ def test_a_graph_is_walked_from_object_to_object(visit, shop):
     assert visitor.problems == []
 
 
+def test_a_session_shows_tokens_and_events_as_they_arrive(visit, own_shop):
+    visitor = visit(own_shop)
+    page = visitor.page
+    page.goto("/session?sid=support/1042")
+
+    def send(verb, body):
+        path = f"/v1/sessions/{verb}/support/1042"
+        headers = {"Content-Type": "application/json"}
+        assert own_shop.ask("POST", path, json.dumps(body), headers).status < 300
+
+    # The feed starts after the page was read, so the first token may be early.
+    while not page.locator("#live").is_visible():
+        send("transients", {"items": ["Hel<b>lo</b>"]})
+        page.wait_for_timeout(100)
+    assert "Hel<b>lo</b>" in page.locator("#tokens").inner_text()
+    message = {"role": "assistant", "content": "Hello <b>again</b>"}
+    send("events", {"events": [{"type": "message/appended", "message": message}]})
+    page.get_by_text("Hello <b>again</b>").wait_for()
+    assert not page.locator("#live").is_visible()
+    assert visitor.problems == []
+
+
 def test_hostile_names_and_values_are_shown_as_text(visit, probes):
     did = "did:web:probe.example"
     space, document = urlencode({"did": did}), urlencode({"did": did, "id": PROBE})
@@ -262,6 +288,8 @@ def test_hostile_names_and_values_are_shown_as_text(visit, probes):
         f"/stream?{urlencode({'name': probes.stream})}",
         f"/stream?{urlencode({'name': 'text<script>alert(4)<|script>'})}",
         f"/search?{urlencode({'prefix': PROBE})}",
+        "/sessions",
+        "/session?sid=probe",
         "/graphs",
         "/app?app=probe",
         "/object?app=probe&id=1",

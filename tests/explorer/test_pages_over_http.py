@@ -43,6 +43,10 @@ PAGES = (
     "/stream?name=orders&key=&field=&value=&start=",
     "/stream?name=orders&field=status&value=%22paid%22",
     "/stream?name=logs/till-1",
+    "/sessions",
+    "/sessions?prefix=support&status=running",
+    "/session?sid=support/1042",
+    "/session?sid=support/1042&at=4",
     "/graphs",
     "/app?app=crm",
     "/app?app=crm&type=2",
@@ -146,6 +150,7 @@ def test_empty_lists_show_the_command_that_fills_them(empty):
     assert "No streams yet" in text_of(get(empty, "/streams"))
     assert "fourfold space set" in text_of(get(empty, "/documents"))
     assert "No keys yet" in text_of(get(empty, "/keys"))
+    assert "store.sessions.create" in text_of(get(empty, "/sessions"))
     assert "store.graphs.create" in text_of(get(empty, "/graphs"))
     assert "Nothing was written yet" in text_of(get(empty, "/"))
 
@@ -218,6 +223,26 @@ def test_a_document_is_shown_at_any_point_with_its_changes_and_authors(shop):
     assert deleted["state"]["op"] == "delete"
 
 
+def test_a_session_is_shown_at_any_event(shop):
+    page = json.loads(get(shop, "/session.json?sid=support/1042").text)
+    entries = [
+        (entry["role"], entry["kind"]) for turn in page["turns"] for entry in turn["entries"]
+    ]
+    assert entries == [
+        ("session", "status"),
+        ("user", "message"),
+        ("tool", "failed"),
+        ("assistant", "message"),
+        ("turn", "end"),
+    ]
+    assert page["turns"][1]["status"] == "final"
+    assert [span["row"] for span in page["timeline"]["spans"]] == ["turns", "steps", "calls"]
+    assert page["heads"][0]["kind"] == "turn-final"
+    then = json.loads(get(shop, "/session.json?sid=support/1042&at=3").text)
+    assert [then["event_id"], then["turns"][1]["status"], then["heads"]] == [3, "running", []]
+    assert "event 3</span>" in text_of(get(shop, "/session?sid=support/1042&at=3"))
+
+
 def test_an_object_shows_its_neighbours_at_any_seq(shop):
     page = json.loads(get(shop, "/object.json?app=crm&id=1").text)
     assert [(row["edge"], row["is_from"]) for row in page["neighbours"]] == [
@@ -265,6 +290,14 @@ def test_forms_change_the_store_and_check_what_they_showed(own_shop):
     assert branch.status == 303
     shown = json.loads(get(own_shop, f"/document.json?{DOCUMENT}&branch=then").text)
     assert shown["state"]["document"]["items"][0]["qty"] == 5
+
+
+def test_a_session_is_forked_at_an_event(own_shop):
+    done = post(own_shop, "/fork", {"sid": "support/1042", "name": "support/b", "event": 3})
+    assert [done.status, done.headers["location"]] == [303, "/session?sid=support%2Fb"]
+    page = json.loads(get(own_shop, "/session.json?sid=support/b").text)
+    assert [edge["from"] for edge in page["edges"]] == ["support/1042"]
+    assert post(own_shop, "/fork", {"sid": "support/1042", "name": "", "event": 3}).status == 400
 
 
 def test_a_merge_needs_every_conflict_decided_and_the_state_that_was_shown(own_shop):

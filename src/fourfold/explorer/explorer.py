@@ -28,7 +28,9 @@ from fourfold.explorer import (
     home,
     neighbourhood,
     server_pages,
+    sessions,
     streams,
+    timeline,
     values,
 )
 from fourfold.explorer.api import Api
@@ -56,10 +58,11 @@ NAVIGATION: Final = (
     ("Documents", "/documents"),
     ("Streams", "/streams"),
     ("Graphs", "/graphs"),
+    ("Sessions", "/sessions"),
     ("Health", "/status"),
     ("Keys", "/keys"),
 )
-_MODULES: Final = (home, documents, branches, streams, graphs, server_pages)
+_MODULES: Final = (home, documents, branches, streams, graphs, sessions, server_pages)
 
 
 class LoginQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -103,12 +106,14 @@ class Explorer:
             "message": values.message,
             "ms": values.to_ms,
             "pretty": values.pretty,
+            "seconds": timeline.seconds,
         }
         environment.globals |= {
             "asset": self._assets.path,
             "drawings": drawings,
             "draw_branches": branches.draw,
             "draw_neighbourhood": neighbourhood.draw,
+            "draw_timeline": timeline.draw,
             "main": documents.MAIN,
             "block": values.block,
             "store": self._name,
