@@ -99,7 +99,7 @@ def test_the_longer_a_database_fails_the_longer_it_is_left_alone(store):
     for _ in range(12):
         begin = time.monotonic()
         backup.round(everything=True)
-        pauses.append(backup._backoffs[NAME].until - begin)
+        pauses.append(backup._backoffs._backoffs[NAME].until - begin)
     assert pauses[1] > pauses[0] * 1.5
     assert pauses[-1] < 1.1 * limits.ARCHIVE_BACKOFF_MAX_S
 

@@ -27,6 +27,7 @@ LANGUAGES = {
     "text",
     "toml",
     "nginx",
+    "yaml",
 }
 """What a fence may say. `python`, `console` and `sh` run."""
 SHELLS = ("console", "sh")
