@@ -31,7 +31,6 @@ PICTURES = {
     "explorer-home": ("/", "light"),
     "explorer-document": (f"/document?{DOCUMENT}&at=19&from=4", "dark"),
     "explorer-merge": (f"/merge?{SPACE}&source=discount", "light"),
-    "explorer-stream": ("/stream?name=orders", "light"),
 }
 WIDTH, HEIGHT = 1120, 700
 

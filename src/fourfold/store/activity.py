@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from itertools import groupby
 from typing import Any, Final
 
 from fourfold.errors import FourfoldError
@@ -25,6 +24,8 @@ ENTRIES_SAMPLED: Final = 2_000
 """Entries of a log whose times are counted."""
 SPACES_READ: Final = 6
 """Spaces whose newest commits are listed."""
+RECORDS_GROUPED: Final = 200
+"""Newest records that are listed, together for each stream."""
 RECENT_MAX: Final = 12
 MINUTES: Final = 60
 
@@ -102,9 +103,11 @@ def _operation_text(operation: dict[str, Any]) -> str:
 def _stream_activity(store: Store, _files: overview.Files) -> tuple[list[int], list[RecentEntry]]:
     with store.streams.database.read() as reading:
         rows = reading.all(SQL.newest_records, (ENTRIES_SAMPLED,))
+    by_stream: dict[str, list[Any]] = {}
+    for row in rows[:RECORDS_GROUPED]:
+        by_stream.setdefault(row[0], []).append(row)
     entries = []
-    for name, group in groupby(rows[:200], key=lambda row: row[0]):
-        records = list(group)
+    for name, records in by_stream.items():
         count = f"{len(records)} records" if len(records) > 1 else "1 record"
         entries.append(
             RecentEntry(
