@@ -7,15 +7,11 @@ import asyncio
 import pytest
 
 import fourfold
-from fourfold.errors import InvalidInput, NotFound, Unauthorized
+from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.documents.model import MODEL
-from fourfold.server.auth import Access
-from fourfold.server.models import model_routes
 from fourfold.server.open_spaces import OpenSpaces
-from fourfold.server.streams import Protocol
 from fourfold.server.workers import Workers
 from fourfold.store.database_files import locate
-from fourfold.wire.documents import PointQuery, SpacesQuery
 
 DIDS = [f"did:key:{letter}" for letter in "abcdef"]
 
@@ -89,34 +85,3 @@ def test_released_space_stays_open_while_it_is_lent(store):
         space = store.space(DIDS[0])
         assert space.database is database
     assert space["a"] == {"did": DIDS[0]}
-
-
-def test_handler_is_called_without_a_socket(store):
-    """As the pages of the explorer do; the key is checked all the same."""
-
-    async def main():
-        workers = Workers()
-        groups = model_routes(store, workers)
-        with Access(store.root) as access:
-            protocol = Protocol(store.streams, None, access, models=groups, workers=workers)
-            reply = await protocol.invoke("get_document", did=DIDS[0], entity="a")
-            assert (reply.value.document, reply.etag) == ({"did": DIDS[0]}, "1")
-            at = PointQuery(at="0")
-            with pytest.raises(NotFound):
-                await protocol.invoke("get_document", did=DIDS[0], entity="a", query=at)
-            key, _ = access.add(("read",), "did:key:b", model="documents")
-            with pytest.raises(Unauthorized):
-                await protocol.invoke("get_document", did=DIDS[1], entity="a")
-            await protocol.invoke("get_document", key=key, did=DIDS[1], entity="a")
-            listed = SpacesQuery(prefix="did:key:b")
-            page = await protocol.invoke("list_spaces", key=key, query=listed)
-            assert [row.did for row in page.value.items] == [DIDS[1]]
-            for operation, parameters in (
-                ("get_document", {"did": DIDS[0], "entity": "a"}),
-                ("list_spaces", {"query": SpacesQuery()}),
-                ("create_space", {"did": DIDS[1]}),
-            ):
-                with pytest.raises(fourfold.errors.Forbidden):
-                    await protocol.invoke(operation, key=key, **parameters)
-
-    asyncio.run(main())

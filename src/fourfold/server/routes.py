@@ -13,7 +13,7 @@ A model adds its routes with a class of handlers and a tuple of `Route`, bound a
 4. `server/models.py` has one line for the class.
 
 `cursors`, `conditions` and `kernel.idempotency` have the rules for lists, for If-Match and for
-Idempotency-Key. `Protocol.invoke` calls a handler by its operation, without a socket.
+Idempotency-Key.
 
 Paths are compiled by Starlette and matched whole: its own router would accept a line feed after the
 end, and would so confuse two names. Paths are never normalized: `a//b` and `a/` are other names

@@ -11,11 +11,10 @@ import asyncio
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from fourfold import limits
 from fourfold.errors import (
@@ -32,7 +31,6 @@ from fourfold.errors import (
     StreamGone,
     StreamSeqBehind,
     TooLarge,
-    Unauthorized,
 )
 from fourfold.kernel import prometheus_text
 from fourfold.models.streams import Append, Appended, Fork, StreamOptions, Streams
@@ -42,10 +40,10 @@ from fourfold.server import errors, headers, health, listing, openapi, stream_ru
 from fourfold.server.auth import Access, check_grant
 from fourfold.server.budget import VISITORS, WORKERS, BodyBudget, Lease
 from fourfold.server.hosts import Hosts
-from fourfold.server.key_store import Key, Scope
+from fourfold.server.key_store import Key
 from fourfold.server.origins import Origins
 from fourfold.server.replies import encode_reply
-from fourfold.server.request import Headers, Reply, Request, Response, json_response
+from fourfold.server.request import Headers, Request, Response, json_response
 from fourfold.server.request_head import AppendHead
 from fourfold.server.routes import (
     Ok,
@@ -155,10 +153,6 @@ class Protocol:
         """Serve web pages besides the API; they are not part of the OpenAPI document."""
         self._pages = pages
         self.routes = RouteTable((*pages.routes(), *self._api_routes))
-
-    @cached_property
-    def _operations(self) -> dict[str, Route]:
-        return {route.operation: route for route in self._api_routes}
 
     def stop(self) -> None:
         """End waiting requests as if they had timed out, before the server stops."""
@@ -292,43 +286,6 @@ class Protocol:
         if result.is_large:
             return await self._workers.run(encode_reply, result, request)
         return encode_reply(result, request)
-
-    async def invoke(
-        self,
-        operation: str,
-        *,
-        key: Key | None = None,
-        query: Struct | None = None,
-        body: object = None,
-        **parameters: str,
-    ) -> Reply:
-        """Call the handler of an operation in process, for the pages of the explorer.
-
-        `parameters` are those of the path. The key is checked as for a request.
-
-        Raises:
-            Unauthorized: a key is required.
-            Forbidden: the key does not allow the operation.
-        """
-        route = self._operations[operation]
-        if not self.is_open and route.scope != "public":
-            if key is None:
-                raise Unauthorized("a key is required")
-            name: str | None = None
-            if route.resource != "any":
-                name = parameters.get(route.resource) or str(getattr(query, route.resource, ""))
-            check_grant(key, cast("Scope", route.scope), name, route.model)
-        arguments: dict[str, object] = {}
-        if route.query is not None:
-            arguments["query"] = route.query() if query is None else query
-        if route.body is not None:
-            arguments["body"] = body
-        request = Request(route.method, route.path)
-        if key is not None:
-            request = replace(request, key_id=key.id, key_prefix=_prefix_of(key, route))
-        result = await route.handler(request, **parameters, **arguments)
-        assert isinstance(result, Reply), f"{operation} has no value"
-        return result
 
     def _complete(self, response: Response, origin: str | None = None) -> Response:
         """Add the headers that every response has."""
