@@ -83,6 +83,7 @@ def test_examples_run_in_one_terminal_and_one_python(path, tmp_path):
         capture_output=True,
         text=True,
         check=False,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
