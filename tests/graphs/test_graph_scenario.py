@@ -272,13 +272,14 @@ def upgrade(alice):
     assert everything(alice.graphs, MESSAGES) == rows
     # A step of the whole file, and the same file without it.
     alice.stop()
-    more = (*MIGRATIONS, Migration(2, "more", "CREATE TABLE more (id INTEGER PRIMARY KEY)"))
+    number = len(MIGRATIONS) + 1
+    more = (*MIGRATIONS, Migration(number, "more", "CREATE TABLE more (id INTEGER PRIMARY KEY)"))
     Database.open(alice.path, profile=PROFILE, migrations=more, sequences=(GLOBAL_SEQ,)).close()
     with pytest.raises(FormatError):
         open_graphs(alice.path)
     with Database.open(alice.path, profile=PROFILE, migrations=more) as file, file.write() as txn:
         txn.execute("DROP TABLE more")
-        txn.execute("DELETE FROM schema_migrations WHERE version = 2")
+        txn.execute("DELETE FROM schema_migrations WHERE version = ?", (number,))
     alice.start()
 
 

@@ -71,6 +71,7 @@ SPACE = ["my-store", "did:web:shop.example"]
 CALLS = {
     "demo": ["my-store"],
     "show": ["my-store"],
+    "open": ENDLESS,
     "space create": SPACE,
     "space list": ["my-store"],
     "space verify": SPACE,

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 EXTRAS: Final = {
     "s3": ("obstore",),
-    "server": ("starlette", "uvicorn", "httptools", "uvloop", "cryptography", "jsonschema-rs"),
+    "server": (
+        "starlette",
+        "jinja2",
+        "uvicorn",
+        "httptools",
+        "uvloop",
+        "cryptography",
+        "jsonschema-rs",
+    ),
     "schemas": ("jsonschema-rs",),
     "client": ("httpx",),
     "archive": ("pyarrow",),

@@ -29,16 +29,14 @@ def mark(model: str) -> Markup:
 def sparkline(values: Sequence[int], label: str) -> Markup:
     """Return bars without an axis; the newest, which comes last, is darker."""
     top = max(values, default=0) or 1
-    bars = Markup("").join(
-        Markup('<rect x="{}" y="{:.2f}" width="2.2" height="{:.2f}"/>').format(
-            index * 3, 21.2 - 20 * value / top, 0.8 + 20 * value / top
-        )
+    shapes = [
+        f"M{3 * index} {21.2 - 20 * value / top:.3g}h2.2V22h-2.2z"
         for index, value in enumerate(values)
-    )
+    ]
     return Markup(
         '<svg class="spark" viewBox="0 0 {} 22" preserveAspectRatio="none" role="img"'
-        ' aria-label="{}">{}</svg>'
-    ).format(3 * max(1, len(values)), label, bars)
+        ' aria-label="{}"><path d="{}"/><path d="{}"/></svg>'
+    ).format(3 * max(1, len(values)), label, "".join(shapes[:-1]), "".join(shapes[-1:]))
 
 
 def bars(values: Sequence[int], label: str) -> Markup:
