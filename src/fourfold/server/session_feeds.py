@@ -149,7 +149,7 @@ _ROUTES: Final = (
         scope="read",
         query=LiveQuery,
         headers=EventHeaders,
-        ok={200: Ok("The events.", "text", content_type="text/event-stream")},
+        ok={200: Ok("The events.", "events", content_type="text/event-stream")},
         errors=(NotFound,),
     ),
     session_route(
