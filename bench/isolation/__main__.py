@@ -56,6 +56,14 @@ class Result(msgspec.Struct, frozen=True):
     lines: list[Line]
 
 
+def merged(old: Result, new: Result) -> Result:
+    """Return a result with the newer line of each case, in the order of the cases."""
+    lines = {line.case: line for line in (*old.lines, *new.lines)}
+    cases = (*http_cases.CASES, *store_cases.CASES)
+    ordered = [lines[case] for case in cases if case in lines]
+    return msgspec.structs.replace(new, rates=old.rates | new.rates, lines=ordered)
+
+
 @click.command()
 @click.option("--records", default=RECORDS, show_default=True, help="Records a case works on.")
 @click.option("--only", default="", help="Cases whose name contains one of these texts: a,b.")
@@ -67,7 +75,10 @@ class Result(msgspec.Struct, frozen=True):
 )
 @click.option("--docs", is_flag=True, help="Write the newest result into docs/performance.md.")
 def main(*, records: int, only: str, folder: Path, docs: bool) -> None:
-    """Measure what small writes wait for while large work runs."""
+    """Measure what small writes wait for while large work runs.
+
+    A run of some cases takes their place in the result of the same day.
+    """
     console = commands.console()
     if docs:
         path = newest_result("isolation")
@@ -85,9 +96,10 @@ def main(*, records: int, only: str, folder: Path, docs: bool) -> None:
 
         result = bench.run(report)
     show(result, console)
-    kept = records == RECORDS and not only
     name = f"isolation-{datetime.now(UTC):%Y-%m-%d}.json"
-    path = RESULTS / name if kept else BUILD / "newest-isolation.json"
+    path = RESULTS / name if records == RECORDS else BUILD / "newest-isolation.json"
+    if path.exists() and records == RECORDS:
+        result = merged(commands.load(path, Result), result)
     commands.save(result, path)
     console.print(f"Every case: {path.relative_to(ROOT)}")
 
