@@ -7,7 +7,6 @@ under a temporary name, with checksums, then synced.
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -103,8 +102,8 @@ class RowFile:
         self._starts: list[int]
         self._decoded: tuple[int, list[str], list[Row]] | None = None
         with _damage(what):
-            _, pq = arrow()
-            self._file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
+            pa, pq = arrow()
+            self._file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
             metadata = self._file.metadata
             counts = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
             self._starts = list(accumulate(counts, initial=0))
@@ -140,8 +139,8 @@ def read_rows(data: bytes, what: str) -> Iterator[tuple[list[str], list[Row]]]:
 def read_table(data: bytes, what: str) -> Any:
     """Read the rows of a file as an Arrow table."""
     with _damage(what):
-        _, pq = arrow()
-        return pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read(
+        pa, pq = arrow()
+        return pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read(
             use_threads=False
         )
 

@@ -57,6 +57,18 @@ class SegmentRequest(NamedTuple):
         return self.key or key_of(self.segment)
 
 
+def open_parquet(source: Any, metadata: Any = None) -> Any:
+    """Open a Parquet file whose bytes a Python object reads.
+
+    Without buffering ahead, all reads happen on the calling thread: a thread of Arrow that still
+    held the object when the interpreter ends would abort the process.
+    """
+    _, pq = arrow()
+    return pq.ParquetFile(
+        source, metadata=metadata, page_checksum_verification=True, pre_buffer=False
+    )
+
+
 class SegmentSource(Protocol):
     """A source of segments."""
 
@@ -89,10 +101,7 @@ class OpenFile:
     def read(self, at: int, columns: list[str] | None = None) -> Any:
         """Read a row group, or some of its columns."""
         if self._file is None:
-            _, pq = arrow()
-            self._file = pq.ParquetFile(
-                self._source, metadata=self._metadata, page_checksum_verification=True
-            )
+            self._file = open_parquet(self._source, metadata=self._metadata)
         return self._file.read_row_group(at, columns=columns, use_threads=False)
 
     def has_only_nulls(self, at: int, column: str) -> bool:
@@ -291,9 +300,8 @@ class StoredSegments:
             found = self._indexes.get(request.segment)
             if found is not None:
                 return found
-        _, pq = arrow()
         try:
-            metadata = pq.ParquetFile(source).metadata
+            metadata = open_parquet(source).metadata
             groups = [metadata.row_group(at).column(0) for at in range(metadata.num_row_groups)]
             index = _Index(
                 metadata,
@@ -332,8 +340,8 @@ class StoredSegments:
             table = self._groups.get(known)
             if table is not None:
                 return table
-        pa, pq = arrow()
-        file = pq.ParquetFile(source, metadata=index.metadata, page_checksum_verification=True)
+        pa, _ = arrow()
+        file = open_parquet(source, metadata=index.metadata)
         table = file.read_row_group(at, columns=[TIME, PAYLOAD], use_threads=False)
         column = table.schema.get_field_index(TIME)
         table = table.set_column(column, TIME, table.column(TIME).cast(pa.int64()))
