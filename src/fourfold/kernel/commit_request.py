@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -99,14 +100,14 @@ class PatientRequest(ThreadRequest):
     """False once its patience ends: from then on it leads like any other request."""
 
 
-class LoopRequest(Request):
+class LoopRequest(Request, ABC):
     """Base of the requests that were made on the thread of `loop`, and are answered there."""
 
     loop: asyncio.AbstractEventLoop
 
+    @abstractmethod
     def resolve(self) -> None:
         """Deliver the outcome. Runs on the loop's thread."""
-        raise NotImplementedError
 
 
 class FutureRequest(LoopRequest):
