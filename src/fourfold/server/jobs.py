@@ -12,6 +12,7 @@ progress is in memory.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import subprocess
@@ -35,6 +36,7 @@ from fourfold.server.open_spaces import OpenSpaces
 from fourfold.store import Store
 from fourfold.wire.store import BackupJob, GcJob, JobError, JobInfo, JobProgress, NewJob, VerifyJob
 
+_log = logging.getLogger("fourfold.server")
 JOBS_RUNNING: Final = 2
 JOBS_WAITING: Final = 64
 """Jobs that run at once, and that run or wait."""
@@ -192,6 +194,8 @@ class Jobs:
         except FourfoldError as error:
             return "failed", Outcome(None, _job_error(redact_paths(error).as_dict()))
         except Exception as error:  # noqa: BLE001  (reported; the thread has no caller)
+            # The record has no place for a traceback.
+            _log.exception("Job %s failed", job.id)
             unexpected = FourfoldError(f"job {job.id} failed: {type(error).__name__}")
             return "failed", Outcome(None, _job_error(unexpected.as_dict()))
         return "succeeded" if outcome.error is None else "failed", outcome
