@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -13,11 +12,6 @@ import fourfold
 from fourfold import html
 
 ATTACK = "<script>alert('x')</script>&\"'"
-
-
-class Row(NamedTuple):
-    name: object
-    count: int
 
 
 class Tags(HTMLParser):
@@ -68,19 +62,6 @@ def test_long_tables_count_the_rows_that_they_leave_out():
 
 def test_long_values_count_the_characters_that_they_leave_out():
     assert html.text("x" * (html.TEXT_MAX + 5)).endswith("(5 more characters)")
-
-
-def test_rows_are_a_list_with_a_table():
-    rows = html.Rows([Row(ATTACK, 1), Row({"a": [1]}, 2)])
-    assert rows == [Row(ATTACK, 1), Row({"a": [1]}, 2)]
-    shown = parse(rows._repr_html_())
-    assert shown.words[:2] == ["name", "count"]
-    assert '{"a": [1]}' in shown.words
-    assert "script" not in shown.tags
-
-
-def test_no_rows_say_so():
-    assert "No rows" in html.Rows()._repr_html_()
 
 
 @pytest.fixture

@@ -11,9 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any, Final, TypeVar
-
-T = TypeVar("T")
+from typing import Any, Final
 
 ROWS_MAX: Final = 50
 """Rows of a table; more are counted, not shown."""
@@ -86,29 +84,3 @@ def _shorten(shown: str) -> str:
     if len(shown) <= TEXT_MAX:
         return shown
     return f"{shown[:TEXT_MAX]}… ({len(shown) - TEXT_MAX:,} more characters)"
-
-
-class Rows(list[T]):
-    """A list of records that a notebook shows as a table, one column per field."""
-
-    def __init__(self, rows: Iterable[T] = (), columns: Sequence[str] = ()) -> None:
-        super().__init__(rows)
-        self._columns = tuple(columns)
-
-    def _repr_html_(self) -> str:
-        if not self:
-            return fragment(caption="No rows")
-        columns = self._columns or _fields(self[0])
-        cells = ([_cell(getattr(row, column)) for column in columns] for row in self)
-        return table(columns, cells)
-
-
-def _fields(row: object) -> tuple[str, ...]:
-    """Return the field names of a named tuple or a msgspec Struct."""
-    return tuple(getattr(row, "_fields", ()) or getattr(row, "__struct_fields__", ()))
-
-
-def _cell(value: object) -> Html:
-    if isinstance(value, dict | list | tuple):
-        return code(json.dumps(value, ensure_ascii=False, default=repr))
-    return text(value)

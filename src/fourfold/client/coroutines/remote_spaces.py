@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
-from fourfold import html, limits
+from fourfold import limits
 from fourfold.blobs.protocol import Data, check_data
 from fourfold.client import documents
 from fourfold.client.containers import AsyncDocumentsContainer, AsyncSpaceContainer
@@ -42,6 +42,7 @@ from fourfold.models.documents.validation import (
     check_known_branch,
     check_several,
 )
+from fourfold.tabular import Rows
 from fourfold.wire import documents as wire
 
 
@@ -82,7 +83,7 @@ class AsyncRemoteDocuments(AsyncDocumentsContainer):
         await space.info()
         return space
 
-    async def list(self) -> builtins.list[SpaceInfo]:
+    async def list(self) -> Rows[SpaceInfo]:
         """Return the spaces, sorted by DID. Sends a request for each."""
         infos: builtins.list[SpaceInfo] = []
         async for did in self:
@@ -90,7 +91,7 @@ class AsyncRemoteDocuments(AsyncDocumentsContainer):
             infos.append(
                 SpaceInfo(info.did, info.history, info.seq, info.branches, info.size_bytes)
             )
-        return html.Rows(infos)
+        return Rows(infos, SpaceInfo)
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """Yield the DIDs of the spaces, sorted."""
@@ -226,7 +227,7 @@ class AsyncRemoteSpace(AsyncSpaceContainer):
         after: int = 0,
         at: At = None,
         limit: int = limits.HISTORY_PAGE_ROWS,
-    ) -> list[Revision]:
+    ) -> Rows[Revision]:
         """Return the revisions of an entity after the seq `after`, oldest first.
 
         Includes those that the branch inherits from its parents.
@@ -238,18 +239,19 @@ class AsyncRemoteSpace(AsyncSpaceContainer):
             rows += [documents.to_revision(entity, row) for row in page.items]
             if len(rows) >= limit:
                 break
-        return html.Rows(rows[:limit])
+        return Rows(rows[:limit], Revision)
 
     async def log(
         self, *, after: int = 0, until: int | None = None, limit: int = limits.HISTORY_PAGE_ROWS
-    ) -> list[LogEntry]:
+    ) -> Rows[LogEntry]:
         """Return the commits of the space after `after` and up to `until`, oldest first."""
         entries: list[LogEntry] = []
         async for page in self.connection.pages(self.calls.log(after), wire.LogPage, limit):
             entries += map(documents.to_log_entry, page.items)
             if len(entries) >= limit or (until is not None and entries and entries[-1].seq > until):
                 break
-        return html.Rows(entry for entry in entries[:limit] if until is None or entry.seq <= until)
+        kept = (entry for entry in entries[:limit] if until is None or entry.seq <= until)
+        return Rows(kept, LogEntry)
 
     async def diff(
         self,

@@ -7,7 +7,7 @@ import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fourfold import html, limits
+from fourfold import limits
 from fourfold.client import sessions
 from fourfold.client.containers import SessionContainer, SessionsContainer
 from fourfold.client.follower import RemoteFeed
@@ -30,7 +30,8 @@ from fourfold.models.sessions.records import (
     Unset,
 )
 from fourfold.models.sessions.request import At, check_count, check_session_id
-from fourfold.models.sessions.sessions import COUNTERS, EVENT_COLUMNS
+from fourfold.models.sessions.sessions import COUNTERS
+from fourfold.tabular import Rows
 from fourfold.wire import sessions as wire
 
 
@@ -248,15 +249,13 @@ class RemoteSessions(SessionsContainer):
         """
         return self._views.load(self._state(sid, at))
 
-    def events_since(
-        self, sid: str, event_id: int = 0, *, limit: int | None = None
-    ) -> builtins.list[Event]:
+    def events_since(self, sid: str, event_id: int = 0, *, limit: int | None = None) -> Rows[Event]:
         """Return the events of a session after `event_id`, at most `limit`."""
         return self.events(sid, after=check_count(event_id, "event_id"), limit=limit)
 
     def events(
         self, sid: str, *, after: int = 0, until: int | None = None, limit: int | None = None
-    ) -> builtins.list[Event]:
+    ) -> Rows[Event]:
         """Return the events of a session after `after` and up to `until`, at most `limit`."""
         check_count(after, "after")
         if until is not None:
@@ -270,7 +269,7 @@ class RemoteSessions(SessionsContainer):
             found += map(sessions.to_event, page.items)
             if limit is not None and len(found) >= limit:
                 break
-        return html.Rows(found[:limit], EVENT_COLUMNS)
+        return Rows(found[:limit], Event)
 
     def peek_next_id(self, sid: str, counter: str = "event") -> int:
         """Return the next id of a counter: event, message, turn, step or eval.
@@ -469,11 +468,11 @@ class RemoteSession(SessionContainer):
 
     def log(
         self, *, after: int = 0, until: int | None = None, limit: int | None = None
-    ) -> list[Event]:
+    ) -> Rows[Event]:
         """Return the events after the id `after` and up to `until`, at most `limit`."""
         return self.sessions.events(self.id, after=after, until=until, limit=limit)
 
-    def events_since(self, event_id: int = 0, *, limit: int | None = None) -> list[Event]:
+    def events_since(self, event_id: int = 0, *, limit: int | None = None) -> Rows[Event]:
         """Return the events after `event_id`, like `log`."""
         return self.sessions.events_since(self.id, event_id, limit=limit)
 

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fourfold import html, limits
+from fourfold import limits
 from fourfold.blobs.protocol import Data, check_data
 from fourfold.client import documents
 from fourfold.client.containers import DocumentsContainer, SpaceContainer
@@ -43,6 +43,7 @@ from fourfold.models.documents.validation import (
     check_known_branch,
     check_several,
 )
+from fourfold.tabular import Rows
 from fourfold.wire import documents as wire
 
 
@@ -83,7 +84,7 @@ class RemoteDocuments(DocumentsContainer):
         space.info()
         return space
 
-    def list(self) -> builtins.list[SpaceInfo]:
+    def list(self) -> Rows[SpaceInfo]:
         """Return the spaces, sorted by DID. Sends a request for each."""
         infos: builtins.list[SpaceInfo] = []
         for did in self:
@@ -91,7 +92,7 @@ class RemoteDocuments(DocumentsContainer):
             infos.append(
                 SpaceInfo(info.did, info.history, info.seq, info.branches, info.size_bytes)
             )
-        return html.Rows(infos)
+        return Rows(infos, SpaceInfo)
 
     def __iter__(self) -> Iterator[str]:
         """Yield the DIDs of the spaces, sorted."""
@@ -227,7 +228,7 @@ class RemoteSpace(SpaceContainer):
         after: int = 0,
         at: At = None,
         limit: int = limits.HISTORY_PAGE_ROWS,
-    ) -> list[Revision]:
+    ) -> Rows[Revision]:
         """Return the revisions of an entity after the seq `after`, oldest first.
 
         Includes those that the branch inherits from its parents.
@@ -239,18 +240,19 @@ class RemoteSpace(SpaceContainer):
             rows += [documents.to_revision(entity, row) for row in page.items]
             if len(rows) >= limit:
                 break
-        return html.Rows(rows[:limit])
+        return Rows(rows[:limit], Revision)
 
     def log(
         self, *, after: int = 0, until: int | None = None, limit: int = limits.HISTORY_PAGE_ROWS
-    ) -> list[LogEntry]:
+    ) -> Rows[LogEntry]:
         """Return the commits of the space after `after` and up to `until`, oldest first."""
         entries: list[LogEntry] = []
         for page in self.connection.pages(self.calls.log(after), wire.LogPage, limit):
             entries += map(documents.to_log_entry, page.items)
             if len(entries) >= limit or (until is not None and entries and entries[-1].seq > until):
                 break
-        return html.Rows(entry for entry in entries[:limit] if until is None or entry.seq <= until)
+        kept = (entry for entry in entries[:limit] if until is None or entry.seq <= until)
+        return Rows(kept, LogEntry)
 
     def diff(
         self,

@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 
 from fourfold.errors import NotFound
-from fourfold.html import Rows
 from fourfold.kernel import Database
 from fourfold.models.documents.file_verify import history_in, verify_file
 from fourfold.models.documents.gc.policy import GcPolicy
@@ -19,6 +18,7 @@ from fourfold.models.documents.model import MODEL
 from fourfold.models.documents.space import Space
 from fourfold.models.documents.validation import check_did
 from fourfold.models.problem import Problem
+from fourfold.tabular import Rows
 
 _LOCATION = MODEL.location
 
@@ -75,9 +75,9 @@ class Documents:
             )
         return self._open_space(did, None)
 
-    def list(self) -> builtins.list[SpaceInfo]:
+    def list(self) -> Rows[SpaceInfo]:
         """Return the spaces, sorted by DID. Opens each file for reading, without its lock."""
-        return Rows(map(self._info, self))
+        return Rows(map(self._info, self), SpaceInfo)
 
     def verify(self) -> builtins.list[Problem]:
         """Check every space; return the problems found, each with its file."""

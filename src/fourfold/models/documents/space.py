@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fourfold import html, limits
+from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.kernel import Database, Transaction
 from fourfold.models.documents import comparison, conflicts, reader, writer
@@ -52,6 +52,7 @@ from fourfold.models.documents.validation import check_entity, check_known_branc
 from fourfold.models.documents.verify import iter_problems_by_parts
 from fourfold.models.documents.waiters import Waiters
 from fourfold.models.problem import Problem, to_problems
+from fourfold.tabular import Rows
 
 DOCUMENT_CACHE_BYTES: Final = 64 * limits.MIB
 """Cached current documents of one space."""
@@ -291,7 +292,7 @@ class Space:
         after: int = 0,
         at: At = None,
         limit: int = limits.HISTORY_PAGE_ROWS,
-    ) -> list[Revision]:
+    ) -> Rows[Revision]:
         """Return the revisions of an entity after the seq `after`, oldest first.
 
         Includes those that the branch inherits from its parents.
@@ -300,16 +301,16 @@ class Space:
         with self.view() as view:
             branch_named(view, branch)
             links = chain(view, branch, target_of(view, branch, at))
-            return html.Rows(reader.revisions(view, links, entity, after, limit))
+            return Rows(reader.revisions(view, links, entity, after, limit), Revision)
 
     def log(
         self, *, after: int = 0, until: int | None = None, limit: int = limits.HISTORY_PAGE_ROWS
-    ) -> list[LogEntry]:
+    ) -> Rows[LogEntry]:
         """Return the commits of the space after `after` and up to `until`, oldest first."""
         with self.view() as view:
             newest = last_seq(view)
             until = newest if until is None else until
-            return html.Rows(reader.log(view, after, until, limit))
+            return Rows(reader.log(view, after, until, limit), LogEntry)
 
     def diff(
         self,

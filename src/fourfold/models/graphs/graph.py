@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fourfold import html, limits
+from fourfold import limits
 from fourfold.errors import NotFound
 from fourfold.models.graphs.feed import Feed, FeedFilter
 from fourfold.models.graphs.reader import Query
 from fourfold.models.graphs.records import (
+    ROWS,
     App,
     ApplyResult,
     At,
@@ -20,6 +21,7 @@ from fourfold.models.graphs.records import (
     Type,
     Usage,
 )
+from fourfold.tabular import Rows
 
 if TYPE_CHECKING:
     from fourfold.models.graphs.graphs import Graphs
@@ -54,9 +56,9 @@ class Graph:
         """The rows and bytes that the app stores, and its limits."""
         return self.graphs.usage(self.app_id)
 
-    def types(self) -> list[Type]:
+    def types(self) -> Rows[Type]:
         """Return the registered types."""
-        return html.Rows(self.graphs.list_types(self.app_id))
+        return Rows(self.graphs.list_types(self.app_id), Type)
 
     def register_type(self, kind: Kind, key: str) -> int:
         """Return the id of a type, registering it on first use."""
@@ -132,7 +134,7 @@ class Graph:
         at: At | None = None,
         limit: int | None = None,
         suppressed: bool = False,
-    ) -> list[Row]:
+    ) -> Rows[Row]:
         """Return the newest version of each object of a kind, in the order of the log.
 
         Args:
@@ -143,7 +145,7 @@ class Graph:
             suppressed: Include objects that a rating suppresses.
         """
         query = Query(self.app_id, kind, type_ids=types, at=at, limit=limit)
-        return html.Rows(self.graphs.current(query, suppressed=suppressed))
+        return Rows(self.graphs.current(query, suppressed=suppressed), ROWS[kind])
 
     def neighbours(
         self,
@@ -170,11 +172,11 @@ class Graph:
             self.app_id, object_id, kind=kind, at=at, limit=limit, suppressed=suppressed
         )
 
-    def history(self, kind: Kind, object_id: int) -> list[Row]:
+    def history(self, kind: Kind, object_id: int) -> Rows[Row]:
         """Return every version of an object, oldest first."""
-        return html.Rows(self.graphs.versions(self.app_id, kind, object_id))
+        return Rows(self.graphs.versions(self.app_id, kind, object_id), ROWS[kind])
 
-    def log(self, *, after: int = 0, limit: int = limits.FEED_PAGE_ROWS) -> list[Change]:
+    def log(self, *, after: int = 0, limit: int = limits.FEED_PAGE_ROWS) -> Rows[Change]:
         """Return the rows written after a seq, in the order of the log.
 
         At most `limit` rows, unless the first transaction alone has more: a transaction is never
@@ -184,7 +186,7 @@ class Graph:
         while True:
             page = self.graphs.page(query, after, limit, durable=False)
             if page.changes or page.position == after:
-                return html.Rows(page.changes)
+                return Rows(page.changes, Change)
             after = page.position
 
     def follow(

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast
 
-from fourfold import html, limits
+from fourfold import limits
 from fourfold.errors import NotFound, Refused
 from fourfold.kernel import Database, Migration, Notifier, ReadTransaction, Transaction
 from fourfold.models.graphs import envelopes, feed, validation
@@ -45,6 +45,7 @@ from fourfold.models.graphs.sync import sync
 from fourfold.models.graphs.sync.package import Signer
 from fourfold.models.graphs.sync.sync import Export, IngestReport
 from fourfold.models.graphs.writer import GraphTransaction
+from fourfold.tabular import Rows
 
 T = TypeVar("T")
 
@@ -219,9 +220,9 @@ class Graphs(Selections, Registers, Maintenance):
         info = self.app(app)
         return Graph(self, info.app_id, info.slug)
 
-    def list(self) -> builtins.list[App]:
+    def list(self) -> Rows[App]:
         """Return all apps, the system app included."""
-        return html.Rows(self.list_apps())
+        return Rows(self.list_apps(), App)
 
     def register_app(self, slug: str, title: str, *, app_id: int | None = None) -> App:
         """Create an app with its tables, or return the existing one of that slug."""

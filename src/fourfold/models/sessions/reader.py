@@ -28,6 +28,7 @@ from fourfold.models.sessions.fold import LISTS, Counters, State, View, advance,
 from fourfold.models.sessions.log import Log, LogReader, LogWriter, SessionRow
 from fourfold.models.sessions.records import Edge, Event, Head, copied, edge_of, head_of
 from fourfold.models.sessions.stamps import ENTITY_CODES, event_of, state_of
+from fourfold.tabular import RecordTable, Shape
 
 SESSION_SLOTS_MAX: Final = 4_096
 """Sessions whose state is cached in memory."""
@@ -205,7 +206,7 @@ def _folded(reading: LogReader, slot: Slot, until: int) -> Slot:
 T = TypeVar("T")
 
 
-class SessionListing(Sequence[T], Generic[T]):
+class SessionListing(RecordTable, Sequence[T], Generic[T]):
     """A list stored in the log. `load(reading, first, last)` reads items of it, from 0."""
 
     def __init__(
@@ -217,6 +218,9 @@ class SessionListing(Sequence[T], Generic[T]):
         self._log = log
         self._size = size
         self._load = load
+
+    def _table_shape(self) -> Shape:
+        return ()
 
     def __len__(self) -> int:
         if not isinstance(self._size, int):

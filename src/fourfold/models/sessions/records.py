@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -45,6 +45,8 @@ class Event:
     use, so that an event that is only passed on costs little. `digest` covers this event and all
     earlier ones of its session.
     """
+
+    TABLE_COLUMNS: ClassVar = (("id", "int"), ("type", "text"), ("at", "time"), ("data", "json"))
 
     __slots__ = ("_data", "_row", "session")
 

@@ -10,6 +10,7 @@ from fourfold.models.sessions.feed import Feed, Item, Subscription
 from fourfold.models.sessions.reader import SessionView
 from fourfold.models.sessions.records import UNSET, Event, Head, Unset
 from fourfold.models.sessions.request import At
+from fourfold.tabular import Rows
 
 if TYPE_CHECKING:
     from fourfold.models.sessions.sessions import Sessions
@@ -155,11 +156,11 @@ class Session:
 
     def log(
         self, *, after: int = 0, until: int | None = None, limit: int | None = None
-    ) -> list[Event]:
+    ) -> Rows[Event]:
         """Return the events after the id `after` and up to `until`, at most `limit`."""
         return self.sessions.events(self.id, after=after, until=until, limit=limit)
 
-    def events_since(self, event_id: int = 0, *, limit: int | None = None) -> list[Event]:
+    def events_since(self, event_id: int = 0, *, limit: int | None = None) -> Rows[Event]:
         """Return the events after `event_id`, like `log`."""
         return self.sessions.events_since(self.id, event_id, limit=limit)
 

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fourfold import html, limits
+from fourfold import limits
 from fourfold.blobs import FolderBlobs
 from fourfold.content import PayloadRef, encode, is_ref
 from fourfold.errors import InvalidInput, NotFound, ReadOnly
@@ -60,10 +60,10 @@ from fourfold.models.sessions.session import Session
 from fourfold.models.sessions.stamps import event_of
 from fourfold.models.sessions.verify import problems
 from fourfold.models.sessions.writer import Append
+from fourfold.tabular import Rows
 
 T = TypeVar("T")
 COUNTERS = ("event", "message", "turn", "step", "eval")
-EVENT_COLUMNS = ("id", "type", "at", "data")
 """Columns of events in a notebook."""
 _ALL = 2**62
 """A bound that no log reaches."""
@@ -472,15 +472,13 @@ class Sessions:
                 raise NotFound(f"session {sid!r}: no event {at}, the newest is {last}")
             return SessionView(self.log, row, state_at(reading, row, at).state)
 
-    def events_since(
-        self, sid: str, event_id: int = 0, *, limit: int | None = None
-    ) -> builtins.list[Event]:
+    def events_since(self, sid: str, event_id: int = 0, *, limit: int | None = None) -> Rows[Event]:
         """Return the events of a session after `event_id`, at most `limit`."""
         return self.events(sid, after=check_count(event_id, "event_id"), limit=limit)
 
     def events(
         self, sid: str, *, after: int = 0, until: int | None = None, limit: int | None = None
-    ) -> builtins.list[Event]:
+    ) -> Rows[Event]:
         """Return the events of a session after `after` and up to `until`, at most `limit`."""
         check_count(after, "after")
         last = _ALL if until is None else check_count(until, "until")
@@ -489,7 +487,7 @@ class Sessions:
         with self.log.read() as reading:
             row = existing(reading, sid)
             rows = reading.events(row.key, after, last, rows_max)
-        return html.Rows([event_of(sid, row) for row in rows], EVENT_COLUMNS)
+        return Rows([event_of(sid, row) for row in rows], Event)
 
     def events_of_key(self, sid: str, key: str) -> builtins.list[Event]:
         """Return the events that the request with this idempotency key appended, if any."""
@@ -501,14 +499,13 @@ class Sessions:
             rows = reading.events_of_request(existing(reading, sid).key, request_key)
         return [event_of(sid, row) for row in rows]
 
-    def all_events_since(
-        self, position: int = 0, *, limit: int | None = None
-    ) -> builtins.list[Event]:
+    def all_events_since(self, position: int = 0, *, limit: int | None = None) -> Rows[Event]:
         """Return the events of all sessions after a position of the store, in commit order."""
         after = check_count(position, "position")
         rows_max = _ALL if limit is None else check_count(limit, "limit", least=1)
         with self.log.read() as reading:
-            return [event_of(sid, row) for sid, row in reading.all_events(after, rows_max)]
+            rows = reading.all_events(after, rows_max)
+            return Rows((event_of(sid, row) for sid, row in rows), Event)
 
     def position(self) -> int:
         """Return the newest position: the number of events ever committed in this store."""

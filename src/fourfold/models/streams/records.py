@@ -11,6 +11,7 @@ import msgspec
 from fourfold import html
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.validation import JSON, Offset, plain_type
+from fourfold.tabular import Column, Table, Tabular
 
 if TYPE_CHECKING:
     from fourfold.kernel import ReadTransaction
@@ -159,8 +160,14 @@ class ColdRecords(Protocol):
         ...
 
 
-class Chunk(msgspec.Struct, frozen=True):
-    """A part of a stream: records, and where to continue. Iterating yields the records."""
+RECORD_COLUMNS = (Column("offset", "int"), Column("time", "time"), Column("payload", "bytes"))
+
+
+class Chunk(msgspec.Struct, Tabular, frozen=True):
+    """A part of a stream: records, and where to continue. Iterating yields the records.
+
+    `to_arrow()`, `to_pandas()` and `to_polars()` have the columns `offset`, `time` and `payload`.
+    """
 
     records: tuple[Record, ...]
     start_offset: int
@@ -179,6 +186,10 @@ class Chunk(msgspec.Struct, frozen=True):
     def __bool__(self) -> bool:
         """Always True: a chunk without records still has an offset to continue from."""
         return True
+
+    def _table(self) -> Table:
+        rows = ((record.offset, record.ts_ms, record.payload) for record in self.records)
+        return RECORD_COLUMNS, rows
 
     def _repr_html_(self) -> str:
         rows = ((record.offset, html.block(record.payload)) for record in self.records)
