@@ -185,7 +185,7 @@ def test_records_of_a_stream_are_a_table(store):
     assert table.schema.names == ["offset", "time", "payload"]
     assert [json.loads(payload)["n"] for payload in table["payload"].to_pylist()] == [1, 2]
     assert table["time"].to_pylist()[0].timestamp() * 1000 == chunk.records[0].ts_ms
-    assert pl.from_arrow(chunk).height == 2
+    assert pl.DataFrame(chunk).height == 2
 
 
 def test_events_and_messages_of_a_session_are_tables(store):
