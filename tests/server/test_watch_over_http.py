@@ -180,14 +180,15 @@ def test_reader_that_leaves_is_forgotten(front, space):
     waiters = front.store.space(space.did).waiters
     readers = [Reader(space) for _ in range(5)]
     until = time.monotonic() + 20
-    while sum(map(len, waiters._waiting.values())) < 5:
+    while not waiters._listeners:
         assert time.monotonic() < until
         time.sleep(0.01)
+    assert len(waiters._listeners) == 1, "one reader of the log for all"
     for reader in readers:
         reader.connection.sock.shutdown(socket.SHUT_RDWR)
         reader.close()
     until = time.monotonic() + 20
-    while waiters._waiting:
+    while waiters._listeners or waiters._waiting:
         assert time.monotonic() < until, "a reader is still registered"
         time.sleep(0.01)
 

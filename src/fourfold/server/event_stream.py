@@ -31,6 +31,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Struct, UnsetType
 
+from fourfold import limits
 from fourfold.server.request import Request, Response
 
 KEEP_ALIVE: Final = b": keep-alive\n"
@@ -42,6 +43,8 @@ SSE_KEEP_ALIVE_S: Final = 15.0
 """Interval of SSE comments, without which proxies close idle connections."""
 RETRY_MS: Final = 100
 """How long a browser waits before it connects again."""
+PIECE_BYTES: Final = 64 * limits.KIB
+"""Bytes after which events that are ready are sent."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -49,7 +52,7 @@ class Event(NamedTuple):
     """An event of a feed."""
 
     name: str
-    data: Struct
+    data: Struct | msgspec.Raw
     id: str | None = None
     """Position after this event; None for one that cannot be sent again, such as a token."""
 
@@ -63,6 +66,8 @@ class Feed(NamedTuple):
     """Returns the id from which the feed would continue."""
     is_stopping: Callable[[], bool] = lambda: False
     """Returns True when the server stops; `next_event` must return then."""
+    ready_event: Callable[[], Event | None] = lambda: None
+    """Returns an event that needs no wait: it is sent together with the one before it."""
 
 
 def last_event_id(request: Request, after: str | int | UnsetType) -> str | int | UnsetType:
@@ -103,7 +108,14 @@ async def _iter_events(
             if event is None:
                 yield KEEP_ALIVE + b"id: %s\n\n" % feed.position().encode()
                 continue
-            yield format_event(event)
+            piece = format_event(event)
+            while event.name != END and len(piece) < PIECE_BYTES:
+                ready = feed.ready_event()
+                if ready is None:
+                    break
+                event = ready
+                piece += format_event(event)
+            yield piece
             if event.name == END:
                 return
 

@@ -31,7 +31,7 @@ from fourfold.models.documents.ancestry import branch_named, chain, last_seq
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.gc.horizon import check_after
 from fourfold.models.documents.history import HistoryReader
-from fourfold.models.documents.records import Commit
+from fourfold.models.documents.records import Commit, Revision
 from fourfold.models.documents.validation import check_entity, check_several
 from fourfold.models.documents.waiters import Key, Waiter
 
@@ -40,6 +40,53 @@ if TYPE_CHECKING:
 
 WATCH_PAGE_COMMITS: Final = 256
 """Seqs that a watch reads ahead; commits are read one at a time."""
+
+
+class CommitPage(NamedTuple):
+    """The commits of all branches after a seq."""
+
+    commits: list[Commit]
+    """Those that change something."""
+    position: int
+    """Seq up to which the log was read."""
+    more: bool
+
+
+def read_commits(space: Space, after: int, limit: int, revisions_max: int) -> CommitPage:
+    """Return up to `limit` commits after a seq, and about `revisions_max` of their revisions.
+
+    Raises:
+        HistoryTruncated: Garbage collection removed some of them.
+    """
+    with space.view() as view:
+        newest = last_seq(view)
+        check_after(view, after, "a page of commits")
+        page: list[Commit] = []
+        count = revisions = 0
+        position = after
+        for seq, branch, session, local_seq, *_ in view.rows(
+            view.sql.commits, (after, newest, limit)
+        ):
+            commit = Commit(seq, branch, session, local_seq, read_revisions(view, seq))
+            count, position = count + 1, seq
+            revisions += len(commit.revisions)
+            if commit.revisions:
+                page.append(commit)
+            if revisions >= revisions_max:
+                break
+        more = count == limit or revisions >= revisions_max
+        return CommitPage(page, position if more else newest, more)
+
+
+def read_revisions(
+    view: HistoryReader, seq: int, ids: frozenset[str] | None = None
+) -> tuple[Revision, ...]:
+    """Return the revisions of a commit, or those of some entities."""
+    return tuple(
+        reader.revision(row)
+        for row in view.rows(view.sql.revisions_of_commit, (seq,))
+        if ids is None or row[1] in ids
+    )
 
 
 class _Poll(NamedTuple):
@@ -193,12 +240,7 @@ class Watch(Follower[Commit]):
         row = view.one(view.sql.commit_by_seq, (seq,))
         assert row is not None
         _, branch, session, local_seq, *_ = row
-        revisions = tuple(
-            reader.revision(revision)
-            for revision in view.rows(view.sql.revisions_of_commit, (seq,))
-            if self._ids is None or revision[1] in self._ids
-        )
-        return Commit(seq, branch, session, local_seq, revisions)
+        return Commit(seq, branch, session, local_seq, read_revisions(view, seq, self._ids))
 
     def __repr__(self) -> str:
         return f"<Watch of {self._space.did} from {self._position}>"

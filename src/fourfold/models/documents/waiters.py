@@ -5,6 +5,7 @@ others neither wake nor query the log, however many there are. The position of a
 advances past commits that do not concern it, so that garbage collection does not overtake it.
 
 Every commit must be notified with its seq. A gap (an import, a restored log) wakes every watch.
+A listener is called for each commit instead, and reads the log for many watches at once.
 """
 
 from __future__ import annotations
@@ -12,9 +13,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 Key = tuple[str, str | None]
 """A branch, and an entity or None for all of them."""
+
+
+class CommitListener(Protocol):
+    """Is called after each commit, on the thread of the writer."""
+
+    def on_commit(self, seq: int, branch: str, entities: tuple[str, ...]) -> None:
+        """A commit changed these entities of a branch."""
+
+    def on_reset(self) -> None:
+        """A branch was deleted, or the log was changed in another way than by a commit."""
 
 
 class Waiter:
@@ -37,6 +49,17 @@ class Waiters:
         self._seq: int | None = None
         """The newest notified seq, or None after a gap."""
         self._waiting: dict[Key, set[Waiter]] = {}
+        self._listeners: tuple[CommitListener, ...] = ()
+
+    def add(self, listener: CommitListener) -> None:
+        """Call a listener after each commit, until `remove`."""
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+
+    def remove(self, listener: CommitListener) -> None:
+        """Call a listener no more."""
+        with self._lock:
+            self._listeners = tuple(item for item in self._listeners if item is not listener)
 
     @contextmanager
     def waiting(self, keys: Iterable[Key], wake: Callable[[], None]) -> Iterator[Waiter]:
@@ -63,6 +86,10 @@ class Waiters:
 
     def notify(self, seq: int, branch: str, entities: Iterable[str]) -> None:
         """Wake the watches that a commit concerns."""
+        if self._listeners:
+            entities = tuple(entities)
+            for listener in self._listeners:
+                listener.on_commit(seq, branch, entities)
         with self._lock:
             before, self._seq = self._seq, seq
             if not self._waiting:
@@ -77,6 +104,8 @@ class Waiters:
 
     def notify_all(self) -> None:
         """Wake every watch, after commits whose content is unknown here."""
+        for listener in self._listeners:
+            listener.on_reset()
         with self._lock:
             before, self._seq = self._seq, None
             called = self._woken(self._everyone(), before or 0)
