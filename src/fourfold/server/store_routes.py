@@ -26,6 +26,7 @@ from fourfold.server.event_stream import END, SSE_KEEP_ALIVE_S, Event, Feed, eve
 from fourfold.server.jobs import Jobs
 from fourfold.server.request import Reply, Request, Response
 from fourfold.server.routes import Ok, Route, bind
+from fourfold.server.shared_read import SharedRead
 from fourfold.server.workers import Workers
 from fourfold.settings import Settings
 from fourfold.store import Store, activity, backup, layout, open_store, overview
@@ -49,8 +50,6 @@ STORE: Final = "/v1/store"
 JOBS: Final = "/v1/jobs"
 JOB: Final = f"{JOBS}/{{job_id}}"
 PROGRESS: Final = "progress"
-ACTIVITY_FRESH_S: Final = 1.0
-"""How long an activity is sent again instead of reading a new one."""
 _DONE: Final = frozenset({"succeeded", "failed", "cancelled", "interrupted"})
 
 
@@ -77,9 +76,8 @@ class StoreRoutes:
         self._jobs = jobs
         self._backups = backups
         self._keep_alive_s = keep_alive_s
-        self._activity: Activity | None = None
-        self._fresh_until = float("-inf")
-        self._reading = asyncio.Lock()
+        self._overview = SharedRead(partial(workers.run, _overview, store.root))
+        self._activity = SharedRead(partial(workers.run, _read_activity, store.root))
 
     def routes(self) -> tuple[Route, ...]:
         """Return the routes of these handlers."""
@@ -105,18 +103,14 @@ class StoreRoutes:
     # What exists
 
     async def get_store(self, _request: Request) -> Reply:
-        """Return what the store contains."""
-        return Reply(await self._workers.run(_overview, self._store.root))
+        """Return what the store contains; in a large store, as it was some seconds ago."""
+        result = await self._overview.get()
+        return Reply(msgspec.structs.replace(result.value, age_ms=result.age_ms))
 
     async def get_activity(self, _request: Request) -> Reply:
-        """Return what happened last; it is read again after a second, or later if it takes long."""
-        async with self._reading:
-            start = time.monotonic()
-            if self._activity is None or start > self._fresh_until:
-                self._activity = await self._workers.run(_read_activity, self._store.root)
-                end = time.monotonic()
-                self._fresh_until = end + ACTIVITY_FRESH_S + 10 * (end - start)
-            return Reply(self._activity)
+        """Return what happened last; in a large store, as it was some seconds ago."""
+        result = await self._activity.get()
+        return Reply(msgspec.structs.replace(result.value, age_ms=result.age_ms))
 
     async def list_points(self, _request: Request, query: PageQuery) -> Reply:
         """Return a page of restore points."""

@@ -38,6 +38,8 @@ class StoreOverview(Struct, kw_only=True, frozen=True):
 
     bytes: Count
     models: list[ModelOverview]
+    age_ms: Count = 0
+    """How long ago this was read: a large store is not counted for every request."""
 
 
 class RecentEntry(Struct, kw_only=True, frozen=True):
@@ -62,6 +64,8 @@ class Activity(Struct, kw_only=True, frozen=True):
     """For each model the number of entries by the minute of the last hour, newest last."""
     recent: list[RecentEntry]
     """Newest entries of all models, newest first."""
+    age_ms: Count = 0
+    """How long ago this was read."""
 
 
 # Keys
