@@ -26,6 +26,7 @@ NAMES = {
     "__aiter__": "__iter__",
     "__anext__": "__next__",
     "aclose": "close",
+    "aclosing": "closing",
     "aiter_bytes": "iter_bytes",
     "anext": "next",
     "aread": "read",

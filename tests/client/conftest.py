@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
 
 from served_streams import Served
 
+import fourfold
 from fourfold.cli import main
 from fourfold.client import StreamClient
 
@@ -24,6 +25,20 @@ def served(tmp_path_factory):
     server = Served(tmp_path_factory.mktemp("served") / "store")
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="module", params=["folder", "server"])
+def store(request, tmp_path_factory):
+    """Return the same store twice: opened in a folder, and connected to over HTTP."""
+    root = tmp_path_factory.mktemp(request.param) / "store"
+    if request.param == "folder":
+        with fourfold.open(root) as opened:
+            yield opened
+        return
+    served = Served(root, long_poll="1")
+    with fourfold.connect(f"http://127.0.0.1:{served.port}") as connected:
+        yield connected
+    served.kill()
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         StreamProfile,
         TouchFacts,
     )
+    from fourfold.client.threads.remote_graphs import RemoteGraph, RemoteGraphs
     from fourfold.client.threads.remote_sessions import RemoteSession, RemoteSessions
     from fourfold.client.threads.remote_spaces import RemoteSpace
     from fourfold.client.threads.remote_streams import RemoteStream, RemoteStreams
@@ -54,6 +55,8 @@ else:
             "LiveTemplate": "fourfold.client.rules",
             "Part": "fourfold.client.responses",
             "Producer": "fourfold.models.streams.records",
+            "RemoteGraph": "fourfold.client.threads.remote_graphs",
+            "RemoteGraphs": "fourfold.client.threads.remote_graphs",
             "RemoteSession": "fourfold.client.threads.remote_sessions",
             "RemoteSessions": "fourfold.client.threads.remote_sessions",
             "RemoteSpace": "fourfold.client.threads.remote_spaces",
@@ -90,6 +93,8 @@ __all__ = [
     "LiveTemplate",
     "Part",
     "Producer",
+    "RemoteGraph",
+    "RemoteGraphs",
     "RemoteSession",
     "RemoteSessions",
     "RemoteSpace",

@@ -18,6 +18,7 @@ from fourfold.client.follower import RemoteFollower
 from fourfold.content import PayloadRef
 from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.records import Commit, Document, Reads, State, no_entity
+from fourfold.models.graphs.records import ApplyResult
 from fourfold.models.sessions.records import UNSET, Event, Head, SessionInfo, Unset
 from fourfold.models.sessions.request import At as SessionAt
 from fourfold.models.streams import validation
@@ -25,6 +26,7 @@ from fourfold.models.streams.records import Appended, Chunk, Producer, StreamInf
 from fourfold.models.streams.times import Time
 
 if TYPE_CHECKING:
+    from fourfold.client.threads.remote_graphs import RemoteGraph, RemoteGraphs
     from fourfold.client.threads.remote_sessions import RemoteSession, RemoteSessions
     from fourfold.client.threads.remote_spaces import RemoteSpace
     from fourfold.client.threads.remote_streams import RemoteStream
@@ -211,6 +213,61 @@ class StreamContainer(ABC):
     def __bool__(self) -> bool:
         """Always True: an empty stream is still a stream."""
         return True
+
+
+class AsyncGraphsContainer:
+    """Nothing more."""
+
+
+class GraphsContainer(ABC):
+    """Apps by id or slug, and the twin for coroutines."""
+
+    @abstractmethod
+    def open(self, app: int | str) -> RemoteGraph:
+        """Return a handle of an existing app, by its id or slug."""
+
+    @abstractmethod
+    def apply(self, envelope: Mapping[str, Any]) -> ApplyResult:
+        """Write an envelope of operations in one transaction under one seq, or nothing."""
+
+    async def apply_async(self, envelope: Mapping[str, Any]) -> ApplyResult:
+        """Write an envelope of operations like `apply`, from a coroutine."""
+        return await asyncio.to_thread(self.apply, envelope)
+
+    def __getitem__(self, app: int | str) -> RemoteGraph:
+        """Return a handle of an existing app, like `open`."""
+        return self.open(app)
+
+
+class AsyncGraphContainer:
+    """Nothing more."""
+
+
+class GraphContainer(ABC):
+    """The twin for coroutines, and equality of handles."""
+
+    app_id: int
+    graphs: RemoteGraphs
+
+    @abstractmethod
+    def apply(
+        self, operations: Iterable[Mapping[str, Any]], *, owner: int, trace_id: str
+    ) -> ApplyResult:
+        """Write a batch of operations under one seq, or none of them."""
+
+    async def apply_async(
+        self, operations: Iterable[Mapping[str, Any]], *, owner: int, trace_id: str
+    ) -> ApplyResult:
+        """Write a batch of operations like `apply`, from a coroutine."""
+        return await asyncio.to_thread(self.apply, operations, owner=owner, trace_id=trace_id)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, GraphContainer):
+            return NotImplemented
+        return self.graphs is other.graphs and self.app_id == other.app_id
+
+    def __hash__(self) -> int:
+        return hash((id(self.graphs), self.app_id))
 
 
 class AsyncSessionsContainer:

@@ -361,6 +361,11 @@ def parse_stat(response: Response, blob: str) -> BlobStat:
     return BlobStat(blob, size, None if content_type == _OCTETS else content_type)
 
 
+def to_stat(info: wire.BlobInfo) -> BlobStat:
+    """Return size and content type of a blob in a list."""
+    return BlobStat(info.hash, info.size_bytes, info.content_type)
+
+
 def parse_blob(response: Response, blob: str) -> bytes:
     """Return the bytes of a blob, verified by their hash."""
     if content_id(response.body) != blob:

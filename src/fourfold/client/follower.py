@@ -23,6 +23,7 @@ from fourfold.client.transport import Settings
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Follower, Listener
 from fourfold.models.documents.records import Commit
+from fourfold.models.graphs.records import Change
 from fourfold.models.sessions.feed import Item
 
 T = TypeVar("T")
@@ -209,6 +210,39 @@ class RemoteFeed(RemoteFollower[Item]):
         return int(self.last_event_id or 0)
 
 
+class RemoteChanges(RemoteFollower[tuple[Change, ...]]):
+    """An iterator over changes of graphs, for `for` and `async for`; a page is a transaction."""
+
+    @property
+    def position(self) -> int:
+        """The seq up to which every change was returned; pass it as `after` to resume."""
+        return _seq_of(self.last_event_id)
+
+    def next(self, timeout: float | None = None) -> tuple[Change, ...]:
+        """Return the next page, or an empty one on timeout."""
+        return super().next(timeout) or ()
+
+    async def next_async(self, timeout: float | None = None) -> tuple[Change, ...]:  # noqa: ASYNC109
+        """Return the next page like `next`; a cancelled call skips no row."""
+        return await super().next_async(timeout) or ()
+
+    def __next__(self) -> tuple[Change, ...]:
+        if changes := self.next(self._timeout):
+            return changes
+        raise StopIteration
+
+    async def __anext__(self) -> tuple[Change, ...]:
+        if changes := await self.next_async(self._timeout):
+            return changes
+        raise StopAsyncIteration
+
+
+def _seq_of(event_id: str | None) -> int:
+    """Return the seq up to which an event id is complete; `5.500` is a part of seq 5."""
+    seq, _, rows = (event_id or "0").partition(".")
+    return int(seq) - 1 if rows else int(seq)
+
+
 class AsyncRemoteFollower(Generic[T]):
     """An asynchronous iterator over a feed of a server. It continues after broken connections.
 
@@ -305,3 +339,21 @@ class AsyncRemoteFeed(AsyncRemoteFollower[Item]):
     def cursor(self) -> int:
         """The event id up to which everything was returned; pass it as `after` to resume."""
         return int(self.last_event_id or 0)
+
+
+class AsyncRemoteChanges(AsyncRemoteFollower[tuple[Change, ...]]):
+    """An asynchronous iterator over changes of graphs; a page is a transaction."""
+
+    @property
+    def position(self) -> int:
+        """The seq up to which every change was returned; pass it as `after` to resume."""
+        return _seq_of(self.last_event_id)
+
+    async def next(self, timeout: float | None = None) -> tuple[Change, ...]:  # noqa: ASYNC109
+        """Return the next page, or an empty one on timeout."""
+        return await super().next(timeout) or ()
+
+    async def __anext__(self) -> tuple[Change, ...]:
+        if changes := await self.next(self._timeout):
+            return changes
+        raise StopAsyncIteration

@@ -259,7 +259,10 @@ def _read_changes(graphs: Graphs, selection: _Selection, after: int) -> _Read:
     changes = []
     for seq, group in groupby(page.changes, key=lambda change: change.global_seq):
         rows = list(group)
-        wired = [GraphChange(slugs[row.app_id], object_row(row.kind, row.row)) for row in rows]
+        wired = [
+            GraphChange(slugs[row.app_id], row.app_id, object_row(row.kind, row.row))
+            for row in rows
+        ]
         changes.append((seq, wired, [value_bytes(row.row) for row in rows]))
     return _Read(changes, page.position)
 

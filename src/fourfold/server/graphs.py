@@ -210,7 +210,10 @@ def _app_info(graphs: Graphs, app: App) -> AppInfo:
         created_at=app.created_at,
         rows=usage.rows,
         bytes=usage.bytes,
+        rows_max=usage.rows_max,
+        bytes_max=usage.bytes_max,
         seq=graphs.position(),
+        node=graphs.node,
     )
 
 
@@ -226,6 +229,7 @@ def _list_apps(graphs: Graphs, query: AppsQuery) -> AppPage:
     page = apps[: query.limit]
     more = len(apps) > len(page)
     return AppPage(
+        seq=graphs.position(),
         items=[_app_info(graphs, app) for app in page],
         next_cursor=cursors.format_cursor(listed, 0, page[-1].slug) if more else None,
     )
@@ -305,8 +309,9 @@ def _get_object(graphs: Graphs, slug: str, object_id: int, query: ObjectQuery) -
 
 def _list_objects(graphs: Graphs, slug: str, query: ObjectsQuery) -> ObjectPage:
     app_id = graphs.app(slug).app_id
-    filters = (query.kind, query.type, query.owner, query.at, query.suppressed)
-    listed = cursors.digest_of("objects", slug, *("" if f is UNSET else f for f in filters))
+    filters = (query.kind, query.owner, query.at, query.suppressed)
+    texts = ("" if value is UNSET else value for value in filters)
+    listed = cursors.digest_of("objects", slug, *texts, *query.type)
     cursor = cursors.parse(query.cursor, listed, int)
     with graphs.snapshot() as reader:
         at = parse_at(query.at) if cursor is None else cursor.at
@@ -314,7 +319,7 @@ def _list_objects(graphs: Graphs, slug: str, query: ObjectsQuery) -> ObjectPage:
         question = Query(
             app_id,
             query.kind,
-            type_ids=None if query.type is UNSET else [query.type],
+            type_ids=query.type or None,
             owner=None if query.owner is UNSET else query.owner,
             at=seq,
             limit=query.limit + 1,

@@ -261,11 +261,16 @@ def _decode_query(kind: type[_S], request: Request, refused: frozenset[str]) -> 
             f"{name}: {_requirement(kind, name) or reason}, got {parameters[name]!r:.80}"
         ) from None
     for name, text in parameters.items():
-        value = getattr(query, name, None)
-        # Other ways to write a number, such as 1e2, are converted too.
-        if isinstance(value, int) and str(value) != text:
+        if not _is_canonical(getattr(query, name, None), text):
             raise InvalidInput(f"{name}: {_requirement(kind, name)}, got {text!r:.80}")
     return query
+
+
+def _is_canonical(value: Any, text: Any) -> bool:
+    """Return False for other ways to write a number, such as 1e2, which are converted too."""
+    if isinstance(value, list):
+        return all(map(_is_canonical, value, text))
+    return not isinstance(value, int) or str(value) == text
 
 
 @cache
@@ -291,6 +296,7 @@ def _collect(request: Request, lists: frozenset[str]) -> dict[str, Any]:
 def _requirement(kind: type[Struct], name: str) -> str | None:
     """Return what a parameter must be, if it is an enumeration or a bounded number."""
     schema = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"][name]
+    schema = schema.get("items", schema)
     if "enum" in schema:
         return f"must be {' or '.join(schema['enum'])}"
     if "maximum" in schema:

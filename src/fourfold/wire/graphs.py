@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from fourfold import limits
 from fourfold.wire.documents import At
@@ -36,13 +36,20 @@ class AppInfo(Struct, kw_only=True, frozen=True):
     rows: Count
     bytes: Count
     """Rows and bytes of values that it stores."""
+    rows_max: Count | None
+    bytes_max: Count | None
+    """Its limits; None is no limit."""
     seq: Integer
     """Newest seq of the store; all apps share the sequence."""
+    node: str
+    """Id of this node; its own rows have an empty `origin`."""
 
 
 class AppPage(Page, kw_only=True, frozen=True):
     """A page of apps, in the order of their names."""
 
+    seq: Integer
+    """Newest seq of the store."""
     items: list[AppInfo]
 
 
@@ -217,7 +224,9 @@ class ObjectsQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=T
     """Parameters of a list of objects."""
 
     kind: Annotated[Kind, Meta(description="Kind of the objects.")] = "parent"
-    type: Annotated[Id | UnsetType, Meta(description="Only objects of this type id.")] = UNSET
+    type: Annotated[list[Id], Meta(description="Only objects of these type ids; repeatable.")] = (
+        field(default_factory=list)
+    )
     owner: Annotated[Integer | UnsetType, Meta(description="Only objects of this identity.")] = (
         UNSET
     )
@@ -361,6 +370,7 @@ class GraphChange(Struct, frozen=True):
     """A version of an object that was written."""
 
     app: str
+    app_id: Integer
     object: ObjectRow
 
 

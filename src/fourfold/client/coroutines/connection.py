@@ -150,7 +150,7 @@ class AsyncConnection:
             if cursor is None:
                 return
 
-    async def run(self, reader: Reader[Out]) -> AsyncIterator[Out]:
+    async def run(self, reader: Reader[Out]) -> AsyncGenerator[Out]:
         """Yield what a reader produces, over as many connections as needed."""
         retries = start_retries(self.settings.retry_for)
         while not reader.ended():

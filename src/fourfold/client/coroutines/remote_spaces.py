@@ -9,6 +9,7 @@ from typing import Any
 
 from fourfold import limits
 from fourfold.blobs.protocol import Data, check_data
+from fourfold.blobs.table import BLOB_LIST_PAGE
 from fourfold.client import documents
 from fourfold.client.containers import AsyncDocumentsContainer, AsyncSpaceContainer
 from fourfold.client.coroutines.connection import AsyncConnection
@@ -534,6 +535,18 @@ class AsyncRemoteBlobs:
     async def meta(self, blob: str, branch: str = "", at: At = None) -> State | None:
         """Return the metadata entity of a blob on a branch, or None if it has none."""
         return await self._space.read(meta_id(blob), branch, at)
+
+    async def list(
+        self, *, after: str = "", limit: int = BLOB_LIST_PAGE
+    ) -> builtins.list[BlobStat]:
+        """Return up to `limit` blobs after the hash `after`, sorted by hash."""
+        stats: builtins.list[BlobStat] = []
+        pages = self._space.connection.pages(self._space.calls.blobs(), wire.BlobPage)
+        async for page in pages:
+            stats += [documents.to_stat(info) for info in page.items if info.hash > after]
+            if len(stats) >= limit:
+                break
+        return stats[:limit]
 
     async def ids(self) -> AsyncIterator[str]:
         """Return an iterator over the hashes of all blobs, sorted."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from fourfold import limits
+from fourfold.client.coroutines.remote_graphs import AsyncRemoteGraphs
 from fourfold.client.coroutines.remote_sessions import AsyncRemoteSessions
 from fourfold.client.coroutines.remote_spaces import AsyncRemoteDocuments, AsyncRemoteSpace
 from fourfold.client.coroutines.remote_streams import AsyncRemoteStreams
@@ -49,6 +50,8 @@ class AsyncRemoteStore:
         """Spaces of the store."""
         self.streams = AsyncRemoteStreams(self._client)
         """Streams of the store."""
+        self.graphs = AsyncRemoteGraphs(self._client)
+        """Graphs of the store: apps with their types and objects."""
         self.sessions = AsyncRemoteSessions(self._client)
         """Sessions of the store: event logs, views, heads and payloads."""
 

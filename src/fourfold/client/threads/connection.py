@@ -149,7 +149,7 @@ class Connection:
             if cursor is None:
                 return
 
-    def run(self, reader: Reader[Out]) -> Iterator[Out]:
+    def run(self, reader: Reader[Out]) -> Generator[Out]:
         """Yield what a reader produces, over as many connections as needed."""
         retries = start_retries(self.settings.retry_for)
         while not reader.ended():

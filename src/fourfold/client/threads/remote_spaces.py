@@ -10,6 +10,7 @@ from typing import Any
 
 from fourfold import limits
 from fourfold.blobs.protocol import Data, check_data
+from fourfold.blobs.table import BLOB_LIST_PAGE
 from fourfold.client import documents
 from fourfold.client.containers import DocumentsContainer, SpaceContainer
 from fourfold.client.documents import Identity, SpaceCalls, SpacePointAt
@@ -533,6 +534,16 @@ class RemoteBlobs:
     def meta(self, blob: str, branch: str = "", at: At = None) -> State | None:
         """Return the metadata entity of a blob on a branch, or None if it has none."""
         return self._space.read(meta_id(blob), branch, at)
+
+    def list(self, *, after: str = "", limit: int = BLOB_LIST_PAGE) -> builtins.list[BlobStat]:
+        """Return up to `limit` blobs after the hash `after`, sorted by hash."""
+        stats: builtins.list[BlobStat] = []
+        pages = self._space.connection.pages(self._space.calls.blobs(), wire.BlobPage)
+        for page in pages:
+            stats += [documents.to_stat(info) for info in page.items if info.hash > after]
+            if len(stats) >= limit:
+                break
+        return stats[:limit]
 
     def ids(self) -> Iterator[str]:
         """Return an iterator over the hashes of all blobs, sorted."""

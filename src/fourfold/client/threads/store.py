@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from fourfold import limits
+from fourfold.client.threads.remote_graphs import RemoteGraphs
 from fourfold.client.threads.remote_sessions import RemoteSessions
 from fourfold.client.threads.remote_spaces import RemoteDocuments, RemoteSpace
 from fourfold.client.threads.remote_streams import RemoteStreams
@@ -50,6 +51,8 @@ class RemoteStore:
         """Spaces of the store."""
         self.streams = RemoteStreams(self._client)
         """Streams of the store."""
+        self.graphs = RemoteGraphs(self._client)
+        """Graphs of the store: apps with their types and objects."""
         self.sessions = RemoteSessions(self._client)
         """Sessions of the store: event logs, views, heads and payloads."""
 

@@ -22,10 +22,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import repeat
 from operator import add, attrgetter, itemgetter, mul
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, Refused
+from fourfold.kernel import Follower
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.reader import Reader
 from fourfold.models.graphs.records import BITS, KINDS, ROWS, Change, Kind, Row
@@ -216,7 +217,7 @@ def _rows(
     return reader.raw_rows_as(new_row, sql.range_with_flags, params)
 
 
-class Feed:
+class Feed(Follower[tuple[Change, ...]]):
     """An iterator over pages of changes, for `for` and `async for`. Made by `Graphs.feed`."""
 
     def __init__(
@@ -306,17 +307,11 @@ class Feed:
         most = limits.WATCH_HEARTBEAT_S if self._graphs.database.writable else limits.WATCH_POLL_S
         return most if until is None else min(most, until - time.monotonic())
 
-    def __iter__(self) -> Self:
-        return self
-
     def __next__(self) -> tuple[Change, ...]:
         while not (changes := self.next(self._timeout)):
             if self._at_end or self._closed:
                 raise StopIteration
         return changes
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> tuple[Change, ...]:
         while not (changes := await self.next_async(self._timeout)):

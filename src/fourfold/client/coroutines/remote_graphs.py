@@ -1,0 +1,429 @@
+"""Graphs of a server with the methods of `fourfold.Graphs`, for coroutines."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from fourfold import html, limits
+from fourfold.client import graphs, requests
+from fourfold.client.containers import AsyncGraphContainer, AsyncGraphsContainer
+from fourfold.client.coroutines.connection import AsyncConnection
+from fourfold.client.follower import AsyncRemoteChanges
+from fourfold.client.graphs import ChangesDecoder, GraphCalls
+from fourfold.client.reader import EventReader
+from fourfold.errors import NotFound, Refused
+from fourfold.models.documents.feed import deadline_of
+from fourfold.models.graphs import fold, validation
+from fourfold.models.graphs.feed import FeedFilter
+from fourfold.models.graphs.records import (
+    App,
+    ApplyResult,
+    At,
+    Change,
+    Kind,
+    Neighbours,
+    Row,
+    Type,
+    Usage,
+)
+from fourfold.wire import graphs as wire
+
+
+class AsyncRemoteGraphs(AsyncGraphsContainer):
+    """The graphs of a server, with the methods of `fourfold.Graphs`.
+
+    `create` and `open` return handles of apps, which have the calls about one app.
+    """
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self.connection = connection
+        self.calls = GraphCalls(connection.settings.address)
+        self._slugs: dict[int, str] = {}
+        """Slugs of apps by their ids; neither ever changes."""
+
+    # Apps
+
+    async def create(self, slug: str, title: str | None = None) -> AsyncRemoteGraph:
+        """Create an app with its tables, or return the existing one of that slug."""
+        validation.check_slug(slug)
+        validation.check_text(slug if title is None else title, "title")
+        call = self.calls.register_app(slug, slug if title is None else title)
+        return self._handle(graphs.parse(await self.connection.send(call), wire.AppInfo))
+
+    async def open(self, app: int | str) -> AsyncRemoteGraph:
+        """Return a handle of an existing app, by its id or slug.
+
+        Raises:
+            NotFound: There is no such app.
+        """
+        return self._handle(await self._info(app))
+
+    async def list(self) -> builtins.list[App]:
+        """Return all apps, the system app included."""
+        return html.Rows(await self.list_apps())
+
+    async def list_apps(self) -> tuple[App, ...]:
+        """Return all apps, the system app included."""
+        return tuple(map(graphs.to_app, await self._infos()))
+
+    async def app(self, app: int | str) -> App:
+        """Return an app by its id or slug.
+
+        Raises:
+            NotFound: There is no such app.
+        """
+        return graphs.to_app(await self._info(app))
+
+    async def usage(self, app_id: int) -> Usage:
+        """Return the rows and bytes that an app stores, and its limits."""
+        return graphs.to_usage(await self._info(app_id))
+
+    async def list_types(self, app_id: int) -> tuple[Type, ...]:
+        """Return the types of an app."""
+        call = self.calls.list_types(await self._slug(app_id))
+        pages = self.connection.pages(call, wire.TypePage)
+        return tuple([graphs.to_type(record) async for page in pages for record in page.items])
+
+    # Writing
+
+    async def apply(self, envelope: Mapping[str, Any]) -> ApplyResult:
+        """Write an envelope of operations in one transaction under one seq, or nothing."""
+        app_id = graphs.app_of(envelope)
+        call = self.calls.apply(await self._slug(app_id), envelope)
+        return graphs.parse_applied(await self.connection.send(call))
+
+    # Reading
+
+    async def position(self) -> int:
+        """Return the newest committed seq."""
+        call = requests.with_cursor(self.calls.list_apps(), None, 1)
+        return graphs.parse(await self.connection.send(call), wire.AppPage).seq
+
+    async def get_global_seq(self) -> int:
+        """Alias of `position`: the name in specification 003."""
+        return await self.position()
+
+    def feed(
+        self,
+        *,
+        after: int = 0,
+        apps: Iterable[int] | None = None,
+        kinds: Iterable[Kind] | None = None,
+        flag_mask: int | None = None,
+        limit: int = limits.FEED_PAGE_ROWS,
+        durable: bool = False,
+        timeout: float | None = None,
+    ) -> AsyncRemoteChanges:
+        """Iterate over pages of changes after a seq and wait for more.
+
+        It continues after broken connections. A page is a transaction.
+
+        Args:
+            after: Begin after this seq.
+            apps: Only rows of these app ids.
+            kinds: Only rows of these kinds.
+            flag_mask: Only rows that have one of these sync flags.
+            limit: Ignored: a page has the rows of one transaction.
+            durable: Refused: a server does not report what survives a power cut.
+            timeout: End after this many seconds without a change.
+        """
+        if durable:
+            raise Refused(
+                "a server has no feed of durable changes only",
+                hint="Use `fourfold.open` on the machine that has the folder.",
+            )
+        query = FeedFilter.of(apps, kinds, flag_mask)
+        slugs = [self._slugs.get(app) for app in query.apps or ()]
+        slug = slugs[0] if len(slugs) == 1 else None
+        return self.follow_app(slug, query, after, limit, timeout)
+
+    def follow(
+        self,
+        *,
+        after: int = 0,
+        apps: Iterable[int] | None = None,
+        kinds: Iterable[Kind] | None = None,
+        flag_mask: int | None = None,
+        limit: int = limits.FEED_PAGE_ROWS,
+        durable: bool = False,
+        timeout: float | None = None,
+    ) -> AsyncRemoteChanges:
+        """Alias of `feed`."""
+        return self.feed(
+            after=after,
+            apps=apps,
+            kinds=kinds,
+            flag_mask=flag_mask,
+            limit=limit,
+            durable=durable,
+            timeout=timeout,
+        )
+
+    def follow_app(
+        self,
+        slug: str | None,
+        query: FeedFilter,
+        after: int,
+        limit: int,
+        timeout: float | None,
+    ) -> AsyncRemoteChanges:
+        """Follow the changes of one app, or of all of them."""
+        deadline_of(timeout)
+        validation.check_integer(limit, "limit", least=1)
+        call = self.calls.feed(slug, query, validation.check_integer(after, "after"))
+        reader = EventReader(call, ChangesDecoder(query).decode)
+        return AsyncRemoteChanges(self.connection.settings, reader, timeout)
+
+    def __repr__(self) -> str:
+        return f"<Graphs at {self.connection.settings.address.root}>"
+
+    def _handle(self, info: wire.AppInfo) -> AsyncRemoteGraph:
+        self._slugs[info.app_id] = info.app
+        return AsyncRemoteGraph(self, info.app_id, info.app, info.node)
+
+    async def _slug(self, app_id: int) -> str:
+        if app_id not in self._slugs:
+            await self._info(app_id)
+        return self._slugs[app_id]
+
+    async def _info(self, app: int | str) -> wire.AppInfo:
+        if isinstance(app, str):
+            response = await self.connection.send(self.calls.get_app(app))
+            return graphs.parse(response, wire.AppInfo)
+        for info in await self._infos():
+            if info.app_id == app:
+                return info
+        raise NotFound(f"unknown app {app}", hint="List the apps with `fourfold app list`.")
+
+    async def _infos(self) -> builtins.list[wire.AppInfo]:
+        """Return all apps, in the order of their ids, as a local store does."""
+        infos: builtins.list[wire.AppInfo] = []
+        async for page in self.connection.pages(self.calls.list_apps(), wire.AppPage):
+            infos += page.items
+        self._slugs.update((info.app_id, info.app) for info in infos)
+        return sorted(infos, key=lambda info: info.app_id)
+
+
+class AsyncRemoteGraph(AsyncGraphContainer):
+    """A handle of one app of a server, with the methods of `fourfold.Graph`."""
+
+    def __init__(self, graphs: AsyncRemoteGraphs, app_id: int, slug: str, node: str) -> None:
+        self.graphs = graphs
+        self.app_id = app_id
+        self.slug = slug
+        self._node = node
+        self._connection = graphs.connection
+        self._calls = graphs.calls
+
+    @property
+    async def info(self) -> App:
+        """The app: its id, slug, title and version."""
+        return await self.graphs.app(self.slug)
+
+    @property
+    async def usage(self) -> Usage:
+        """The rows and bytes that the app stores, and its limits."""
+        response = await self._connection.send(self._calls.get_app(self.slug))
+        return graphs.to_usage(graphs.parse(response, wire.AppInfo))
+
+    async def types(self) -> list[Type]:
+        """Return the registered types."""
+        return html.Rows(await self.graphs.list_types(self.app_id))
+
+    async def register_type(self, kind: Kind, key: str) -> int:
+        """Return the id of a type, registering it on first use."""
+        validation.check_text(key, "type_key")
+        call = self._calls.register_type(self.slug, validation.check_kind(kind), key)
+        return graphs.parse(await self._connection.send(call), wire.TypeInfo).id
+
+    # Writing
+
+    async def insert(
+        self, kind: Kind, rows: Iterable[Mapping[str, Any]], *, txn: None = None
+    ) -> list[int]:
+        """Insert objects of one kind and return their ids, or insert none of them.
+
+        Args:
+            kind: "parent", "attr", "edge" or "rating".
+            rows: The fields of each object. All have one owner, and no time.
+            txn: None: a server has no transactions over several requests.
+
+        Raises:
+            NotFound: A row refers to an object that the app does not have.
+        """
+        graphs.check_no_transaction(txn)
+        operations = graphs.to_operations(self.app_id, validation.check_kind(kind), rows)
+        if not operations:
+            return []
+        result = await self._apply({"trace_id": "insert", "ops": operations})
+        return list(result.object_ids)
+
+    async def update(
+        self, kind: Kind, object_id: int, changes: Mapping[str, Any], *, txn: None = None
+    ) -> int:
+        """Write a new version of an object; earlier versions stay readable."""
+        graphs.check_no_transaction(txn)
+        old = await self._newest(kind, object_id)
+        operation = graphs.to_update(self.app_id, kind, old, changes)
+        result = await self._apply({"trace_id": "update", "ops": [operation]})
+        return (await self._newest(kind, object_id, result.global_seq)).id
+
+    async def apply(
+        self, operations: Iterable[Mapping[str, Any]], *, owner: int, trace_id: str
+    ) -> ApplyResult:
+        """Write a batch of operations under one seq, or none of them.
+
+        Args:
+            operations: Each has an `op` such as "parent_create", a `type_key` or `type_id`, and a
+                `payload`; `{"$op": 0}` refers to the object of operation 0.
+            owner: The identity that owns the objects.
+            trace_id: A text that is stored with the batch.
+        """
+        common = {"app_id": self.app_id, "owner_identity": owner}
+        ops = [{**common, **operation} for operation in operations]
+        return await self._apply({"trace_id": trace_id, "ops": ops})
+
+    # Reading
+
+    async def read(self, kind: Kind, object_id: int, at: At | None = None) -> Row | None:
+        """Return the newest version of an object at or before a seq or a time, or None."""
+        try:
+            return await self._newest(kind, object_id, at)
+        except NotFound:
+            return None
+
+    async def objects(
+        self,
+        kind: Kind,
+        *,
+        types: Iterable[int] | None = None,
+        at: At | None = None,
+        limit: int | None = None,
+        suppressed: bool = False,
+    ) -> list[Row]:
+        """Return the newest version of each object of a kind, in the order of the log.
+
+        Args:
+            kind: "parent", "attr", "edge" or "rating".
+            types: Only objects of these type ids.
+            at: A seq or a time, by default the newest.
+            limit: Maximum number of objects.
+            suppressed: Include objects that a rating suppresses.
+        """
+        ids = None if types is None else list(types)
+        rows: list[Row] = []
+        if limit is not None:
+            validation.check_integer(limit, "limit")
+        if limit == 0 or ids == []:
+            return html.Rows(rows)
+        call = self._calls.objects(
+            self.slug, validation.check_kind(kind), ids or (), at, suppressed=suppressed
+        )
+        size = limits.PAGE_ITEMS_MAX if limit is None else limit
+        async for page in self._connection.pages(call, wire.ObjectPage, size):
+            rows += map(graphs.to_row, page.items)
+            if limit is not None and len(rows) >= limit:
+                break
+        return html.Rows(rows[:limit])
+
+    async def neighbours(
+        self,
+        object_id: int,
+        *,
+        kind: Kind = "parent",
+        at: At | None = None,
+        limit: int = limits.NEIGHBOURS_MAX,
+        suppressed: bool = False,
+    ) -> Neighbours:
+        """Return a parent or an attribute with what is one hop away from it.
+
+        Args:
+            object_id: The object.
+            kind: "parent" or "attr".
+            at: A seq or a time, by default the newest.
+            limit: Maximum number of attributes, of edges and of ratings.
+            suppressed: Include objects that a rating suppresses.
+
+        Raises:
+            NotFound: The app has no such object at that point.
+        """
+        validation.check_integer(object_id, f"{kind}.object_id", least=1)
+        call = self._calls.neighbours(
+            self.slug, validation.check_kind(kind), object_id, at, limit, suppressed=suppressed
+        )
+        response = await self._connection.send(call)
+        return graphs.to_neighbours(graphs.parse(response, wire.NeighboursInfo))
+
+    async def history(self, kind: Kind, object_id: int) -> list[Row]:
+        """Return every version of an object, oldest first."""
+        validation.check_integer(object_id, f"{validation.check_kind(kind)}.object_id", least=1)
+        call = self._calls.history(self.slug, kind, object_id)
+        rows: list[Row] = []
+        try:
+            async for page in self._connection.pages(call, wire.ObjectPage):
+                rows += map(graphs.to_row, page.items)
+        except NotFound:
+            # An object that the app does not have has no versions; the app itself must exist.
+            await self.position()
+        return html.Rows(sorted(rows, key=lambda row: fold.rank(row, self._node)))
+
+    async def log(self, *, after: int = 0, limit: int = limits.FEED_PAGE_ROWS) -> list[Change]:
+        """Return the rows written after a seq, in the order of the log.
+
+        At most `limit` rows, unless the first transaction alone has more: a transaction is never
+        split. To read on, pass the `global_seq` of the last row.
+        """
+        validation.check_integer(limit, "limit", least=1)
+        rows: list[Change] = []
+        until = await self.position()
+        if validation.check_integer(after, "after") >= until:
+            return html.Rows(rows)
+        query = FeedFilter.of([self.app_id], None, None)
+        call = self._calls.feed(self.slug, query, after, until)
+        reader = EventReader(call._replace(live=False), ChangesDecoder(query).decode)
+        async with aclosing(self._connection.run(reader)) as items:
+            async for _, changes in items:
+                if changes and rows and len(rows) + len(changes) > limit:
+                    break
+                rows += changes or ()
+        return html.Rows(rows)
+
+    def follow(
+        self,
+        *,
+        after: int = 0,
+        limit: int = limits.FEED_PAGE_ROWS,
+        timeout: float | None = None,
+    ) -> AsyncRemoteChanges:
+        """Iterate over pages of changes after a seq and wait for more.
+
+        It continues after broken connections. A page is a transaction.
+
+        Args:
+            after: Begin after this seq.
+            limit: Ignored: a page has the rows of one transaction.
+            timeout: End after this many seconds without a change.
+        """
+        query = FeedFilter.of([self.app_id], None, None)
+        return self.graphs.follow_app(self.slug, query, after, limit, timeout)
+
+    async def position(self) -> int:
+        """Return the newest seq of the store; all apps share the sequence."""
+        response = await self._connection.send(self._calls.get_app(self.slug))
+        return graphs.parse(response, wire.AppInfo).seq
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.slug}>"
+
+    async def _apply(self, envelope: Mapping[str, Any]) -> ApplyResult:
+        call = self._calls.apply(self.slug, envelope)
+        return graphs.parse_applied(await self._connection.send(call))
+
+    async def _newest(self, kind: Kind, object_id: int, at: At | None = None) -> Row:
+        validation.check_integer(object_id, f"{validation.check_kind(kind)}.object_id", least=1)
+        call = self._calls.get_object(self.slug, kind, object_id, at)
+        state = graphs.parse(await self._connection.send(call), wire.ObjectState)
+        return graphs.to_row(state.object)

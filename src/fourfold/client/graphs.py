@@ -1,0 +1,300 @@
+"""Requests and responses of graphs: each operation as a `Call`, and its result, without I/O."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, cast
+from urllib.parse import quote
+
+import msgspec
+
+from fourfold.client import responses
+from fourfold.client.documents import format_at
+from fourfold.client.requests import Address, Call, stringify
+from fourfold.client.responses import Response
+from fourfold.errors import BadAnswer, InvalidInput, Refused, SequenceRegression
+from fourfold.models.graphs import envelopes
+from fourfold.models.graphs.feed import FeedFilter
+from fourfold.models.graphs.records import (
+    App,
+    ApplyResult,
+    At,
+    Attr,
+    Change,
+    Edge,
+    Kind,
+    Neighbours,
+    Parent,
+    Rating,
+    Row,
+    Type,
+    Usage,
+)
+from fourfold.wire import graphs as wire
+
+_JSON: Final = {"content-type": "application/json"}
+_EVENTS: Final = {"accept": "text/event-stream", "accept-encoding": "identity"}
+_ROWS: Final[dict[type[wire.ObjectRow], tuple[Kind, Any]]] = {
+    wire.ParentRow: ("parent", Parent),
+    wire.AttrRow: ("attr", Attr),
+    wire.EdgeRow: ("edge", Edge),
+    wire.RatingRow: ("rating", Rating),
+}
+
+
+class GraphCalls:
+    """The requests about the apps of a server. An app is named by its slug."""
+
+    def __init__(self, address: Address) -> None:
+        self._root = f"{address.root}/v1"
+
+    def _app(self, slug: str, path: str = "") -> str:
+        return f"{self._root}/apps/{quote(slug, safe='')}{path}"
+
+    def list_apps(self) -> Call:
+        """Build the request for the apps."""
+        return Call("GET", f"{self._root}/apps", "list the apps", {}, {})
+
+    def get_app(self, slug: str) -> Call:
+        """Build the request for an app."""
+        return Call("GET", self._app(slug), f"get the app {slug!r}", {}, {})
+
+    def register_app(self, slug: str, title: str) -> Call:
+        """Build the request that creates an app, if there is none of that slug."""
+        return Call("PUT", self._app(slug), f"create the app {slug!r}", {}, {"title": title})
+
+    def list_types(self, slug: str) -> Call:
+        """Build the request for the types of an app."""
+        return Call("GET", self._app(slug, "/types"), f"list the types of {slug!r}", {}, {})
+
+    def register_type(self, slug: str, kind: Kind, type_key: str) -> Call:
+        """Build the request that registers a type, if it is new."""
+        body = msgspec.json.encode({"kind": kind, "type_key": type_key})
+        operation = f"register a type of {slug!r}"
+        return Call("POST", self._app(slug, "/types"), operation, _JSON, {}, body)
+
+    def apply(self, slug: str, envelope: Mapping[str, Any]) -> Call:
+        """Build the request that applies an envelope, checked as a local store does."""
+        parsed = envelopes.parse(envelope)
+        body = {
+            "owner": parsed.operations[0].owner_identity,
+            "trace_id": parsed.trace_id,
+            "operations": [_to_wire(operation) for operation in parsed.operations],
+        }
+        try:
+            data = msgspec.json.encode(body)
+        except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
+            raise InvalidInput(f"payload.value cannot be written as JSON: {error}") from None
+        headers = {**_JSON, "idempotency-key": uuid.uuid4().hex}
+        return Call("POST", self._app(slug, "/envelopes"), f"write to {slug!r}", headers, {}, data)
+
+    def get_object(self, slug: str, kind: Kind, object_id: int, at: At | None) -> Call:
+        """Build the request for the newest version of an object."""
+        return self._object("objects", slug, object_id, ("kind", kind), ("at", format_at(at)))
+
+    def history(self, slug: str, kind: Kind, object_id: int) -> Call:
+        """Build the request for the versions of an object."""
+        return self._object("history", slug, object_id, ("kind", kind))
+
+    def neighbours(
+        self, slug: str, kind: Kind, object_id: int, at: At | None, limit: int, *, suppressed: bool
+    ) -> Call:
+        """Build the request for an object and what is one hop away from it."""
+        return self._object(
+            *("neighbours", slug, object_id),
+            ("kind", kind),
+            ("at", format_at(at)),
+            ("limit", limit),
+            ("suppressed", "true" if suppressed else None),
+        )
+
+    def _object(self, verb: str, slug: str, object_id: int, *params: tuple[str, object]) -> Call:
+        url = self._app(slug, f"/{verb}/{object_id}")
+        return Call("GET", url, f"read {verb} of {slug!r}", {}, stringify(*params))
+
+    def objects(
+        self, slug: str, kind: Kind, types: Iterable[int], at: At | None, *, suppressed: bool
+    ) -> Call:
+        """Build the request for the newest versions of objects."""
+        params = stringify(
+            ("kind", kind), ("at", format_at(at)), ("suppressed", "true" if suppressed else None)
+        )
+        params["type"] = list(types)
+        return Call("GET", self._app(slug, "/objects"), f"list objects of {slug!r}", {}, params)
+
+    def feed(
+        self, slug: str | None, query: FeedFilter, after: int, until: int | None = None
+    ) -> Call:
+        """Build the request for the changes of one app, or of all of them."""
+        kind = next(iter(query.kinds)) if query.kinds and len(query.kinds) == 1 else None
+        params = stringify(("kind", kind), ("after", after), ("until", until))
+        url = f"{self._root}/graph/feed" if slug is None else self._app(slug, "/feed")
+        operation = "follow the graphs" if slug is None else f"follow the app {slug!r}"
+        return Call("GET", url, operation, _EVENTS, params, live=True)
+
+
+def _to_wire(operation: envelopes.Operation) -> dict[str, Any]:
+    """Return an operation as the API has it; bytes are base64 text."""
+    name = f"{operation.kind}_{'update' if operation.update else 'create'}"
+    payload = dict(operation.payload)
+    if isinstance(payload.get("value"), bytes) and "value_blob" not in payload:
+        payload["value_blob"] = payload.pop("value")
+    blob = payload.get("value_blob")
+    if isinstance(blob, bytes | bytearray | memoryview):
+        payload["value_blob"] = base64.b64encode(blob).decode()
+    types = {"type_key": operation.type_key, "type_id": operation.type_id}
+    named = {key: value for key, value in types.items() if value is not None}
+    return {"op": name, **named, "payload": payload}
+
+
+def to_operations(
+    app_id: int, kind: Kind, rows: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return rows to insert as the operations of an envelope, which has one owner."""
+    operations = []
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise InvalidInput(f"a row of {kind} must be a mapping, not {row!r:.80}")
+        payload = dict(row)
+        operations.append(
+            {
+                "op": f"{kind}_create",
+                "app_id": app_id,
+                "type_id": payload.pop("type_id", None),
+                "owner_identity": payload.pop("owner_identity", None),
+                "payload": payload,
+            }
+        )
+    return operations
+
+
+def to_update(app_id: int, kind: Kind, old: Row, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changes of an object as an operation; its type and its owner never change."""
+    if not isinstance(changes, Mapping):
+        raise InvalidInput(f"a row of {kind} must be a mapping, not {changes!r:.80}")
+    payload = {**changes, f"{kind}_id": old.object_id}
+    for name in ("type_id", "owner_identity"):
+        if payload.pop(name, getattr(old, name)) != getattr(old, name):
+            raise Refused(f"{name} of {kind} {old.object_id} in app {app_id} cannot change")
+    return {
+        "op": f"{kind}_update",
+        "app_id": app_id,
+        "type_id": old.type_id,
+        "owner_identity": old.owner_identity,
+        "payload": payload,
+    }
+
+
+def app_of(envelope: Mapping[str, Any]) -> int:
+    """Return the app that an envelope is about."""
+    return envelopes.parse(envelope).operations[0].app_id
+
+
+def check_no_transaction(txn: object) -> None:
+    """Raise Refused if a write is to take part in a transaction: they end with the request."""
+    if txn is not None:
+        raise Refused(
+            "a server has no transactions over several requests",
+            hint="Pass all operations to `apply`: it writes them together.",
+        )
+
+
+def to_app(record: wire.AppInfo) -> App:
+    """Return an app."""
+    return App(record.app_id, record.app, record.title, record.version, record.created_at)
+
+
+def to_usage(record: wire.AppInfo) -> Usage:
+    """Return what an app stores, and its limits."""
+    return Usage(record.app_id, record.rows, record.bytes, record.rows_max, record.bytes_max)
+
+
+def to_type(record: wire.TypeInfo) -> Type:
+    """Return a type."""
+    return Type(record.id, record.kind, record.type_key)
+
+
+def to_row(record: wire.ObjectRow) -> Row:
+    """Return a version of an object."""
+    return cast("Row", _ROWS[type(record)][1](*msgspec.structs.astuple(record)))
+
+
+def to_neighbours(record: wire.NeighboursInfo) -> Neighbours:
+    """Return an object and what is one hop away from it."""
+    return Neighbours(
+        to_row(record.object),
+        tuple(cast("Attr", to_row(row)) for row in record.attrs),
+        tuple(cast("Edge", to_row(row)) for row in record.edges),
+        tuple(cast("Rating", to_row(row)) for row in record.ratings),
+        tuple(map(to_row, record.objects)),
+        record.complete,
+    )
+
+
+def parse(response: Response, kind: type[responses.B]) -> responses.B:
+    """Return the body of a response."""
+    return responses.decode(response, kind, "a request about graphs")
+
+
+def parse_applied(response: Response) -> ApplyResult:
+    """Return the result of an envelope."""
+    applied = parse(response, wire.ApplyInfo)
+    return ApplyResult(applied.seq, tuple(applied.object_ids))
+
+
+class _Part(NamedTuple):
+    """Changes of a transaction that arrived so far."""
+
+    seq: int
+    changes: list[Change]
+
+
+class ChangesDecoder:
+    """Events of a feed of changes, as one page for each transaction.
+
+    The server sends a large transaction in parts; a page is returned when the last has arrived.
+    """
+
+    def __init__(self, query: FeedFilter) -> None:
+        self._query = query
+        self._part = _Part(0, [])
+
+    def decode(self, name: str, data: bytes) -> tuple[Change, ...] | None:
+        """Return the page of an event; None for one that completes no transaction."""
+        try:
+            if name == "gap":
+                self._raise_gap(msgspec.json.decode(data, type=wire.FeedGapEvent))
+            if name != "changes":
+                return None
+            event = msgspec.json.decode(data, type=wire.ChangesEvent)
+        except msgspec.DecodeError as error:
+            raise BadAnswer(f"follow graphs: invalid event: {error}") from None
+        if self._part.seq != event.seq:
+            self._part = _Part(event.seq, [])
+        self._part.changes.extend(self._select(event))
+        if not event.complete:
+            return None
+        changes, self._part = tuple(self._part.changes), _Part(0, [])
+        return changes or None
+
+    def _select(self, event: wire.ChangesEvent) -> Iterable[Change]:
+        apps, kinds, mask = self._query
+        for change in event.changes:
+            kind = _ROWS[type(change.object)][0]
+            row = to_row(change.object)
+            if (
+                (apps is None or change.app_id in apps)
+                and (kinds is None or kind in kinds)
+                and (mask is None or row.sync_flags & mask)
+            ):
+                yield Change(event.seq, change.app_id, kind, row)
+
+    @staticmethod
+    def _raise_gap(gap: wire.FeedGapEvent) -> None:
+        raise SequenceRegression(
+            f"the seqs after {gap.newest} up to {gap.after} no longer exist on the server",
+            hint="It lost power, or an older backup was restored: read what you derived again.",
+            details={"after": gap.after, "newest": gap.newest},
+        )

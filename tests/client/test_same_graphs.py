@@ -1,0 +1,315 @@
+"""One program with graphs on a folder and on a server: the same calls, results and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cutting_proxy import CuttingProxy
+from served_streams import Served
+
+import fourfold
+from fourfold import errors
+from fourfold.client import AsyncRemoteStore
+
+
+@pytest.fixture
+def slug():
+    return f"a-{uuid.uuid4().hex}"
+
+
+TYPES = {"parent": "note", "attr": "text", "edge": "cites", "rating": "suppress"}
+
+
+@pytest.fixture
+def notes(store, slug):
+    app = store.graphs.create(slug, "Notes")
+    for kind, key in TYPES.items():
+        app.register_type(kind, key)
+    return app
+
+
+def note(value=None, **fields):
+    payload = {"value": value} if value is not None else {}
+    return {"op": "attr_create", "type_key": "text", "payload": {**payload, **fields}}
+
+
+def test_apps_are_created_opened_and_listed(store, notes, slug):
+    assert (notes.slug, notes.info.title, notes.info.slug) == (slug, "Notes", slug)
+    assert store.graphs.create(slug).app_id == notes.app_id
+    assert store.graphs.open(notes.app_id) == store.graphs[slug] == notes
+    assert repr(notes) == f"<Graph {slug}>"
+    apps = store.graphs.list()
+    assert [app.app_id for app in apps] == sorted(app.app_id for app in apps)
+    assert (apps[0].slug, notes.info in apps) == ("system", True)
+    assert store.graphs.app(slug) == store.graphs.app(notes.app_id) == notes.info
+    assert hash(notes) == hash(store.graphs.open(slug))
+    assert notes.usage == store.graphs.usage(notes.app_id)
+    assert notes.usage[1:] == (0, 0, None, None)
+
+
+def test_types_are_registered_once(notes):
+    assert [(row.kind, row.type_key) for row in notes.types()] == list(TYPES.items())
+    again = [notes.register_type(kind, key) for kind, key in TYPES.items()]
+    assert again == [row.id for row in notes.types()]
+
+
+def test_objects_of_every_kind_are_written_and_read(notes):
+    result = notes.apply(
+        [
+            {"op": "parent_create", "type_key": "note"},
+            {"op": "parent_create", "type_key": "note"},
+            note("é", parent_id={"$op": 0}),
+            note(1.5, parent_id={"$op": 0}),
+            note(b"\xff\x00", parent_id={"$op": 0}),
+            note({"a": [None, True]}, parent_id={"$op": 1}),
+            {
+                "op": "edge_create",
+                "type_key": "cites",
+                "payload": {"src_parent_id": {"$op": 0}, "dst_parent_id": {"$op": 1}},
+            },
+            {
+                "op": "rating_create",
+                "type_key": "suppress",
+                "payload": {"target_parent_id": {"$op": 1}, "value": 0},
+            },
+        ],
+        owner=7,
+        trace_id="t",
+    )
+    assert len(result.object_ids) == 8
+    first, second, text, *_, edge, rating = result.object_ids
+    assert notes.read("parent", first).owner_identity == 7
+    assert notes.read("attr", text).value_text == "é"
+    values = [
+        (row.value_text, row.value_number, row.value_blob, row.value_json)
+        for row in notes.objects("attr")
+    ]
+    assert values == [
+        ("é", None, None, None),
+        (None, 1.5, None, None),
+        (None, None, b"\xff\x00", None),
+        (None, None, None, '{"a":[null,true]}'),
+    ]
+    assert notes.read("edge", edge).dst_parent_id == second
+    assert notes.read("rating", rating).value_number == 0.0
+    around = notes.neighbours(first)
+    assert (around.object.object_id, around.complete) == (first, True)
+    assert [row.object_id for row in around.edges] == [edge]
+    assert [row.object_id for row in around.objects] == [second]
+    assert len(around.attrs) == 3
+    assert not notes.neighbours(first, limit=1).complete
+    assert notes.neighbours(text, kind="attr").objects[0].object_id == first
+    assert notes.usage.rows == 8
+
+
+def test_versions_of_an_object_stay_readable(notes):
+    note_type = notes.register_type("parent", "note")
+    text = notes.register_type("attr", "text")
+    [one] = notes.insert("parent", [{"type_id": note_type, "owner_identity": 1}])
+    row = {"type_id": text, "owner_identity": 1, "parent_id": one, "value_text": "a"}
+    [attr] = notes.insert("attr", [row])
+    before = notes.position()
+    time_before = datetime.now(UTC) + timedelta(milliseconds=1)
+    while datetime.now(UTC) <= time_before:
+        pass
+    version = notes.update("attr", attr, {"value_text": "b"})
+    assert notes.read("attr", attr).id == version
+    assert [row.value_text for row in notes.history("attr", attr)] == ["a", "b"]
+    assert notes.read("attr", attr, at=before).value_text == "a"
+    assert notes.read("attr", attr, at=time_before).value_text == "a"
+    assert notes.read("attr", attr, at=before - 1) is None
+    assert notes.read("attr", 10**9) is None
+    assert notes.history("attr", 10**9) == []
+    assert [row.value_text for row in notes.objects("attr", at=before)] == ["a"]
+    assert notes.insert("parent", []) == []
+
+
+def test_objects_are_selected_by_type_and_limit(notes, monkeypatch):
+    monkeypatch.setattr(fourfold.limits, "PAGE_ITEMS_MAX", 3)
+    types = [notes.register_type("parent", key) for key in "abc"]
+    rows = [{"type_id": types[n % 3], "owner_identity": 1} for n in range(12)]
+    ids = notes.insert("parent", rows)
+    assert [row.object_id for row in notes.objects("parent")] == ids
+    assert [row.object_id for row in notes.objects("parent", limit=5)] == ids[:5]
+    chosen = notes.objects("parent", types=types[:2])
+    assert [row.object_id for row in chosen] == [each for n, each in enumerate(ids) if n % 3 < 2]
+    assert notes.objects("parent", types=[]) == notes.objects("parent", limit=0) == []
+
+
+def test_suppressed_objects_are_left_out(notes):
+    result = notes.apply(
+        [
+            {"op": "parent_create", "type_key": "note"},
+            {
+                "op": "rating_create",
+                "type_key": "suppress",
+                "payload": {"target_parent_id": {"$op": 0}},
+            },
+        ],
+        owner=1,
+        trace_id="t",
+    )
+    assert notes.objects("parent") == []
+    [hidden] = notes.objects("parent", suppressed=True)
+    assert hidden.object_id == result.object_ids[0]
+
+
+def test_wrong_calls_raise_the_same_errors(store, notes):
+    def caught(call):
+        with pytest.raises(errors.FourfoldError) as info:
+            call()
+        return type(info.value), info.value.message
+
+    assert caught(lambda: store.graphs.open("none")) == (errors.NotFound, "unknown app 'none'")
+    assert caught(lambda: store.graphs.create("No Slug"))[0] is errors.InvalidInput
+    assert caught(lambda: notes.read("node", 1)) == (
+        errors.InvalidInput,
+        "'node' is not a kind of object",
+    )
+    assert caught(lambda: notes.apply([{"op": "x"}], owner=1, trace_id="t")) == (
+        errors.InvalidInput,
+        "ops[0]: 'x' is not an operation",
+    )
+    dangling = note("x", parent_id=10**9)
+    assert caught(lambda: notes.apply([dangling], owner=1, trace_id="t"))[0] is errors.NotFound
+    assert caught(lambda: notes.neighbours(10**9))[0] is errors.NotFound
+    kind = notes.register_type("parent", "note")
+    [one] = notes.insert("parent", [{"type_id": kind, "owner_identity": 1}])
+    assert caught(lambda: notes.update("parent", one, {"owner_identity": 2})) == (
+        errors.Refused,
+        f"owner_identity of parent {one} in app {notes.app_id} cannot change",
+    )
+    position = notes.position()
+    assert caught(lambda: notes.follow(after=position + 1))[0] is errors.InvalidInput
+
+
+def test_log_has_whole_transactions(notes):
+    kind = notes.register_type("parent", "note")
+    start = notes.position()
+    for count in (3, 1, 4):
+        notes.insert("parent", [{"type_id": kind, "owner_identity": 1}] * count)
+    rows = notes.log(after=start)
+    assert [row.global_seq - start for row in rows] == [1, 1, 1, 2, 3, 3, 3, 3]
+    assert {(row.app_id, row.kind) for row in rows} == {(notes.app_id, "parent")}
+    assert len(notes.log(after=start, limit=4)) in {3, 4}
+    assert len(notes.log(after=start, limit=2)) == 3
+    assert notes.log(after=notes.position()) == []
+
+
+def test_changes_are_followed(store, notes, slug):
+    kind = notes.register_type("parent", "note")
+    start = notes.position()
+    with notes.follow(after=start, timeout=30) as pages:
+        [one] = notes.insert("parent", [{"type_id": kind, "owner_identity": 1}])
+        [change] = next(pages)
+        assert (change.row.object_id, change.global_seq) == (one, start + 1)
+        assert pages.position == start + 1
+    other = store.graphs.create(f"{slug}-2")
+    other.insert("parent", [{"type_id": other.register_type("parent", "x"), "owner_identity": 1}])
+    ids = {notes.app_id, other.app_id}
+    with store.graphs.follow(after=start, apps=ids, timeout=30) as pages:
+        seen = [next(pages)]
+        while sum(map(len, seen)) < 2:
+            seen.append(next(pages))
+        assert {change.app_id for page in seen for change in page} == ids
+    with store.graphs.feed(after=start, kinds=["edge"], apps=ids) as pages:
+        assert pages.next(0.2) == ()
+
+
+def test_coroutines_write_and_follow(notes):
+    async def work():
+        create = [{"op": "parent_create", "type_key": "note"}]
+        start = notes.position()
+        await asyncio.gather(*(notes.apply_async(create, owner=1, trace_id="t") for _ in range(5)))
+        rows, pages = [], notes.follow(after=start, timeout=30)
+        while len(rows) < 5:
+            rows += await anext(pages)
+        pages.close()
+        return [row.global_seq - start for row in rows]
+
+    assert asyncio.run(work()) == [1, 2, 3, 4, 5]
+
+
+# The server only
+
+
+def test_store_for_coroutines_has_graphs(served, slug):
+    async def work():
+        async with AsyncRemoteStore(f"http://127.0.0.1:{served.port}") as store:
+            notes = await store.graphs.create(slug)
+            assert (await notes.info).slug == slug
+            kind = await notes.register_type("parent", "note")
+            start = await notes.position()
+            async with notes.follow(after=start, timeout=5) as pages:
+                [one] = await notes.insert("parent", [{"type_id": kind, "owner_identity": 1}])
+                [change] = await anext(pages)
+                assert change.row.object_id == one
+                assert await pages.next(0.05) == ()
+                assert pages.position == start + 1
+            assert len(await notes.log(after=start, limit=1)) == 1
+            assert (await notes.read("parent", one)).object_id == one
+            assert (await store.graphs.list())[0].slug == "system"
+
+    asyncio.run(work())
+
+
+def test_large_transaction_is_one_page_over_a_failing_network(served, slug):
+    with (
+        fourfold.connect(f"http://127.0.0.1:{served.port}") as direct,
+        CuttingProxy(served.port, 500_000, seed=5) as proxy,
+        fourfold.connect(f"http://127.0.0.1:{proxy.port}", retry_for=None) as cut,
+    ):
+        notes = direct.graphs.create(slug)
+        kind = notes.register_type("parent", "note")
+        start = notes.position()
+        ids = notes.insert("parent", [{"type_id": kind, "owner_identity": 1}] * 4_000)
+        notes.insert("parent", [{"type_id": kind, "owner_identity": 1}])
+        with cut.graphs.open(slug).follow(after=start, timeout=60) as pages:
+            assert [change.row.object_id for change in next(pages)] == ids
+            assert pages.position == start + 1
+            assert len(next(pages)) == 1
+        assert proxy.cuts > 1
+
+
+def test_envelope_without_a_response_is_applied_once(served, slug):
+    with (
+        fourfold.connect(f"http://127.0.0.1:{served.port}") as direct,
+        CuttingProxy(served.port, 1_200, seed=5) as proxy,
+        fourfold.connect(f"http://127.0.0.1:{proxy.port}", retry_for=None) as cut,
+    ):
+        notes = cut.graphs.create(slug)
+        notes.register_type("parent", "note")
+        for _ in range(30):
+            notes.apply([{"op": "parent_create", "type_key": "note"}], owner=1, trace_id="t")
+        assert proxy.cuts > 5
+        assert len(direct.graphs.open(slug).objects("parent")) == 30
+
+
+def test_follower_continues_on_a_server_that_was_killed(tmp_path):
+    served = Served(tmp_path / "store", long_poll="1")
+    try:
+        with fourfold.connect(f"http://127.0.0.1:{served.port}") as store:
+            notes = store.graphs.create("notes")
+            kind = notes.register_type("parent", "note")
+            row = {"type_id": kind, "owner_identity": 1}
+            with notes.follow() as pages:
+                notes.insert("parent", [row])
+                assert len(pages.next(60)) == 1
+                served.kill()
+                served.start()
+                notes.insert("parent", [row, row])
+                assert len(pages.next(60)) == 2
+    finally:
+        served.kill()
+
+
+def test_transactions_and_durable_feeds_are_refused(served, slug):
+    with fourfold.connect(f"http://127.0.0.1:{served.port}") as store:
+        notes = store.graphs.create(slug)
+        with pytest.raises(errors.Refused, match="no transactions"):
+            notes.insert("parent", [], txn=object())
+        with pytest.raises(errors.Refused, match="durable"):
+            store.graphs.feed(durable=True)
