@@ -9,7 +9,8 @@ import ledger
 import pytest
 
 from fourfold.errors import Busy, InvalidInput, Refused, StorageError
-from fourfold.kernel import Options, checkpointer, failpoints, profiles
+from fourfold.kernel import Options, checkpointer, failpoints, maintenance, profiles
+from fourfold.kernel.database import CHECKPOINT_REST_PAGES
 
 PAGE = 4096
 FRAME = PAGE + 24
@@ -164,6 +165,34 @@ def test_checkpointer_retries_after_reader_blocked_it(path):
             db.transact(ledger.put(n))
         # The log was started anew in the room that it had, and did not grow on.
         assert log_size(db) < held + 1_000 * FRAME
+        ledger.assert_dense(db)
+
+
+def test_reader_that_holds_checkpoints_back_makes_them_rarer(path, monkeypatch):
+    """Each attempt costs time in proportion to the log, and the writer never waits for one."""
+    attempts = []
+    checkpoint = maintenance.checkpoint
+
+    def note(connection, mode, subject):
+        attempts.append(connection)
+        return checkpoint(connection, mode, subject)
+
+    monkeypatch.setattr(maintenance, "checkpoint", note)
+    step = 2 * CHECKPOINT_REST_PAGES
+    with ledger.open_ledger(path, options=Options(checkpoint_bytes=PAGE * step)) as db:
+        db.transact(ledger.put("before"))
+        with db.read() as snapshot:
+            assert snapshot.value("SELECT count(*) FROM entry") == 1
+            for n in range(10 * step):
+                db.transact(ledger.put(n))
+                ledger.wait_until(lambda: not db._checkpoint_pending)
+            assert db._connection not in attempts
+            assert 1 <= len(attempts) < log_size(db) / (FRAME * step) / 1.5
+        for n in range(10 * step):
+            db.transact(ledger.put(n))
+            if db.metrics().counters["checkpoints"]:
+                break
+        ledger.wait_until(lambda: db.metrics().counters["checkpoints"] > 0)
         ledger.assert_dense(db)
 
 

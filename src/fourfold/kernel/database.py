@@ -55,6 +55,10 @@ from fourfold.kernel.writer import LogPreallocator, Writer
 CHECKPOINT_PASSES: Final = 3
 CHECKPOINT_REST_PAGES: Final = 64
 """Passes of a checkpoint beside the writers, until at most this many pages are left."""
+CHECKPOINT_GROWTH: Final = 4
+"""While an old read transaction holds a checkpoint back, the next one is made after the log has
+grown by this part of its size.
+"""
 BACKGROUND_LOG_BYTES: Final = 64 * limits.MIB
 BACKGROUND_LOG_WAIT_S: Final = 1.0
 """A longer WAL is checkpointed between two background reads; a process that cannot do that
@@ -509,9 +513,11 @@ class Database:
         try:
             connection = files.connect_writer(self._plan)
             try:
-                self._checkpoint_most(connection)
+                is_held_back = not self._checkpoint_most(connection)
             finally:
                 connection.close()
+            if is_held_back:
+                return
             with group.exclusive(self._until(None)):
                 result = self._update_wal_pages(
                     maintenance.checkpoint(self._connection, "PASSIVE", self._plan.subject)
@@ -525,13 +531,21 @@ class Database:
         finally:
             self._checkpoint_pending = False
 
-    def _checkpoint_most(self, connection: Connection) -> None:
-        """Checkpoint repeatedly while writers continue, so that little remains to block them."""
+    def _checkpoint_most(self, connection: Connection) -> bool:
+        """Checkpoint repeatedly while writers continue, so that little remains to block them.
+
+        Returns False if an old read transaction holds the checkpoint back. Each attempt costs time
+        in proportion to the log, so the next one is made when the log has grown in proportion.
+        """
         for _ in range(CHECKPOINT_PASSES):
             result = maintenance.checkpoint(connection, "PASSIVE", self._plan.subject)
-            remaining = self._metrics.wal_pages - result.done_pages
-            if result.busy or remaining < CHECKPOINT_REST_PAGES:
-                return
+            if result.log_pages - result.done_pages >= CHECKPOINT_REST_PAGES:
+                growth = max(self._checkpoint_pages, result.log_pages // CHECKPOINT_GROWTH)
+                self._checkpoint_at = result.log_pages + growth
+                return False
+            if self._metrics.wal_pages - result.done_pages < CHECKPOINT_REST_PAGES:
+                break
+        return True
 
     def _update_wal_pages(self, result: maintenance.Checkpoint) -> maintenance.Checkpoint:
         if result.log_pages >= 0:
