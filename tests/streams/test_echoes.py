@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from fourfold.kernel import Database
+from fourfold.kernel.notifier import NOTIFY_PENDING_MAX
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Producer, Streams, feed
 from fourfold.models.streams.feed import STREAM_ECHO_BYTES
 from fourfold.models.streams.validation import NOW, format_offset
@@ -144,12 +145,12 @@ def test_idle_listener_keeps_few_notices(streams):
     stream = streams.create("s", "text/plain")
 
     def work():
-        for _ in range(100):
+        for _ in range(2 * NOTIFY_PENDING_MAX):
             stream.append(b"a")
 
     heard = listening(streams, "s", work)
     assert None in heard
-    assert len(heard) <= 8
+    assert len(heard) <= NOTIFY_PENDING_MAX
 
 
 def test_no_notice_is_made_without_listeners(streams, monkeypatch):

@@ -9,15 +9,17 @@ loop:
 
     notify ──> fan-out of each event loop ──> a slice of listeners ──> [ one iteration ] ──> ...
 
-Names take turns, so a name with few listeners does not wait for one with many. A notification that
-arrives during the fan-out of its name is delivered in the next round: each listener receives
-everything in order.
+A slice is followed by a pause in proportion to its time while others commit, so that these keep
+most of the event loop. Names take turns, so a name with few listeners does not wait for one with
+many. A notification that arrives during the fan-out of its name is delivered in the next round:
+each listener receives everything in order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,8 +34,10 @@ NOTIFY_SLICE_LISTENERS: Final = 16
 """Coroutines that a commit wakes in one iteration of their event loop; the others follow in
 the next ones, so that requests are served in between.
 """
+NOTIFY_PAUSES: Final = 3.0
+"""Pause after a slice while others commit, as a multiple of the time that the slice took."""
 
-_PENDING_MAX = 8
+NOTIFY_PENDING_MAX: Final = 32
 """Payloads buffered until delivery; on overflow they collapse into one None."""
 Callback = Callable[[object], None]
 """Called with the payload of a notification; None if it has none."""
@@ -130,7 +134,8 @@ class Notifier:
             with self._change:
                 fan_out = self._fan_outs.get(loop)
                 if fan_out is None:
-                    fan_out = self._fan_outs[loop] = _FanOut(loop, self._change)
+                    fan_out = _FanOut(loop, self._change, lambda: self._count)
+                    self._fan_outs[loop] = fan_out
                 fan_out.listeners += 1
                 group = listeners.groups.get(fan_out)
                 if group is None:
@@ -197,11 +202,18 @@ class _ListenerGroup:
 class _FanOut:
     """Notifies the coroutines of one event loop, a slice in each iteration."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, lock: threading.Condition) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, lock: threading.Condition, count: Callable[[], int]
+    ) -> None:
         self.listeners = 0
         self._loop = loop
         self._thread = threading.get_ident()
         self._lock = lock
+        self._count = count
+        """Returns the number of notifications so far."""
+        self._slice_count = 0
+        """That number when the latest slice was notified."""
+        self._slice_began = 0.0
         self._queue: deque[_ListenerGroup] = deque()
         self._started = False
 
@@ -228,8 +240,11 @@ class _FanOut:
                 self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        """Notify one slice, and continue in the next iteration of the loop."""
+        """Notify one slice, and continue after it has run."""
         budget = NOTIFY_SLICE_LISTENERS
+        self._slice_count = self._count()
+        # The loop runs in this order: the start, the coroutines of the slice, the pause.
+        self._loop.call_soon(self._start_slice)
         while budget > 0:
             with self._lock:
                 if not self._queue:
@@ -245,7 +260,18 @@ class _FanOut:
                     self._queue.append(group)
                 else:
                     group.queued = False
-        self._loop.call_soon(self._deliver)
+        self._loop.call_soon(self._pause)
+
+    def _start_slice(self) -> None:
+        self._slice_began = time.perf_counter()
+
+    def _pause(self) -> None:
+        """Notify the next slice: at once, or after a pause if there were commits meanwhile."""
+        if self._count() == self._slice_count:
+            self._deliver()
+            return
+        took = time.perf_counter() - self._slice_began
+        self._loop.call_later(took * NOTIFY_PAUSES, self._deliver)
 
     def _notify(self, group: _ListenerGroup, limit: int) -> int:
         """Notify up to `limit` registered listeners of a group; return how many were examined."""
@@ -260,7 +286,7 @@ class _FanOut:
 
 def _buffer(payloads: list[object], payload: object) -> None:
     """Append a payload, or replace all by None when there are too many."""
-    if len(payloads) >= _PENDING_MAX:
+    if len(payloads) >= NOTIFY_PENDING_MAX:
         payloads.clear()
         payload = None
     payloads.append(payload)
