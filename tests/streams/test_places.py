@@ -6,7 +6,11 @@ import re
 
 import apsw
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import fourfold
+from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Database, load_queries
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Streams
@@ -256,7 +260,6 @@ HOT = [
             "records",
             "joined",
             "older_than",
-            "newest_that_fit",
         )
     ),
     *((SQL, name) for name in ("held_below", "trim_records", "has_rows")),
@@ -275,6 +278,27 @@ def test_no_statement_scans_a_level_or_sorts_records(streams, queries, name):
     plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + sql, [None] * wanted)]
     connection.close()
     wrong = [each for each in plan if re.match(r"SCAN (wal_|w\b)", each) or "AUTOMATIC" in each]
-    if name not in {"newest_that_fit", "slice"}:
+    if name != "slice":
         wrong += [each for each in plan if "TEMP B-TREE" in each]
     assert not wrong, plan
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=9), min_size=1, max_size=6),
+    st.integers(0, 60),
+)
+def test_retention_in_slices_keeps_the_newest_that_fit(batches, bytes_max):
+    """Law: as many of the newest records stay as fit, however few one transaction trims."""
+    with pytest.MonkeyPatch.context() as patch, fourfold.open(":memory:") as store:
+        patch.setattr(limits, "ARCHIVE_TRIM_ROWS", 3)
+        stream = store.streams.create("s", "text/plain", retention_bytes=bytes_max)
+        for sizes in batches:
+            stream.append_bytes([b"x" * size for size in sizes])
+        store.streams.sweep()
+        sizes = [size for batch in batches for size in batch]
+        kept = len(sizes)
+        while kept and sum(sizes[-kept:]) > bytes_max:
+            kept -= 1
+        info = store.streams.info("s")
+        assert (info.first_offset, info.next_offset) == (len(sizes) - kept, len(sizes))
+        assert store.streams.verify() == []

@@ -31,20 +31,19 @@ if TYPE_CHECKING:
 _ARCHIVE = load_queries("fourfold.models.streams.archive")
 
 
-def next_trim_offset(snapshot: ReadTransaction, info: StreamInfo, kept: int) -> int:
-    """Return the offset below which one transaction trims, on the way to `kept`."""
-    reached = slices.next_slice(snapshot, info.sid, kept - 1, limits.ARCHIVE_TRIM_ROWS).through
-    return kept if reached is None else reached + 1
+def next_trim_offset(snapshot: ReadTransaction, info: StreamInfo, now_ms: int) -> int:
+    """Return the offset below which the next transaction trims what retention excludes.
 
-
-def retention_horizon(snapshot: ReadTransaction, info: StreamInfo, now_ms: int) -> int:
-    """Return the first offset that the retention of a stream keeps."""
+    It is the first offset of the stream once everything left is retained. The cost is that of one
+    slice, however much is excluded or retained.
+    """
     reached = info.first_offset
     if info.retention_seconds is not None:
         reached = _by_age(snapshot, info, now_ms - 1000 * info.retention_seconds)
     if info.retention_bytes is not None:
         reached = max(reached, _by_bytes(snapshot, info, info.retention_bytes))
-    return reached
+    through = slices.next_slice(snapshot, info.sid, reached - 1, limits.ARCHIVE_TRIM_ROWS).through
+    return reached if through is None else through + 1
 
 
 def _by_age(snapshot: ReadTransaction, info: StreamInfo, oldest_ms: int) -> int:
@@ -52,15 +51,18 @@ def _by_age(snapshot: ReadTransaction, info: StreamInfo, oldest_ms: int) -> int:
     segment = snapshot.value(_ARCHIVE.first_not_older, params)
     if segment is not None:
         return max(info.first_offset, int(segment))
-    offset = snapshot.value(SQL.older_than, (info.sid, info.first_offset, oldest_ms))
+    older = (info.sid, info.first_offset, oldest_ms, limits.ARCHIVE_TRIM_ROWS)
+    offset = snapshot.value(SQL.older_than, older)
     return info.next_offset if offset is None else int(offset)
 
 
 def _by_bytes(snapshot: ReadTransaction, info: StreamInfo, bytes_max: int) -> int:
-    if info.wal_bytes > bytes_max:
-        offset = snapshot.value(SQL.newest_that_fit, (info.sid, bytes_max))
-        return 0 if offset is None else int(offset) + 1
-    left = bytes_max - info.wal_bytes
+    excess = info.wal_bytes - bytes_max
+    if excess > 0:
+        params = (info.sid, limits.INTEGER_MAX, limits.ARCHIVE_TRIM_ROWS, excess)
+        row = snapshot.one(SQL.slice, params)
+        return 0 if row is None or row[0] is None else int(row[0]) + 1
+    left = -excess
     for start, end, size in snapshot.rows(_ARCHIVE.published_sizes, (info.name,)):
         if size > left:
             # Some of its records may fit, but a segment is retained as a whole or not at all.
@@ -94,11 +96,7 @@ def trim_deleted(streams: Streams, slices: int) -> bool:
     Returns True while something is left.
     """
     database = streams.database
-    pace = Throttle(
-        lambda: database.transactions,
-        writing=database.is_writing,
-        pressing=database.is_checkpointing,
-    )
+    pace = _throttle(database)
     while True:
         with database.read() as snapshot:
             sid = snapshot.value(SQL.tombstones, (1,))
@@ -113,6 +111,14 @@ def trim_deleted(streams: Streams, slices: int) -> bool:
                 done = pace.transact(database, partial(_trim, sid))
             if failpoints.armed:
                 failpoints.hit("streams.delete.sliced")
+
+
+def _throttle(database: Database) -> Throttle:
+    return Throttle(
+        lambda: database.transactions,
+        writing=database.is_writing,
+        pressing=database.is_checkpointing,
+    )
 
 
 def _trim(sid: int, txn: Transaction) -> bool:
@@ -135,22 +141,20 @@ def retain(streams: Streams, limit: int) -> None:
 def _retain_one(streams: Streams, name: str) -> None:
     with streams.database.read(deadline_s=float("inf")) as snapshot:
         info = writer.find(snapshot, name, streams.read_clock())
-        if info is None:
+        if info is None or next_trim_offset(snapshot, info, streams.clock()) <= info.first_offset:
             return
-        kept = retention_horizon(snapshot, info, streams.clock())
 
     def work(txn: Transaction) -> bool:
         now = writer.find(txn, name, streams.read_clock())
         if now is None or now.sid != info.sid:
             return False
-        step = next_trim_offset(txn, now, kept)
-        writer.trim(txn, now, step)
-        return step < kept
+        return writer.trim(txn, now, next_trim_offset(txn, now, streams.clock())) > 0
 
-    pauses = streams.database.pauses
-    pauses.start()
-    while streams.database.transact(work):
-        pauses.pause()
+    pace = _throttle(streams.database)
+    left = True
+    while left:
+        with pace.piece():
+            left = pace.transact(streams.database, work)
 
 
 class Uses:

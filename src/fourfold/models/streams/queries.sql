@@ -125,7 +125,7 @@ SELECT max(offset), count(*), coalesce(sum(payload_len), 0) FROM (
 )
 
 -- name: slice
--- The same, and about ?4 bytes at most, which is four times the work.
+-- The same, each beginning within the first ?4 bytes, which is four times the work.
 SELECT max(offset), count(*), coalesce(sum(payload_len), 0) FROM (
     SELECT offset, payload_len, sum(payload_len) OVER (ORDER BY offset) - payload_len AS before FROM (
         SELECT offset, payload_len FROM wal_records WHERE sid = ?1 AND offset <= ?2 ORDER BY offset LIMIT ?3
@@ -152,18 +152,14 @@ SELECT CAST(group_concat(payload, ?4) AS BLOB), count(*) FROM (
 SELECT stream FROM streams WHERE expires_at_ms <= ?1 AND (stream_flags & 1) = 0 ORDER BY expires_at_ms LIMIT ?2
 
 -- name: older_than
--- The first offset that is not older than a time, within what is kept.
-SELECT offset FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND ts_ms >= ?3 ORDER BY offset LIMIT 1
+-- The first offset from ?2 on that is not older than ?3, among ?4 records; the offset after them if all are older.
+SELECT coalesce(min(offset) FILTER (WHERE ts_ms >= ?3), max(offset) + 1) FROM (
+    SELECT offset, ts_ms FROM wal_records WHERE sid = ?1 AND offset >= ?2 ORDER BY offset LIMIT ?4
+)
 
 -- name: with_retention
 SELECT stream FROM streams
 WHERE (retention_seconds IS NOT NULL OR retention_bytes IS NOT NULL) AND forks = 0 AND stream > ?1 ORDER BY stream LIMIT ?2
-
--- name: newest_that_fit
--- The first offset from which on the records have no more than so many bytes together.
-SELECT offset FROM (
-    SELECT offset, sum(payload_len) OVER (ORDER BY offset DESC) AS held FROM wal_records WHERE sid = ?1
-) WHERE held > ?2 ORDER BY offset DESC LIMIT 1
 
 -- name: trim_records
 DELETE FROM wal_log WHERE id IN (SELECT id FROM wal_places WHERE sid = ?1 AND offset < ?2)
