@@ -11,6 +11,7 @@ from both_fronts import JSON, Front, append, request
 
 from fourfold.models.streams import Append, Streams
 from fourfold.models.streams.validation import format_offset
+from fourfold.server import stream_reads
 
 
 @pytest.fixture
@@ -97,9 +98,9 @@ def test_waiting_reader_is_woken_without_reading_the_log(front, monkeypatch):
     reads = []
     on_the_way = Streams._read
 
-    def noted(self, *given):
+    def noted(self, *given, **options):
         reads.append(given)
-        return on_the_way(self, *given)
+        return on_the_way(self, *given, **options)
 
     monkeypatch.setattr(Streams, "_read", noted)
     with front.connect() as connection:
@@ -132,3 +133,28 @@ def test_deleted_stream_ends_the_events(front):
     events.until(b"0\r\n\r\n")
     assert events.numbers() == [1]
     events.connection.socket.close()
+
+
+def test_readers_at_the_same_position_share_the_encoded_events(front, monkeypatch):
+    formatted = []
+    format_events = stream_reads.format_events
+
+    def note(*given):
+        formatted.append(given)
+        return format_events(*given)
+
+    monkeypatch.setattr(stream_reads, "format_events", note)
+    front.streams.create("crowd", JSON)
+    readers = [EventStream(front, "crowd") for _ in range(20)]
+    formatted.clear()
+    with front.connect() as connection:
+        for number in range(10):
+            connection.send(append("crowd", b"%d" % number))
+            assert connection.answer()[0] == 204
+            for reader in readers:
+                reader.until(format_offset(number + 1).encode())
+    for reader in readers:
+        assert reader.numbers() == list(range(10))
+        reader.connection.socket.close()
+    # Readers with different cursors receive different events; most of these have the same.
+    assert len(formatted) < 10 * len(readers) // 2

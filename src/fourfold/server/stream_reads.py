@@ -158,6 +158,41 @@ def format_control_event(chunk: Chunk, cursor: str) -> bytes:
     return b"event: control\ndata:" + json.dumps(control).encode() + b"\n\n"
 
 
+class EventCache:
+    """The latest events of server-sent events, for all readers that are at the same position.
+
+    A stream with thousands of readers is encoded once: nearly all of them receive the same bytes.
+    """
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._key: tuple[object, ...] = ()
+        self._cursor = ""
+        self._events = b""
+
+    def encode(self, info: StreamInfo, chunk: Chunk, cursor: str | None) -> tuple[bytes, str]:
+        """Return the events of a chunk for a reader with a cursor, and its next cursor."""
+        now_ms = self._clock()
+        key = (
+            *(info.sid, info.schema_version, cursor, (now_ms - _EPOCH_MS) // _INTERVAL_MS),
+            *(chunk.start_offset, chunk.next_offset, chunk.closed, chunk.up_to_date),
+        )
+        if key != self._key:
+            self._cursor = make_cursor(now_ms, cursor)
+            self._events = format_events(info, chunk, self._cursor)
+            self._key = key
+        return self._events, self._cursor
+
+
+def format_events(info: StreamInfo, chunk: Chunk, cursor: str) -> bytes:
+    """Return the data and the control event of a chunk.
+
+    They are sent together: a reader that has the data knows its position.
+    """
+    data = format_data_event(info, chunk) if chunk.records else b""
+    return data + format_control_event(chunk, cursor)
+
+
 _FRESH: Final = "max-age=60, stale-while-revalidate=300"
 
 
@@ -181,6 +216,7 @@ class StreamRead:
         self._is_open = is_open
         """Returns True if no key is required; only then may shared caches store responses."""
         self._stopping = False
+        self._events_cache = EventCache(streams.clock)
 
     def stop(self) -> None:
         """End waiting reads as if they had timed out."""
@@ -325,10 +361,12 @@ class StreamRead:
             while True:
                 # A search that found nothing yet reports where it is, for a reader that reconnects.
                 if chunk.records or chunk.closed or first or not chunk.up_to_date:
-                    cursor = make_cursor(self._streams.clock(), cursor)
-                    # Sent together: a reader that has the data knows its position.
-                    data = format_data_event(info, chunk) if chunk.records else b""
-                    yield data + format_control_event(chunk, cursor)
+                    if record_filter is None:
+                        events, cursor = self._events_cache.encode(info, chunk, cursor)
+                    else:
+                        cursor = make_cursor(self._streams.clock(), cursor)
+                        events = format_events(info, chunk, cursor)
+                    yield events
                 left = deadline - time.monotonic()
                 if chunk.closed or left <= 0 or self._stopping:
                     return
