@@ -492,9 +492,18 @@ class Streams:
                 info, chunk = self._read(name, offset, count, size, None, sought)
                 if chunk.up_to_date or len(chunk.records) == records_max:
                     return info, chunk
-        return await asyncio.to_thread(
-            self.read, name, offset, records_max=records_max, sought=sought
-        )
+        return await asyncio.to_thread(self._read_paced, name, offset, records_max, sought)
+
+    def _read_paced(
+        self, name: str, offset: str | int, records_max: int, sought: RecordFilter | None
+    ) -> tuple[StreamInfo, Chunk]:
+        """Return a long chunk, read in short steps while other threads write."""
+        bounds = (records_max, STREAM_READ_BYTES)
+        try:
+            return self._read(name, offset, *bounds, None, sought, paced=True)
+        except reader.NotInTheLog:
+            pass
+        return self._read(name, offset, *bounds, self._segments(), sought, paced=True)
 
     def offset_since(self, name: str, since: times.Time) -> Offset:
         """Return the offset of the first record at or after a time; the end if there is none.
@@ -544,11 +553,13 @@ class Streams:
         bytes_max: int,
         cold: ColdRecords | None,
         sought: RecordFilter | None = None,
+        *,
+        paced: bool = False,
     ) -> tuple[StreamInfo, Chunk]:
         validation.check_name(name)
         # A search by a field examines many records in Python.
-        searches = sought is not None and sought.field is not None
-        in_background = searches and not self.database.in_transaction()
+        is_long = paced or (sought is not None and sought.field is not None)
+        in_background = is_long and not self.database.in_transaction()
         read = self.database.read_in_background if in_background else self.database.read_current
         with read() as snapshot:
             info = writer.get_stream(snapshot, name, self.read_clock())
