@@ -7,8 +7,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ from fourfold.models.streams import Append
 JSON = "application/json"
 SSE_READERS = 5_000
 Task = Callable[["Target"], None]
+Surroundings = Callable[["Target"], AbstractContextManager[None]]
 _BATCH = 5_000
 
 
@@ -116,20 +118,24 @@ def list_streams(target: Target) -> None:
         assert target.request("GET", "/metrics")[0] == 200
 
 
-def fan_out(target: Target) -> None:
-    """Append to a stream that many follow by server-sent events."""
-    readers = []
+@contextmanager
+def sse_readers(target: Target) -> Iterator[None]:
+    """Follow a stream by server-sent events over many connections."""
     request = b"GET /v1/stream/crowd?offset=now&live=sse HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
-    for _ in range(SSE_READERS):
-        reader = socket.create_connection(("127.0.0.1", target.port))
-        reader.sendall(request)
-        readers.append(reader)
-    time.sleep(2)
+    with ExitStack() as readers:
+        for _ in range(SSE_READERS):
+            reader = socket.create_connection(("127.0.0.1", target.port))
+            readers.enter_context(reader)
+            reader.sendall(request)
+        time.sleep(2)
+        yield
+
+
+def fan_out(target: Target) -> None:
+    """Append to the stream that many follow."""
     for _ in range(20):
         target.request("POST", "/v1/stream/crowd", b'{"n":1}', content_type=JSON)
         time.sleep(0.2)
-    for reader in readers:
-        reader.close()
 
 
 def command(*arguments: str) -> Task:
@@ -170,3 +176,7 @@ CASES: dict[str, Task] = {
     "expiry of the stream": expire,
     "DELETE the stream": delete,
 }
+SURROUNDINGS: dict[str, Surroundings] = {
+    f"POST to a stream with {SSE_READERS:,} SSE readers": sse_readers,
+}
+"""What is there before a case begins, and is not measured itself."""
