@@ -1,26 +1,26 @@
 """Three-way merge of one branch into another.
 
-The base is the newest commit that both branches have in their past; earlier merges count, so
-merging again, or back, brings only what is new. When merges crossed each other there are several,
-which are merged into a virtual base first. For each entity that the source changed since the base:
+The base is the newest commit that both branches share. Earlier merges count, so a repeated merge
+brings only new changes. After criss-cross merges there are several bases; they are merged into a
+virtual base first. For each entity that the source changed since the base:
 
-    the target has it as it was at the base     the source's state is taken
-    both changed it                             field by field, and within a field by operation
+    only the source changed it     the source's state is taken
+    both changed it                it is merged by field, and within a field by operation
 
-What only one side changed is taken from that side, what both made the same of is taken once.
-Increments, appends and the like on both sides are all kept; see `operation_merge`. Where both sides
-did something else to the same field there is a conflict. Deleting is a change like any other: what
-one side deleted and the other changed is a conflict. A conflict stops the whole merge, and nothing
-is written, unless a resolution decides it, for the entity or for the path.
+A change of one side is taken from that side, and an equal change of both sides is taken once.
+Increments, appends and similar operations of both sides are all kept; see `operation_merge`. Any
+other change of both sides to the same field is a conflict, and so is a deletion on one side and a
+change on the other. A conflict stops the whole merge, and nothing is written, unless a resolution
+for the entity or the path decides it.
 
-A merge is one commit on the target. It was computed from a snapshot, so it names what it saw there,
-and is computed again if that has changed in between. Its request carries a field `merge`, from
-which later merges take their base.
+A merge is one commit on the target. It is computed from a snapshot and carries the state that it
+saw there; if that has changed, it is computed again. Its request has the field `merge`, from which
+later merges derive their base.
 
-Two things a merge does not do. It does not undo: a branch that was kept as a save-point has no
-changes of its own, so merging it brings nothing; `space.diff(branch, now, then).operations` is what
-brings an old state back. And it does not repeat: what was merged and then undone on the target
-stays undone, however often the source is merged again, until the source changes it again.
+A merge does not revert: a branch that only marks an old state has no changes of its own, so merging
+it changes nothing. To bring an old state back, commit
+`space.diff(branch, now, then).operations`. A merge does not repeat either: changes that were merged
+and then reverted on the target stay reverted until the source changes them again.
 """
 
 from __future__ import annotations

@@ -1,21 +1,18 @@
-"""Plan of gc: what must stay readable, and where rows may be removed.
+"""Plan of gc: which points must stay readable, and which rows may be removed.
 
-At or above the horizon everything stays. Below it, a branch is still read at certain points:
+Everything at or after the horizon stays. Before it, a branch is still read at these points:
 
-    forks       a branch shows its parent as it was there, and so do the branches forked from it
+    forks       a branch shows its parent at the fork point, and so do the branches forked from it
     merges      the base of the next merge, or of a diff, of any two branches
     pins        seqs that the policy names, on every branch that existed then
 
-Branches that were deleted count like the others: they can be read, merged and forked. The seq 0,
-before everything, is always readable.
+Deleted branches count too: they can be read, merged and forked. Seq 0, the empty state, is always
+readable.
 
-Which rows of an entity's log a collection takes, and what the others need to be read without
-them.
-
-Of the rows up to the horizon, those stay that are the last word at a point that stays readable. The
-rows between two that stay are a run. A row after a run that is a set or a delete needs nothing; one
-that is a patch needs a whole document in its place. If that would be larger than the patches that
-lead to it, these stay instead.
+Of the rows of an entity before the horizon, those stay that are current at a readable point. The
+rows between two of them form a run, which is removed. The row after a run needs nothing if it is a
+set or a delete. If it is a patch, it is replaced by the whole document, unless that would be larger
+than the patches that lead to it; then these stay.
 """
 
 from __future__ import annotations

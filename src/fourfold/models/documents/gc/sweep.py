@@ -1,30 +1,22 @@
-"""Sweep of gc: removes rows from the log, in short transactions.
+"""Garbage collection of a space: `space.gc(policy)`, and `space.maintain()` with a stored policy.
 
-What is to be taken was decided from a snapshot. That holds good later: states up to the horizon
-never change, and only a collection removes anything. A transaction leaves the space whole. It
-writes the document that a surviving row needs before it takes what led there; it takes the newest
-row of a run first, so that older ones, which may have snapshots of their own, still stand on what
-they stood on; and it takes the snapshots along with their rows.
+A collection first moves the horizon and records which earlier points stay readable, so no later
+read needs what is about to be removed. It then sweeps the log, the requests, the snapshots, the
+values and the blobs in short transactions, between which others write. A collection that is stopped
+or killed leaves a consistent space, and the next one completes it. Seqs, commits, heads and the
+newest state of every entity on every branch always stay.
 
-Garbage collection of a space: `space.gc(policy)`, and `space.maintain()` where a policy is kept.
+The rows to remove are chosen from a snapshot. The choice stays valid, because states before the
+horizon never change and only a collection removes rows. Every transaction leaves a consistent
+space: it writes the document that a remaining row needs before it removes the rows that led to it,
+it removes the newest row of a run first, since older rows may have snapshots that depend on
+earlier ones, and it removes snapshots together with their rows.
 
-A collection first moves the horizon and records which points below it stay readable: from then on
-no read can need what is about to be removed. Then it works through the log, the requests, the
-snapshots, the values and the blobs, in transactions that are short enough for others to write in
-between. One that is stopped, or killed, leaves a space that is whole; the next one finishes it.
-
-Seqs, commits, heads and the newest state of every entity on every branch always stay.
-
-Blobs that nothing readable mentions.
-
-A blob is mentioned where its 64 digits stand in the text of a document, of patches or in the id of
-an entity, in anything that the log or a snapshot still holds; so `{"$blob": ...}` is found, and any
-other way to write it. The entity with its metadata mentions it too. A blob therefore goes only when
-its metadata was deleted, or never written, and nothing readable shows it any more: both are out of
-reach, or none is.
-
-Looking for mentions reads everything that is left of the log. It is done only when there are blobs
-that are old enough and whose metadata is gone, and ends when all of them were found.
+A blob is removed if its metadata entity is deleted or was never written, and nothing readable
+mentions it. It is mentioned wherever its 64 hexadecimal digits occur in a document, a patch or an
+entity id that the log or a snapshot still holds: `{"$blob": ...}` and any other notation are found.
+The search reads the whole remaining log, so it runs only if there are candidates that are old
+enough, and ends when all of them were found.
 """
 
 from __future__ import annotations
