@@ -763,3 +763,35 @@ def test_coroutines_append_to_sessions(store, session):
             return [(await items.next_async(5)).id for _ in range(6)]
 
     assert asyncio.run(work()) == [1, 2, 3, 4, 5, 6]
+
+
+def test_runtime_resumes_a_turn_with_large_values(store, name):
+    """The runtime writes `Payload` values: small ones inside events, large ones on their own."""
+    calls = []
+
+    def ask(number):
+        calls.append(number)
+        if calls == [1, 2]:
+            raise KeyboardInterrupt  # as when the process ends
+        return f"{number}" * 2_000
+
+    def step(turn):
+        answer = turn.call("model", ask, turn.number)
+        turn.say("assistant", answer)
+        return fourfold.Final(answer) if turn.number == 2 else None
+
+    runtime = fourfold.Runtime(store.sessions, step)
+    runtime.start({"id": name})
+    with pytest.raises(KeyboardInterrupt):
+        runtime.run_turn(name, "x" * 2_000)
+    assert runtime.interrupted(name) == 1
+    result = fourfold.Runtime(store.sessions, step).resume(name)
+    assert (result.status, result.value) == ("final", "2" * 2_000)
+    assert calls == [1, 2, 2]
+    assert [message["content"] for message in runtime.messages(name)] == [
+        "x" * 2_000,
+        "1" * 2_000,
+        "2" * 2_000,
+    ]
+    message = store.sessions.current_view(name).messages[0]
+    assert isinstance(message["content"], PayloadRef)

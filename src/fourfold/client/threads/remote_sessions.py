@@ -29,7 +29,7 @@ from fourfold.models.sessions.records import (
     SessionInfo,
     Unset,
 )
-from fourfold.models.sessions.request import At, check_count, check_session_id
+from fourfold.models.sessions.request import At, Payload, check_count, check_session_id
 from fourfold.models.sessions.sessions import COUNTERS
 from fourfold.tabular import Rows
 from fourfold.wire import sessions as wire
@@ -174,7 +174,8 @@ class RemoteSessions(SessionsContainer):
         Raises:
             PreconditionFailed: `expected_last_id` is not the newest event.
         """
-        call = self._calls.append(sid, builtins.list(events), expected_last_id, key)
+        drafts = self._intern_events(events)
+        call = self._calls.append(sid, drafts, expected_last_id, key)
         appended = sessions.parse(self._connection.send(call), wire.AppendedEvents)
         return [sessions.to_event(record) for record in appended.events]
 
@@ -202,9 +203,9 @@ class RemoteSessions(SessionsContainer):
         Raises:
             HeadMoved: The current head is not `expected_basis`; nothing was written.
         """
-        call = self._calls.publish_head(
-            sid, head, expected_basis, to_event_id, key, builtins.list(events)
-        )
+        drafts = self._intern_events(events)
+        fields = self._intern_fields(head or {})
+        call = self._calls.publish_head(sid, fields, expected_basis, to_event_id, key, drafts)
         return sessions.to_head(sessions.parse(self._connection.send(call), wire.HeadRecord))
 
     def append_lineage_edge(self, sid: str, edge: Mapping[str, Any]) -> Event:
@@ -223,6 +224,26 @@ class RemoteSessions(SessionsContainer):
         if is_ref(value) or len(encode(value)) <= limits.PAYLOAD_INLINE_BYTES_MAX:
             return value
         return self.intern_payload(value, kind)
+
+    def _intern_events(
+        self, events: Iterable[Mapping[str, Any]]
+    ) -> builtins.list[Mapping[str, Any]]:
+        """Return events without `Payload`: each large value is stored first and referred to."""
+        drafts: builtins.list[Mapping[str, Any]] = []
+        for event in events:
+            draft = self._intern_fields(event)
+            for name, value in draft.items():
+                if isinstance(value, Mapping):
+                    draft[name] = self._intern_fields(value)
+            drafts.append(draft)
+        return drafts
+
+    def _intern_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        interned = dict(fields)
+        for name, value in fields.items():
+            if isinstance(value, Payload):
+                interned[name] = self.maybe_intern(value.value, value.kind)
+        return interned
 
     def read_payload(self, ref: Any) -> Any:
         """Return the value of a reference, verified by its hash; other values unchanged."""
