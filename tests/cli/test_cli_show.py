@@ -160,7 +160,7 @@ def test_sizes_stop_at_a_limit_of_files(store, monkeypatch, capsys):
 
 
 def test_store_of_the_demo_has_all_models_and_no_leftovers(invoke):
-    assert invoke("demo", "mine").code == 0
+    assert invoke("demo", "mine", "--deep").code == 0
     found = models(invoke("show", "mine", "--json").document)
     assert all(model["count"] for model in found.values())
     assert {model["health"] for model in found.values()} == {"ok"}

@@ -69,8 +69,8 @@ ENDLESS = None
 KEY = Ed25519Signer(bytes(range(32)))
 SPACE = ["my-store", "did:web:shop.example"]
 CALLS = {
-    "demo": ["my-store"],
-    "show": ["my-store"],
+    "demo": ["my-demo", "--no-spark"],
+    "show": ["my-demo"],
     "open": ENDLESS,
     "space create": SPACE,
     "space list": ["my-store"],

@@ -28,6 +28,7 @@ SPARK = {"docs/pipeline.md"}
 
 NOT_RUN = {
     ("README.md", "make demo     # "): "builds the environment that the tests run in",
+    ("docs/start.md", "$ fourfold demo"): "serves until it is interrupted",
     ("docs/documents.md", "$ fourfold space merge kitchen did:web:kitchen.example spicy"): (
         "shows a conflict, which exits with an error"
     ),

@@ -94,7 +94,7 @@ SECTIONS: Final[Sections] = (
 
 _EPILOG: Final = """\b
 Examples:
-  fourfold demo                      a tour in a few seconds
+  fourfold demo                      a shop in all four models, with its explorer
   fourfold show ROOT                 what a store contains
   fourfold open ROOT                 the same in the browser, with all history
   fourfold doctor                    check this machine

@@ -1,12 +1,15 @@
-"""`fourfold demo`: a tour of a real store with real processes, in a few seconds."""
+"""`fourfold demo`: a shop in all four models, served with its explorer and read by Spark."""
 
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
-from fourfold.cli.demo.steps import ACTS, Stage
+import click
+
+from fourfold.cli.demo import deep as deep_tour
 from fourfold.cli.options import command as _command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output
@@ -15,21 +18,45 @@ from fourfold.errors import AlreadyExists
 
 @_command("demo")
 @root_argument(required=False, new=True)
-def command(output: Output, root: Path | None) -> None:
-    """Watch a store at work: group commit, a killed writer, branches, time travel.
+@click.option(
+    "--exit",
+    "stop",
+    is_flag=True,
+    help="Stop after the last step, as without a terminal, instead of serving until Ctrl-C.",
+)
+@click.option("--spark/--no-spark", default=True, help="Run the step with Spark; on by default.")
+@click.option("--deep", is_flag=True, help="Show the storage instead: crashes, backups, restores.")
+def command(output: Output, root: Path | None, *, stop: bool, spark: bool, deep: bool) -> None:
+    """Watch a shop at work, in the terminal and in the browser.
 
-    Without ROOT the demo uses a temporary folder that is removed at the end. With ROOT, a folder
-    that must not exist yet, the store stays there for you to inspect.
+    Starts a server and prints the address of its explorer. Then orders are edited, branched and
+    merged, a stream is followed while it is written, an agent is killed in the middle of its turn
+    and resumed, and Spark reads all of it. Each step checks its own results. The store stays in
+    ROOT, a folder that must not exist yet, or in a new temporary folder that the command names.
+
+    With --deep, the demo shows what happens on disk: group commit, a killed writer, a damaged
+    backup. Without ROOT that store is removed at the end.
     """
     if root is not None and root.exists():
         raise AlreadyExists(
             f"{root}: exists already", hint="Pass a folder that does not exist yet."
         )
+    if deep:
+        _show_deep(output, root)
+        return
+    from fourfold.cli.demo.story import Story  # noqa: PLC0415 - it needs the server and the client
+
+    folder = root or Path(tempfile.mkdtemp(prefix="fourfold-demo-")) / "shop"
+    story = Story(output, folder.absolute(), use_spark=spark)
+    story.tell(stay=not stop and not output.as_json and sys.stdout.isatty())
+
+
+def _show_deep(output: Output, root: Path | None) -> None:
     scratch = Path(tempfile.mkdtemp(prefix="fourfold-demo-"))
     try:
-        stage = Stage(root.absolute() if root else scratch / "store", scratch)
+        stage = deep_tour.Stage(root.absolute() if root else scratch / "store", scratch)
         results: list[dict[str, object]] = []
-        for number, act in enumerate(ACTS, start=1):
+        for number, act in enumerate(deep_tour.ACTS, start=1):
             lines, facts = act(stage)
             results.append({"act": act.__name__, **facts})
             if not output.as_json:
@@ -43,6 +70,6 @@ def command(output: Output, root: Path | None) -> None:
         elif root:
             output.line(f"The store is in {root}. Look at it with `fourfold show {root}`.")
         else:
-            output.line("To keep the store and inspect it: `fourfold demo my-store`.")
+            output.line("To keep the store and inspect it: `fourfold demo my-store --deep`.")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,113 @@
+"""`fourfold demo`: the story runs on real processes, checks itself, and leaves a store."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+import fourfold
+from fourfold.cli.demo.check import expect
+from fourfold.cli.demo.shop import DID, EVENTS, ORDER, SESSION, STREAM
+
+
+def test_demo_without_a_terminal_runs_every_step_and_ends(call):
+    done = call("demo", "mine", "--no-spark")
+    assert done.code == 0, done.err
+    assert done.err == ""
+    first, second, *_ = done.out.splitlines()
+    assert re.fullmatch(r"Explorer  http://127\.0\.0\.1:\d+/", first)
+    assert second == f"Store     {call.folder / 'mine'}"
+    titles = re.findall(r"^(\d)\. (.+?) +[\d.]+ s$", done.out, re.MULTILINE)
+    assert [number for number, _ in titles] == ["1", "2", "3"]
+    for text in (
+        "conflict at /total (70.0 or 67.5); resolved: 67.5",
+        f"{EVENTS} events written; a reader saw each of them once and in order",
+        "4 calls were recorded, 1 was made",
+        "All as expected",
+        f"`fourfold open {call.folder / 'mine'}`",
+    ):
+        assert text in done.out
+    with pytest.raises(URLError):
+        urlopen(first.split()[-1])
+    assert [path.name for path in call.folder.iterdir()] == ["mine"]
+
+
+def test_demo_leaves_a_sound_store_with_its_history(call):
+    assert call("demo", "mine", "--no-spark").code == 0
+    with fourfold.open(call.folder / "mine", mode="r") as store:
+        space = store.space(DID)
+        assert space[ORDER]["total"] == 67.5
+        assert space.history(ORDER)[0].data["status"] == "draft"
+        assert {branch.name for branch in space.branches.list()} >= {"discount", "wholesale"}
+        assert len(store.streams.open(STREAM)) == EVENTS
+        view = store.sessions.open(SESSION).read()
+        assert [turn["status"] for turn in view.turns] == ["final"]
+        assert len(view.evals) == 5
+        assert len(store.graphs.open("suppliers").objects("edge")) == 4
+    findings = call("doctor", "mine", "--json").document["findings"]
+    assert not [finding for finding in findings if finding["status"] == "fail"]
+
+
+def test_demo_as_json_lists_its_steps(call):
+    document = call("demo", "mine", "--no-spark", "--json").document
+    assert document["root"] == str(call.folder / "mine")
+    orders, stream, agent = document["steps"]
+    assert orders["conflicts"] == ["/total"]
+    assert stream["seen"] == EVENTS
+    assert agent["repeated"] == ["model.answer"]
+
+
+def test_deep_demo_runs_its_acts(call):
+    document = call("demo", "--deep", "--json").document
+    assert document["root"] is None
+    assert len(document["acts"]) == 10
+
+
+def test_demo_in_a_terminal_serves_until_interrupted(tmp_path):
+    terminal, inner = os.openpty()
+    environ = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fourfold", "demo", str(tmp_path / "mine"), "--no-spark"],
+        stdout=inner,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environ,
+    )
+    os.close(inner)
+    try:
+        printed = b""
+        deadline = time.monotonic() + 120
+        while b"until you press Ctrl-C" not in printed and time.monotonic() < deadline:
+            printed += os.read(terminal, 4096)
+        address = re.search(rb"http://127\.0\.0\.1:\d+/", printed)
+        with urlopen(address[0].decode()) as page:
+            assert page.status == 200
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, b"")
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    with pytest.raises(URLError):
+        urlopen(address[0].decode())
+
+
+def test_existing_folder_is_refused(call):
+    (call.folder / "mine").mkdir()
+    done = call("demo", "mine", "--json")
+    assert done.error["kind"] == "already_exists"
+
+
+def test_step_that_is_not_as_expected_fails():
+    expect("sum", 1, 1)
+    with pytest.raises(AssertionError, match="sum: expected 2, got 1"):
+        expect("sum", 1, 2)
