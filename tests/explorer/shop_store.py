@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fourfold
+from fourfold import Final, Runtime
 
 DID = "did:web:shop.example"
 ORDER = "order:1042"
+AGENT = "agent/refund"
 PROBE = "\"'><img src=x onerror=alert(1)><script>alert(2)</script>{{7*7}}"
 """Text that does harm if a page inserts it without escaping."""
 
@@ -42,6 +44,7 @@ def fill_shop(root):
         space.patch(ORDER, [_replace("/total", 70.0), _replace("/status", "paid")])
         space.set("order:1041", {"status": "cancelled"})
         space.delete("order:1041")
+        fill_blobs(space)
         orders = store.streams.create("orders", content_type="application/json")
         for number in range(120):
             orders.append({"id": number, "total": number * 1.5, "status": STATES[number % 3]})
@@ -49,8 +52,24 @@ def fill_shop(root):
         logs.append(b"till opened")
         fill_graph(store)
         fill_session(store)
+        run_agent(store)
         for number in range(60):
             store.streams.create(f"sensors/{number:03}", content_type="application/json")
+
+
+PICTURE = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de"
+    "0000000c4944415408d763f8cfc000000301010018dd8db00000000049454e44ae426082"
+)
+
+
+def fill_blobs(space, text="brewing"):
+    """Store a picture, a page that would run, a text, and bytes."""
+    blobs = space.blobs
+    blobs.put(PICTURE, "image/png", metadata={"name": f"{text}.png"})
+    blobs.put(f"<script>alert(1)</script>{text}".encode(), "text/html")
+    blobs.put(f'{{"for": "{len(text)}"}}'.encode(), "application/json")
+    blobs.put(bytes(range(200)), "application/octet-stream")
 
 
 def fill_graph(store, name="crm", text="Ada"):
@@ -89,6 +108,37 @@ def fill_session(store, sid="support/1042", text="Where is order 1042?"):
     store.sessions.publish_head(sid, {"kind": "turn-final", "turn_id": 1})
 
 
+def run_agent(store):
+    """Run two turns of an agent with a large result, a child and a failed call, and fork it."""
+    agent = Runtime(store.sessions, _step)
+    agent.start({"id": AGENT, "model": "small"})
+    agent.run_turn(AGENT, "Refund it.")
+    head = store.sessions.current_view(AGENT).current_head
+    agent.run_turn(AGENT, "Refund it, too.")
+    store.sessions.fork(AGENT, {"id": "agent/fork"}, at=head)
+
+
+def _step(turn):
+    number = turn.number
+    turn.use(input_tokens=100 * number, output_tokens=10 * number, cost=0.001 * number)
+    if number == 1:
+        turn.call("search", lambda: "Goods that arrive broken are refunded. " * 20)
+        return None
+    if number == 2:
+        turn.run_child("Is it plausible?", step=lambda child: Final(True))
+        return None
+    try:
+        turn.call("refund", _refuse)
+    except fourfold.errors.CallFailed:
+        turn.vars["refunds"] = turn.vars.get("refunds", 0) + 1
+    turn.say("assistant", f"I may not, {turn.id}.")
+    return Final(f"I may not, {turn.id}.")
+
+
+def _refuse():
+    raise ValueError("above the limit")
+
+
 STATES = ("placed", "paid", "shipped")
 
 
@@ -101,6 +151,7 @@ def fill_probes(root):
         space.branches.create("other")
         space.patch(PROBE, [_replace("/more", "other")], branch="other")
         space.patch(PROBE, [_replace("/more", PROBE)])
+        fill_blobs(space, PROBE)
         name = PROBE.replace("/", "|")
         stream = store.streams.create(name, content_type="application/json")
         stream.append({PROBE: PROBE})

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import pytest
-from shop_store import DID, ORDER, fill_shop
+from shop_store import AGENT, DID, ORDER, fill_shop
 
 import fourfold
 from fourfold.explorer.explorer import Explorer
@@ -35,6 +35,8 @@ PAGES = (
     f"/document?{DOCUMENT}&branch=discount",
     f"/restore?{DOCUMENT}&seq=6",
     f"/branches?{SPACE}",
+    f"/blobs?{SPACE}",
+    "/archive",
     f"/merge?{SPACE}&source=discount",
     "/streams",
     "/streams?prefix=sensors/",
@@ -47,6 +49,8 @@ PAGES = (
     "/sessions?prefix=support&status=running",
     "/session?sid=support/1042",
     "/session?sid=support/1042&at=4",
+    "/compare?sid=support/1042",
+    "/fork?sid=support/1042&event=4",
     "/graphs",
     "/app?app=crm",
     "/app?app=crm&type=2",
@@ -153,6 +157,7 @@ def test_empty_lists_show_the_command_that_fills_them(empty):
     assert "store.sessions.create" in text_of(get(empty, "/sessions"))
     assert "store.graphs.create" in text_of(get(empty, "/graphs"))
     assert "Nothing was written yet" in text_of(get(empty, "/"))
+    assert "fourfold publish" in text_of(get(empty, "/archive"))
 
 
 def test_a_browser_gets_a_page_about_an_error_and_a_program_gets_json(shop):
@@ -236,25 +241,138 @@ def test_a_session_is_shown_at_any_event(shop):
         ("turn", "end"),
     ]
     assert page["turns"][1]["status"] == "final"
-    assert [span["row"] for span in page["timeline"]["spans"]] == ["turns", "steps", "calls"]
+    assert [span["row"] for span in page["timeline"]["spans"]] == ["turns", "steps", "tools"]
     assert page["heads"][0]["kind"] == "turn-final"
     then = json.loads(get(shop, "/session.json?sid=support/1042&at=3").text)
     assert [then["event_id"], then["turns"][1]["status"], then["heads"]] == [3, "running", []]
     assert "event 3</span>" in text_of(get(shop, "/session?sid=support/1042&at=3"))
 
 
+def test_a_session_adds_up_its_usage_and_opens_its_payloads(shop):
+    page = json.loads(get(shop, f"/session.json?sid={AGENT}").text)
+    assert [column["label"] for column in page["usage"]["columns"]] == ["In", "Out", "Cost"]
+    assert [row["steps"] for row in page["usage"]["rows"]] == [3, 3]
+    assert page["usage"]["tokens"] == 2 * (100 + 200 + 300 + 10 + 20 + 30)
+    assert round(page["usage"]["cost"], 6) == 2 * 0.006
+    then = json.loads(get(shop, f"/session.json?sid={AGENT}&at=7").text)
+    assert then["usage"]["total"]["usage"]["input_tokens"] == 100
+    tools = [entry for entry in page["turns"][1]["entries"] if entry["role"] == "tool"]
+    assert [entry["note"] for entry in tools] == ["search", "refund"]
+    assert tools[0]["size"] > 512
+    assert tools[0]["text"]["text"].startswith("Goods that arrive broken")
+    assert tools[1]["text"]["text"] == "ValueError: above the limit"
+
+
+def test_a_timeline_has_children_and_leaves_out_the_time_between_turns(shop):
+    page = json.loads(get(shop, f"/session.json?sid={AGENT}").text)["timeline"]
+    spans = {(span["row"], span["name"]): span for span in page["spans"]}
+    assert spans["children", "1.2.1"]["failed"] is False
+    assert spans["tools", "refund"]["failed"] is True
+    assert [head["number"] for head in page["heads"]] == [1, 2]
+    first, second = spans["turns", "turn 1"], spans["turns", "turn 2"]
+    assert 0 <= first["start"] <= first["end"] <= second["start"] <= second["end"]
+    assert page["total_ms"] >= second["end"]
+
+
+def test_a_lineage_is_a_tree_from_the_first_session_down(shop):
+    rows = json.loads(get(shop, "/session.json?sid=agent/fork").text)["lineage"]["rows"]
+    assert [(row["sid"], row["depth"], row["label"]) for row in rows] == [
+        (AGENT, 0, ""),
+        (f"{AGENT}/1.2.1", 1, "child"),
+        (f"{AGENT}/2.5.1", 1, "child"),
+        ("agent/fork", 1, "fork"),
+    ]
+    assert rows[3]["at"] == 15
+    assert rows[0]["events"] > rows[3]["events"]
+
+
+def test_two_heads_are_compared(shop):
+    page = json.loads(get(shop, f"/compare.json?sid={AGENT}").text)
+    assert [page["one"]["id"], page["common"]["id"]] == [page["one"]["id"]] * 2
+    assert page["variables"] == [{"sign": "~", "name": "refunds"}]
+    assert [page["only"]["one"]["count"], page["only"]["other"]["count"]] == [0, 2]
+    assert [row["role"] for row in page["only"]["other"]["rows"]] == ["user", "assistant"]
+    swapped = f"/compare.json?sid={AGENT}&one={page['other']['id']}&other={page['one']['id']}"
+    assert json.loads(get(shop, swapped).text)["only"]["one"]["count"] == 2
+
+
+def test_a_fork_is_previewed(shop):
+    page = json.loads(get(shop, f"/fork.json?sid={AGENT}&event=3").text)
+    assert [page["event"], page["kept"], page["model"]] == [3, 1, "small"]
+    assert page["messages"][0]["text"] == {"text": "Refund it."}
+    newest = json.loads(get(shop, f"/fork.json?sid={AGENT}").text)
+    assert newest["kept"] == 4
+    assert newest["variables"] == ["refunds"]
+
+
+def test_blobs_are_listed_and_previewed(shop):
+    rows = json.loads(get(shop, f"/blobs.json?{SPACE}").text)["blobs"]
+    kinds = {row["content_type"]: row for row in rows}
+    assert kinds["image/png"]["name"] == "brewing.png"
+    assert {row["kind"] for row in rows} == {"picture", "text", "bytes"}
+    previews = {
+        kind: json.loads(get(shop, f"/blob.json?{SPACE}&hash={row['hash']}").text)["preview"]
+        for kind, row in kinds.items()
+    }
+    assert previews["image/png"] == {"kind": "picture"}
+    assert previews["text/html"]["text"].startswith("<script>")
+    assert previews["application/octet-stream"]["lines"][0].startswith("00000000  00 01 02")
+    page = text_of(get(shop, f"/blob?{SPACE}&hash={kinds['text/html']['hash']}"))
+    assert "&lt;script&gt;alert(1)" in page
+    assert get(shop, f"/blob?{SPACE}&hash=sha256:{'0' * 64}").status == 404
+    download = get(shop, kinds["text/html"]["url"])
+    assert "sandbox" in download.headers["content-security-policy"]
+
+
+def test_the_archive_shows_what_is_only_on_this_disk(tmp_path):
+    root = tmp_path / "shop"
+    with fourfold.open(root) as store:
+        store.space(DID).set(ORDER, {"status": "draft"})
+        store.publish()
+        store.space(DID).set(ORDER, {"status": "paid"})
+        store.space("did:web:new.example").set(ORDER, {})
+    server = Served(root)
+    try:
+        page = json.loads(get(server, "/archive.json").text)
+        assert [(row["name"], row["only_here"]) for row in page["databases"]] == [
+            ("spaces/did:web:new.example", 1),
+            (f"spaces/{DID}", 1),
+        ]
+        assert [page["behind"], len(page["points"])] == [2, 1]
+        body = text_of(get(server, "/archive"))
+        assert f"--at {page['points'][0]['id']}" in body
+        assert "never published" in body
+        assert page["lag_ms"] >= 0
+    finally:
+        server.kill()
+
+
 def test_an_object_shows_its_neighbours_at_any_seq(shop):
     page = json.loads(get(shop, "/object.json?app=crm&id=1").text)
-    assert [(row["edge"], row["is_from"]) for row in page["neighbours"]] == [
+    assert [(row["name"], row["is_from"]) for row in page["edges"]] == [
         ("about Ada", False),
         ("placed", True),
         ("placed", True),
     ]
-    assert page["attributes"][0]["value"] == "Ada"
+    assert page["object"]["name"] == page["attributes"][0]["value"] == "Ada"
     first = page["object"]["seq"]
     then = json.loads(get(shop, f"/object.json?app=crm&id=1&at={first}").text)
-    assert [then["neighbours"], then["attributes"]] == [[], []]
+    assert [then["edges"], then["attributes"]] == [[], []]
     assert get(shop, "/object?app=crm&id=99").status == 404
+
+
+def test_an_object_shows_what_changed_between_two_seqs(shop):
+    page = json.loads(get(shop, "/object.json?app=crm&id=1").text)
+    assert page["seqs"] == sorted(page["seqs"])
+    assert len(page["bars"]) == len(page["seqs"]) == 5
+    since = page["seqs"][1]
+    span = json.loads(get(shop, f"/object.json?app=crm&id=1&from={since}").text)
+    assert [row["state"] for row in span["edges"]] == ["new"] * 3
+    assert [row["seq"] for row in span["changes"]] == page["seqs"][:1:-1]
+    near = json.loads(get(shop, "/object.json?app=crm&id=2").text)["graph"]
+    assert {node["column"] for node in near["nodes"]} == {-2, -1, 0}
+    alone = json.loads(get(shop, "/object.json?app=crm&id=2&depth=1").text)["graph"]
+    assert {node["column"] for node in alone["nodes"]} == {-1, 0}
 
 
 def post(server, path, fields, headers=None):
@@ -296,7 +414,7 @@ def test_a_session_is_forked_at_an_event(own_shop):
     done = post(own_shop, "/fork", {"sid": "support/1042", "name": "support/b", "event": 3})
     assert [done.status, done.headers["location"]] == [303, "/session?sid=support%2Fb"]
     page = json.loads(get(own_shop, "/session.json?sid=support/b").text)
-    assert [edge["from"] for edge in page["edges"]] == ["support/1042"]
+    assert [row["sid"] for row in page["lineage"]["rows"]] == ["support/1042", "support/b"]
     assert post(own_shop, "/fork", {"sid": "support/1042", "name": "", "event": 3}).status == 400
 
 

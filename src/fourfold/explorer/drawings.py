@@ -9,34 +9,31 @@ from markupsafe import Markup
 from msgspec import Struct
 
 MODELS: Final = ("documents", "streams", "graphs", "sessions")
-_MARK: Final = ((0, 0), (9, 0), (0, 9), (9, 9))
+_SQUARES: Final = ("M0 0h7v7H0z", "M9 0h7v7H9z", "M0 9h7v7H0z", "M9 9h7v7H9z")
 BARS_MAX: Final = 120
 
 
 def mark(model: str) -> Markup:
     """Return the mark of a model: four squares with one filled."""
-    squares = Markup("").join(
-        Markup('<rect class="{}" x="{}" y="{}" width="7" height="7" rx="1"/>').format(
-            "on" if name == model else "", x, y
-        )
-        for name, (x, y) in zip(MODELS, _MARK, strict=True)
-    )
-    return Markup('<svg class="mark" viewBox="0 0 16 16" aria-hidden="true">{}</svg>').format(
-        squares
-    )
+    others = "".join(square for name, square in zip(MODELS, _SQUARES, strict=True) if name != model)
+    return Markup(
+        '<svg class="mark" viewBox="0 0 16 16" aria-hidden="true"><path d="{}"/>'
+        '<path class="on" d="{}"/></svg>'
+    ).format(others, _SQUARES[MODELS.index(model)] if model in MODELS else "")
 
 
 def sparkline(values: Sequence[int], label: str) -> Markup:
     """Return bars without an axis; the newest, which comes last, is darker."""
     top = max(values, default=0) or 1
     shapes = [
-        f"M{3 * index} {21.2 - 20 * value / top:.3g}h2.2V22h-2.2z"
+        f"M{3 * index} {21 - 20 * value / top:.3g}h2V22h-2z" if value else ""
         for index, value in enumerate(values)
     ]
+    width = 3 * max(1, len(values))
     return Markup(
         '<svg class="spark" viewBox="0 0 {} 22" preserveAspectRatio="none" role="img"'
-        ' aria-label="{}"><path d="{}"/><path d="{}"/></svg>'
-    ).format(3 * max(1, len(values)), label, "".join(shapes[:-1]), "".join(shapes[-1:]))
+        ' aria-label="{}"><path class="rest" d="M0 21h{}v1H0z"/><path d="{}"/><path d="{}"/></svg>'
+    ).format(width, label, width, "".join(shapes[:-1]), "".join(shapes[-1:]))
 
 
 def bars(values: Sequence[int], label: str) -> Markup:
@@ -87,6 +84,8 @@ def timebar(bars: Sequence[Bar], start: int, end: int, label: str) -> Markup:
     if not bars:
         return Markup("")
     top = max(bar.size for bar in bars) or 1
+    # A few bars stay slim: each is at most a fiftieth of the width.
+    width = min(8.0, max(1.5, len(bars) / 5))
     parts = []
     first = next((index for index, bar in enumerate(bars) if bar.seq >= start), len(bars) - 1)
     last = next((index for index, bar in enumerate(bars) if bar.seq >= end), len(bars) - 1)
@@ -101,10 +100,10 @@ def timebar(bars: Sequence[Bar], start: int, end: int, label: str) -> Markup:
             Markup(
                 '<a href="{}" data-seq="{}" aria-label="{}"><title>{}</title>'
                 '<rect class="hit" x="{}" y="0" width="10" height="56"/>'
-                '<rect class="{}" x="{}" y="{:.1f}" width="8" height="{:.1f}"/></a>'
+                '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/></a>'
             ).format(
                 *(bar.url, bar.seq, bar.title, bar.title, 10 * index),
-                *(bar.op, 10 * index + 1, 56 - height, height),
+                *(bar.op, 10 * index + 5 - width / 2, 56 - height, width, height),
             )
         )
     return Markup(

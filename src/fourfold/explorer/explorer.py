@@ -21,6 +21,8 @@ from msgspec import Struct
 from fourfold._version import __version__
 from fourfold.errors import FourfoldError, InvalidInput, Unauthorized
 from fourfold.explorer import (
+    archive,
+    blobs,
     branches,
     documents,
     drawings,
@@ -31,6 +33,7 @@ from fourfold.explorer import (
     sessions,
     streams,
     timeline,
+    usage,
     values,
 )
 from fourfold.explorer.api import Api
@@ -59,10 +62,21 @@ NAVIGATION: Final = (
     ("Streams", "/streams"),
     ("Graphs", "/graphs"),
     ("Sessions", "/sessions"),
+    ("Archive", "/archive"),
     ("Health", "/status"),
     ("Keys", "/keys"),
 )
-_MODULES: Final = (home, documents, branches, streams, graphs, sessions, server_pages)
+_MODULES: Final = (
+    home,
+    documents,
+    branches,
+    blobs,
+    streams,
+    graphs,
+    sessions,
+    archive,
+    server_pages,
+)
 
 
 class LoginQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -97,6 +111,7 @@ class Explorer:
             lstrip_blocks=True,
         )
         environment.filters |= {
+            "amount": usage.amount,
             "count": values.count,
             "size": values.size,
             "clock": values.clock,
@@ -107,6 +122,7 @@ class Explorer:
             "ms": values.to_ms,
             "pretty": values.pretty,
             "seconds": timeline.seconds,
+            "tokens": usage.tokens_of,
         }
         environment.globals |= {
             "asset": self._assets.path,

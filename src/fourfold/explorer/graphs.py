@@ -1,4 +1,4 @@
-"""Pages of graphs: the apps, the objects of an app by type, and an object with its neighbours."""
+"""Pages of graphs: the apps, the objects of an app by type, and an object in its neighbourhood."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import asyncio
 from typing import Any, Final
 
 import msgspec
+from msgspec import field
 
 from fourfold.explorer import values
+from fourfold.explorer.drawings import Bar
 from fourfold.explorer.links import format_at
-from fourfold.explorer.neighbourhood import Neighbour
-from fourfold.explorer.page import Page, PageQuery, Visit
+from fourfold.explorer.neighbourhood import Around, GraphNode
+from fourfold.explorer.page import Fragment, Page, PageQuery, Visit
 from fourfold.wire.graphs import (
     AppInfo,
     AppPage,
@@ -18,6 +20,7 @@ from fourfold.wire.graphs import (
     EdgeRow,
     NeighboursInfo,
     ObjectPage,
+    ObjectRow,
     ParentRow,
     RatingRow,
     TypePage,
@@ -26,7 +29,15 @@ from fourfold.wire.graphs import (
 PAGE_ROWS: Final = 50
 NEIGHBOURS_SHOWN: Final = 100
 TYPES_READ: Final = 1_000
-VERSIONS_SHOWN: Final = 100
+VERSIONS_READ: Final = 200
+HISTORIES_READ: Final = 40
+"""Attributes and ratings whose versions are on the time bar."""
+NAMES_READ: Final = 20
+"""Attributes that are read to find the name of an object."""
+NAMED: Final = ("name", "title", "label")
+"""Attributes that name an object, best first; otherwise its first text does."""
+
+Types = dict[int, tuple[str, str]]
 
 
 class AppsPageQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -50,6 +61,10 @@ class ObjectPageQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_field
 
     app: str
     id: int
+    start: int | None = field(default=None, name="from")
+    """Seq to compare with; by default that of the change before."""
+    depth: int = 2
+    """1 for the neighbours only, 2 for theirs, too."""
 
 
 async def apps_page(visit: Visit, query: AppsPageQuery) -> dict[str, Any]:
@@ -57,10 +72,15 @@ async def apps_page(visit: Visit, query: AppsPageQuery) -> dict[str, Any]:
     page = await visit.api.get(
         "/v1/apps", AppPage, prefix=query.prefix, cursor=query.cursor, limit=PAGE_ROWS
     )
+    until_ms = visit.time_ms
     return {
         "prefix": query.prefix,
         "cursor": query.cursor,
-        "apps": page.items,
+        "apps": [
+            row
+            for row in page.items
+            if until_ms is None or values.to_ms(row.created_at) <= until_ms
+        ],
         # Every store of graphs has the app `system`.
         "is_empty": not query.prefix and all(not row.app_id and not row.rows for row in page.items),
         "next_cursor": page.next_cursor,
@@ -68,8 +88,9 @@ async def apps_page(visit: Visit, query: AppsPageQuery) -> dict[str, Any]:
 
 
 async def app_page(visit: Visit, query: AppQuery) -> dict[str, Any]:
-    """Show the types of an app, and its objects."""
+    """Show the types of an app, and its objects with their names."""
     path = f"/v1/apps/{query.app}"
+    at = format_at(visit.at)
     info, types, page = await asyncio.gather(
         visit.api.get(path, AppInfo),
         _types(visit, query.app),
@@ -77,10 +98,14 @@ async def app_page(visit: Visit, query: AppQuery) -> dict[str, Any]:
             *(f"{path}/objects", ObjectPage),
             kind="parent",
             type=query.type,
-            at=format_at(visit.at),
+            at=at,
             cursor=query.cursor,
             limit=PAGE_ROWS,
         ),
+    )
+    reader = _Reader(visit, query.app, types)
+    arounds = await asyncio.gather(
+        *(reader.around(row.object_id, str(page.seq), NAMES_READ) for row in page.items)
     )
     return {
         "app": info,
@@ -90,64 +115,222 @@ async def app_page(visit: Visit, query: AppQuery) -> dict[str, Any]:
         "type": query.type,
         "cursor": query.cursor,
         "seq": page.seq,
-        "objects": [_parent_row(row, types) for row in page.items if isinstance(row, ParentRow)],
+        "objects": [reader.parent_row(around) for around in arounds],
         "next_cursor": page.next_cursor,
     }
 
 
+# An object
+
+
+class _Reader:
+    """Read objects of an app with what is around them."""
+
+    def __init__(self, visit: Visit, app: str, types: Types) -> None:
+        self._visit = visit
+        self._app = app
+        self._types = types
+        self._path = f"/v1/apps/{app}"
+
+    async def around(self, number: int, at: str, limit: int = NEIGHBOURS_SHOWN) -> NeighboursInfo:
+        """Return an object with its attributes, edges and ratings at a point."""
+        path = f"{self._path}/neighbours/{number}"
+        return await self._visit.api.get(path, NeighboursInfo, at=at, limit=limit)
+
+    def name_of(self, around: NeighboursInfo) -> str:
+        """Return what people call an object: a text attribute; empty without one."""
+        texts = {self.type_name(row): row.value_text for row in around.attrs if row.value_text}
+        return next(
+            (texts[name] for name in NAMED if name in texts), next(iter(texts.values()), "")
+        )
+
+    def type_name(self, row: ObjectRow) -> str:
+        """Return the name of the type of an object, or its id if it is unknown."""
+        return self._types[row.type_id][1] if row.type_id in self._types else f"type {row.type_id}"
+
+    def parent_row(self, around: NeighboursInfo) -> dict[str, Any]:
+        """Return an object for a page."""
+        row = around.object
+        assert isinstance(row, ParentRow)
+        return {
+            "id": row.object_id,
+            "name": self.name_of(around),
+            "type": self.type_name(row),
+            "owner": row.owner_identity,
+            "seq": row.global_seq,
+            "version": row.version,
+            "updated_at_ms": values.to_ms(row.updated_at),
+        }
+
+    def node(self, around: NeighboursInfo, start: int | None) -> GraphNode:
+        """Return an object for the drawing; it is new or changed since the seq `start`."""
+        row = around.object
+        assert isinstance(row, ParentRow)
+        name = self.name_of(around)
+        changed = max([row.global_seq, *(attr.global_seq for attr in around.attrs)])
+        state = ""
+        if start and changed > start:
+            is_new = row.version == 1 and row.global_seq > start
+            state = "new" if is_new else "changed"
+        kind = self.type_name(row)
+        return GraphNode(
+            id=row.object_id,
+            type=f"{kind} {row.object_id}" if name else kind,
+            label=name or str(row.object_id),
+            state=state,
+            url=self._visit.link("/object", app=self._app, id=row.object_id),
+        )
+
+    async def history(self, around: NeighboursInfo) -> list[ObjectRow]:
+        """Return all versions of an object, of its attributes and of its ratings, and its edges."""
+        parts = [("parent", around.object.object_id)]
+        parts += [("attr", row.object_id) for row in around.attrs]
+        parts += [("rating", row.object_id) for row in around.ratings]
+        pages = await asyncio.gather(
+            *(
+                self._visit.api.get(
+                    *(f"{self._path}/history/{number}", ObjectPage), kind=kind, limit=VERSIONS_READ
+                )
+                for kind, number in parts[:HISTORIES_READ]
+            )
+        )
+        return [row for page in pages for row in page.items] + list(around.edges)
+
+
 async def object_page(visit: Visit, query: ObjectPageQuery) -> dict[str, Any]:
-    """Show an object: its attributes, what points at it, what it points at, and its versions."""
-    path = f"/v1/apps/{query.app}"
-    at = format_at(visit.at)
-    info, types, around, history = await asyncio.gather(
-        visit.api.get(path, AppInfo),
-        _types(visit, query.app),
-        visit.api.get(
-            *(f"{path}/neighbours/{query.id}", NeighboursInfo), at=at, limit=NEIGHBOURS_SHOWN
-        ),
-        visit.api.get(*(f"{path}/history/{query.id}", ObjectPage), at=at, limit=VERSIONS_SHOWN),
+    """Show an object at a point: its neighbourhood, attributes and changes, with the time bar."""
+    info, types = await asyncio.gather(
+        visit.api.get(f"/v1/apps/{query.app}", AppInfo), _types(visit, query.app)
     )
-    assert isinstance(around.object, ParentRow)
-    neighbours = _neighbours(visit, query, around, types)
+    reader = _Reader(visit, query.app, types)
+    newest = await reader.around(query.id, "")
+    rows = await reader.history(newest)
+    view = await _read_object(visit, query, reader, rows)
+    seqs = sorted({row.global_seq for row in rows})
+    times = [values.to_ms(_time(row)) for row in sorted(rows, key=lambda row: row.global_seq)]
     return {
         "app": info,
-        "object": _parent_row(around.object, types),
-        "seq": around.seq,
-        "attributes": [_attribute(row, types) for row in around.attrs],
-        "ratings": [_attribute(row, types) for row in around.ratings],
-        "neighbours": neighbours,
-        "complete": around.complete,
-        "versions": [
-            {"seq": row.global_seq, "version": row.version, "at_ms": values.to_ms(_time(row))}
-            for row in reversed(history.items)
-        ],
+        **view,
+        "seqs": seqs,
+        "bars": _bars(visit, query, rows, reader),
+        "first_at_ms": times[0] if times else None,
+        "last_at_ms": times[-1] if times else None,
     }
 
 
-async def _types(visit: Visit, app: str) -> dict[int, tuple[str, str]]:
+async def object_part(visit: Visit, query: ObjectPageQuery) -> dict[str, Any]:
+    """Show what changes on the page of an object with a step of its time bar."""
+    info, types = await asyncio.gather(
+        visit.api.get(f"/v1/apps/{query.app}", AppInfo), _types(visit, query.app)
+    )
+    reader = _Reader(visit, query.app, types)
+    rows = await reader.history(await reader.around(query.id, ""))
+    return {"app": info, **await _read_object(visit, query, reader, rows)}
+
+
+async def _read_object(
+    visit: Visit, query: ObjectPageQuery, reader: _Reader, rows: list[ObjectRow]
+) -> dict[str, Any]:
+    """Return an object at the point of the visit, and what changed since the seq to compare."""
+    around = await reader.around(query.id, format_at(visit.at))
+    assert isinstance(around.object, ParentRow)
+    own = sorted({row.global_seq for row in rows if row.global_seq <= around.seq})
+    shown = own[-1] if own else around.seq
+    start = query.start if query.start is not None else (own[-2] if len(own) > 1 else 0)
+    start, end = min(start, shown), max(start, shown)
+    before = None
+    if start >= (rows[0].global_seq if rows else 0) and start:
+        before = await reader.around(query.id, str(start))
+    graph = await _read_graph(query, reader, around, before, start)
+    return {
+        "object": reader.parent_row(around),
+        "seq": around.seq,
+        "shown": shown,
+        "start": start,
+        "depth": query.depth,
+        "attributes": _attributes(around, before, reader),
+        "ratings": [_attribute(row, reader) for row in around.ratings],
+        "graph": graph,
+        "edges": graph["edges"],
+        "complete": around.complete,
+        "changes": [_change(row, reader) for row in _between(rows, start, end)],
+    }
+
+
+async def _read_graph(
+    query: ObjectPageQuery,
+    reader: _Reader,
+    around: NeighboursInfo,
+    before: NeighboursInfo | None,
+    start: int,
+) -> dict[str, Any]:
+    """Return the nodes and edges around an object, and those that are gone since `before`."""
+    drawing = Around(reader.node(around, start))
+    at = str(around.seq)
+    known = {edge.object_id for edge in around.edges}
+    gone = [] if before is None else [e for e in before.edges if e.object_id not in known]
+    edges = [(edge, "") for edge in around.edges] + [(edge, "gone") for edge in gone]
+    first = drawing.choose(query.id, [edge for edge, _ in edges])
+    details = await asyncio.gather(
+        *(
+            reader.around(number, at if number not in _ends(gone) else str(start))
+            for number in first
+        )
+    )
+    nodes = {info.object.object_id: reader.node(info, start) for info in details}
+    for edge, state in edges:
+        drawing.connect(edge, reader.type_name(edge), state or _state(edge, start), nodes)
+    if query.depth > 1:
+        await _second_hop(drawing, reader, details, start)
+    drawing.values(around, reader.type_name, _value)
+    return drawing.data()
+
+
+async def _second_hop(
+    drawing: Around, reader: _Reader, details: list[NeighboursInfo], start: int
+) -> None:
+    """Add the neighbours of the neighbours, as many as there is room for."""
+    hops = [(info, edge) for info in details for edge in info.edges]
+    numbers = drawing.choose_second(hops)
+    at = str(details[0].seq) if details else ""
+    infos = await asyncio.gather(*(reader.around(number, at, NAMES_READ) for number in numbers))
+    nodes = {info.object.object_id: reader.node(info, start) for info in infos}
+    for info, edge in hops:
+        drawing.extend(info.object.object_id, edge, reader.type_name(edge), nodes, start)
+
+
+def _ends(edges: list[EdgeRow]) -> set[int]:
+    return {edge.dst_parent_id or 0 for edge in edges} | {edge.src_parent_id for edge in edges}
+
+
+def _state(edge: EdgeRow, start: int) -> str:
+    return "new" if start and edge.global_seq > start else ""
+
+
+async def _types(visit: Visit, app: str) -> Types:
     """Return kind and name of each type by its id."""
     page = await visit.api.get(f"/v1/apps/{app}/types", TypePage, limit=TYPES_READ)
     return {row.id: (row.kind, row.type_key) for row in page.items}
 
 
-def _name(types: dict[int, tuple[str, str]], number: int) -> str:
-    return types[number][1] if number in types else f"type {number}"
+def _attributes(
+    around: NeighboursInfo, before: NeighboursInfo | None, reader: _Reader
+) -> list[dict[str, Any]]:
+    """Return the attributes, each with its earlier value if that was another one."""
+    earlier = {} if before is None else {row.object_id: _value(row) for row in before.attrs}
+    rows = []
+    for row in around.attrs:
+        shown = _attribute(row, reader)
+        shown["is_new"] = before is not None and row.object_id not in earlier
+        value = earlier.get(row.object_id, shown["value"])
+        shown["before"] = None if value == shown["value"] else value
+        rows.append(shown)
+    return rows
 
 
-def _parent_row(row: ParentRow, types: dict[int, tuple[str, str]]) -> dict[str, Any]:
+def _attribute(row: AttrRow | RatingRow, reader: _Reader) -> dict[str, Any]:
     return {
-        "id": row.object_id,
-        "type": _name(types, row.type_id),
-        "owner": row.owner_identity,
-        "seq": row.global_seq,
-        "version": row.version,
-        "updated_at_ms": values.to_ms(row.updated_at),
-    }
-
-
-def _attribute(row: AttrRow | RatingRow, types: dict[int, tuple[str, str]]) -> dict[str, Any]:
-    return {
-        "type": _name(types, row.type_id),
+        "type": reader.type_name(row),
         "value": _value(row),
         "seq": row.global_seq,
         "version": row.version,
@@ -166,48 +349,57 @@ def _value(row: AttrRow | RatingRow) -> Any:
     return None if blob is None else f"{len(blob)} bytes"
 
 
-def _time(row: ParentRow | AttrRow | EdgeRow | RatingRow) -> str:
+def _time(row: ObjectRow) -> str:
     return row.updated_at if isinstance(row, ParentRow) else row.created_at
 
 
-def _neighbours(
-    visit: Visit,
-    query: ObjectPageQuery,
-    around: NeighboursInfo,
-    types: dict[int, tuple[str, str]],
-) -> list[Neighbour]:
-    """Return the other ends of the edges: what points at the object, then what it points at."""
-    objects = {(_kind(row), row.object_id): row for row in around.objects}
-    neighbours = []
-    for edge in around.edges:
-        is_from = edge.src_parent_id == query.id
-        kind, number = "parent", edge.src_parent_id
-        if is_from and edge.dst_parent_id is not None:
-            number = edge.dst_parent_id
-        elif is_from:
-            kind, number = "attr", edge.dst_attr_id or 0
-        row = objects.get((kind, number))
-        url = "" if kind != "parent" else visit.link("/object", app=query.app, id=number)
-        neighbours.append(
-            Neighbour(
-                edge=_name(types, edge.type_id),
-                is_from=is_from,
-                type="" if row is None else _name(types, row.type_id),
-                id=number,
-                label=str(_value(row)) if isinstance(row, AttrRow) else f"{number}",
-                seq=edge.global_seq,
-                url=url,
-            )
-        )
-    return sorted(neighbours, key=lambda neighbour: (neighbour.is_from, neighbour.seq))
+def _between(rows: list[ObjectRow], start: int, end: int) -> list[ObjectRow]:
+    """Return the versions after a seq up to another, newest first."""
+    chosen = [row for row in rows if start < row.global_seq <= end]
+    return sorted(chosen, key=lambda row: row.global_seq, reverse=True)
 
 
-def _kind(row: ParentRow | AttrRow) -> str:
-    return "parent" if isinstance(row, ParentRow) else "attr"
+def _change(row: ObjectRow, reader: _Reader) -> dict[str, Any]:
+    name = reader.type_name(row)
+    sign = "+" if row.version == 1 else "~"
+    if isinstance(row, EdgeRow):
+        text = f"edge {name}: {row.src_parent_id} → {row.dst_parent_id or row.dst_attr_id}"
+    elif isinstance(row, ParentRow):
+        text = f"{name} {row.object_id}"
+    else:
+        text = f"{name} = {_value(row)}"
+    return {
+        "seq": row.global_seq,
+        "sign": sign,
+        "text": text,
+        "owner": row.owner_identity,
+        "at_ms": values.to_ms(_time(row)),
+    }
+
+
+def _bars(
+    visit: Visit, query: ObjectPageQuery, rows: list[ObjectRow], reader: _Reader
+) -> list[Bar]:
+    """Return a bar for each seq at which something of the object was written."""
+    by_seq: dict[int, list[ObjectRow]] = {}
+    for row in sorted(rows, key=lambda row: row.global_seq):
+        by_seq.setdefault(row.global_seq, []).append(row)
+    bars = []
+    for seq, group in by_seq.items():
+        is_new = any(isinstance(row, ParentRow | EdgeRow) for row in group)
+        depth = None if query.depth == 2 else query.depth
+        parameters = {"app": query.app, "id": query.id, "at": seq, "depth": depth}
+        url = visit.link("/object", **parameters, **{"from": query.start})
+        title = f"seq {seq}, " + ", ".join(_change(row, reader)["text"] for row in group[:3])
+        bars.append(Bar(seq, "set" if is_new else "patch", 2 if is_new else 1, url, title))
+    return bars
 
 
 PAGES: Final = (
     Page("/graphs", "graphs.html", apps_page, AppsPageQuery, "List apps."),
     Page("/app", "app.html", app_page, AppQuery, "Show an app."),
     Page("/object", "object.html", object_page, ObjectPageQuery, "Show an object."),
+)
+FRAGMENTS: Final = (
+    Fragment("/object.part", "object_part.html", object_part, ObjectPageQuery, "Step in time."),
 )

@@ -1,4 +1,4 @@
-"""Pages of sessions: the list, and a session with its transcript, timeline, heads and lineage."""
+"""Pages of sessions: the list, a session, a comparison of two heads, and the preview of a fork."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import asyncio
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
-from fourfold.errors import Forbidden, InvalidInput, NotFound
-from fourfold.explorer import timeline, values
+from fourfold.errors import InvalidInput
+from fourfold.explorer import lineage, timeline, transcript, usage, values
 from fourfold.explorer.links import format_at
 from fourfold.explorer.page import Form, Fragment, Page, PageQuery, Visit
 from fourfold.wire.sessions import (
+    EntityPage,
     EventCounters,
     EventPage,
     EventRecord,
+    HeadDifference,
     HeadPage,
+    HeadRecord,
     LineageRecord,
     SessionPage,
     SessionRecord,
@@ -24,12 +27,13 @@ from fourfold.wire.sessions import (
 
 PAGE_ROWS: Final = 50
 EVENTS_SHOWN: Final = 300
-PAYLOADS_READ: Final = 40
-PAYLOAD_BYTES_MAX: Final = 16 * 1024
-TEXT_MAX: Final = 6_000
-"""Characters of one entry; the rest is counted."""
-_PLACES: Final = frozenset({"id", "role", "turn_id", "step_id", "below", "index"})
-"""Fields of a message that place it in the log."""
+TURNS_COUNTED: Final = 200
+"""Newest turns whose usage is added up."""
+HEADS_SHOWN: Final = 12
+HEADS_READ: Final = 200
+LINEAGE_READ: Final = 200
+MESSAGES_SHOWN: Final = 20
+"""Messages of each side of a comparison, and of the preview of a fork."""
 
 
 class SessionsPageQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -46,6 +50,24 @@ class SessionQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=T
     sid: str
 
 
+class CompareQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the comparison of two heads."""
+
+    sid: str
+    one: str = ""
+    """Head to compare with; by default the one before `other`."""
+    other: str = ""
+    """By default the newest head."""
+
+
+class ForkQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the preview of a fork."""
+
+    sid: str
+    event: int | None = None
+    """Event after which the fork continues; by default that of `at`, or the newest."""
+
+
 class SessionState(Struct, kw_only=True, frozen=True):
     """What the page needs of a view."""
 
@@ -53,6 +75,9 @@ class SessionState(Struct, kw_only=True, frozen=True):
     counters: EventCounters
     session: Any
     """Fields of the session; None before it was started."""
+    vars_ref: Any = None
+    current_head: str | None = None
+    kept_after: int = 0
 
 
 class ForkFields(Struct, kw_only=True, frozen=True):
@@ -88,16 +113,21 @@ async def sessions_page(visit: Visit, query: SessionsPageQuery) -> dict[str, Any
 
 
 async def session_page(visit: Visit, query: SessionQuery) -> dict[str, Any]:
-    """Show a session at a point: transcript, timeline, heads and lineage."""
+    """Show a session at a point: transcript, timeline, usage, heads and lineage."""
     at = format_at(visit.at)
-    record, view, heads, lineage = await asyncio.gather(
+    record, view, heads, graph = await asyncio.gather(
         visit.api.get(f"/v1/session/{query.sid}", SessionRecord),
-        visit.api.get(f"/v1/sessions/view/{query.sid}", SessionState, at=at),
-        visit.api.get(f"/v1/sessions/heads/{query.sid}", HeadPage, at=at),
-        visit.api.get(f"/v1/sessions/lineage/{query.sid}", LineageRecord, limit=200),
+        _view(visit, query.sid, at),
+        _heads(visit, query.sid, at),
+        visit.api.get(f"/v1/sessions/lineage/{query.sid}", LineageRecord, limit=LINEAGE_READ),
     )
     events = await _events(visit, query.sid, view.event_id)
-    turns = await _transcript(visit, events)
+    turns, used, tree = await asyncio.gather(
+        transcript.read_transcript(visit, events),
+        _usage(visit, query.sid, view),
+        lineage.read_tree(visit, query.sid, graph),
+    )
+    spans = timeline.spans(events)
     return {
         "session": record,
         "event_id": view.event_id,
@@ -106,16 +136,32 @@ async def session_page(visit: Visit, query: SessionQuery) -> dict[str, Any]:
         "is_live": visit.at is None and record.deleted_at is None,
         "turns": turns,
         "earlier": events[0].id - 1 if events and events[0].id > 1 else None,
-        "timeline": timeline.spans([_plain(event) for event in events], visit.now_ms),
-        "heads": [_head_row(head) for head in reversed(heads.items)],
-        "edges": [msgspec.to_builtins(_edge_row(edge)) for edge in lineage.edges],
-        "lineage_complete": lineage.complete,
+        "timeline": spans,
+        "usage": used,
+        "heads": [_head_row(head, heads) for head in reversed(heads[-HEADS_SHOWN:])],
+        "head_count": len(heads),
+        "lineage": tree,
     }
 
 
 async def session_part(visit: Visit, query: SessionQuery) -> dict[str, Any]:
     """Show the transcript again after new events."""
-    return await session_page(visit, query)
+    record, view = await asyncio.gather(
+        visit.api.get(f"/v1/session/{query.sid}", SessionRecord),
+        _view(visit, query.sid, format_at(visit.at)),
+    )
+    events = await _events(visit, query.sid, view.event_id)
+    return {"session": record, "turns": await transcript.read_transcript(visit, events)}
+
+
+async def _view(visit: Visit, sid: str, at: str) -> SessionState:
+    return await visit.api.get(f"/v1/sessions/view/{sid}", SessionState, at=at)
+
+
+async def _heads(visit: Visit, sid: str, at: str) -> list[HeadRecord]:
+    """Return the heads of a session, oldest first; at most one page."""
+    page = await visit.api.get(f"/v1/sessions/heads/{sid}", HeadPage, at=at, limit=HEADS_READ)
+    return page.items
 
 
 async def _events(visit: Visit, sid: str, until: int) -> list[EventRecord]:
@@ -134,169 +180,138 @@ async def _events(visit: Visit, sid: str, until: int) -> list[EventRecord]:
         after = page.items[-1].id
 
 
-async def _transcript(visit: Visit, events: list[EventRecord]) -> list[dict[str, Any]]:
-    """Return the entries of some events, grouped by turn."""
-    turns: dict[int, dict[str, Any]] = {}
-    for event in events:
-        data = _decode(event.data) or {}
-        number = _turn_of(event, data)
-        turn = turns.setdefault(
-            number,
-            {
-                "id": number,
-                "status": "",
-                "start": event.at,
-                "end": event.at,
-                "usage": None,
-                "entries": [],
-            },
-        )
-        turn["end"] = event.at
-        if event.type in {"turn/started", "turn/put"}:
-            turn |= {"status": data["turn"].get("status", ""), "usage": data["turn"].get("usage")}
-        entry = _entry(event, data)
-        if entry is not None:
-            turn["entries"].append(entry)
-    await _read_payloads(visit, [entry for turn in turns.values() for entry in turn["entries"]])
-    for turn in turns.values():
-        turn["duration_ms"] = values.to_ms(turn["end"]) - values.to_ms(turn["start"])
-        turn["steps"] = len({entry["step"] for entry in turn["entries"] if entry["step"]})
-        for entry in turn["entries"]:
-            entry["text"] = _text(entry.pop("content"))
-    return [turn for turn in turns.values() if turn["entries"]]
+async def _usage(visit: Visit, sid: str, view: SessionState) -> dict[str, Any]:
+    """Return what the newest turns used up; for a turn that runs, what its steps did."""
+    at = str(view.event_id)
+    after = max(0, view.counters.turn - TURNS_COUNTED)
+    turns = await _entities(visit, sid, "turns", at, after)
+    if turns and turns[-1].get("status") == "running":
+        steps = await _entities(visit, sid, "steps", at, max(0, view.counters.step - TURNS_COUNTED))
+        own = [step for step in steps if step.get("turn_id") == turns[-1].get("id")]
+        total: dict[str, Any] = {}
+        for step in own:
+            total = transcript.add_usage(total, step.get("usage"))
+        turns[-1] = {**turns[-1], "steps": len(own), "usage": total}
+    return {**usage.usage_table(turns), "complete": after == 0, "turns": len(turns)}
 
 
-def _turn_of(event: EventRecord, data: dict[str, Any]) -> int:
-    """Return the turn of an event; 0 for those of the session itself."""
-    if event.type in {"turn/started", "turn/put"}:
-        return event.entity_id or 0
-    for part in ("message", "step", "eval", "head"):
-        if isinstance(data.get(part), dict):
-            return data[part].get("turn_id") or 0
-    return 0
-
-
-def _entry(event: EventRecord, data: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the entry of an event; None for those that a transcript does not show."""
-    role, kind, content, note, step = "session", "status", None, "", None
-    if event.type in {"message/appended", "session/compacted"}:
-        message = data["message"]
-        kind = "message" if event.type == "message/appended" else "summary"
-        role = str(message.get("role") or kind)
-        content, step = _content_of(message), message.get("step_id")
-    elif event.type == "eval/added":
-        call = data["eval"]
-        kind, role, step = "tool", "tool", call.get("step_id")
-        note = str(call.get("name", ""))
-        content = call["error"] if "error" in call else call.get("result_ref")
-        if call.get("status") not in {"ok", None}:
-            kind = "failed"
-    elif event.type == "turn/put":
-        turn = data["turn"]
-        if turn.get("status") == "running":
-            return None
-        kind, role, note = "end", "turn", str(turn.get("status", ""))
-        content = turn["error"] if "error" in turn else turn.get("final_ref")
-    elif event.type == "session/error":
-        kind, role, content = "failed", "error", data["error"]
-    elif event.type in {"session/started", "session/stop-requested", "session/stopped"}:
-        note = event.type.partition("/")[2].replace("-", " ")
-    else:
-        return None
-    return {
-        "event": event.id,
-        "at": event.at,
-        "kind": kind,
-        "role": role,
-        "note": note,
-        "step": step,
-        "content": content,
-    }
-
-
-def _content_of(message: dict[str, Any]) -> Any:
-    fields = {name: value for name, value in message.items() if name not in _PLACES}
-    for name in ("content", "item"):
-        if set(fields) == {name}:
-            return fields[name]
-    return fields
-
-
-async def _read_payloads(visit: Visit, entries: list[dict[str, Any]]) -> None:
-    """Replace references to small payloads by what they refer to; only some of many."""
-    left = PAYLOADS_READ
-    for entry in reversed(entries):
-        reference = _reference(entry["content"])
-        if reference is None or reference.get("size", 0) > PAYLOAD_BYTES_MAX or not left:
-            continue
-        left -= 1
-        try:
-            response = await visit.api.call("GET", f"/v1/payloads/{reference['id']}")
-        except (NotFound, Forbidden):
-            continue
-        try:
-            entry["content"] = msgspec.json.decode(response.body)
-        except msgspec.DecodeError:
-            entry["content"] = response.body.decode("utf-8", "replace")
-
-
-def _reference(content: Any) -> dict[str, Any] | None:
-    if isinstance(content, dict) and set(content) == {"~ref"}:
-        reference = content["~ref"]
-        return reference if isinstance(reference, dict) and "id" in reference else None
-    return None
-
-
-def _text(content: Any) -> dict[str, Any]:
-    """Return a content for a page: text, or a value that is shown as JSON."""
-    reference = _reference(content)
-    if reference is not None:
-        return {"text": f"payload {reference['id']}, {values.size(reference.get('size', 0))}"}
-    if isinstance(content, list) and content and all(map(_is_text_part, content)):
-        content = "\n".join(part if isinstance(part, str) else part["text"] for part in content)
-    if isinstance(content, str):
-        left = len(content) - TEXT_MAX
-        return {"text": content if left <= 0 else f"{content[:TEXT_MAX]}… ({left:,} more)"}
-    return {} if content is None else {"value": content}
-
-
-def _is_text_part(part: Any) -> bool:
-    return isinstance(part, str) or (
-        isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+async def _entities(visit: Visit, sid: str, kind: str, at: str, after: int) -> list[dict[str, Any]]:
+    if at == "0":
+        return []
+    page = await visit.api.get(
+        *(f"/v1/sessions/{kind}/{sid}", EntityPage), at=at, after=after, limit=TURNS_COUNTED
     )
+    return [msgspec.json.decode(item) for item in page.items]
 
 
-def _decode(raw: Raw | None) -> Any:
-    return None if raw is None else msgspec.json.decode(raw)
-
-
-def _plain(event: EventRecord) -> dict[str, Any]:
-    """Return what the timeline needs of an event."""
-    data = _decode(event.data) or {}
-    step, call, head = data.get("step") or {}, data.get("eval") or {}, data.get("head") or {}
-    return {
-        "id": event.id,
-        "type": event.type,
-        "at_ms": values.to_ms(event.at),
-        "turn": _turn_of(event, data),
-        "entity": event.entity_id,
-        "name": str(call.get("name") or step.get("number") or head.get("kind") or ""),
-        "failed": call.get("status") not in {"ok", None},
-    }
-
-
-def _head_row(head: Any) -> dict[str, Any]:
+def _head_row(head: HeadRecord, heads: list[HeadRecord]) -> dict[str, Any]:
     return {
         "id": head.id,
+        "number": heads.index(head) + 1,
         "kind": head.kind,
         "first": head.event_range[0],
         "last": head.event_range[1],
         "turn": head.turn_id,
+        "basis": head.basis,
     }
 
 
-def _edge_row(edge: Any) -> dict[str, Any]:
-    return {"type": edge.type, "from": edge.from_session, "to": edge.to_session}
+# Comparing heads
+
+
+async def compare_page(visit: Visit, query: CompareQuery) -> dict[str, Any]:
+    """Compare two heads: variables, and the messages that only one of them has."""
+    record, own, graph = await asyncio.gather(
+        visit.api.get(f"/v1/session/{query.sid}", SessionRecord),
+        _heads(visit, query.sid, format_at(visit.at)),
+        visit.api.get(f"/v1/sessions/lineage/{query.sid}", LineageRecord, limit=LINEAGE_READ),
+    )
+    known = {head.id: head for head in [*graph.heads, *own]}
+    other = known.get(query.other) or (own[-1] if own else None)
+    basis = None if other is None else known.get(other.basis or "")
+    one = known.get(query.one) or basis or (own[0] if own else None)
+    difference = None
+    if one is not None and other is not None:
+        path = f"/v1/sessions/compare/{one.id}/{other.id}"
+        difference = await visit.api.get(path, HeadDifference)
+    return {
+        "session": record,
+        "one": None if one is None else _head_name(one),
+        "other": None if other is None else _head_name(other),
+        "heads": [_head_name(head) for head in known.values()],
+        "common": _common(known, difference),
+        "variables": _variables(difference),
+        "only": await _messages(visit, difference),
+    }
+
+
+def _head_name(head: HeadRecord) -> dict[str, Any]:
+    return {"id": head.id, "sid": head.session, "kind": head.kind, "last": head.event_range[1]}
+
+
+def _common(
+    known: dict[str, HeadRecord], difference: HeadDifference | None
+) -> dict[str, Any] | None:
+    head = None if difference is None else known.get(difference.common or "")
+    return None if head is None else _head_name(head)
+
+
+def _variables(difference: HeadDifference | None) -> list[dict[str, str]]:
+    if difference is None:
+        return []
+    groups = (("+", difference.added), ("-", difference.removed), ("~", difference.changed))
+    return [{"sign": sign, "name": name} for sign, names in groups for name in names]
+
+
+async def _messages(visit: Visit, difference: HeadDifference | None) -> dict[str, Any]:
+    """Return the messages that only one side has, newest first, with their payloads."""
+    sides: dict[str, Any] = {}
+    for name in ("gone_messages", "new_messages"):
+        raw = [] if difference is None else getattr(difference, name)
+        sides[name] = {
+            "count": len(raw),
+            "rows": await _message_rows(visit, [msgspec.json.decode(item) for item in raw]),
+        }
+    return {"one": sides["gone_messages"], "other": sides["new_messages"]}
+
+
+async def _message_rows(visit: Visit, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    rows = [
+        {"role": str(message.get("role") or "message"), "content": transcript.content_of(message)}
+        for message in messages[-MESSAGES_SHOWN:]
+    ]
+    await transcript.read_payloads(visit, rows)
+    return [{"role": row["role"], "text": transcript.show(row["content"])} for row in rows]
+
+
+# Forking
+
+
+async def fork_page(visit: Visit, query: ForkQuery) -> dict[str, Any]:
+    """Show what a fork would start with: the transcript and the variables at an event."""
+    at = format_at(visit.at) if query.event is None else str(query.event)
+    record, view = await asyncio.gather(
+        visit.api.get(f"/v1/session/{query.sid}", SessionRecord), _view(visit, query.sid, at)
+    )
+    first = max(view.kept_after, view.counters.message - MESSAGES_SHOWN)
+    messages = await _entities(visit, query.sid, "messages", str(view.event_id), first)
+    return {
+        "session": record,
+        "event": view.event_id,
+        "kept": view.counters.message - view.kept_after,
+        "messages": await _message_rows(visit, messages),
+        "variables": _names(view.vars_ref),
+        "model": (view.session or {}).get("model"),
+        "name": f"{query.sid}-fork",
+    }
+
+
+def _names(vars_ref: Any) -> list[str] | None:
+    """Return the names of variables; None if they are in a payload, or there are none."""
+    if not isinstance(vars_ref, dict) or "~ref" in vars_ref:
+        return None
+    variables = vars_ref.get("vars", vars_ref)
+    return sorted(variables) if isinstance(variables, dict) else None
 
 
 async def fork(visit: Visit, fields: ForkFields) -> str:
@@ -311,6 +326,8 @@ async def fork(visit: Visit, fields: ForkFields) -> str:
 PAGES: Final = (
     Page("/sessions", "sessions.html", sessions_page, SessionsPageQuery, "List sessions."),
     Page("/session", "session.html", session_page, SessionQuery, "Show a session."),
+    Page("/compare", "compare.html", compare_page, CompareQuery, "Compare two heads."),
+    Page("/fork", "fork.html", fork_page, ForkQuery, "Preview a fork."),
 )
 FRAGMENTS: Final = (
     Fragment("/session.part", "session_part.html", session_part, SessionQuery, "New events."),

@@ -1,4 +1,4 @@
-"""The timeline of a session: turns, steps and calls as spans, with idle time left out."""
+"""The timeline of a session: turns, steps, tools and children as spans; idle time is left out."""
 
 from __future__ import annotations
 
@@ -6,139 +6,201 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-WIDTH: Final = 1_100
-LEFT: Final = 80
-ROWS: Final = ("turns", "steps", "calls")
-GAP_MS: Final = 2_000
-"""Time between two events after which the rest counts as idle."""
-IDLE_SHOWN_MS: Final = 200
-LABEL_MIN: Final = 34
+from fourfold.explorer import values
+from fourfold.explorer.transcript import decode_data, is_child, turn_of
+from fourfold.wire.sessions import EventRecord
+
+WIDTH: Final = 1_200
+LEFT: Final = 74
+RIGHT: Final = 26
+TOP: Final = 26
+ROW: Final = 22
+BAR: Final = 16
+ROWS: Final = ("turns", "steps", "tools", "children")
+PAUSE_MS: Final = 800
+"""How much of the time between two turns is drawn."""
+LABEL_MIN: Final = 30
 """Width of a span that has room for its name."""
+TICKS_MAX: Final = 8
 
 
-def spans(events: list[dict[str, Any]], now_ms: int) -> dict[str, Any]:
-    """Return the spans of some events, with times on an axis without idle time.
-
-    A turn that has not ended lasts until now, if its last event is recent.
-    """
-    events = [event for event in events if event["turn"]]
-    axis = _Axis([event["at_ms"] for event in events])
+def spans(events: list[EventRecord]) -> dict[str, Any]:
+    """Return the spans of some events, with times on an axis without idle time."""
+    marks = [mark for mark in map(_mark, events) if mark["turn"]]
+    axis = _Axis(marks)
     rows: list[dict[str, Any]] = []
     open_spans: dict[tuple[str, int], dict[str, Any]] = {}
-    heads = []
-    previous_ms = events[0]["at_ms"] if events else now_ms
-    for event in events:
-        at = axis.at(event["at_ms"])
-        kind, _, change = event["type"].partition("/")
+    heads: list[dict[str, int]] = []
+    before = 0
+    for number, mark in enumerate(marks):
+        at = axis.times[number]
+        kind, _, change = mark["type"].partition("/")
         row = {"turn": "turns", "step": "steps"}.get(kind)
+        place = kind, mark["entity"] or 0
         if row is not None and change == "started":
-            span = {"row": row, "name": _name(event), "start": at, "end": None, "failed": False}
-            open_spans[kind, event["entity"] or 0] = span
-            rows.append(span)
-        elif row is not None:
-            place = kind, event["entity"] or 0
-            if place in open_spans:
-                open_spans.pop(place)["end"] = at
-        elif event["type"] == "eval/added":
-            start = axis.at(previous_ms)
-            rows.append(
-                {
-                    "row": "calls",
-                    "name": event["name"],
-                    "start": start,
-                    "end": at,
-                    "failed": event["failed"],
-                }
-            )
-        elif event["type"] == "head/published":
-            heads.append({"at": at, "event": event["id"]})
-        previous_ms = event["at_ms"]
-    for span in open_spans.values():
-        span["end"] = axis.total
+            open_spans[place] = _span(row, _name(mark), at, None, mark)
+            rows.append(open_spans[place])
+        elif row is not None and mark["ended"] and place in open_spans:
+            span = open_spans.pop(place)
+            span |= {"end": at, "failed": mark["failed"]}
+        elif mark["type"] == "eval/added":
+            rows.append(_span("tools", mark["name"], before, at, mark))
+        elif mark["child"]:
+            rows.append(_span("children", mark["name"], before, at, mark))
+        elif mark["type"] == "head/published":
+            heads.append({"at": at, "event": mark["id"], "number": len(heads) + 1})
+        before = at
     return {"total_ms": axis.total, "idle_ms": axis.idle, "spans": rows, "heads": heads}
 
 
-def _name(event: dict[str, Any]) -> str:
-    kind = event["type"].partition("/")[0]
-    number = event["name"] or event["entity"] or ""
-    return f"{kind} {number}"
+def _mark(event: EventRecord) -> dict[str, Any]:
+    """Return what the timeline needs of an event."""
+    data = decode_data(event)
+    part: dict[str, Any] = next(
+        (data[name] for name in ("step", "eval", "turn") if name in data), {}
+    )
+    edge = data.get("edge") or {}
+    child = is_child(edge, event.session)
+    name = part.get("name") or part.get("number") or ""
+    if child:
+        name = str(edge["to_session"]).removeprefix(f"{event.session}/")
+    status = part.get("status")
+    return {
+        "id": event.id,
+        "type": event.type,
+        "at_ms": values.to_ms(event.at),
+        "turn": turn_of(event, data),
+        "entity": event.entity_id,
+        "name": str(name),
+        "child": child,
+        "ended": status not in {"running", None},
+        "failed": status not in {"ok", "final", "done", "running", "stopped", None},
+    }
+
+
+def _span(row: str, name: str, start: int, end: int | None, mark: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "row": row,
+        "name": name,
+        "start": start,
+        "end": end,
+        "failed": end is not None and mark["failed"],
+        "event": mark["id"],
+    }
+
+
+def _name(mark: dict[str, Any]) -> str:
+    kind = mark["type"].partition("/")[0]
+    return f"{kind} {mark['name'] or mark['entity'] or ''}"
 
 
 class _Axis:
-    """Map times to an axis on which long pauses are short."""
+    """Times of marks on an axis on which the pauses between turns are short."""
 
-    def __init__(self, times_ms: list[int]) -> None:
-        self._marks: dict[int, int] = {}
+    def __init__(self, marks: list[dict[str, Any]]) -> None:
+        self.times: list[int] = []
         self.total = self.idle = 0
-        before: int | None = None
-        for time_ms in times_ms:
-            gap = 0 if before is None else max(0, time_ms - before)
-            if gap > GAP_MS:
-                self.idle += gap - IDLE_SHOWN_MS
-                gap = IDLE_SHOWN_MS
+        before: dict[str, Any] | None = None
+        for mark in marks:
+            gap = 0 if before is None else max(0, mark["at_ms"] - before["at_ms"])
+            if before is not None and mark["turn"] != before["turn"] and gap > PAUSE_MS:
+                self.idle += gap - PAUSE_MS
+                gap = PAUSE_MS
             self.total += gap
-            self._marks[time_ms] = self.total
-            before = time_ms
-
-    def at(self, time_ms: int) -> int:
-        """Return the place of a time of an event."""
-        return self._marks[time_ms]
+            self.times.append(self.total)
+            before = mark
 
 
-def draw(timeline: dict[str, Any], heads: list[dict[str, Any]]) -> Markup:
-    """Return a timeline as SVG."""
+def draw(timeline: dict[str, Any], link: Any, sid: str) -> Markup:
+    """Return a timeline as SVG; each span is a link to the event that ended it."""
     total = max(1, timeline["total_ms"])
-    scale = (WIDTH - LEFT - 20) / total
-    parts = [
-        Markup('<text x="0" y="{}">{}</text>').format(32 + 24 * number, row)
-        for number, row in enumerate(ROWS)
+    scale = (WIDTH - LEFT - RIGHT) / total
+    rows = [row for row in ROWS if any(span["row"] == row for span in timeline["spans"])]
+    bottom = TOP + ROW * len(rows)
+    parts = _ticks(total, scale, bottom)
+    parts += [
+        Markup('<text x="0" y="{}">{}</text>').format(TOP + ROW * number + 13, row)
+        for number, row in enumerate(rows)
     ]
     for span in timeline["spans"]:
-        x = LEFT + span["start"] * scale
-        width = max(2.0, ((span["end"] or span["start"]) - span["start"]) * scale)
-        kind = "failed" if span["failed"] else span["row"]
-        y = 20 + 24 * ROWS.index(span["row"])
-        parts.append(
-            Markup(
-                '<g><title>{}</title><rect class="{}" x="{:.1f}" y="{}" width="{:.1f}" height="17"'
-                ' rx="2"/>{}</g>'
-            ).format(
-                *(_title(span), f"span-{kind}", x, y, width, _label(span, x, y, width)),
-            )
-        )
+        url = link("/session", sid=sid, at=span["event"])
+        y = TOP + ROW * rows.index(span["row"])
+        parts.append(_bar(span, url, y, scale, total))
     for head in timeline["heads"]:
         x = LEFT + head["at"] * scale
-        parts.append(Markup('<path class="span-head" d="M{:.1f} 4l5 5 -5 5 -5 -5z"/>').format(x))
-    for number in range(6):
-        x = LEFT + (WIDTH - LEFT - 20) * number / 5
+        url, number = link("/session", sid=sid, at=head["event"]), head["number"]
         parts.append(
-            Markup('<text x="{:.0f}" y="106" text-anchor="middle">{}</text>').format(
-                x, seconds(total * number // 5)
-            )
+            Markup(
+                '<a href="{}" aria-label="head {}"><path class="span-head" d="M{:.1f} 7l5 5 -5 5 -5'
+                ' -5z"/><text x="{:.1f}" y="16" text-anchor="end">head {}</text></a>'
+            ).format(url, number, x, x - 9, number)
         )
-    label = f"{len(timeline['spans'])} spans in {seconds(total)}, {len(heads)} heads"
+    tools = sum(span["row"] == "tools" for span in timeline["spans"])
+    label = f"{len(timeline['spans'])} spans in {seconds(total)}, {tools} of them tools"
     return Markup(
-        '<svg class="timeline" viewBox="0 0 {} 112" role="img" aria-label="{}">{}</svg>'
-    ).format(WIDTH, label, Markup("").join(parts))
+        '<svg class="timeline" viewBox="0 0 {} {}" role="group" aria-label="{}">{}</svg>'
+    ).format(WIDTH, bottom + 22, label, Markup("").join(parts))
 
 
-def _label(span: dict[str, Any], x: float, y: int, width: float) -> Markup:
-    if width < LABEL_MIN:
+def _ticks(total: int, scale: float, bottom: int) -> list[Markup]:
+    """Return lines at round times."""
+    step = next(
+        unit * factor
+        for unit in (1, 10, 100, 1_000, 10_000, 100_000, 10**6, 10**7, 10**8, 10**9)
+        for factor in (1, 2, 5)
+        if total // (unit * factor) < TICKS_MAX
+    )
+    return [
+        Markup(
+            '<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{y1}" y2="{y2}"/>'
+            '<text x="{x:.1f}" y="{t}" text-anchor="middle">{label}</text>'
+        ).format(
+            x=LEFT + time_ms * scale,
+            y1=TOP - 4,
+            y2=bottom,
+            t=bottom + 16,
+            label=_tick(time_ms, step),
+        )
+        for time_ms in range(0, total + 1, step)
+    ]
+
+
+def _tick(time_ms: int, step: int) -> str:
+    if step < 1_000:
+        return f"{time_ms} ms" if time_ms else "0"
+    if step < 120_000:
+        return f"{time_ms // 1000} s"
+    return f"{time_ms // 60_000} min"
+
+
+def _bar(span: dict[str, Any], url: str, y: int, scale: float, total: int) -> Markup:
+    end = total if span["end"] is None else span["end"]
+    x = LEFT + span["start"] * scale
+    width = max(2.0, (end - span["start"]) * scale - 1)
+    duration = seconds(end - span["start"]) + (" so far" if span["end"] is None else "")
+    title = f"{span['name']}, {duration}" + (", failed" if span["failed"] else "")
+    kind = "failed" if span["failed"] and span["row"] != "turns" else span["row"]
+    text = f"{span['name']} · {duration}" if span["row"] == "turns" else span["name"]
+    return Markup(
+        '<a href="{}" aria-label="{}"><title>{}</title><rect class="span-{}" x="{:.1f}" y="{}"'
+        ' width="{:.1f}" height="{}" rx="2"/>{}</a>'
+    ).format(url, title, title, kind, x, y, width, BAR, _label(span, text, x, y, width))
+
+
+def _label(span: dict[str, Any], text: str, x: float, y: int, width: float) -> Markup:
+    if width < LABEL_MIN or span["row"] == "steps":
         return Markup("")
-    text = span["name"]
-    room = int(width / 6.5) - 1
+    room = int((width - 8) / 6.2)
     shown = text if len(text) <= room else f"{text[: max(1, room - 1)]}…"
     return Markup('<text class="in" x="{:.1f}" y="{}">{}</text>').format(x + 5, y + 12, shown)
-
-
-def _title(span: dict[str, Any]) -> str:
-    return f"{span['name']}, {seconds((span['end'] or span['start']) - span['start'])}"
 
 
 def seconds(time_ms: int) -> str:
     """Return a duration in the unit that fits."""
     if time_ms < 1000:
         return f"{time_ms} ms"
-    if time_ms < 120_000:
+    if time_ms < 60_000:
         return f"{time_ms / 1000:.1f} s"
-    return f"{time_ms // 60_000} min"
+    if time_ms < 3_600_000:
+        return f"{time_ms // 60_000} min {time_ms // 1000 % 60} s"
+    return f"{time_ms // 3_600_000} h {time_ms // 60_000 % 60} min"

@@ -29,12 +29,15 @@ from fourfold.server.routes import Ok, Route, bind
 from fourfold.server.shared_read import SharedRead
 from fourfold.server.workers import Workers
 from fourfold.settings import Settings
-from fourfold.store import Store, activity, backup, layout, open_store, overview
+from fourfold.store import Store, activity, backup, database_files, layout, open_store, overview
+from fourfold.store.publish import read_status
 from fourfold.wire.pages import EventHeaders, IdempotencyHeaders, PageQuery
 from fourfold.wire.store import (
     Activity,
     BackupPage,
     BackupRow,
+    DatabaseStatusPage,
+    DatabaseStatusRow,
     JobInfo,
     JobPage,
     JobsQuery,
@@ -115,6 +118,10 @@ class StoreRoutes:
     async def list_points(self, _request: Request, query: PageQuery) -> Reply:
         """Return a page of restore points."""
         return Reply(await self._workers.run(_list_points, self._store, query), is_large=True)
+
+    async def list_databases(self, _request: Request, query: PageQuery) -> Reply:
+        """Return a page of databases with how far they are published."""
+        return Reply(await self._workers.run(_list_databases, self._store, query), is_large=True)
 
     async def list_backups(self, _request: Request, query: PageQuery) -> Reply:
         """Return a page of backups."""
@@ -237,6 +244,30 @@ def _list_points(store: Store, query: PageQuery) -> PointPage:
     )
 
 
+def _list_databases(store: Store, query: PageQuery) -> DatabaseStatusPage:
+    listed = cursors.digest_of("archive")
+    cursor = cursors.parse(query.cursor, listed, str)
+    after = "" if cursor is None else cursor.after
+    names = sorted(name for name in database_files.names(store.root) if name > after)
+    page = names[: query.limit]
+    more = len(names) > len(page)
+    return DatabaseStatusPage(
+        items=[_database_row(store, name) for name in page],
+        next_cursor=cursors.format_cursor(listed, 0, page[-1]) if more else None,
+    )
+
+
+def _database_row(store: Store, name: str) -> DatabaseStatusRow:
+    try:
+        status = read_status(store, name)
+    except FourfoldError as error:
+        # Deleted meanwhile, or unreadable: the others are listed all the same.
+        return DatabaseStatusRow(
+            name=name, published=0, newest=0, changes=0, generation=0, problem=error.kind
+        )
+    return DatabaseStatusRow(**status._asdict())
+
+
 def _list_backups(root: Path, backups: Path, query: PageQuery) -> BackupPage:
     listed = cursors.digest_of("backups")
     cursor = cursors.parse(query.cursor, listed, str)
@@ -326,6 +357,13 @@ _ROUTES: Final = (
         summary="List restore points, newest first.",
         query=PageQuery,
         ok={200: Ok("A page of restore points.", PointPage)},
+    ),
+    _store_route(
+        *("GET", "/v1/archive", StoreRoutes.list_databases),
+        operation="list_databases",
+        summary="List databases and how far they are published; the rest is only on this disk.",
+        query=PageQuery,
+        ok={200: Ok("A page of databases.", DatabaseStatusPage)},
     ),
     _store_route(
         *("GET", "/v1/backups", StoreRoutes.list_backups),

@@ -177,11 +177,15 @@ def standings(store: Store, models: Sequence[str] | None = None) -> list[Databas
 
     The difference would be lost with the disk.
     """
-    found = []
-    for name in database_files.names(store.root, check_models(models)):
-        with subject_lent(store, name) as subject:
-            found.append(standing(subject))
-    return found
+    return [
+        read_status(store, name) for name in database_files.names(store.root, check_models(models))
+    ]
+
+
+def read_status(store: Store, name: str) -> DatabaseStatus:
+    """Return the published and the newest position of one database."""
+    with subject_lent(store, name) as subject:
+        return standing(subject)
 
 
 def object_problems(

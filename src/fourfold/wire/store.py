@@ -116,6 +116,27 @@ class PointPage(Page, kw_only=True, frozen=True):
     items: list[PointRow]
 
 
+class DatabaseStatusRow(Struct, kw_only=True, frozen=True):
+    """How far a database is published; what is newer is only on this disk."""
+
+    name: str
+    """`spaces/<did>`, `sessions` or `graphs`."""
+    published: Count
+    newest: Count
+    changes: Count
+    """Rows that were changed or deleted since, which positions do not show."""
+    generation: Count
+    """Number of publications; 0 if it was never published."""
+    problem: str | None = None
+    """Kind of the error if its status cannot be read."""
+
+
+class DatabaseStatusPage(Page, kw_only=True, frozen=True):
+    """A page of databases, in the order of their names."""
+
+    items: list[DatabaseStatusRow]
+
+
 class BackupRow(Struct, kw_only=True, frozen=True):
     """A backup of the store, made by a job, or of one database, made before its migration."""
 

@@ -11,7 +11,7 @@ function go(path) {
 }
 
 function rows() {
-  return [...document.querySelectorAll("table[data-rows] tbody tr")];
+  return [...document.querySelectorAll("table[data-rows] tbody tr, #turns .turn[open] .entry")];
 }
 
 function move(step) {
@@ -23,6 +23,7 @@ function move(step) {
   all[next].setAttribute("aria-selected", "true");
   (all[next].querySelector("a, summary") ?? all[next]).focus({ preventScroll: true });
   all[next].scrollIntoView({ block: "nearest" });
+  document.dispatchEvent(new Event("fourfold-move"));
 }
 
 function press(key) {
@@ -62,7 +63,11 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "g") going = true;
   else if (event.key === "j") move(1);
   else if (event.key === "k") move(-1);
-  else if (!press(event.key)) return;
+  else if (!press(event.key)) {
+    // Scripts of pages have keys of their own; they take one by preventing the default.
+    document.dispatchEvent(new CustomEvent("fourfold-key", { detail: event }));
+    return;
+  }
   event.preventDefault();
 });
 

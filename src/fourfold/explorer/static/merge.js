@@ -28,14 +28,11 @@ for (const row of conflicts) {
     report();
   });
 }
-document.addEventListener("keydown", (event) => {
-  const target = event.target;
-  const isTyping = target.tagName === "INPUT" && target.type !== "radio";
-  if (event.ctrlKey || event.metaKey || event.altKey || isTyping) return;
-  if (event.key === "n") select(chosen + 1);
-  else if (["1", "2", "3"].includes(event.key)) {
+document.addEventListener("fourfold-key", ({ detail: { key } }) => {
+  if (key === "n") select(chosen + 1);
+  else if (["1", "2", "3"].includes(key)) {
     if (chosen < 0) select(0);
-    const radio = conflicts[chosen]?.querySelectorAll("input[type=radio]")[Number(event.key) - 1];
+    const radio = conflicts[chosen]?.querySelectorAll("input[type=radio]")[Number(key) - 1];
     if (radio) radio.click();
   }
 });

@@ -1,8 +1,9 @@
-// A live session: new events refresh the transcript, and transient tokens are shown as they arrive.
+// A session: keys choose an event, open it and fork there; a live one shows events and tokens.
 
 const turns = document.getElementById("turns");
 const live = document.getElementById("live");
 const tokens = document.getElementById("tokens");
+const fork = document.getElementById("fork");
 let isStale = false;
 let isLoading = false;
 
@@ -15,24 +16,52 @@ async function refresh() {
     const response = await fetch(turns.dataset.part);
     if (!response.ok) break;
     const before = new Set([...turns.querySelectorAll(".entry")].map((entry) => entry.id));
+    const states = new Map([...turns.querySelectorAll(".turn")].map((turn) => [turn.id, turn.open]));
+    const chosen = turns.querySelector("[aria-selected=true]")?.id;
     turns.innerHTML = await response.text();
+    for (const turn of turns.querySelectorAll(".turn")) turn.open = states.get(turn.id) ?? true;
     for (const entry of turns.querySelectorAll(".entry")) {
       if (!before.has(entry.id)) entry.classList.add("arrived");
     }
+    if (chosen) document.getElementById(chosen)?.setAttribute("aria-selected", "true");
   }
   isLoading = false;
 }
 
-const source = new EventSource(turns.dataset.live);
-source.addEventListener("event", () => {
-  live.hidden = true;
-  tokens.textContent = "";
-  refresh();
+function setFork() {
+  const event = turns.querySelector("[aria-selected=true]")?.dataset.event;
+  if (!fork || !event) return;
+  fork.href = `${fork.dataset.fork}&event=${event}`;
+  fork.textContent = `Fork at event ${Number(event).toLocaleString("en")}`;
+}
+
+function nextTurn() {
+  const all = [...turns.querySelectorAll(".turn > summary")];
+  const next = all.indexOf(document.activeElement) + 1;
+  all[next % all.length]?.focus();
+}
+
+document.addEventListener("fourfold-move", setFork);
+document.addEventListener("fourfold-key", ({ detail: { key } }) => {
+  if (key === "t") nextTurn();
+  else if (key === "o") {
+    const record = turns.querySelector("[aria-selected=true] details.record");
+    if (record) record.open = !record.open;
+  } else if (key === "f") fork?.click();
 });
-source.addEventListener("transient", (event) => {
-  const { item } = JSON.parse(event.data);
-  live.hidden = false;
-  tokens.textContent += typeof item === "string" ? item : (item?.text ?? JSON.stringify(item));
-});
-source.addEventListener("end", () => source.close());
-addEventListener("pagehide", () => source.close());
+
+if (turns.dataset.live) {
+  const source = new EventSource(turns.dataset.live);
+  source.addEventListener("event", () => {
+    live.hidden = true;
+    tokens.textContent = "";
+    refresh();
+  });
+  source.addEventListener("transient", (event) => {
+    const { item } = JSON.parse(event.data);
+    live.hidden = false;
+    tokens.textContent += typeof item === "string" ? item : (item?.text ?? JSON.stringify(item));
+  });
+  source.addEventListener("end", () => source.close());
+  addEventListener("pagehide", () => source.close());
+}

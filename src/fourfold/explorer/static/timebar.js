@@ -1,4 +1,4 @@
-// The time bar of a document: sliders and keys step through its revisions without a new page.
+// The time bar of a document or an object: sliders and keys step through its seqs without a new page.
 
 const bar = document.querySelector(".timebar");
 const part = document.getElementById("part");
@@ -31,8 +31,11 @@ function setTime() {
   document.getElementById("past").hidden = isNow();
   for (const element of document.querySelectorAll(".at-label")) element.textContent = label;
   document.querySelector(".time summary").classList.toggle("pill-past", !isNow());
-  document.getElementById("branch-seq").value = seqs[show.value];
-  document.getElementById("branch-at").textContent = seqs[show.value];
+  const branch = document.getElementById("branch-seq");
+  if (branch) {
+    branch.value = seqs[show.value];
+    document.getElementById("branch-at").textContent = seqs[show.value];
+  }
 }
 
 function draw() {
@@ -86,17 +89,13 @@ if (seqs.length) {
   draw();
   from.addEventListener("input", step);
   show.addEventListener("input", step);
-  document.addEventListener("keydown", (event) => {
-    const tag = event.target.tagName;
-    if (event.ctrlKey || event.metaKey || event.altKey || ["INPUT", "SELECT", "TEXTAREA"].includes(tag)) return;
+  document.addEventListener("fourfold-key", ({ detail: event }) => {
+    // A slider that has the focus moves by itself.
+    if (event.target.type === "range" && event.key.startsWith("Arrow")) return;
     if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
       move(event.shiftKey ? from : show, event.key === "ArrowLeft" ? -1 : 1);
       event.preventDefault();
     } else if (event.key === "[") move(show, -1);
     else if (event.key === "]") move(show, 1);
-    else if (event.key === ".") {
-      show.value = seqs.length - 1;
-      step();
-    }
   });
 }
