@@ -7,7 +7,6 @@ pages.
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -17,22 +16,23 @@ from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
+from example_store import DID, ORDER, fill
 from playwright.sync_api import sync_playwright
 
-import fourfold
 from fourfold.cli.open import free_port
 
 IMAGES = Path(__file__).parent / "images"
-DID = "did:web:shop.example"
-ORDER = "order:1042"
 SPACE = urlencode({"did": DID})
 DOCUMENT = urlencode({"did": DID, "id": ORDER})
 PICTURES = {
     "explorer-home": ("/", "light"),
-    "explorer-document": (f"/document?{DOCUMENT}&at=19&from=4", "dark"),
+    "explorer-document": (f"/document?{DOCUMENT}&at=19&from=10", "dark"),
     "explorer-merge": (f"/merge?{SPACE}&source=discount", "light"),
+    "explorer-stream": ("/stream?name=orders", "light"),
+    "explorer-session": ("/session?sid=support/refund-1042", "light"),
+    "explorer-object": ("/object?app=crm&id=1&from=20", "dark"),
 }
-WIDTH, HEIGHT = 1120, 700
+WIDTH, HEIGHT = 1200, 780
 
 
 def main() -> None:
@@ -52,52 +52,6 @@ def main() -> None:
         finally:
             server.terminate()
             server.wait()
-
-
-def fill(root: Path) -> None:
-    """Write a shop: an order with a history, a branch with a conflict, and streams."""
-    chance = random.Random(7)  # noqa: S311 - the same pictures every time
-    with fourfold.open(root) as store:
-        space = store.space(DID)
-        order = {
-            "customer": {"name": "Ada Lovelace", "city": "London"},
-            "items": [{"sku": "tea-100", "qty": 4, "price": 4.5}],
-            "status": "draft",
-            "total": 18.0,
-            "notes": "Ring twice.",
-        }
-        space.set(ORDER, order)
-        space.set("sku:tea-100", {"name": "Green tea", "price": 4.5})
-        space.set("sku:cup-7", {"name": "Cup", "price": 12.0})
-        for quantity in range(5, 15):
-            total = 4.5 * quantity
-            space.patch(ORDER, [_replace("/items/0/qty", quantity), _replace("/total", total)])
-        cup = {"sku": "cup-7", "qty": 1, "price": 12.0}
-        space.patch(ORDER, [{"op": "append", "path": "/items", "values": [cup]}])
-        space.patch(ORDER, [_replace("/total", 75.0), {"op": "remove", "path": "/notes"}])
-        space.patch(ORDER, [_replace("/status", "paid"), _replace("/customer/city", "Paris")])
-        space.branches.create("import-fix")
-        space.patch("sku:cup-7", [_replace("/name", "Tall cup")], branch="import-fix")
-        space.patch(ORDER, [_replace("/status", "packed")])
-        space.branches.merge("import-fix")
-        space.branches.create("discount")
-        coupon = {"op": "add", "path": "/coupon", "value": "TEA10"}
-        space.patch(ORDER, [_replace("/total", 67.5), coupon], branch="discount")
-        space.patch("sku:tea-100", [_replace("/price", 4.05)], branch="discount")
-        space.patch(ORDER, [_replace("/total", 70.0), _replace("/status", "shipped")])
-        orders = store.streams.create("orders", content_type="application/json")
-        visits = store.streams.create("visits", content_type="application/json")
-        for number in range(400):
-            states = ("placed", "paid", "shipped")
-            total = round(chance.uniform(4, 130), 2)
-            orders.append({"id": 1000 + number, "total": total, "status": chance.choice(states)})
-            if chance.random() < 0.2:
-                visits.append({"page": f"/tea/{number % 9}"})
-                time.sleep(chance.random() / 60)
-
-
-def _replace(path: str, value: object) -> dict[str, object]:
-    return {"op": "replace", "path": path, "value": value}
 
 
 def _wait(port: int) -> None:

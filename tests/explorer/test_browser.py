@@ -286,7 +286,7 @@ def test_the_neighbourhood_of_an_object_is_stepped_through_time(visit, shop):
     page.reload()
     assert page.locator("svg.neighbourhood .node").count() == 3
     page.keyboard.press(".")
-    page.wait_for_url(re.compile(r"id=1$"))
+    page.wait_for_url(re.compile(r"id=1&from=\d+$"))
     assert visitor.problems == []
 
 

@@ -338,7 +338,7 @@ def test_the_archive_shows_what_is_only_on_this_disk(tmp_path):
             ("spaces/did:web:new.example", 1),
             (f"spaces/{DID}", 1),
         ]
-        assert [page["behind"], len(page["points"])] == [2, 1]
+        assert [page["lagging"], len(page["points"])] == [2, 1]
         body = text_of(get(server, "/archive"))
         assert f"--at {page['points'][0]['id']}" in body
         assert "never published" in body

@@ -60,7 +60,7 @@ async def archive_page(visit: Visit, query: ArchiveQuery) -> dict[str, Any]:
         "databases_cursor": query.databases,
         "next_databases": databases.next_cursor,
         "only_here": sum(row["only_here"] for row in status),
-        "behind": sum(bool(row["only_here"]) for row in status),
+        "lagging": sum(bool(row["only_here"]) for row in status),
         "backups": backups.items,
     }
 

@@ -13,6 +13,8 @@ TOP: Final = 58
 LEFT: Final = 120
 WIDTH_MIN: Final = 1160
 COLORS: Final = 4
+BEND: Final = 70
+"""Width of the curve between two lanes."""
 
 
 class Lane(Struct, frozen=True):
@@ -213,8 +215,15 @@ class _Graph:
     ) -> Markup:
         """Return a curve between two points, each a column and a branch."""
         (x1, y1), (x2, y2) = (start[0], self._y(start[1])), (end[0], self._y(end[1]))
-        middle = (x1 + x2) // 2
-        return _path(f"M{x1} {y1}C{middle} {y1} {middle} {y2} {x2} {y2}", color, kind)
+        # Along the lane of the branch, and between the lanes only near the other end.
+        bend = min(x2 - x1, BEND)
+        if self._rows[start[1]] > self._rows[end[1]]:
+            x3 = x2 - bend
+            line = f"M{x1} {y1}H{x3}C{x3 + bend // 2} {y1} {x2 - bend // 3} {y2} {x2} {y2}"
+        else:
+            x3 = x1 + bend
+            line = f"M{x1} {y1}C{x1 + bend // 3} {y1} {x3 - bend // 2} {y2} {x3} {y2}H{x2}"
+        return _path(line, color, kind)
 
 
 def _path(data: str, color: int, kind: str = "") -> Markup:

@@ -117,6 +117,7 @@ class Explorer:
             "clock": values.clock,
             "dump": values.dump,
             "duration": values.duration,
+            "lens": values.lens_text,
             "line": values.line,
             "message": values.message,
             "ms": values.to_ms,

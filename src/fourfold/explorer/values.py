@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -18,6 +19,8 @@ _TOKEN: Final = re.compile(
 _CLASSES: Final = {"key": "k", "string": "s", "number": "n"}
 LINE_MAX: Final = 240
 """Characters of a value that is shown on one line."""
+MESSAGE_SPACED_MAX: Final = 4_000
+"""Characters of a message that is parsed to be shown on one line."""
 BLOCK_LINES_MAX: Final = 2_000
 """Lines of a value that is shown in full."""
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB")
@@ -113,9 +116,32 @@ def line(value: Any, limit: int = LINE_MAX) -> Markup:
 
 
 def message(text: str, limit: int = LINE_MAX) -> Markup:
-    """Return the text of a record on one line, shortened; marked if it looks like JSON."""
+    """Return the text of a record on one line, shortened; spaced and marked if it is JSON."""
+    if text[:1] in {"{", "["} and len(text) <= MESSAGE_SPACED_MAX:
+        with contextlib.suppress(ValueError, RecursionError):
+            text = dump(json.loads(text))
     shown = text if len(text) <= limit else f"{text[:limit]}…"
     return highlight(shown) if text[:1] in {"{", "[", '"'} else escape(shown)
+
+
+def lens_text(lens: Any) -> str:
+    """Return the operations of a lens in words."""
+    operations = lens.get("ops", []) if isinstance(lens, dict) else lens
+    return ", ".join(map(_lens_operation, operations if isinstance(operations, list) else []))
+
+
+def _lens_operation(operation: Any) -> str:
+    if not isinstance(operation, dict):
+        return dump(operation)
+    kind, name = operation.get("op"), operation.get("name", "")
+    if kind == "rename":
+        return f"rename {operation.get('from')} → {operation.get('to')}"
+    if kind == "add" and "value" in operation:
+        return f"add {name} = {dump(operation['value'])}"
+    if kind == "convert":
+        return f"convert {name} to {operation.get('to')}"
+    rest = {key: value for key, value in operation.items() if key not in {"op", "name"}}
+    return " ".join(filter(None, (str(kind), str(name), dump(rest) if rest else "")))
 
 
 def pretty(text: str) -> Markup:
