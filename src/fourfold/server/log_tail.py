@@ -1,6 +1,6 @@
 """The newest entries of a log, read once for all the feeds that follow it.
 
-    commit ──> response to the writer ──> one read of the log ──> feeds, a few in each iteration
+    commit ──> response to the writer ──> one read of the log ──> feeds, one in each iteration
 
 A feed is a position. It reads the log itself until it has caught up, and from then on takes what
 comes after its position from the tail. When the tail no longer contains that, because the feed was
@@ -24,8 +24,6 @@ from fourfold import limits
 from fourfold.errors import Busy, FourfoldError
 from fourfold.kernel import Listener
 
-FEEDS_PER_ITERATION: Final = 4
-"""Feeds that are woken in one iteration of the event loop; requests are served in between."""
 TAIL_ENTRIES_MAX: Final = 1_024
 TAIL_BYTES_MAX: Final = 4 * limits.MIB
 """Entries in memory, and their bytes."""
@@ -250,8 +248,7 @@ class LogTail(Generic[E]):
         return set().union(*self._followers.values())
 
     async def _wake(self, followers: set[TailFollower[E]]) -> None:
-        """Wake followers, a few in each iteration of the loop."""
-        for number, follower in enumerate(followers):
-            if number % FEEDS_PER_ITERATION == 0:
-                await asyncio.sleep(0)
+        """Wake followers, one in each iteration of the loop, so that a request waits for one."""
+        for follower in followers:
+            await asyncio.sleep(0)
             follower.listener.notify()

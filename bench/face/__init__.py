@@ -1,0 +1,1 @@
+"""What watches cost commits, how fast commits reach them, and what a server needs when idle."""
