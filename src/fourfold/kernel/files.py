@@ -26,6 +26,7 @@ from fourfold.errors import (
     ReadOnly,
     StorageError,
 )
+from fourfold.file_state import is_immutable
 from fourfold.kernel import migrations as steps
 from fourfold.kernel import profiles, sequences
 from fourfold.kernel.driver import (
@@ -122,7 +123,7 @@ def connect_reader(plan: Plan) -> Connection:
         # SQLite stores shared memory beside a database with a log. In a folder that no user can
         # write, this is impossible and nothing can change, so the file is opened as immutable. If
         # other users can write, it could be read in an inconsistent state, so it is not.
-        immutable = _is_frozen(folder) and not Path(f"{plan.path}-wal").exists()
+        immutable = is_immutable(str(plan.path))
         connection = connect(plan.path, readonly=True, vfs=plan.vfs, immutable=immutable)
         profiles.apply_to_reader(connection, plan.profile)
         connection.execute(SQL.fix_snapshot).fetchall()
@@ -134,12 +135,6 @@ def connect_reader(plan: Plan) -> Connection:
             ) from error
         raise translate(error, plan.subject) from error
     return connection
-
-
-def _is_frozen(folder: Path) -> bool:
-    """Return True if no user can create a file in `folder`."""
-    not_writable = not stat.S_IMODE(folder.stat().st_mode) & 0o222
-    return not_writable or bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
 
 
 def check_for_reading(connection: Connection, plan: Plan) -> None:

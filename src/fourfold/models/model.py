@@ -143,6 +143,10 @@ class Model(Generic[T]):
     """
     is_harmless: Callable[[Problem], bool] = _never
     """Returns True for a problem that is not damage, so that a restore does not help."""
+    tables: str | None = None
+    """Module whose `TABLES` describes the tables of the model for SQL and Spark. It is above the
+    models, and imported on first use.
+    """
     pipeline: str | None = None
     """Module whose `MODEL` describes the tables and jobs of the model for Spark. The pipeline is
     above the models, and imports it on first use.

@@ -21,7 +21,7 @@ from operator import eq, ge, gt, le, lt
 from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.errors import InvalidInput
-from fourfold.pipeline.tables import Column, Table
+from fourfold.query.tables import Column, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -38,6 +38,7 @@ from fourfold.errors import (
     InvalidInput,
     NotFound,
 )
+from fourfold.file_state import is_closed, is_immutable
 from fourfold.kernel import load_queries
 from fourfold.kernel.driver import Connection, DriverError, connect, translate
 from fourfold.kernel.files import APPLICATION_ID, Plan, check_for_reading, is_empty
@@ -48,10 +49,8 @@ from fourfold.pipeline.store_files import (
     StoreFile,
     find_files,
     find_stores,
-    is_closed,
-    is_immutable,
 )
-from fourfold.pipeline.tables import Kind, ModelTables
+from fourfold.query.tables import Kind, ModelTables
 from fourfold.retry import Attempts, Retries
 
 SOURCE_CREATION_WAIT_S: Final = 2.0

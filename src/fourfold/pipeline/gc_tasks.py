@@ -16,7 +16,7 @@ from fourfold import limits
 from fourfold.pipeline.models import get_collector
 from fourfold.pipeline.packing import pack
 from fourfold.pipeline.store_files import StoreFile
-from fourfold.pipeline.tables import arrow
+from fourfold.query.tables import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

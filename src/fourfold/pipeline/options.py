@@ -20,7 +20,7 @@ from fourfold.pipeline.conditions import Conditions, parse
 from fourfold.pipeline.models import DEFAULT_MODEL, model_tables
 from fourfold.pipeline.streams.published_tables import MODEL as PUBLISHED_MODEL
 from fourfold.pipeline.streams.published_tables import published_tables
-from fourfold.pipeline.tables import ModelTables, Table
+from fourfold.query.tables import ModelTables, Table
 
 STREAM_BATCH_ROWS: Final = 200_000
 """Approximate rows of a micro-batch; a commit is never split."""
@@ -52,7 +52,6 @@ NAMES: Final = (
     "batch_rows",
     "max_rows",
 )
-ALL_BRANCHES: Final = "*"
 _SPECIAL: Final = {
     "branch": "Select the branch with the option where: \"branch = 'draft'\".",
     "event": "Select the events with the option where: 'event_id <= 40'.",

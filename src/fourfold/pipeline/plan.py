@@ -21,7 +21,7 @@ from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.packing import pack
 from fourfold.pipeline.scan import Guard, Origin, Piece, ScanTask
-from fourfold.pipeline.tables import ROOT, SPACE, Column, Table
+from fourfold.query.tables import ROOT, SPACE, Column, Table
 
 SOURCE_FOLD_SHARE: Final = 2
 """Divisor of the input of a task that folds, which takes longer than one that scans."""

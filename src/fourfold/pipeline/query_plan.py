@@ -19,7 +19,7 @@ from fourfold.pipeline.conditions import Condition, Conditions, accepts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fourfold.pipeline.tables import Column, Table
+    from fourfold.query.tables import Column, Table
 
 _COMMAND: Final = "org.apache.spark.sql.catalyst.plans.logical.Command"
 _BY_REFERENCE: Final = frozenset(

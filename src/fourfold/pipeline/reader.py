@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.spark import unwrap_error
-from fourfold.pipeline.tables import FILES
+from fourfold.query.tables import FILES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -39,9 +39,9 @@ from fourfold.errors import (
     SequenceRegression,
     StorageError,
 )
+from fourfold.file_state import is_closed, is_immutable
 from fourfold.pipeline.spark import wrap_error
-from fourfold.pipeline.store_files import is_closed, is_immutable
-from fourfold.pipeline.tables import Column, Fold, arrow, arrow_schema
+from fourfold.query.tables import Column, Fold, arrow, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -50,7 +50,7 @@ from fourfold.pipeline.options import ReadOptions, is_table, plain_options, read
 from fourfold.pipeline.scan import ScanTask, read_batches
 from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.store_files import find_files, find_stores
-from fourfold.pipeline.tables import (
+from fourfold.query.tables import (
     FILES,
     arrow,
 )

@@ -20,7 +20,7 @@ from fourfold.pipeline.cut import FileBound, UnreadableFile
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.scan import ScanTask
 from fourfold.pipeline.store_files import StoreFile, find_files, find_stores
-from fourfold.pipeline.tables import Column
+from fourfold.query.tables import Column
 
 STREAM_SETTLED_S: Final = 2
 """A file modified more recently is inspected again: its times may not show a later change."""

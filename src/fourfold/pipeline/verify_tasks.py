@@ -23,7 +23,7 @@ from fourfold.errors import FourfoldError
 from fourfold.pipeline.models import get_verifier
 from fourfold.pipeline.packing import pack
 from fourfold.pipeline.store_files import StoreFile
-from fourfold.pipeline.tables import arrow
+from fourfold.query.tables import arrow
 from fourfold.retry import Attempts, Retries
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from fourfold.pipeline.reader import frame
 from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.streams.published_tables import MESSAGES, RECORDS, published_tables
 from fourfold.pipeline.streams.published_tables import MODEL as STREAMS
-from fourfold.pipeline.tables import Table
+from fourfold.query.tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fourfold.kernel import load_queries
 from fourfold.pipeline.models import PipelineModel
-from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, tables_by_name
+from fourfold.query.tables import Column, Kind, ModelTables, Table, tables_by_name
 from tally.model import KIND
 from tally.tally import SEQ
 

@@ -40,5 +40,6 @@ MODEL = Model(
     open=_open,
     verify=verify_file,
     configure=_configure,
+    tables="fourfold.query.documents.tables",
     pipeline="fourfold.pipeline.documents",
 )

@@ -38,5 +38,6 @@ MODEL = Model(
     open=_open,
     verify=partial(verify_file, kind=_KIND, check=_verify),
     is_harmless=verify.is_dangling,
+    tables="fourfold.query.graphs.tables",
     pipeline="fourfold.pipeline.graphs",
 )

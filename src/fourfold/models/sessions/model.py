@@ -53,5 +53,6 @@ MODEL = Model(
     close=Sessions.close,
     configure=_configure,
     blobs=_blobs,
+    tables="fourfold.query.sessions.tables",
     pipeline="fourfold.pipeline.sessions",
 )

@@ -55,5 +55,6 @@ MODEL = Model(
     verify=partial(verify_file, kind=_KIND, check=_verify),
     configure=_configure,
     restored=_restored,
+    tables="fourfold.query.streams.tables",
     pipeline="fourfold.pipeline.streams",
 )

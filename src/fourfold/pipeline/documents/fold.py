@@ -33,40 +33,32 @@ is that of `models.documents.chain`: nearest first, and caps only decrease.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
-from itertools import chain, groupby, repeat
+from itertools import groupby, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from fourfold import limits
-from fourfold.errors import CorruptData, InvalidInput
-from fourfold.models.documents import fold
-from fourfold.models.documents.encoding import decode, stored, trusted
-from fourfold.models.documents.patch import Draft, Program, compile  # noqa: A004
-from fourfold.models.documents.records import State
+from fourfold.query.documents.row_fold import (
+    SNAPSHOT,
+    WHOLE_OPS,
+    Entity,
+    FoldedRow,
+    Key,
+    Row,
+    iter_versions,
+    replay_text,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-FOLD_WAITING_ROWS_MAX: Final = 1_000
-FOLD_WAITING_CHARS: Final = 4 * limits.MIB
-"""Patches of one entity that a bulk fold leaves undecoded, because a later set replaces them."""
-FOLD_PROGRAMS_REMEMBERED_MAX: Final = 4_096
-FOLD_PROGRAM_CHARS_MAX: Final = 256
-"""Cache of compiled patch lists in a bulk fold: logs repeat short ones."""
 FOLD_BATCH_CHARS: Final = 8 * limits.MIB
 """States in one output batch of a bulk fold; small batches limit the memory of a worker."""
 
-SNAPSHOT: Final = "snapshot"
-"""The operation of a row that holds a whole document and is not part of the log."""
 KEY: Final = ("space", "branch", "id")
 """Columns that identify an entity; `branch` is the branch being read, not the one that wrote."""
 
-_Key = tuple[str, ...]
-_Row = tuple[_Key, int, str, str | None]
-_Folded = tuple[Any, ...]
-"""The key, the seq, the operation and the document."""
 _key_of = itemgetter(0)
 
 
@@ -75,7 +67,7 @@ def fold_state(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the newest state of every entity, including deleted ones."""
     schema = folded_schema(key)
-    entity: _Entity | None = None
+    entity: Entity | None = None
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -91,7 +83,7 @@ def fold_state(
         if entity is not None:
             yield _batch([entity.newest()], schema)
         yield from _small(part.newest(first, len(bounds) - 2, schema))
-        entity = _Entity(part.key_at(bounds[-2]))
+        entity = Entity(part.key_at(bounds[-2]))
         entity.add(part.rows(bounds[-2], bounds[-1]))
     if entity is not None:
         yield _batch([entity.newest()], schema)
@@ -107,7 +99,7 @@ def fold_history(
     """
     groups = groupby(_rows(batches, key), _key_of)
     return _batches(
-        (version for entity, group in groups for version in _versions(entity, group)), key
+        (version for entity, group in groups for version in iter_versions(entity, group)), key
     )
 
 
@@ -126,7 +118,7 @@ def folded_ddl(key: Sequence[str] = KEY) -> str:
     )
 
 
-def _rows(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[_Row]:
+def _rows(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[Row]:
     for batch in batches:
         keys = zip(*(batch.column(name).to_pylist() for name in key), strict=True)
         rest = (batch.column(name).to_pylist() for name in ("seq", "op", "data"))
@@ -151,10 +143,10 @@ class _Part:
         self.bounds: list[int] = [*np.flatnonzero(begins).tolist(), size]
         self._begins = begins
 
-    def key_at(self, row: int) -> _Key:
+    def key_at(self, row: int) -> Key:
         return tuple(column[row].as_py() for column in self._keys)
 
-    def rows(self, begin: int, end: int) -> Iterator[_Row]:
+    def rows(self, begin: int, end: int) -> Iterator[Row]:
         columns = (column.slice(begin, end - begin) for column in (self._seq, self._op, self._data))
         return zip(
             repeat(self.key_at(begin), end - begin),
@@ -205,145 +197,20 @@ class _Part:
         ops = self._op.to_pylist()
         documents: list[str | None] = []
         for low, high in zip(begin[newest].tolist(), newest.tolist(), strict=True):
-            if orderly and ops[low] in _DOCUMENTS:
-                text = _replayed(texts[low], texts[low + 1 : high + 1])
+            if orderly and ops[low] in WHOLE_OPS:
+                text = replay_text(texts[low], texts[low + 1 : high + 1])
                 if text is not None:
                     documents.append(text)
                     continue
-            entity = _Entity(self.key_at(low))
+            entity = Entity(self.key_at(low))
             entity.add(self.rows(low, high + 1))
             documents.append(entity.newest()[-1])
         return documents
 
 
-_DOCUMENTS: Final = frozenset(("set", SNAPSHOT))
-
-
-def _replayed(whole: str | None, patches: list[str | None]) -> str | None:
-    """Return the text of a document after its patches, or None if one is invalid; the fold then
-    raises the precise error.
-    """
-    try:
-        draft = Draft(decode(whole or ""))
-        # One long list, because each list costs as much as a patch.
-        steps = chain.from_iterable([_program(patch).steps for patch in patches])
-        draft.apply(Program(tuple(steps)))
-        return trusted(draft.take())
-    except (TypeError, ValueError, InvalidInput):
-        return None
-
-
-def _program(text: str | None) -> Program:
-    """Compile the patches of a row. Short ones repeat often in a log, so they are cached."""
-    if text is not None and len(text) <= FOLD_PROGRAM_CHARS_MAX:
-        return _short_program(text)
-    return compile(decode(text or ""), stored=True)
-
-
-@lru_cache(maxsize=FOLD_PROGRAMS_REMEMBERED_MAX)
-def _short_program(text: str) -> Program:
-    return compile(decode(text), stored=True)
-
-
 def _plain(mask: pa.Array) -> np.ndarray[Any, Any]:
     """Convert a boolean column to NumPy; null is False."""
     return mask.fill_null(False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
-class _Entity:
-    """The pending rows of one entity. Texts stay undecoded, because a later row may supersede them,
-    up to a limit.
-    """
-
-    __slots__ = ("_base", "_chars_left", "_waiting", "key")
-
-    def __init__(self, key: _Key) -> None:
-        self.key = key
-        self._base: State | None = None
-        self._waiting: list[_Row] = []
-        self._chars_left = FOLD_WAITING_CHARS
-
-    def add(self, rows: Iterable[_Row]) -> None:
-        rows_max = FOLD_WAITING_ROWS_MAX
-        for row in rows:
-            if row[2] == "patch":
-                self._waiting.append(row)
-                self._chars_left -= len(row[3] or "")
-                if len(self._waiting) >= rows_max or self._chars_left < 0:
-                    self._base, self._waiting = _folded(self.key, self._base, self._waiting), []
-                    self._chars_left = FOLD_WAITING_CHARS
-            else:
-                self._base, self._waiting = None, [row]
-                self._chars_left = FOLD_WAITING_CHARS - len(row[3] or "")
-
-    def newest(self) -> _Folded:
-        if self._base is None and len(self._waiting) == 1:
-            _, seq, op, data = self._waiting[0]
-            if op in {"set", "delete"} and (data is None) == (op == "delete"):
-                return (*self.key, seq, op, data)
-            if op == SNAPSHOT:
-                return (*self.key, seq, "patch", data)
-        state = _folded(self.key, self._base, self._waiting)
-        return (*self.key, state.seq, state.op, _text(state))
-
-
-def _versions(key: _Key, rows: Iterable[_Row]) -> Iterator[_Folded]:
-    state: State | None = None
-    last: _Row | None = None
-    for row in rows:
-        _, seq, op, _ = row
-        if op == SNAPSHOT and state is not None and state.seq == seq:
-            continue
-        if state is not None and last is not None and last[1] != seq:
-            yield _version(last, state)
-        state = _whole(key, row) if op == SNAPSHOT else _folded(key, state, [row])
-        last = row
-    if state is not None and last is not None:
-        yield _version(last, state)
-
-
-def _version(row: _Row, state: State) -> _Folded:
-    key, seq, op, data = row
-    if op in {"set", SNAPSHOT}:
-        return (*key, seq, state.op, data)
-    return (*key, seq, op, _text(state))
-
-
-def _folded(key: _Key, base: State | None, rows: list[_Row]) -> State:
-    if rows and rows[0][2] == SNAPSHOT:
-        base, rows = _whole(key, rows[0]), rows[1:]
-    try:
-        log = [(seq, op, None if data is None else decode(data)) for _, seq, op, data in rows]
-    except (TypeError, ValueError) as error:
-        raise _named(key, CorruptData(f"stored text is not valid JSON: {error}")) from error
-    try:
-        state = fold.fold(base, log)
-    except CorruptData as error:
-        raise _named(key, error) from error
-    assert state is not None
-    return state
-
-
-def _whole(key: _Key, row: _Row) -> State:
-    try:
-        document = stored(row[3] or "")
-    except CorruptData as error:
-        raise _named(key, error) from error
-    if type(document) is not dict:
-        raise _named(key, CorruptData(f"the snapshot at seq {row[1]} is not a document"))
-    return State(document, "patch", row[1])
-
-
-def _text(state: State) -> str | None:
-    return None if state.document is None else trusted(state.document)
-
-
-def _named(key: _Key, error: CorruptData) -> CorruptData:
-    *where, branch, entity = key
-    return CorruptData(
-        f"{' '.join(where)}: {entity!r} on branch {branch!r}: {error.message}",
-        details={"space": where[-1], "branch": branch, "id": entity},
-    )
 
 
 def _small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -362,10 +229,10 @@ def _small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(begin)
 
 
-def _batches(rows: Iterable[_Folded], key: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _batches(rows: Iterable[FoldedRow], key: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the rows in batches of limited length and size, so that memory is bounded."""
     schema = folded_schema(key)
-    pending: list[_Folded] = []
+    pending: list[FoldedRow] = []
     size = 0
     for row in rows:
         pending.append(row)
@@ -377,7 +244,7 @@ def _batches(rows: Iterable[_Folded], key: Sequence[str]) -> Iterator[pa.RecordB
         yield _batch(pending, schema)
 
 
-def _batch(rows: list[_Folded], schema: pa.Schema) -> pa.RecordBatch:
+def _batch(rows: list[FoldedRow], schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415 - an optional dependency
 
     columns = zip(*rows, strict=True)

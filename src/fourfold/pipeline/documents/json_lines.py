@@ -14,7 +14,7 @@ import msgspec
 
 from fourfold.pipeline.documents import staging
 from fourfold.pipeline.documents.staging import Shape
-from fourfold.pipeline.tables import arrow
+from fourfold.query.tables import arrow
 
 FILE_ORDER: Final = ("_file", "_block", "_line")
 """Columns that order rows from files: the file, the block in it, the line in the block."""

@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
-from fourfold import limits
-from fourfold.errors import CorruptData, HistoryTruncated, NotFound
+from fourfold.errors import HistoryTruncated, NotFound
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import FileBound
-from fourfold.pipeline.options import ALL_BRANCHES, ReadOptions
-
-
-class Link(NamedTuple):
-    """A branch and the newest seq of it that is visible."""
-
-    branch: str
-    cap: int
-
-
-class Line(NamedTuple):
-    """The branches visible on `branch`, nearest first. Versions begin after the seq `since`."""
-
-    branch: str
-    links: tuple[Link, ...]
-    since: int = 0
+from fourfold.pipeline.options import ReadOptions
+from fourfold.query.documents.lines import Line, Link, select_lines
 
 
 def lines(
@@ -77,19 +61,4 @@ def file_lines(bound: FileBound, options: ReadOptions) -> list[Line]:
     rows = cuts.fetch_rows(
         bound, options.tables.kinds[bound.kind].queries.branch_lines, (bound.seq,)
     )
-    parents = {name: (parent, fork) for name, parent, fork in rows}
-    if options.branch != ALL_BRANCHES:
-        selected = [options.branch] if options.branch in parents else []
-    else:
-        selected = sorted(parents)
-    result = []
-    for branch in selected:
-        links = [Link(branch, bound.seq)]
-        parent, fork = parents[branch]
-        while parent is not None and fork is not None:
-            links.append(Link(parent, min(links[-1].cap, fork)))
-            if parent not in parents or len(links) > limits.BRANCH_DEPTH_MAX + 1:
-                raise CorruptData(f"{bound.path}: branch {branch!r} has no root")
-            parent, fork = parents[parent]
-        result.append(Line(branch, tuple(links)))
-    return result
+    return select_lines(rows, options.branch, bound.seq, bound.path)

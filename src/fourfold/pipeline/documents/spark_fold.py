@@ -13,7 +13,7 @@ from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.documents.fold import fold_history, fold_state, folded_ddl
 from fourfold.pipeline.documents.lines import Line, lines
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.tables import ROOT, SPACE
+from fourfold.query.tables import ROOT, SPACE
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -34,7 +34,7 @@ from fourfold.models.documents.validation import (
     check_known_branch,
     check_session,
 )
-from fourfold.pipeline.tables import arrow
+from fourfold.query.tables import arrow
 
 SINK_RUN_BYTES: Final = 64 * limits.MIB
 """Rows that a task of the sink sorts in memory before it writes them."""

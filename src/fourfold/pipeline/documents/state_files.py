@@ -26,7 +26,7 @@ from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import read_batches
 from fourfold.pipeline.source import FourfoldReader, Task
 from fourfold.pipeline.spark import wrap_error
-from fourfold.pipeline.tables import arrow, arrow_schema
+from fourfold.query.tables import arrow, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

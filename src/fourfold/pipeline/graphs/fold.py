@@ -18,16 +18,15 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fourfold import limits
-from fourfold.models.graphs import fold
 from fourfold.models.graphs.records import KINDS, Kind
-from fourfold.models.graphs.statements import REFERENCES
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import FileBound
-from fourfold.pipeline.graphs import shapes
+from fourfold.query.graphs import shapes
 from fourfold.pipeline.graphs.app_tables import SQL, App, apps_of
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.scan import Piece
-from fourfold.pipeline.tables import ROOT, SPACE, arrow
+from fourfold.query.graphs.current import current_query, select_current
+from fourfold.query.tables import ROOT, SPACE, arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +59,6 @@ class _Version(NamedTuple):
 
 
 _OWN = _Version._fields[:-1]
-_JUDGEMENT = "judgement"
 _about = attrgetter("app_id", "wanted", "target")
 
 
@@ -79,25 +77,7 @@ def _newest(batches: Iterable[pa.RecordBatch]) -> Iterator[_Version]:
         node = batch.column("node")[at].as_py()
         suppressed = batch.column("suppressed")[at].as_py()
         trusted = frozenset(json.loads(batch.column("trusted")[at].as_py()))
-        versions = [row for row in rows if row.kind == row.wanted]
-        for row in fold.current(versions, node).values():
-            about = [
-                judgement
-                for judgement in rows
-                if judgement.kind == _JUDGEMENT and judgement.via == row.via
-            ]
-            if suppressed or not _is_hidden(fold.current(about, node).values(), trusted):
-                yield row
-
-
-def _is_hidden(judgements: Iterable[_Version], trusted: frozenset[int]) -> bool:
-    """Return True if one of the current ratings hides the row."""
-    return any(
-        fold.is_hidden(by, judgement.judged_owner, trusted)
-        for judgement in judgements
-        for suppressions in fold.suppressions([judgement], {judgement.type_id})
-        for by in suppressions.values()
-    )
+        yield from select_current(rows, node, trusted, suppressed=suppressed)
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[_Version]:
@@ -115,15 +95,6 @@ _CASTS: Final = {
     "boolean": "INTEGER",
 }
 _SAMPLES: Final = {"TEXT": "''", "INTEGER": "0", "REAL": "0.0", "BLOB": "x''"}
-_HIDDEN_BY: Final[dict[Kind, tuple[tuple[str, Kind], ...]]] = {
-    "parent": (("object_id", "parent"),),
-    "attr": (("object_id", "attr"),),
-    "edge": REFERENCES["edge"],
-    "rating": REFERENCES["rating"],
-}
-"""The columns and kinds through which a row is hidden. An attribute is also hidden with its parent,
-and hides what points at it.
-"""
 _CONSTANT: Final = ("node", "trusted", "suppressed")
 _BLOB: Final = "value_blob"
 _LAST: Final = 2**62
@@ -173,7 +144,7 @@ def _piece(
     casts = [(column.name, _CASTS[column.type]) for column in read if column.name not in _CONSTANT]
     blobs = _BLOB in (options.columns or ())
     columns = ", ".join(_cast(name, cast, blobs=blobs) for name, cast in casts)
-    merged = [SQL.merged.format(columns=columns, parts=_parts(*table, bound)) for table in tables]
+    merged = [SQL.merged.format(columns=columns, parts=current_query(table[0].app_id, table[1], bound.seq)) for table in tables]
     sql = SQL.folding.format(
         samples=", ".join(f'{_SAMPLES[cast]} AS "{name}"' for name, cast in casts),
         merged=" ".join(merged),
@@ -188,22 +159,7 @@ def _piece(
     return Piece(bound.path, sql, between, constants)
 
 
-def _parts(app: App, kind: Kind, bound: FileBound) -> str:
-    parts = [_filled(SQL.versions, app, kind, kind, bound)]
-    for column, target in _HIDDEN_BY[kind]:
-        queries = [SQL.judgements] + [SQL.judgements_of_parents] * (target == "attr")
-        for query in queries:
-            judged = query.replace("{column}", column).replace("{target}", target)
-            parts.append(_filled(judged, app, "rating", kind, bound))
-    return " UNION ALL ".join(parts)
-
-
 def _cast(name: str, cast: str, *, blobs: bool) -> str:
     """Return a column with its type; bytes that are not selected are not read."""
     value = "NULL" if name == _BLOB and not blobs else f'"{name}"'
     return f'CAST({value} AS {cast}) AS "{name}"'
-
-
-def _filled(query: str, app: App, table: Kind, kind: Kind, bound: FileBound) -> str:
-    text = query.replace("{n}", str(app.app_id)).replace("{kind}", kind)
-    return text.replace("{columns}", shapes.selected(table)).replace("{cut}", str(bound.seq))

@@ -24,7 +24,7 @@ from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.models.graphs import Graphs, envelopes
 from fourfold.pipeline.jobs.job import Context, Report, SkippedFile, pluralize
 from fourfold.pipeline.jobs.load import Loader
-from fourfold.pipeline.tables import arrow
+from fourfold.query.tables import arrow
 from fourfold.store import open_store
 
 if TYPE_CHECKING:

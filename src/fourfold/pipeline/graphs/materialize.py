@@ -14,7 +14,7 @@ from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.jobs.materialize import FileTables
 from fourfold.pipeline.jobs.table_folder import FolderTable
 
-_SQL: Final = load_queries("fourfold.pipeline.graphs", "tables.sql")
+_SQL: Final = load_queries("fourfold.query.graphs", "tables.sql")
 
 
 def generation(bound: FileBound) -> int:

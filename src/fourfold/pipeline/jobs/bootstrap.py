@@ -21,7 +21,7 @@ from fourfold.models.streams.archive import bootstrapper
 from fourfold.models.streams.archive.bootstrapper import BootstrapReport, FoundManifest
 from fourfold.objects import open_objects
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, pluralize
-from fourfold.pipeline.tables import arrow
+from fourfold.query.tables import arrow
 from fourfold.retry import Retries
 from fourfold.store import open_store
 from fourfold.store.store import objects_url, remember

@@ -30,7 +30,7 @@ from fourfold.models.streams.archive.compaction import CompactResult, Group
 from fourfold.models.streams.archive.maintenance import MADE
 from fourfold.models.streams.model import MODEL, segments_folder
 from fourfold.pipeline.jobs.job import Context, Job, Plan, Range, Report, pluralize
-from fourfold.pipeline.tables import arrow
+from fourfold.query.tables import arrow
 from fourfold.store import Store, open_store
 from fourfold.store.store import objects_of
 

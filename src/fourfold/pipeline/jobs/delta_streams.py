@@ -20,7 +20,7 @@ from fourfold.pipeline.jobs.bootstrap import objects_address
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, pluralize
 from fourfold.pipeline.streams import published_cut
 from fourfold.pipeline.streams.published_cut import Part
-from fourfold.pipeline.tables import arrow
+from fourfold.query.tables import arrow
 
 _APPLICATION: Final = "fourfold"
 _PARTITIONS: Final = ("stream", "content_type")

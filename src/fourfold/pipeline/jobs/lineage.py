@@ -28,7 +28,7 @@ from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report
 from fourfold.pipeline.jobs.reports import INTO, ReportTables, StagedTables
 from fourfold.pipeline.jobs.table_folder import FolderTable
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.tables import arrow
+from fourfold.query.tables import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,8 @@ from fourfold.models.documents import Space
 from fourfold.pipeline.cut import Cut, read_cut
 from fourfold.pipeline.documents import spark_fold
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report
-from fourfold.pipeline.options import ALL_BRANCHES, read_options
+from fourfold.pipeline.options import read_options
+from fourfold.query.documents.lines import ALL_BRANCHES
 from fourfold.store import Store, open_store
 
 _Snapshot = tuple[str, str, int, str]

@@ -10,41 +10,24 @@ The input of a session are the rows after its newest snapshot. A large file is s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from fourfold import limits
-from fourfold.content import encode
-from fourfold.errors import CorruptData, FourfoldError
-from fourfold.kernel import load_queries
-from fourfold.models.sessions.fold import State, advance
-from fourfold.models.sessions.stamps import Row, event_of, state_of
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.conditions import as_sql
 from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.scan import Piece
-from fourfold.pipeline.tables import ROOT, SPACE, arrow
+from fourfold.query.sessions.tables import SQL
+from fourfold.query.sessions.view_fold import INPUT, fold_view
+from fourfold.query.tables import ROOT, SPACE, arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_INPUT = (
-    "session",
-    "base",
-    "state",
-    "position",
-    "event_id",
-    "type",
-    "at",
-    "entity",
-    "entity_id",
-    "request_key",
-    "body",
-    "digest",
-)
 _session_of = itemgetter(0)
 
 
@@ -53,7 +36,7 @@ def fold_views(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     pa = arrow()
     pending: list[dict[str, Any]] = []
     for sid, rows in groupby(_rows(batches), _session_of):
-        pending.append(_view(sid, rows))
+        pending.append(fold_view(sid, rows))
         if len(pending) >= limits.FOLD_BATCH_ROWS:
             yield pa.RecordBatch.from_pylist(pending, schema=_schema())
             pending = []
@@ -81,57 +64,9 @@ def _schema() -> pa.Schema:
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
     for batch in batches:
-        yield from zip(*(batch.column(name).to_pylist() for name in _INPUT), strict=True)
+        yield from zip(*(batch.column(name).to_pylist() for name in INPUT), strict=True)
 
 
-def _view(sid: str, rows: Iterator[tuple[Any, ...]]) -> dict[str, Any]:
-    first = next(rows)
-    position: int | None = first[3]
-    try:
-        state = State() if first[1] is None else state_of(first[2])
-        page = [first] if first[4] is not None else []
-        while page:
-            state = advance(state, *(event_of(sid, _event(row)) for row in page))
-            position = page[-1][3]
-            page = list(islice(rows, limits.SESSION_PAGE_EVENTS))
-        return _row(sid, state, position)
-    except (FourfoldError, TypeError, ValueError, KeyError) as error:
-        message = error.message if isinstance(error, FourfoldError) else str(error)
-        raise CorruptData(f"session {sid!r}: cannot fold: {message}") from error
-
-
-def _event(row: tuple[Any, ...]) -> Row:
-    _, _, _, position, *event = row
-    return Row(position, *event)
-
-
-def _row(sid: str, state: State, position: int | None) -> dict[str, Any]:
-    session = state.session
-    status = session.get("status") if isinstance(session, dict) else None
-    return {
-        "session": sid,
-        "event_id": state.counters.event,
-        "position": position,
-        "status": status if isinstance(status, str) or status is None else _json(status),
-        "info": None if session is None else _json(session),
-        "messages": state.counters.message,
-        "turns": state.counters.turn,
-        "steps": state.counters.step,
-        "evals": state.counters.eval,
-        "current_head": state.current_head,
-        "covered": state.covered,
-        "vars_ref": None if state.vars_ref is None else _json(state.vars_ref),
-        "compact_from_event_id": state.compact_from_event_id,
-        "error": None if state.error is None else _json(state.error),
-        "digest": f"sha256:{state.digest.hex()}" if state.digest else None,
-    }
-
-
-def _json(value: Any) -> str:
-    return encode(value).decode()
-
-
-_SQL: Final = load_queries("fourfold.pipeline.sessions", "tables.sql")
 _CASTS: Final = {"string": "TEXT", "bigint": "INTEGER", "binary": "BLOB"}
 _SAMPLES: Final = {"string": "''", "bigint": "0", "binary": "x''"}
 _NO_EVENT: Final = 2**62
@@ -149,7 +84,7 @@ def _keys(bound: FileBound, options: ReadOptions) -> list[tuple[int, int]]:
     count = -(-bound.bytes // options.partition_bytes)
     if count <= 1 or options.conditions.on("session"):
         return [(0, _NO_EVENT)]
-    [(greatest,)] = cuts.fetch_rows(bound, _SQL.greatest_key)
+    [(greatest,)] = cuts.fetch_rows(bound, SQL.greatest_key)
     width = max(1, -(-greatest // count))
     lows = range(0, max(greatest, 1), width)
     return [(low, low + width) for low in lows]
@@ -161,8 +96,8 @@ def build_tail(bound: FileBound, options: ReadOptions, after: int, upto: int) ->
     conditions, values = as_sql(options.conditions.on("session"), 3)
     texts = [text.replace('"session"', "s.session_id") for text in conditions]
     if bound.since:
-        texts.append(_SQL.touched_since.format(cut=bound.seq, since=bound.since))
-    sql = _SQL.tail.format(
+        texts.append(SQL.touched_since.format(cut=bound.seq, since=bound.since))
+    sql = SQL.tail.format(
         samples=", ".join(f'{_SAMPLES[column.type]} AS "{column.name}"' for column in columns),
         columns=", ".join(
             f'CAST("{column.name}" AS {_CASTS[column.type]}) AS "{column.name}"'

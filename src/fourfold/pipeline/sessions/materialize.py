@@ -14,7 +14,7 @@ from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.jobs.materialize import FileTables
 from fourfold.pipeline.jobs.table_folder import FolderTable
 
-_SQL: Final = load_queries("fourfold.pipeline.sessions", "tables.sql")
+_SQL: Final = load_queries("fourfold.query.sessions", "tables.sql")
 
 
 def generation(bound: FileBound) -> int:

@@ -33,7 +33,7 @@ SESSIONS: Final = "sessions"
 _ALL: Final = (PAGES, PAYLOADS, SESSIONS)
 _LOWEST: Final = -(2**63)
 _HIGHEST: Final = 2**63
-_SQL: Final = load_queries("fourfold.pipeline.sessions", "tables.sql")
+_SQL: Final = load_queries("fourfold.query.sessions", "tables.sql")
 
 
 def units(file: StoreFile) -> list[Unit]:

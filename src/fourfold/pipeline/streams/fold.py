@@ -14,38 +14,33 @@ The queries of folds and of ranges of offsets are built here too.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from fourfold import limits
-from fourfold.errors import CorruptData
-from fourfold.kernel import load_queries
-from fourfold.models.streams.fold import Key, apply
-from fourfold.models.streams.json_messages import readable
-from fourfold.models.streams.schemas import registry as registries_of_streams
-from fourfold.models.streams.schemas.registry import Registry
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import plan
 from fourfold.pipeline.conditions import as_sql
 from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.scan import Guard, Piece
-from fourfold.pipeline.tables import ROOT, SPACE, Column, arrow
+from fourfold.query.streams.promotion import (
+    Promote,
+    Registries,
+    fold_messages,
+    outdated,
+    promoter,
+)
+from fourfold.query.streams.tables import SQL
+from fourfold.query.tables import ROOT, SPACE, Column, arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 STREAM_TASK_ROWS: Final = 50_000
-
-Registries = dict[str, Registry]
-"""Registries that promote messages, by stream name."""
-Promote = Callable[[str, int, bytes], bytes]
-"""Promotes a message of a stream, given its offset, to the current version."""
 
 _PROMOTED: Final = frozenset({"payload", "text", "size"})
 """Columns that depend on the version of a message."""
@@ -56,39 +51,6 @@ _INPUT: Final = (
     Column("content_type", "string", nullable=False),
 )
 """Columns from which they are computed."""
-
-
-def outdated(registries: Iterable[tuple[str, str, int]]) -> Registries:
-    """Return the registries of streams that may have messages of an older version.
-
-    `registries` yields the name of a stream, its registry as JSON, and its first offset.
-    """
-    result = {}
-    for name, text, first in registries:
-        registry = registries_of_streams.decoded(text)
-        if first < registry.begin_of(registry.current_version):
-            # Lenses do not need the schemas, which are the larger part.
-            result[name] = msgspec.structs.replace(registry, schemas={}, search=None)
-    return result
-
-
-def begin_of_version(registries: Registries, stream: str) -> int:
-    """Return the offset from which messages of a stream need no promotion."""
-    registry = registries.get(stream)
-    return 0 if registry is None else registry.begin_of(registry.current_version)
-
-
-def promoter(registries: Registries) -> Promote:
-    """Return a function that promotes messages of these streams and leaves others unchanged."""
-    begins = {name: begin_of_version(registries, name) for name in registries}
-
-    def promote(stream: str, offset: int, payload: bytes) -> bytes:
-        if offset >= begins.get(stream, 0):
-            return payload
-        registry = registries[stream]
-        return registry.promote(bytes(payload), offset, registry.current_version)
-
-    return promote
 
 
 def shows_messages(columns: Iterable[Column]) -> bool:
@@ -156,25 +118,13 @@ def fold_states(
     schema = pa.schema([(name, pa.string()) for name in _NAMES])
     pending: list[tuple[str, str, str, str]] = []
     for name, rows in groupby(_rows(batches), itemgetter(0)):
-        for key, value in _state(name, rows, promote).items():
+        for key, value in fold_messages(name, rows, promote).items():
             pending.append((name, *key, json.dumps(value, ensure_ascii=False)))
             if len(pending) >= limits.FOLD_BATCH_ROWS:
                 yield _batch(pending, schema)
                 pending = []
     if pending:
         yield _batch(pending, schema)
-
-
-def _state(name: str, rows: Iterable[tuple[str, int, bytes]], promote: Promote) -> dict[Key, Any]:
-    state: dict[Key, Any] = {}
-    for _, offset, payload in rows:
-        try:
-            apply(state, msgspec.json.decode(readable(promote(name, offset, payload))))
-        except msgspec.DecodeError as error:
-            raise CorruptData(
-                f"stream {name!r}: record {offset} is not valid JSON: {error}"
-            ) from None
-    return state
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, int, bytes]]:
@@ -190,7 +140,6 @@ def _batch(rows: list[tuple[str, str, str, str]], schema: pa.Schema) -> pa.Recor
     )
 
 
-SQL: Final = load_queries("fourfold.pipeline.streams", "tables.sql")
 _CASTS: Final = {"string": "TEXT", "bigint": "INTEGER", "binary": "BLOB", "timestamp": "TEXT"}
 _SAMPLES: Final = {"TEXT": "''", "INTEGER": "0", "BLOB": "x''"}
 

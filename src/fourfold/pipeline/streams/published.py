@@ -29,11 +29,12 @@ from fourfold.pipeline.conditions import parse
 from fourfold.pipeline.options import point
 from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.streams import published_cut, published_native, published_plan
-from fourfold.pipeline.streams.fold import Promote, begin_of_version, fold_states, promoter
+from fourfold.pipeline.streams.fold import fold_states
 from fourfold.pipeline.streams.published_cut import Part, PublishedCut
 from fourfold.pipeline.streams.published_scan import TailWork, read_batches
 from fourfold.pipeline.streams.published_tables import MESSAGES, PUBLISHED, RECORDS
-from fourfold.pipeline.tables import arrow
+from fourfold.query.tables import arrow
+from fourfold.query.streams.promotion import Promote, begin_of_version, promoter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

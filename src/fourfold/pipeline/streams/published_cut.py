@@ -25,8 +25,8 @@ from fourfold.objects import ObjectStore, open_objects
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.store_files import find_files, find_stores
-from fourfold.pipeline.streams.fold import Registries, outdated
 from fourfold.retry import Retries
+from fourfold.query.streams.promotion import Registries, outdated
 
 PUBLISHED_MANIFEST_READERS: Final = 32
 """Manifests that are read in parallel for a cut of published streams."""
@@ -350,7 +350,7 @@ def _of_node(root: str) -> tuple[FileBound | None, dict[str, PublishedInfo]]:
 
 def _with_registries(bound: FileBound, infos: dict[str, PublishedInfo]) -> None:
     """Add the registries. They only gain versions, so when read last they know them all."""
-    from fourfold.pipeline.streams.fold import SQL as TABLES  # noqa: PLC0415 - as above
+    from fourfold.query.streams.tables import SQL as TABLES  # noqa: PLC0415 - as above
 
     for _, name, incarnation, text, _ in cuts.iter_rows(bound, TABLES.registries, (None,)):
         info = infos.get(name)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.objects import FolderStore
 from fourfold.pipeline import driver
-from fourfold.pipeline.streams.fold import Promote
 from fourfold.pipeline.streams.published_cut import Part
 from fourfold.pipeline.streams.published_scan import is_text
 
@@ -28,6 +27,7 @@ _CONSTANT: Final = (
     "stream string, content_type string, generation bigint, low bigint, high bigint, "
     "textual boolean"
 )
+from fourfold.query.streams.promotion import Promote
 _CLASS: Final = "org.fourfold.PublishedFiles"
 _compiled: dict[int, Any] = {}
 

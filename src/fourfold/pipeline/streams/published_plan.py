@@ -12,17 +12,11 @@ from fourfold.pipeline import plan
 from fourfold.pipeline.conditions import Conditions
 from fourfold.pipeline.packing import pack
 from fourfold.pipeline.scan import Piece, ScanTask
-from fourfold.pipeline.streams.fold import (
-    Registries,
-    begin_of_version,
-    columns_read,
-    promoted,
-    ranges,
-    shows_messages,
-)
+from fourfold.pipeline.streams.fold import columns_read, promoted, ranges, shows_messages
 from fourfold.pipeline.streams.published_cut import Part, PublishedCut, Tail
 from fourfold.pipeline.streams.published_scan import SegmentWork, TailWork
-from fourfold.pipeline.tables import Column
+from fourfold.query.tables import Column
+from fourfold.query.streams.promotion import Registries, begin_of_version
 
 PUBLISHED_TASK_BYTES_MIN: Final = 4 * limits.MIB
 """Minimum input of a task that reads an object store."""

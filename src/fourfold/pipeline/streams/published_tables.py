@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from fourfold.errors import NotFound
-from fourfold.pipeline.tables import Column, ModelTables, Table
+from fourfold.query.tables import Column, ModelTables, Table
 
 MODEL: Final = "streams"
 RECORDS: Final = "records"

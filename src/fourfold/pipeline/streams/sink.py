@@ -48,7 +48,7 @@ from fourfold.pipeline.sink import (
     write_name,
 )
 from fourfold.pipeline.spark import wrap_error
-from fourfold.pipeline.tables import arrow
+from fourfold.query.tables import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -29,7 +29,7 @@ from fourfold.pipeline.store_files import find_files, find_stores
 from fourfold.pipeline.stream_reader import FourfoldStreamReader
 from fourfold.pipeline.stream_source import make_durable
 from fourfold.pipeline.streams.fold import SQL, Range, ranges, registries_in
-from fourfold.pipeline.tables import Column
+from fourfold.query.tables import Column
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

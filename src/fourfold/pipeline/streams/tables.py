@@ -1,183 +1,14 @@
-"""Tables of streams.
-
-    streams     one row for each stream          producers   the last request of each producer
-    schemas     one row for each version of each registry
-    records     the records in the file, each once, as stored
-    messages    records as readers get them: in the current version of their stream
-    state       the newest value of each key of every state stream, folded
-    files       one row for each file: its kind, its newest position, its problem
-
-All streams of a store are in one file. `records` is its hot part: published records are in
-segments. A record that a fork shares with its source has the name of the source only. The cut of a
-read is the position of the newest record in the file; streaming reads have an offset for each
-stream instead, see `stream_source`.
-
-`changes` and `stored` are internal: the input of `state`, which are the messages of each JSON
-stream in order, including those that a fork shares, and the input of `messages`.
-"""
+"""Tables of streams in Spark: those of the registry, with their folds over Arrow batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 
-from fourfold.kernel import ReadTransaction, Sequence
-from fourfold.models.streams import MIGRATIONS, PROFILE
 from fourfold.pipeline.conditions import Condition
 from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.streams.fold import SQL, fold_states, folded_parts, promoted, quoted
-from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, tables_by_name
-
-MODEL = "streams"
-_STREAM = Column("stream", "string", nullable=False, filtered=True)
-_OFFSET = Column("offset", "bigint", nullable=False, filtered=True)
-_ONLY = ("stream",)
-_STORED = (
-    _STREAM,
-    _OFFSET,
-    Column("position", "bigint", nullable=False, filtered=True),
-    Column("time", "timestamp", nullable=False),
-    Column("payload", "binary", nullable=False),
-    Column("routing_key", "string", filtered=True),
-    Column("content_type", "string", nullable=False, filtered=True),
-)
-
-_TABLES = (
-    Table(
-        name="records",
-        model=MODEL,
-        description="The records in the file: bytes, and text if the stream has text.",
-        columns=(
-            _STREAM,
-            _OFFSET,
-            Column("position", "bigint", nullable=False, filtered=True),
-            Column("time", "timestamp", nullable=False),
-            Column("payload", "binary", nullable=False),
-            Column("text", "string"),
-            Column("size", "bigint", nullable=False, filtered=True),
-            Column("routing_key", "string", filtered=True),
-            Column("content_type", "string", nullable=False, filtered=True),
-        ),
-        query="records",
-        position="position",
-        by_position=True,
-        options=_ONLY,
-    ),
-    Table(
-        name="messages",
-        model=MODEL,
-        description="The records as readers get them, in the current version of their stream.",
-        # The size is not filtered by SQLite, which knows that of what is stored.
-        columns=(
-            *_STORED[:5],
-            Column("text", "string"),
-            Column("size", "bigint", nullable=False),
-            *_STORED[5:],
-        ),
-        query="",
-        position="position",
-        fold=promoted,
-        reads="stored",
-        options=_ONLY,
-    ),
-    Table(
-        name="streams",
-        model=MODEL,
-        description="One row for each stream: offsets, sizes, whether it is closed, its origin.",
-        columns=(
-            _STREAM,
-            Column("content_type", "string", nullable=False, filtered=True),
-            Column("created", "timestamp", nullable=False),
-            Column("updated", "timestamp", nullable=False),
-            Column("first_offset", "bigint", nullable=False),
-            Column("next_offset", "bigint", nullable=False, filtered=True),
-            Column("records", "bigint", nullable=False),
-            Column("bytes", "bigint", nullable=False),
-            Column("size", "bigint", nullable=False),
-            Column("closed", "boolean", nullable=False),
-            Column("ttl_seconds", "bigint"),
-            Column("expires", "timestamp"),
-            Column("forked_from", "string", filtered=True),
-            Column("fork_offset", "bigint"),
-            Column("forks", "bigint", nullable=False),
-            Column("profile", "string", nullable=False, filtered=True),
-            Column("schema_version", "bigint", filtered=True),
-        ),
-        query="streams",
-        options=_ONLY,
-    ),
-    Table(
-        name="schemas",
-        model=MODEL,
-        description="Each version of each registry: its first offset, schema and lens.",
-        columns=(
-            _STREAM,
-            Column("version", "bigint", nullable=False, filtered=True),
-            Column("from_offset", "bigint", nullable=False),
-            Column("schema", "string", nullable=False),
-            Column("lens", "string"),
-            Column("current", "boolean", nullable=False),
-        ),
-        query="schemas",
-        options=_ONLY,
-    ),
-    Table(
-        name="producers",
-        model=MODEL,
-        description="Each producer of each stream: its epoch and its last request.",
-        columns=(
-            _STREAM,
-            Column("producer", "string", nullable=False, filtered=True),
-            Column("epoch", "bigint", nullable=False),
-            Column("last_seq", "bigint", nullable=False),
-            Column("updated", "timestamp", nullable=False),
-        ),
-        query="producers",
-        options=_ONLY,
-    ),
-    Table(
-        name="state",
-        model=MODEL,
-        description="The newest value of each key of every state stream, by last change.",
-        columns=(
-            _STREAM,
-            Column("type", "string", nullable=False),
-            Column("key", "string", nullable=False),
-            Column("value", "string", nullable=False),
-        ),
-        query="",
-        fold=fold_states,
-        reads="changes",
-        options=_ONLY,
-    ),
-    Table(
-        name="changes",
-        model=MODEL,
-        description="The input of the fold of states.",
-        columns=(_STREAM, _OFFSET, Column("payload", "binary", nullable=False)),
-        query="changes",
-        public=False,
-    ),
-    Table(
-        name="stored",
-        model=MODEL,
-        description="The input of messages.",
-        columns=_STORED,
-        query="records",
-        position="position",
-        by_position=True,
-        options=_ONLY,
-        public=False,
-    ),
-)
-
-POSITION = Sequence("records", read=SQL.position, claim="", advance="", seed="")
-"""Read-only: SQLite assigns the position of a record."""
-
-
-def _position_at(snapshot: ReadTransaction, time: datetime) -> int:
-    return int(snapshot.value(SQL.position_at, (int(time.timestamp() * 1000),)))
+from fourfold.query.streams.tables import TABLES
 
 
 def _only(
@@ -190,12 +21,6 @@ def _only(
         yield (SQL.named.format(query=query, pattern=quoted(options.stream)),)
 
 
-STREAMS = ModelTables(
-    model=MODEL,
-    folder="streams",
-    suffix=".sqlite",
-    kinds={PROFILE.name: Kind(PROFILE, MIGRATIONS, POSITION, _position_at, SQL, _only)},
-    tables=tables_by_name(MODEL, _TABLES),
-    folded_parts=folded_parts,
-    spaces=False,
+STREAMS = TABLES.for_spark(
+    {"messages": promoted, "state": fold_states}, folded_parts=folded_parts, spread=_only
 )

@@ -144,3 +144,7 @@ SELECT NOT EXISTS (
     SELECT 1 FROM json_each(?1) AS j JOIN streams AS s ON s.sid = j.value ->> 0
     WHERE max(s.first_offset, s.uploaded_through + 1) > j.value ->> 1
 )
+
+-- name: selected
+-- Wraps a query to select columns and rows.
+SELECT {columns} FROM ({query}) WHERE {conditions}

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from fourfold.models.graphs.records import KINDS, ROWS, Kind
-from fourfold.pipeline.tables import Column
+from fourfold.query.tables import Column
 
 APP: Final = (
     Column("app", "string", nullable=False, filtered=True),

@@ -134,3 +134,7 @@ SELECT {samples} {merged}
 
 -- name: greatest_object
 SELECT coalesce(max(object_id), 0) FROM app_{n}_{kind}
+
+-- name: by_object
+-- Versions and judgements of the objects of one kind of one app, by object.
+SELECT {columns} FROM ({parts}) ORDER BY target

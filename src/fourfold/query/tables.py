@@ -1,26 +1,21 @@
-"""Descriptions of the tables that the source can read.
+"""Descriptions of the tables of the models: one registry for SQL in process and for Spark.
 
-The `tables.py` of a model defines one `ModelTables`:
+The `tables.py` of a model defines one `ModelTables`, as `TABLES`:
 
     folder, suffix    where its files are in a store
     kinds             for each model name stored in a database: profile, migrations, the counter
                       whose newest number is the cut, how a time becomes such a number, and a
                       file of named queries
     tables            names, columns with types, and the name of the query for the rows
+    rows              the module that computes folded tables in process, as `FOLDED`
 
-Besides one query for each table, every kind has `scan` and `part`, which wrap the others, and
-`whole_after`, which checks that every row after a position still exists (used by streams). The
-parameters ?1 and ?2 of a query bound its rows; `{cut}` in its text is replaced by the position of
-the cut, for rows that have changed since.
+Besides one query for each table, every kind has queries for planning. The parameters ?1 and ?2 of a
+query bound its rows; `{cut}` in its text is replaced by the position of the cut, for rows that have
+changed since.
 
-A *raw* table is a query over a file. A *folded* one is computed by a function over Arrow batches,
-`fold`, in Spark's workers: it gets the rows of the table `reads`, in the parts that the model's
-`folded_parts` yields, and calls the model's own fold; the `context` of a piece is its second
-argument. A table whose rows are in many tables of the file, such as one per app, is expanded by the
-kind's `spread`.
-
-A table with a `count_query` can be streamed. The source does the rest (finding files, cuts,
-partitions, conditions, pruning, offsets) for every model alike.
+A *raw* table is a query over a file. A *folded* one is computed by the fold of the model from the
+rows of the table `reads`. The pipeline adds to this registry what only Spark needs, with
+`ModelTables.for_spark`: functions over Arrow batches, and how a file is split into tasks.
 
 Types have the names that Spark uses in a schema; Arrow's are derived here, so that the two never
 disagree.
@@ -28,7 +23,7 @@ disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,22 +35,17 @@ if TYPE_CHECKING:
 
     from fourfold.kernel import Migration, Profile, Queries, ReadTransaction
     from fourfold.kernel import Sequence as Counter
-    from fourfold.pipeline.conditions import Condition
-    from fourfold.pipeline.cut import FileBound
-    from fourfold.pipeline.options import ReadOptions
-    from fourfold.pipeline.scan import Piece
-
-    FoldedParts = Callable[[Sequence[FileBound], ReadOptions], Iterator[tuple[int, Piece]]]
-    """Yields the queries of a folded table, each with the approximate bytes that it reads."""
-    Spread = Callable[[FileBound, ReadOptions, Sequence[Condition], str], Iterator[tuple[str, ...]]]
-    """Expands a query into the queries of one file, grouped by statement."""
-    CountRows = Callable[[FileBound, ReadOptions, int, int], list[tuple[int, int]]]
-    """Count the rows of the first `limit` positions after `after`, up to the bound."""
 
 Type = Literal["string", "bigint", "int", "double", "timestamp", "binary", "boolean"]
 
 Fold = Callable[..., Iterator[Any]]
-"""Computes the batches of a folded table from those that it reads, in a worker."""
+"""Computes the batches of a folded table from those that it reads, in a worker of Spark."""
+FoldedParts = Callable[..., Iterator[tuple[int, Any]]]
+"""Yields the queries of a folded table, each with the approximate bytes that it reads."""
+Spread = Callable[..., Iterator[tuple[str, ...]]]
+"""Expands a query into the queries of one file, grouped by statement."""
+CountRows = Callable[..., list[tuple[int, int]]]
+"""Count the rows of the first `limit` positions after `after`, up to the bound."""
 
 SPACE = "space"
 """The column that every table has: the space, stream or app of the row."""
@@ -98,10 +88,12 @@ class Table:
     also: str = ""
     position: str | None = None
     key: tuple[str, ...] = ()
+    identity: tuple[str, ...] = ()
+    """The columns that identify a row, besides those of its file."""
     by_position: bool = False
     """Split a large file by position, because its rows are stored in that order."""
     fold: Fold | None = None
-    """For a folded table, the function that computes its rows."""
+    """For a folded table, the function that computes its rows in Spark."""
     reads: str = ""
     """For a folded table, the internal table with the input columns of the fold."""
     options: tuple[str, ...] = ()
@@ -113,7 +105,7 @@ class Table:
     @property
     def folded(self) -> bool:
         """True if the rows are computed by a fold."""
-        return self.fold is not None
+        return bool(self.reads)
 
     def column(self, name: str) -> Column:
         """Return a column by name."""
@@ -182,10 +174,12 @@ class ModelTables:
     tables: Mapping[str, Table]
     folded_parts: FoldedParts | None = None
     """Yields the parts of folded tables."""
-    check: Callable[[Sequence[FileBound], ReadOptions], None] | None = None
+    check: Callable[..., None] | None = None
     """Raises for options that match no file."""
     spaces: bool = True
     """True if each file is a space, which the option `space` selects."""
+    rows: str = ""
+    """Module whose `FOLDED` computes the folded tables in process."""
 
     def table(self, name: str) -> Table:
         """Return a table by name."""
@@ -194,6 +188,32 @@ class ModelTables:
             names = ", ".join(other.name for other in self.tables.values() if other.public)
             raise NotFound(f"{self.model}: unknown table {name!r}", hint=f"Tables: {names}.")
         return table
+
+    def public(self) -> list[Table]:
+        """Return the tables that users see."""
+        return [table for table in self.tables.values() if table.public]
+
+    def for_spark(
+        self,
+        folds: Mapping[str, Fold],
+        *,
+        folded_parts: FoldedParts,
+        check: Callable[..., None] | None = None,
+        spread: Spread | None = None,
+        count_rows: CountRows | None = None,
+    ) -> ModelTables:
+        """Return these tables with what Spark needs: folds over Arrow batches, and parts."""
+        tables = {
+            name: replace(table, fold=folds[name]) if name in folds else table
+            for name, table in self.tables.items()
+        }
+        kinds = {
+            name: replace(kind, spread=spread, count_rows=count_rows)
+            for name, kind in self.kinds.items()
+        }
+        return replace(
+            self, tables=tables, kinds=kinds, folded_parts=folded_parts, check=check
+        )
 
 
 FILES = "files"
@@ -221,6 +241,7 @@ def tables_by_name(model: str, tables: Iterable[Table]) -> dict[str, Table]:
             Column("horizon", "bigint"),
         ),
         query="",
+        identity=("path",),
     )
     return {**by_name, FILES: files}
 

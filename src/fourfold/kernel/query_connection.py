@@ -1,0 +1,438 @@
+"""A connection for queries of users over several database files: read-only, bounded, confined.
+
+The connection is an empty database in memory. Files are attached to it read-only, views select from
+them, and virtual tables compute rows in Python. One read transaction covers all attached files.
+
+The SQL of a user is not trusted. A statement is prepared under an authorizer that allows reads of
+the published tables and some functions, and nothing else. Views and files have names that cannot be
+guessed, because SQLite reports the name of a common table expression like that of a view: a name
+that a query could contain would not show who reads a table.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+from urllib.parse import quote
+
+import apsw
+import apsw.ext
+
+from fourfold import limits
+from fourfold.errors import (
+    CorruptData,
+    DeadlineExceeded,
+    FourfoldError,
+    InvalidInput,
+    LimitExceeded,
+    NotFound,
+    Refused,
+)
+from fourfold.file_state import is_closed, is_immutable
+from fourfold.kernel.driver import translate
+from fourfold.kernel.named_queries import load_queries
+from fourfold.kernel.transaction import SQL, Params, ReadTransaction, Row
+from fourfold.kernel.virtual_table import Module, VirtualTable
+
+ATTACHED_MAX: Final = 100
+"""Files that are attached at once; SQLite allows 125."""
+_QUERIES: Final = load_queries("fourfold.kernel", "query_connection.sql")
+_PROGRESS_STEPS: Final = 20_000
+_LIMITS: Final = {
+    apsw.SQLITE_LIMIT_LENGTH: 16 * limits.MIB,
+    apsw.SQLITE_LIMIT_SQL_LENGTH: 256 * limits.KIB,
+    apsw.SQLITE_LIMIT_EXPR_DEPTH: 200,
+    apsw.SQLITE_LIMIT_COMPOUND_SELECT: 200,
+    apsw.SQLITE_LIMIT_VDBE_OP: 1_000_000,
+    apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1_000,
+    apsw.SQLITE_LIMIT_VARIABLE_NUMBER: 10_000,
+    apsw.SQLITE_LIMIT_WORKER_THREADS: 0,
+    apsw.SQLITE_LIMIT_ATTACHED: 0,
+}
+FUNCTIONS: Final = frozenset(
+    """
+    abs acos acosh asin asinh atan atan2 atanh avg ceil ceiling changes char coalesce concat
+    concat_ws cos cosh count cume_dist current_date current_time current_timestamp date datetime
+    degrees dense_rank exp first_value floor format glob group_concat hex if ifnull iif instr json
+    json_array json_array_length json_error_position json_extract json_group_array json_group_object
+    json_object json_patch json_pretty json_quote json_remove json_replace json_set json_type
+    json_valid julianday lag last_value lead length like likelihood likely ln log log10 log2 lower
+    ltrim max median min mod nth_value ntile nullif octet_length percent_rank percentile
+    percentile_cont percentile_disc pi pow power printf quote radians random rank replace round
+    row_number rtrim sign sin sinh soundex sqrt strftime string_agg substr substring subtype sum tan
+    tanh time timediff total trim trunc typeof unhex unicode unistr unixepoch unlikely upper -> ->>
+    """.split()
+)
+"""Functions that a query may call."""
+TABLE_FUNCTIONS: Final = frozenset({"json_each", "json_tree"})
+_TABLE_REFERENCE: Final = re.compile(r'\b(FROM|JOIN)(\s+)("?)([A-Za-z_]\w*)\3(?![\w.("])')
+
+
+class FileReadTransaction(ReadTransaction):
+    """Reads of one attached file: the tables of a statement are those of the file."""
+
+    __slots__ = ("_owner", "_schema", "_tables")
+
+    def __init__(
+        self, owner: QueryConnection, schema: str, tables: frozenset[str], subject: str
+    ) -> None:
+        super().__init__(owner.connection, subject)
+        self._owner = owner
+        self._schema = schema
+        self._tables = tables
+
+    def qualify(self, sql: str) -> str:
+        """Return a statement of Fourfold with the tables of this file."""
+        return self._owner.qualify(sql, self._schema, self._tables)
+
+    def all(self, sql: str, params: Params = ()) -> list[Row]:
+        """Return all rows."""
+        with self._owner.trusted():
+            return super().all(self.qualify(sql), params)
+
+    def one(self, sql: str, params: Params = ()) -> Row | None:
+        """Return the first row, or None."""
+        with self._owner.trusted():
+            return super().one(self.qualify(sql), params)
+
+    def rows(self, sql: str, params: Params = ()) -> Iterator[Row]:
+        """Yield rows in bounded memory."""
+        text = self.qualify(sql)
+        try:
+            with self._owner.trusted():
+                cursor = self._connection.cursor()
+                cursor.execute(text, params)
+            yield from cursor
+        except (apsw.Error, UnicodeError) as error:
+            raise self._translate(error) from error
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the database without its WAL."""
+        with self._owner.trusted():
+            pages = self._connection.pragma("page_count", schema=self._schema)
+            return int(pages) * int(self._connection.pragma("page_size", schema=self._schema))
+
+    @property
+    def identity(self) -> str:
+        """Id that was assigned when the file was created."""
+        return str(self.value(SQL.meta_get, ("database_id",)))
+
+    @property
+    def application_id(self) -> int:
+        """The application id in the header of the file."""
+        with self._owner.trusted():
+            return int(self._connection.pragma("application_id", schema=self._schema))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The result of a query: the names of its columns, its rows, and if there are more."""
+
+    columns: tuple[str, ...]
+    rows: list[Row]
+    truncated: bool
+    plan: tuple[str, ...] = ()
+    """The steps of SQLite's query plan."""
+
+
+class QueryConnection:
+    """An empty database with attached files, views and virtual tables, for queries of users."""
+
+    def __init__(self) -> None:
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+        self.connection = apsw.Connection(":memory:", flags=flags)
+        for option in (
+            apsw.SQLITE_DBCONFIG_DQS_DML,
+            apsw.SQLITE_DBCONFIG_DQS_DDL,
+            apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA,
+            apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER,
+        ):
+            self.connection.config(option, 0)
+        self.connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        self.connection.set_busy_timeout(limits.SOURCE_BUSY_TIMEOUT_MS)
+        self._token = secrets.token_hex(8)
+        self._trusted = 1
+        self._deadline = float("inf")
+        self._schemas: dict[str, str] = {}
+        self._views: set[str] = set()
+        self._virtual: set[str] = set()
+        self._inner: set[str] = set()
+        self._qualified: dict[tuple[str, str], str] = {}
+        self._denied: str | None = None
+        self.connection.authorizer = self._authorize
+        self.connection.set_progress_handler(self._is_overdue, _PROGRESS_STEPS)
+
+    def attach(self, path: Path) -> FileReadTransaction:
+        """Attach a file read-only, and return its reads; they see one state of it from now on."""
+        subject = str(path)
+        schema = f"f{self._token}_{len(self._schemas)}"
+        try:
+            self.connection.execute(_QUERIES.attach.format(schema=schema), (_address(subject),))
+            names = self.connection.execute(_QUERIES.tables.format(schema=schema)).fetchall()
+        except FileNotFoundError as error:
+            raise NotFound(f"{subject}: file does not exist") from error
+        except apsw.Error as error:
+            raise translate(error, subject) from error
+        self._schemas[schema] = subject
+        tables = frozenset(str(name) for (name,) in names)
+        return FileReadTransaction(self, schema, tables, subject)
+
+    def begin(self) -> None:
+        """Begin the read transaction: each file keeps the state of its first read."""
+        self.connection.execute(SQL.begin_read)
+
+    def qualify(self, sql: str, schema: str, tables: frozenset[str]) -> str:
+        """Return a statement of Fourfold that reads the tables of one attached file."""
+        text = self._qualified.get((schema, sql))
+        if text is None:
+
+            def replace(match: re.Match[str]) -> str:
+                word, gap, mark, name = match.groups()
+                if name not in tables:
+                    return match.group()
+                return f"{word}{gap}{schema}.{mark}{name}{mark}"
+
+            text = _TABLE_REFERENCE.sub(replace, sql)
+            self._qualified[schema, sql] = text
+        return text
+
+    def add_view(self, name: str, selects: Sequence[str], columns: Sequence[str]) -> None:
+        """Add a table: the rows of all `selects`, or none if there is none."""
+        inner = f"v{self._token}_{name}"
+        nothing = _QUERIES.nothing.format(columns=", ".join(f'NULL AS "{name}"' for name in columns))
+        body = " UNION ALL ".join(selects) if selects else nothing
+        names = ", ".join(f'"{name}"' for name in columns)
+        self.connection.execute(_QUERIES.view.format(name=inner, columns=names, body=body))
+        outer = _QUERIES.all_rows.format(name=inner)
+        self.connection.execute(_QUERIES.view.format(name=name, columns=names, body=outer))
+        self._inner.add(inner)
+        self._views.add(name)
+
+    def add_virtual_table(self, name: str, table: VirtualTable) -> None:
+        """Add a table whose rows are computed."""
+        self.connection.create_module(
+            name,
+            Module(table, self.check_deadline),
+            use_bestindex_object=True,
+            eponymous=True,
+            eponymous_only=True,
+            read_only=True,
+        )
+        self._virtual.add(name)
+
+    def add_function(self, name: str, function: Callable[..., Any]) -> str:
+        """Add a function for views; return its name, which a query cannot guess."""
+        hidden = f"p{self._token}_{name}"
+        self.connection.create_scalar_function(hidden, function, deterministic=True)
+        return hidden
+
+    @contextmanager
+    def trusted(self) -> Iterator[None]:
+        """Prepare statements of Fourfold in this block, which may read any table."""
+        self._trusted += 1
+        try:
+            yield
+        finally:
+            self._trusted -= 1
+
+    def confine(self) -> None:
+        """From now on statements are those of users: limit and authorize them."""
+        self._trusted = 0
+        for limit, value in _LIMITS.items():
+            self.connection.limit(limit, value)
+
+    def query(
+        self,
+        sql: str,
+        params: Params = (),
+        *,
+        timeout_s: float,
+        max_rows: int,
+        max_bytes: int,
+        plan: bool = False,
+    ) -> Rows:
+        """Run one SELECT of a user and return its rows, up to the limits.
+
+        Raises:
+            InvalidInput: The statement is not valid SQL, or not one SELECT.
+            Refused: It does something else than to read the published tables.
+            DeadlineExceeded: It took longer than `timeout_s`.
+        """
+        if not self.connection.in_transaction:
+            self.begin()
+        self._denied = None
+        self._deadline = time.monotonic() + timeout_s
+        try:
+            self._check_statement(sql)
+            steps = self._plan_of(sql, params) if plan else ()
+            return self._run(sql, params, max_rows, max_bytes, steps)
+        except FourfoldError as error:
+            raise self._explain(error) from error
+        except (apsw.Error, TypeError, OverflowError, UnicodeError, RecursionError) as error:
+            raise self._explain(error, timeout_s) from error
+        finally:
+            self._deadline = float("inf")
+
+    def _check_statement(self, sql: str) -> None:
+        if not isinstance(sql, str) or "\0" in sql:
+            raise InvalidInput("query must be a text without null characters")
+        info = apsw.ext.query_info(self.connection, sql, expanded_sql=False)
+        if info.query_remaining is not None and info.query_remaining.strip(" \t\r\n;"):
+            raise InvalidInput(
+                "a query is one statement", hint="Run one query after the other."
+            )
+        if info.is_explain == 1:
+            raise Refused("EXPLAIN is not allowed here", hint="Use EXPLAIN QUERY PLAN.")
+        if not info.description_full and not info.is_explain:
+            raise InvalidInput("the query is empty", hint="Pass a SELECT.")
+
+    def _plan_of(self, sql: str, params: Params) -> tuple[str, ...]:
+        rows = self.connection.execute(f"EXPLAIN QUERY PLAN {sql}", params)
+        return tuple(str(row[3]).replace(f"v{self._token}_", "") for row in rows)
+
+    def _run(
+        self, sql: str, params: Params, max_rows: int, max_bytes: int, plan: tuple[str, ...]
+    ) -> Rows:
+        columns: list[str] = []
+        cursor = self.connection.cursor()
+
+        def trace(traced: Any, _sql: str, _bindings: Any) -> bool:
+            columns[:] = [name for name, *_ in traced.get_description()]
+            return True
+
+        cursor.exec_trace = trace
+        rows: list[Row] = []
+        size = 0
+        truncated = False
+        try:
+            for row in cursor.execute(sql, params):
+                if len(rows) >= max_rows:
+                    truncated = True
+                    break
+                size += row_bytes(row)
+                if size > max_bytes:
+                    truncated = True
+                    break
+                rows.append(row)
+        finally:
+            cursor.close(True)
+        return Rows(tuple(columns), rows, truncated, plan)
+
+    def check_deadline(self) -> None:
+        """Raise DeadlineExceeded if the time of the current query is over."""
+        if time.monotonic() > self._deadline:
+            raise DeadlineExceeded("query: the time is over")
+
+    def _is_overdue(self) -> bool:
+        return time.monotonic() > self._deadline
+
+    def _explain(self, error: Exception, timeout_s: float = 0.0) -> FourfoldError:
+        """Return the error for the user of a query."""
+        message = str(error).removeprefix(f"{type(error).__name__}: ").replace(self._token, "")
+        if isinstance(error, apsw.InterruptError | DeadlineExceeded):
+            return DeadlineExceeded(
+                f"query: not finished after {timeout_s:g} s" if timeout_s else "query: the time is over",
+                hint="Narrow the query, or raise `timeout_s`.",
+            )
+        if isinstance(error, FourfoldError):
+            return error
+        if self._denied is not None and isinstance(error, apsw.AuthError | apsw.SQLError):
+            return self._refusal(message)
+        if isinstance(error, apsw.TooBigError):
+            return LimitExceeded(f"query: {message}", hint="Select less in each row.")
+        if isinstance(error, apsw.NoMemError):
+            return LimitExceeded("query: out of memory", hint="Narrow the query.")
+        if isinstance(error, apsw.SQLError | apsw.BindingsError | apsw.MismatchError | apsw.RangeError):
+            if message.startswith("no such table: "):
+                return self._unknown_table(message.removeprefix("no such table: "))
+            return InvalidInput(f"query: {message}")
+        if isinstance(error, apsw.Error):
+            return translate(error, "query")
+        if isinstance(error, UnicodeError):
+            return CorruptData(f"query: stored text is damaged: {message}")
+        return InvalidInput(f"query: {message}")
+
+    def _unknown_table(self, name: str) -> FourfoldError:
+        known = sorted(self._views | self._virtual)
+        return NotFound(
+            f"query: unknown table {name!r:.100}",
+            hint="Tables have the model as prefix, such as documents_state: `fourfold sql --tables`"
+            " lists them." + (f" Here: {', '.join(known)}." if known else ""),
+        )
+
+    def _refusal(self, message: str) -> FourfoldError:
+        assert self._denied is not None
+        action, _, name = self._denied.partition(" ")
+        if action == "READ":
+            return self._unknown_table(name.split(" ")[0])
+        if action == "FUNCTION":
+            return Refused(f"query: function {name!r} is not allowed")
+        return Refused(
+            f"query: {self._denied} is not allowed ({message})", hint="A query is one SELECT."
+        )
+
+    def _authorize(
+        self, action: int, first: str | None, second: str | None, base: str | None, by: str | None
+    ) -> int:
+        if self._trusted or self._is_allowed(action, first or "", second or "", base, by):
+            return int(apsw.SQLITE_OK)
+        name = str(apsw.mapping_authorizer_function[action]).removeprefix("SQLITE_")
+        shown = [second] if action == apsw.SQLITE_FUNCTION else [first, second]
+        self._denied = " ".join([name, *(word for word in shown if word)]).replace(self._token, "")
+        return int(apsw.SQLITE_DENY)
+
+    def _is_allowed(
+        self, action: int, first: str, second: str, base: str | None, by: str | None
+    ) -> bool:
+        if action in {apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE}:
+            return True
+        if action == apsw.SQLITE_FUNCTION:
+            # Views call functions whose names cannot be guessed.
+            return second.lower() in FUNCTIONS or self._token in second
+        if action != apsw.SQLITE_READ:
+            return False
+        if by is not None and by in self._inner:
+            return True
+        if base is not None and base in self._schemas:
+            # Without a column: a table of a view of which the query uses no column. A statement
+            # that names the table itself has no schema here, because it cannot name one.
+            return not second
+        if first in self._inner:
+            return by in self._views or not second
+        if first in self._views:
+            return base in {"temp", None}
+        return first in self._virtual or first in TABLE_FUNCTIONS
+
+    def close(self) -> None:
+        """Close the connection and the files."""
+        self.connection.close(True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def row_bytes(row: Row) -> int:
+    """Return the approximate bytes of a row in memory."""
+    size = 0
+    for value in row:
+        size += len(value) if isinstance(value, str | bytes) else 8
+    return size
+
+
+def _address(path: str) -> str:
+    """Return the URI for SQLite. Files that can change are never opened as immutable."""
+    immutable = is_immutable(path)
+    # Nothing is written. Opened read-write, the connection removes the WAL and its index when it is
+    # the last to close a file that had none.
+    mode = "rw" if not immutable and is_closed(path) else "ro"
+    return f"file:{quote(path)}?mode={mode}{'&immutable=1' if immutable else ''}"

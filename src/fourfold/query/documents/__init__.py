@@ -1,0 +1,1 @@
+"""Tables of documents, and their folds in process."""

@@ -1,0 +1,1 @@
+"""Tables of graphs, and their folds in process."""

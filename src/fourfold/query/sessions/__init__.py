@@ -1,0 +1,1 @@
+"""Tables of sessions, and their folds in process."""

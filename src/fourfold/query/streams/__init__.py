@@ -1,0 +1,1 @@
+"""Tables of streams, and their folds in process."""
