@@ -99,7 +99,7 @@ def test_fold_does_not_depend_on_batch_bounds(rows, sizes, waiting):
     """Nor on the number of pending patches."""
     expected = [shown(key, fold.fold(None, log)) for key, log in folded(rows).items()]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("fourfold.pipeline.documents.fold.FOLD_WAITING_ROWS_MAX", waiting)
+        patched.setattr("fourfold.query.documents.row_fold.FOLD_WAITING_ROWS_MAX", waiting)
         assert rows_of(fold_state(batches_of(rows, sizes))) == expected
 
 

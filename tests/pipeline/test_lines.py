@@ -8,8 +8,8 @@ import pytest
 import fourfold
 from fourfold.pipeline import cut
 from fourfold.pipeline.documents.lines import lines
-from fourfold.query.documents.lines import Link
 from fourfold.pipeline.options import read_options
+from fourfold.query.documents.lines import Link
 
 DID = "did:web:s"
 

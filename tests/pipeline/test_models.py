@@ -17,8 +17,8 @@ from fourfold.pipeline.jobs.stats import Statistics
 from fourfold.pipeline.sink import Sink
 from fourfold.pipeline.source import FourfoldSource
 from fourfold.pipeline.spark import unwrap_error
-from fourfold.query.tables import ModelTables
 from fourfold.pipeline.verify_tasks import Verifier
+from fourfold.query.tables import ModelTables
 
 PARTS = {
     "tables": ModelTables,

@@ -148,7 +148,7 @@ CALLS = {
     "session import": ["elsewhere", "s-1.ndjson"],
     "session verify": ["bob"],
     "session gc": ["bob"],
-    "sql": ["select count(*) as n from commits", "--root", "my-store", "--master", "local[1]"],
+    "sql": ["select count(*) as n from commits", "--root", "my-store"],
     "pipeline list": [],
     "pipeline run bootstrap": ["bob", "--dry-run"],
     "pipeline run compact": ["my-store", "--dry-run"],

@@ -21,6 +21,7 @@ TUTORIALS = [
     "docs/graphs.md",
     "docs/sessions.md",
     "docs/archive.md",
+    "docs/ask.md",
     "docs/pipeline.md",
 ]
 SPARK = {"docs/pipeline.md"}

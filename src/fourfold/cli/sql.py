@@ -1,14 +1,16 @@
-"""`fourfold sql`: query the tables of one store or many in SQL."""
+"""`fourfold sql`: query the tables of one store or many in SQL, in SQLite or in Spark."""
 
 from __future__ import annotations
 
 import base64
+import os
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
+from fourfold.cli import sql_shell
 from fourfold.cli.completion import complete_apps, complete_spaces
 from fourfold.cli.options import command as fourfold_command
 from fourfold.cli.options import root_argument
@@ -16,36 +18,25 @@ from fourfold.cli.output import Output, counted
 from fourfold.cli.space.arguments import at_option, branch_option
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.pipeline.models import DEFAULT_MODEL, model_names
+from fourfold.sql_result import Result
+from fourfold.store.store import open_store
 
 At = int | datetime | None
 
 
 @fourfold_command("sql", rows=True)
-@root_argument(required=False)
-@click.argument("query")
-@click.option(
-    "--roots", metavar="PATTERN", help="Several stores, instead of ROOT: '/data/tenants/*'."
-)
+@root_argument(required=False, url=True)
+@click.argument("query", required=False)
+@click.option("--tables", "list_tables", is_flag=True, help="List the tables and their columns.")
 @click.option(
     "--model",
     type=click.Choice(model_names()),
     default=DEFAULT_MODEL,
     show_default=True,
-    help="Model whose tables to query.",
+    help="Model whose tables need no prefix: `state` is documents_state.",
 )
 @click.option("--space", metavar="DID", shell_complete=complete_spaces, help="Only this space.")
-@click.option(
-    "--objects",
-    metavar="URL",
-    help="Streams: published records; with ROOT, also unpublished ones.",
-)
-@click.option(
-    "--app",
-    metavar="APP",
-    shell_complete=complete_apps,
-    help="Graphs: only this app, as a slug or an id.",
-)
-@at_option("As of this seq or time.")
+@at_option("As of this time, or of this seq if the query reads one log.")
 @branch_option("Branch of `state` and `history`; '*' for every branch.")
 @click.option(
     "--limit",
@@ -54,60 +45,134 @@ At = int | datetime | None
     show_default=True,
     help="Maximum number of rows.",
 )
-@click.option("--skip-bad", is_flag=True, help="Skip files that cannot be read, and list them.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Stop the query after this time.",
+)
+@click.option(
+    "--parquet",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the rows to a Parquet file.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(("sqlite", "spark")),
+    help="SQLite in this process, or Spark. Default: sqlite, unless an option requires Spark.",
+)
+@click.option(
+    "--roots", metavar="PATTERN", help="Spark: several stores, instead of ROOT: '/data/tenants/*'."
+)
+@click.option(
+    "--objects",
+    metavar="URL",
+    help="Spark: published records of streams; with ROOT, also unpublished ones.",
+)
+@click.option(
+    "--app",
+    metavar="APP",
+    shell_complete=complete_apps,
+    help="Spark: only this app of graphs, as a slug or an id.",
+)
+@click.option(
+    "--skip-bad", is_flag=True, help="Spark: skip files that cannot be read, and list them."
+)
 @click.option("--master", help="Spark master: local[*], spark://..., yarn, k8s://...")
 @click.option("--remote", help="Spark Connect server, instead of --master: sc://HOST:PORT.")
 def command(
     out: Output,
-    root: Path | None,
-    query: str,
+    root: str | None,
+    query: str | None,
     *,
-    roots: str | None,
+    list_tables: bool,
     model: str,
     space: str | None,
-    objects: str | None,
-    app: str | None,
     at: At,
     branch: str,
     limit: int,
-    skip_bad: bool,
-    master: str | None,
-    remote: str | None,
+    timeout_s: float,
+    parquet: Path | None,
+    engine: str | None,
+    **spark: Any,
 ) -> None:
     """Run QUERY, a SELECT over the tables of a store.
 
-    Tables of documents: commits, revisions, facts, values, branches, snapshots, blobs, state,
-    history, files. Tables of sessions (--model sessions): events, sessions, turns, steps, messages,
-    evals, heads, edges, payloads, view, files. Tables of graphs (--model graphs): parents, attrs,
-    edges, ratings, changes, current, apps, types, envelopes, logs, identities, peers, files. Tables
-    of streams (--model streams): records, messages, streams, schemas, producers, state, files. With
-    --objects, records, messages and state come from published objects.
+    Every log and every folded state of all models is a table with the model as prefix, such as
+    documents_state and sessions_messages; --tables lists them. All tables show one state of every
+    file, however long the query runs. Without QUERY, a shell reads queries that end with `;`.
 
-    All tables show one state of every file, however long the query runs. Starting Spark takes some
-    seconds.
+    Queries run in SQLite, in this process. With --engine spark, --roots, --objects, --app,
+    --skip-bad, --master or --remote they run in Spark, in its dialect, over the tables of one
+    model without prefix; starting it takes some seconds.
     """
-    if roots is not None:
-        root = None
-    if root is None and roots is None and objects is None:
+    if list_tables:
+        print_tables(out)
+        return
+    root, query = _root_and_query(root, query)
+    needs_spark = any(spark.values())
+    if engine == "sqlite" and needs_spark:
+        raise InvalidInput(
+            "--roots, --objects, --app, --skip-bad, --master and --remote require Spark",
+            hint="Omit --engine sqlite.",
+        )
+    if root is None and not spark["roots"] and not spark["objects"]:
         raise InvalidInput(
             "no store given",
             hint="Pass ROOT, --roots PATTERN or --objects URL, or set FOURFOLD_ROOT.",
         )
-    answer = _ask(
-        query,
-        limit,
-        master,
-        remote,
-        store=root,
-        roots=roots,
-        model=model,
-        space=space,
-        objects=objects,
-        app=app,
-        at=at,
-        branch=branch,
-        skip_bad=skip_bad,
-    )
+    if engine == "spark" or needs_spark:
+        if query is None or parquet is not None:
+            raise InvalidInput("Spark needs a QUERY, and writes no --parquet")
+        folder = None if spark["roots"] is not None or root is None else Path(root)
+        options: dict[str, Any] = {
+            "store": folder,
+            "model": model,
+            "space": space,
+            "at": at,
+            "branch": branch,
+        }
+        _print_answer(out, _ask_spark(query, limit, **options, **spark), limit)
+        return
+    assert root is not None
+    limits: dict[str, Any] = {"timeout_s": timeout_s, "max_rows": limit}
+    with open_store(root, mode="r") as store:
+
+        def run(text: str) -> Result:
+            return store.sql(text, at=at, branch=branch, model=model, space=space, **limits)
+
+        if query is None:
+            sql_shell.run_shell(out, run, lambda result: print_result(out, result))
+        elif parquet is not None:
+            _write_parquet(out, run(query), parquet)
+        else:
+            print_result(out, run(query))
+
+
+def _root_and_query(root: str | None, query: str | None) -> tuple[str | None, str | None]:
+    """Return ROOT and QUERY: a single argument that is not a folder is the query."""
+    if query is None and root is not None and not Path(root).is_dir():
+        return os.environ.get("FOURFOLD_ROOT"), root
+    return root, query
+
+
+def print_result(out: Output, result: Result) -> None:
+    """Print the rows of a query in the format that was requested."""
+    answer = {
+        "columns": list(result.columns),
+        "rows": [[_plain(value) for value in row] for row in result],
+        "more": result.truncated,
+        "cut": result.cut,
+        "skipped": [],
+    }
+    _print_answer(out, answer, len(result))
+
+
+def _print_answer(out: Output, answer: dict[str, Any], limit: int) -> None:
     if out.as_json:
         out.document(answer)
         return
@@ -123,7 +188,50 @@ def command(
         out.line(f"skipped: {entry['problem']}")
 
 
-def _ask(
+def _write_parquet(out: Output, result: Result, path: Path) -> None:
+    result.write_parquet(path)
+    report = {"path": str(path), "rows": len(result), "more": result.truncated, "cut": result.cut}
+    if out.as_json:
+        out.document(report)
+    else:
+        out.line(f"{counted(len(result), 'row')} in {path}")
+        if result.truncated:
+            out.line(f"... only the first {counted(len(result), 'row')}; --limit writes more")
+
+
+def print_tables(out: Output) -> None:
+    """Print the registry of tables: columns, types and keys."""
+    from fourfold.query.engine import all_tables  # noqa: PLC0415 - it imports every model
+
+    tables = [
+        {
+            "table": f"{model}_{table.name}",
+            "description": table.description,
+            "key": list(table.identity),
+            "columns": [
+                {"name": column.name, "type": column.type, "hidden": column.hidden}
+                for column in table.columns
+            ],
+        }
+        for model, registry in all_tables().items()
+        for table in registry.public()
+    ]
+    out.rows(
+        {"tables": tables},
+        "tables",
+        {
+            "table": "table",
+            "columns": lambda table: ", ".join(
+                f"{column['name']} {column['type']}"
+                for column in table["columns"]
+                if not column["hidden"]
+            ),
+        },
+        fields=["table", "description", "key", "columns"],
+    )
+
+
+def _ask_spark(
     query: str, limit: int, master: str | None, remote: str | None, **options: Any
 ) -> dict[str, Any]:
     from fourfold.pipeline import session, sql  # noqa: PLC0415 - only now is Spark wanted

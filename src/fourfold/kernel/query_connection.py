@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 from urllib.parse import quote
 
 import apsw
@@ -56,40 +56,185 @@ _LIMITS: Final = {
     apsw.SQLITE_LIMIT_ATTACHED: 0,
 }
 FUNCTIONS: Final = frozenset(
-    """
-    abs acos acosh asin asinh atan atan2 atanh avg ceil ceiling changes char coalesce concat
-    concat_ws cos cosh count cume_dist current_date current_time current_timestamp date datetime
-    degrees dense_rank exp first_value floor format glob group_concat hex if ifnull iif instr json
-    json_array json_array_length json_error_position json_extract json_group_array json_group_object
-    json_object json_patch json_pretty json_quote json_remove json_replace json_set json_type
-    json_valid julianday lag last_value lead length like likelihood likely ln log log10 log2 lower
-    ltrim max median min mod nth_value ntile nullif octet_length percent_rank percentile
-    percentile_cont percentile_disc pi pow power printf quote radians random rank replace round
-    row_number rtrim sign sin sinh soundex sqrt strftime string_agg substr substring subtype sum tan
-    tanh time timediff total trim trunc typeof unhex unicode unistr unixepoch unlikely upper -> ->>
-    """.split()
+    [
+        "abs",
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "avg",
+        "ceil",
+        "ceiling",
+        "changes",
+        "char",
+        "coalesce",
+        "concat",
+        "concat_ws",
+        "cos",
+        "cosh",
+        "count",
+        "cume_dist",
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "date",
+        "datetime",
+        "degrees",
+        "dense_rank",
+        "exp",
+        "first_value",
+        "floor",
+        "format",
+        "glob",
+        "group_concat",
+        "hex",
+        "if",
+        "ifnull",
+        "iif",
+        "instr",
+        "json",
+        "json_array",
+        "json_array_length",
+        "json_error_position",
+        "json_extract",
+        "json_group_array",
+        "json_group_object",
+        "json_object",
+        "json_patch",
+        "json_pretty",
+        "json_quote",
+        "json_remove",
+        "json_replace",
+        "json_set",
+        "json_type",
+        "json_valid",
+        "julianday",
+        "lag",
+        "last_value",
+        "lead",
+        "length",
+        "like",
+        "likelihood",
+        "likely",
+        "ln",
+        "log",
+        "log10",
+        "log2",
+        "lower",
+        "ltrim",
+        "max",
+        "median",
+        "min",
+        "mod",
+        "nth_value",
+        "ntile",
+        "nullif",
+        "octet_length",
+        "percent_rank",
+        "percentile",
+        "percentile_cont",
+        "percentile_disc",
+        "pi",
+        "pow",
+        "power",
+        "printf",
+        "quote",
+        "radians",
+        "random",
+        "rank",
+        "replace",
+        "round",
+        "row_number",
+        "rtrim",
+        "sign",
+        "sin",
+        "sinh",
+        "soundex",
+        "sqrt",
+        "strftime",
+        "string_agg",
+        "substr",
+        "substring",
+        "subtype",
+        "sum",
+        "tan",
+        "tanh",
+        "time",
+        "timediff",
+        "total",
+        "trim",
+        "trunc",
+        "typeof",
+        "unhex",
+        "unicode",
+        "unistr",
+        "unixepoch",
+        "unlikely",
+        "upper",
+        "->",
+        "->>",
+    ]
 )
 """Functions that a query may call."""
 TABLE_FUNCTIONS: Final = frozenset({"json_each", "json_tree"})
-_TABLE_REFERENCE: Final = re.compile(r'\b(FROM|JOIN)(\s+)("?)([A-Za-z_]\w*)\3(?![\w.("])')
+_TABLE_REFERENCE: Final = re.compile(
+    r'\b(FROM|JOIN)(\s+)("?)([A-Za-z_]\w*)\3(?![\w.("])(?=(\s+AS\b)?)', re.IGNORECASE
+)
+_VIEW: Final = re.compile(
+    r"CREATE VIEW\s+\S+?\s*(\([^)]*\))?\s+AS\s+(.*)", re.DOTALL | re.IGNORECASE
+)
+_COMMON_TABLE: Final = re.compile(
+    r"""(\w+|"[^"]+"|\[[^\]]+\]|`[^`]+`)\s*(?:\([^()]*\)\s*)?AS\s+(?:NOT\s+)?(?:MATERIALIZED\s+)?\(""",
+    re.IGNORECASE,
+)
+"""The name of a common table expression."""
 
 
 class FileReadTransaction(ReadTransaction):
     """Reads of one attached file: the tables of a statement are those of the file."""
 
-    __slots__ = ("_owner", "_schema", "_tables")
+    __slots__ = ("_owner", "_qualified", "_schema", "_tables", "_views")
 
     def __init__(
-        self, owner: QueryConnection, schema: str, tables: frozenset[str], subject: str
+        self, owner: QueryConnection, schema: str, tables: Mapping[str, str | None], subject: str
     ) -> None:
         super().__init__(owner.connection, subject)
         self._owner = owner
         self._schema = schema
         self._tables = tables
+        """The tables of the file, and the statement of each view."""
+        self._qualified: dict[str, str] = {}
+        self._views: dict[str, str] = {}
 
     def qualify(self, sql: str) -> str:
-        """Return a statement of Fourfold with the tables of this file."""
-        return self._owner.qualify(sql, self._schema, self._tables)
+        """Return a statement of Fourfold that reads the tables of this file."""
+        text = self._qualified.get(sql)
+        if text is None:
+            text = self._qualified[sql] = _TABLE_REFERENCE.sub(self._replace, sql)
+        return text
+
+    def _replace(self, match: re.Match[str]) -> str:
+        word, gap, mark, name, alias = match.groups()
+        if name not in self._tables:
+            return match.group()
+        if self._tables[name] is None:
+            return f"{word}{gap}{self._schema}.{mark}{name}{mark}"
+        return f"{word}{gap}{self._view(name)}{'' if alias else f' AS {name}'}"
+
+    def _view(self, name: str) -> str:
+        """Return the name of a view like one of the file, which the authorizer recognizes."""
+        view = self._views.get(name)
+        if view is None:
+            match = _VIEW.match(self._tables[name] or "")
+            assert match is not None, self._tables[name]
+            body = self.qualify(match.group(2))
+            view = self._views[name] = self._owner.add_inner_view(
+                f"{self._schema}_{name}", match.group(1) or "", body
+            )
+        return view
 
     def all(self, sql: str, params: Params = ()) -> list[Row]:
         """Return all rows."""
@@ -162,9 +307,9 @@ class QueryConnection:
         self._deadline = float("inf")
         self._schemas: dict[str, str] = {}
         self._views: set[str] = set()
-        self._virtual: set[str] = set()
         self._inner: set[str] = set()
-        self._qualified: dict[tuple[str, str], str] = {}
+        self._file_tables: set[str] = set()
+        self._common_tables: set[str] = set()
         self._denied: str | None = None
         self.connection.authorizer = self._authorize
         self.connection.set_progress_handler(self._is_overdue, _PROGRESS_STEPS)
@@ -175,57 +320,49 @@ class QueryConnection:
         schema = f"f{self._token}_{len(self._schemas)}"
         try:
             self.connection.execute(_QUERIES.attach.format(schema=schema), (_address(subject),))
-            names = self.connection.execute(_QUERIES.tables.format(schema=schema)).fetchall()
+            rows = self.connection.execute(_QUERIES.tables.format(schema=schema)).fetchall()
         except FileNotFoundError as error:
             raise NotFound(f"{subject}: file does not exist") from error
         except apsw.Error as error:
             raise translate(error, subject) from error
         self._schemas[schema] = subject
-        tables = frozenset(str(name) for (name,) in names)
+        self._file_tables.update(str(name).lower() for name, _ in rows)
+        tables = {str(name): None if sql is None else str(sql) for name, sql in rows}
         return FileReadTransaction(self, schema, tables, subject)
 
     def begin(self) -> None:
         """Begin the read transaction: each file keeps the state of its first read."""
         self.connection.execute(SQL.begin_read)
 
-    def qualify(self, sql: str, schema: str, tables: frozenset[str]) -> str:
-        """Return a statement of Fourfold that reads the tables of one attached file."""
-        text = self._qualified.get((schema, sql))
-        if text is None:
-
-            def replace(match: re.Match[str]) -> str:
-                word, gap, mark, name = match.groups()
-                if name not in tables:
-                    return match.group()
-                return f"{word}{gap}{schema}.{mark}{name}{mark}"
-
-            text = _TABLE_REFERENCE.sub(replace, sql)
-            self._qualified[schema, sql] = text
-        return text
+    def add_inner_view(self, name: str, columns: str, body: str) -> str:
+        """Add a view that only other views use; return its name, which a query cannot guess."""
+        inner = f"v{self._token}_{name}"
+        with self.trusted():
+            self.connection.execute(_QUERIES.view.format(name=inner, columns=columns, body=body))
+        self._inner.add(inner)
+        return inner
 
     def add_view(self, name: str, selects: Sequence[str], columns: Sequence[str]) -> None:
         """Add a table: the rows of all `selects`, or none if there is none."""
-        inner = f"v{self._token}_{name}"
-        nothing = _QUERIES.nothing.format(columns=", ".join(f'NULL AS "{name}"' for name in columns))
+        names = ", ".join(f'"{column}"' for column in columns)
+        nothing = _QUERIES.nothing.format(columns=", ".join("NULL" for _ in columns))
         body = " UNION ALL ".join(selects) if selects else nothing
-        names = ", ".join(f'"{name}"' for name in columns)
-        self.connection.execute(_QUERIES.view.format(name=inner, columns=names, body=body))
+        inner = self.add_inner_view(name, f"({names})", body)
         outer = _QUERIES.all_rows.format(name=inner)
-        self.connection.execute(_QUERIES.view.format(name=name, columns=names, body=outer))
-        self._inner.add(inner)
+        self.connection.execute(_QUERIES.view.format(name=name, columns=f"({names})", body=outer))
         self._views.add(name)
 
     def add_virtual_table(self, name: str, table: VirtualTable) -> None:
         """Add a table whose rows are computed."""
+        module = f"m{self._token}_{name}"
         self.connection.create_module(
-            name,
-            Module(table, self.check_deadline),
+            module,
+            cast("Any", Module(table, self.check_deadline)),
             use_bestindex_object=True,
-            eponymous=True,
-            eponymous_only=True,
             read_only=True,
         )
-        self._virtual.add(name)
+        self.connection.execute(_QUERIES.virtual_table.format(name=name, module=module))
+        self._views.add(name)
 
     def add_function(self, name: str, function: Callable[..., Any]) -> str:
         """Add a function for views; return its name, which a query cannot guess."""
@@ -268,6 +405,9 @@ class QueryConnection:
         if not self.connection.in_transaction:
             self.begin()
         self._denied = None
+        self._common_tables = {
+            match.group(1).strip('"[]`').lower() for match in _COMMON_TABLE.finditer(str(sql))
+        } - self._file_tables
         self._deadline = time.monotonic() + timeout_s
         try:
             self._check_statement(sql)
@@ -285,9 +425,7 @@ class QueryConnection:
             raise InvalidInput("query must be a text without null characters")
         info = apsw.ext.query_info(self.connection, sql, expanded_sql=False)
         if info.query_remaining is not None and info.query_remaining.strip(" \t\r\n;"):
-            raise InvalidInput(
-                "a query is one statement", hint="Run one query after the other."
-            )
+            raise InvalidInput("a query is one statement", hint="Run one query after the other.")
         if info.is_explain == 1:
             raise Refused("EXPLAIN is not allowed here", hint="Use EXPLAIN QUERY PLAN.")
         if not info.description_full and not info.is_explain:
@@ -333,12 +471,16 @@ class QueryConnection:
     def _is_overdue(self) -> bool:
         return time.monotonic() > self._deadline
 
-    def _explain(self, error: Exception, timeout_s: float = 0.0) -> FourfoldError:
+    def _explain(  # noqa: PLR0911 - one for each kind of error
+        self, error: Exception, timeout_s: float = 0.0
+    ) -> FourfoldError:
         """Return the error for the user of a query."""
         message = str(error).removeprefix(f"{type(error).__name__}: ").replace(self._token, "")
         if isinstance(error, apsw.InterruptError | DeadlineExceeded):
             return DeadlineExceeded(
-                f"query: not finished after {timeout_s:g} s" if timeout_s else "query: the time is over",
+                f"query: not finished after {timeout_s:g} s"
+                if timeout_s
+                else "query: the time is over",
                 hint="Narrow the query, or raise `timeout_s`.",
             )
         if isinstance(error, FourfoldError):
@@ -349,7 +491,9 @@ class QueryConnection:
             return LimitExceeded(f"query: {message}", hint="Select less in each row.")
         if isinstance(error, apsw.NoMemError):
             return LimitExceeded("query: out of memory", hint="Narrow the query.")
-        if isinstance(error, apsw.SQLError | apsw.BindingsError | apsw.MismatchError | apsw.RangeError):
+        if isinstance(
+            error, apsw.SQLError | apsw.BindingsError | apsw.MismatchError | apsw.RangeError
+        ):
             if message.startswith("no such table: "):
                 return self._unknown_table(message.removeprefix("no such table: "))
             return InvalidInput(f"query: {message}")
@@ -360,7 +504,7 @@ class QueryConnection:
         return InvalidInput(f"query: {message}")
 
     def _unknown_table(self, name: str) -> FourfoldError:
-        known = sorted(self._views | self._virtual)
+        known = sorted(self._views)
         return NotFound(
             f"query: unknown table {name!r:.100}",
             hint="Tables have the model as prefix, such as documents_state: `fourfold sql --tables`"
@@ -388,7 +532,7 @@ class QueryConnection:
         self._denied = " ".join([name, *(word for word in shown if word)]).replace(self._token, "")
         return int(apsw.SQLITE_DENY)
 
-    def _is_allowed(
+    def _is_allowed(  # noqa: PLR0911 - one for each rule
         self, action: int, first: str, second: str, base: str | None, by: str | None
     ) -> bool:
         if action in {apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE}:
@@ -408,7 +552,10 @@ class QueryConnection:
             return by in self._views or not second
         if first in self._views:
             return base in {"temp", None}
-        return first in self._virtual or first in TABLE_FUNCTIONS
+        if not second and base is None and first.lower() in self._common_tables:
+            # Rows of a common table expression are counted.
+            return True
+        return first in TABLE_FUNCTIONS
 
     def close(self) -> None:
         """Close the connection and the files."""

@@ -4,11 +4,14 @@
 ATTACH ?1 AS {schema}
 
 -- name: tables
--- The tables and views of an attached file.
-SELECT name FROM {schema}.sqlite_schema WHERE type IN ('table', 'view')
+-- The tables and views of an attached file, and the statements of the views.
+SELECT name, CASE type WHEN 'view' THEN sql END FROM {schema}.sqlite_schema WHERE type IN ('table', 'view')
 
 -- name: view
-CREATE TEMP VIEW "{name}" ({columns}) AS {body}
+CREATE TEMP VIEW "{name}" {columns} AS {body}
+
+-- name: virtual_table
+CREATE VIRTUAL TABLE temp."{name}" USING {module}
 
 -- name: all_rows
 SELECT * FROM "{name}"

@@ -15,10 +15,10 @@ class VirtualTable:
     """A table whose rows are computed in Python.
 
     `columns` are (name, SQL type) pairs; `arguments` are hidden columns after them, the parameters
-    of the table as a function; `hidden` are columns that `*` does not include. `rows` is called for each scan with the values of the columns that
-    are compared with `=`, by name, and the set of column indexes that the query uses. It yields
-    sequences of values; a callable value is called if the query reads it, with no argument. The
-    query applies all conditions again, except those on arguments.
+    of the table as a function; `hidden` are columns that `*` does not include. `rows` is called for
+    each scan with the values of the columns that are compared with `=`, by name, and the set of
+    column indexes that the query uses. It yields sequences of values; a callable value is called if
+    the query reads it. The query applies all conditions again, except those on arguments.
     """
 
     def __init__(

@@ -24,6 +24,7 @@ from fourfold.kernel import Database, Migration, Profile, Sequence, inspection
 from fourfold.models.problem import Problem, to_problems
 from fourfold.objects import ObjectStore
 from fourfold.settings import Settings
+from fourfold.sql_result import Result
 
 T = TypeVar("T")
 
@@ -102,6 +103,8 @@ class StoreContext:
     writable: bool
     objects: Callable[[], ObjectStore]
     """Opens the object store, on first use."""
+    sql: Callable[..., Result] | None = None
+    """Runs a query over the tables of the store; its option `space` selects one space."""
 
 
 def _same(profile: Profile, _settings: Settings) -> Profile:

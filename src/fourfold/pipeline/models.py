@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from fourfold.pipeline.jobs.materialize import Materializer
     from fourfold.pipeline.jobs.stats import Statistics
     from fourfold.pipeline.sink import Sink
-    from fourfold.query.tables import ModelTables
     from fourfold.pipeline.verify_tasks import Verifier
+    from fourfold.query.tables import ModelTables
 
     StreamReader = Callable[[Mapping[str, str], StructType], DataSourceStreamReader]
 

@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from fourfold.errors import InvalidInput, NotFound
+from fourfold.kernel import load_queries
 from fourfold.kernel.query_connection import ATTACHED_MAX, QueryConnection
 from fourfold.kernel.transaction import Params
 from fourfold.kernel.virtual_table import VirtualTable
 from fourfold.models.model import Model, all_models
 from fourfold.query.documents.lines import ALL_BRANCHES
 from fourfold.query.files import Folded, Point, QueryFile, open_file
-from fourfold.query.result import Result
 from fourfold.query.tables import FILES, ROOT, SPACE, Column, ModelTables, Table
+from fourfold.sql_result import Result
 
 _SQL_TYPES: Final = {
     "string": "TEXT",
@@ -36,6 +37,7 @@ _SQL_TYPES: Final = {
     "binary": "BLOB",
     "boolean": "INTEGER",
 }
+_SQL: Final = load_queries("fourfold.query", "engine.sql")
 _BRANCH_ARGUMENT: Final = "on_branch"
 
 
@@ -69,7 +71,9 @@ def all_tables() -> dict[str, ModelTables]:
     return {name: tables for name, tables in found if tables is not None}
 
 
-def run_query(root: Path, query: str, params: Params = (), options: QueryOptions | None = None) -> Result:
+def run_query(
+    root: Path, query: str, params: Params = (), options: QueryOptions | None = None
+) -> Result:
     """Run one SELECT over the tables of the store at `root`, and return its rows."""
     chosen = options or QueryOptions()
     _check_options(chosen)
@@ -142,7 +146,9 @@ class _Session:
         options = self._options
         for model in all_models():
             tables = tables_of(model)
-            if tables is None or (options.prefixes is not None and model.name not in options.prefixes):
+            if tables is None or (
+                options.prefixes is not None and model.name not in options.prefixes
+            ):
                 continue
             if options.space is not None and not tables.spaces:
                 continue
@@ -167,7 +173,9 @@ class _Session:
             prefix = (self._options.prefixes or {}).get(model.name, "")
             names = [name for name in names if model.location.id_of(name).startswith(prefix)]
             if self._options.space is not None:
-                names = [name for name in names if model.location.id_of(name) == self._options.space]
+                names = [
+                    name for name in names if model.location.id_of(name) == self._options.space
+                ]
                 if not names:
                     raise NotFound(
                         f"{self._root}: unknown space {self._options.space!r}",
@@ -201,7 +209,9 @@ class _Session:
 
     def _file(self, files: _ModelFiles, name: str, snapshot: Any) -> QueryFile:
         location = files.model.location
-        space = location.id_of(name) if files.tables.spaces else location.path(self._root, name).stem
+        space = (
+            location.id_of(name) if files.tables.spaces else location.path(self._root, name).stem
+        )
         path = location.path(self._root, name)
         return open_file(name, space, path, self._root, snapshot, files.tables)
 
@@ -217,7 +227,9 @@ class _Session:
                 f" {len(names)} logs",
                 hint="Pass a datetime, or query one space.",
             )
-        newest = max((f.newest for files in self._files.values() for f in files.attached), default=0)
+        newest = max(
+            (f.newest for files in self._files.values() for f in files.attached), default=0
+        )
         if not 0 <= at <= newest:
             raise InvalidInput(f"at must be between 0 and {newest}, got seq {at}")
 
@@ -292,7 +304,9 @@ class _Session:
             point = _point_argument(given.get("at"))
             selected = self._iter_files(files, given.get(SPACE))
             for count, file in enumerate(selected):
-                if isinstance(point, int) and (count or (SPACE not in given and len(files.names) > 1)):
+                if isinstance(point, int) and (
+                    count or (SPACE not in given and len(files.names) > 1)
+                ):
                     raise InvalidInput(
                         f"{use.names[0]}: at must be a time, got seq {point}: there are"
                         f" {len(files.names)} spaces",
@@ -326,7 +340,9 @@ class _Session:
         """Return the queries of a raw table on one file, up to its position."""
         table = use.table
         query: str = getattr(file.kind.queries, table.query)
-        expand = getattr(import_module(use.tables.rows), "expand", None) if use.tables.rows else None
+        expand = (
+            getattr(import_module(use.tables.rows), "expand", None) if use.tables.rows else None
+        )
         texts = [query] if expand is None else expand(file, table.name, query)
         constants = {SPACE: file.space, ROOT: str(self._root)}
         own = {column.name for column in table.columns}
@@ -338,7 +354,8 @@ class _Session:
         )
         conditions = self._conditions(use, file)
         return [
-            f"SELECT {selected} FROM ({_bound(text, file.seq)}){conditions}" for text in texts
+            _SQL.raw.format(columns=selected, query=_bound(text, file.seq), conditions=conditions)
+            for text in texts
         ]
 
     def _conditions(self, use: _Use, file: QueryFile) -> str:

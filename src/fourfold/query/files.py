@@ -70,8 +70,13 @@ class Folded:
     keys: tuple[str, ...] = ()
 
 
-def open_file(
-    name: str, space: str, path: Path, root: Path, snapshot: FileReadTransaction, tables: ModelTables
+def open_file(  # noqa: PLR0917 - the fields of a file
+    name: str,
+    space: str,
+    path: Path,
+    root: Path,
+    snapshot: FileReadTransaction,
+    tables: ModelTables,
 ) -> QueryFile:
     """Check an attached file, and return it at its newest position.
 

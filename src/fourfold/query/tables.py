@@ -89,7 +89,7 @@ class Table:
     position: str | None = None
     key: tuple[str, ...] = ()
     identity: tuple[str, ...] = ()
-    """The columns that identify a row, besides those of its file."""
+    """The columns that identify a row of a store."""
     by_position: bool = False
     """Split a large file by position, because its rows are stored in that order."""
     fold: Fold | None = None
@@ -211,19 +211,29 @@ class ModelTables:
             name: replace(kind, spread=spread, count_rows=count_rows)
             for name, kind in self.kinds.items()
         }
-        return replace(
-            self, tables=tables, kinds=kinds, folded_parts=folded_parts, check=check
-        )
+        return replace(self, tables=tables, kinds=kinds, folded_parts=folded_parts, check=check)
 
 
 FILES = "files"
 """The table of files, which every model has; its rows are read by the tasks that open them."""
 
 
-def tables_by_name(model: str, tables: Iterable[Table]) -> dict[str, Table]:
-    """Return the tables by name, each with the hidden column `root`, and the table `files`."""
+def tables_by_name(
+    model: str, tables: Iterable[Table], identities: Mapping[str, str] | None = None
+) -> dict[str, Table]:
+    """Return the tables by name, each with the hidden column `root`, and the table `files`.
+
+    `identities` are the columns that identify a row, by table, separated by spaces.
+    """
     root = Column(ROOT, "string", nullable=False, hidden=True)
-    by_name = {table.name: replace(table, columns=(*table.columns, root)) for table in tables}
+    by_name = {
+        table.name: replace(
+            table,
+            columns=(*table.columns, root),
+            identity=tuple((identities or {}).get(table.name, "").split()),
+        )
+        for table in tables
+    }
     files = Table(
         name=FILES,
         model=model,

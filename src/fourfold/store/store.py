@@ -13,11 +13,13 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from fourfold import limits
 from fourfold.archive.restore_points import PointInfo, Points
 from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, Refused, StorageError
 from fourfold.kernel import (
@@ -52,6 +54,7 @@ from fourfold.models.streams.archive.verify import object_problems, unclaimed_pr
 from fourfold.models.streams.model import MODEL as STREAMS
 from fourfold.objects import ObjectStore, open_objects
 from fourfold.settings import FILE_NAME, Settings, fresh_file, load
+from fourfold.sql_result import Result
 from fourfold.store import backup, layout, verification
 from fourfold.store.backup import BackupReport
 from fourfold.store.database_files import DatabaseFile, locate
@@ -105,7 +108,7 @@ class Store:
         """Databases that stay open until `release` or `close`."""
         self._collections: dict[str, tuple[Model[Any], Any]] = {}
         self._objects: ObjectStore | None = None
-        self._context = StoreContext(root, settings, mode == "rw", lambda: self.objects)
+        self._context = StoreContext(root, settings, mode == "rw", lambda: self.objects, self.sql)
         self._lock = threading.Lock()
         self._opening = threading.Lock()
         self.publishing = threading.Lock()
@@ -276,6 +279,70 @@ class Store:
                 what, problems = "published database", tuple(to_problems(wrong))
                 report = report.with_(verification.CheckResult(f"objects/{name}", what, problems))
         return report
+
+    def sql(
+        self,
+        query: str,
+        params: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        at: datetime | int | str | None = None,
+        branch: str = "",
+        model: str | None = None,
+        space: str | None = None,
+        timeout_s: float = 10.0,
+        max_rows: int = 100_000,
+        max_bytes: int = 64 * limits.MIB,
+    ) -> Result:
+        """Run a SELECT over the tables of all models, and return its rows.
+
+            store.sql("select id, document ->> 'title' from documents_state where space = ?", [did])
+            store.sql("select count(*) from sessions_messages", at=datetime(2026, 3, 1, tzinfo=UTC))
+
+        The query sees one state of each database, which `result.cut` names, and writes nothing.
+        `fourfold sql --tables` lists the tables.
+
+        Args:
+            query: One SELECT, in the dialect of SQLite.
+            params: Values of `?` or `:name` in it.
+            at: As of a time or the id of a restore point; a seq if the query reads one log.
+            branch: Branch of `documents_state` and `documents_history`; "*" for every branch.
+            model: Model whose tables can be named without prefix, such as `state`.
+            space: Only this space; other models have no tables then.
+            timeout_s: Time after which the query is stopped.
+            max_rows: Rows after which the result is truncated.
+            max_bytes: Bytes of values after which the result is truncated.
+
+        Raises:
+            InvalidInput: The query is not valid.
+            NotFound: A table, a space or a branch is unknown.
+            Refused: The query does something else than to read tables.
+            DeadlineExceeded: It took longer than `timeout_s`.
+        """
+        from fourfold.query import engine  # noqa: PLC0415 - few processes run queries
+
+        self._refuse_if_closed()
+        options = engine.QueryOptions(
+            at=self._point_of(at),
+            branch=branch,
+            model=model,
+            space=space,
+            timeout_s=timeout_s,
+            max_rows=max_rows,
+            max_bytes=max_bytes,
+        )
+        return engine.run_query(self.root, query, params, options)
+
+    def _point_of(self, at: datetime | int | str | None) -> datetime | int | None:
+        """Return a point in history; the id of a restore point is the time when it began."""
+        if not isinstance(at, str):
+            return at
+        for point in self.points():
+            if point.id == at:
+                return datetime.fromtimestamp(point.started_ms / 1_000, UTC)
+        raise NotFound(
+            f"unknown restore point {at!r:.100}",
+            hint="Pass a datetime, or an id of store.points().",
+        )
 
     def publish(
         self, models: Sequence[str] | None = None, progress: Progress | None = None

@@ -24,9 +24,9 @@ _KINDS = tuple(
 _LOCATION = Location("spaces", "did:*.sqlite", check_did)
 
 
-def _open(database: Database, kind: FileKind, _context: StoreContext) -> Space:
+def _open(database: Database, kind: FileKind, context: StoreContext) -> Space:
     did = database.path.name.removesuffix(_LOCATION.suffix)
-    return Space(did, database, HISTORIES[kind.name])
+    return Space(did, database, HISTORIES[kind.name], sql=context.sql)
 
 
 def _configure(profile: Profile, settings: Settings) -> Profile:

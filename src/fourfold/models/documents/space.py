@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from fourfold import limits
-from fourfold.errors import InvalidInput
+from fourfold.errors import InvalidInput, Refused
 from fourfold.kernel import Database, Transaction
 from fourfold.models.documents import comparison, conflicts, reader, writer
 from fourfold.models.documents.ancestry import At, Point, branch_named, chain, last_seq, target_of
@@ -52,6 +52,7 @@ from fourfold.models.documents.validation import check_entity, check_known_branc
 from fourfold.models.documents.verify import iter_problems_by_parts
 from fourfold.models.documents.waiters import Waiters
 from fourfold.models.problem import Problem, to_problems
+from fourfold.sql_result import Result
 from fourfold.tabular import Rows
 
 DOCUMENT_CACHE_BYTES: Final = 64 * limits.MIB
@@ -71,8 +72,16 @@ class Space:
     "note-1" in space, len(space), list(space)     # the ids of existing entities
     """
 
-    def __init__(self, did: str, database: Database, history: History) -> None:
+    def __init__(
+        self,
+        did: str,
+        database: Database,
+        history: History,
+        *,
+        sql: Callable[..., Result] | None = None,
+    ) -> None:
         self.did = did
+        self._sql = sql
         self.database = database
         self.history_kind = history
         self.branches = Branches(self)
@@ -330,6 +339,34 @@ class Space:
             branch_named(view, branch)
             a, b = (Point(branch, target_of(view, branch, at)) for at in (at1, at2))
             return comparison.compare(view, a, b, ids)
+
+    def sql(
+        self,
+        query: str,
+        params: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        at: At = None,
+        branch: str = "",
+        **limits: Any,
+    ) -> Result:
+        """Run a SELECT over the tables of this space, and return its rows.
+
+            space.sql("select id, document ->> 'title' from state where op <> 'delete'")
+
+        Tables are named with or without prefix: `state`, `documents_state`.
+
+        Args:
+            query: One SELECT, in the dialect of SQLite.
+            params: Values of `?` or `:name` in it.
+            at: As of this seq or time.
+            branch: Branch of `state` and `history`; "*" for every branch.
+            limits: `timeout_s`, `max_rows`, `max_bytes`, as in `Store.sql`.
+        """
+        if self._sql is None:
+            raise Refused("this space was opened without a store", hint="Use fourfold.open(root).")
+        return self._sql(
+            query, params, at=at, branch=branch, model="documents", space=self.did, **limits
+        )
 
     def follow(
         self,

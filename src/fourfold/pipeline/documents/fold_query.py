@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from fourfold.pipeline import plan
 from fourfold.pipeline.conditions import Condition, as_sql
 from fourfold.pipeline.cut import FileBound
-from fourfold.pipeline.documents.lines import Line, lines
+from fourfold.pipeline.documents.lines import lines
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.scan import Guard, Piece
 from fourfold.query.documents.fold_query import build_query
+from fourfold.query.documents.lines import Line
 from fourfold.query.tables import ROOT, SPACE
 
 

@@ -11,8 +11,9 @@ from fourfold.errors import HistoryTruncated, InvalidInput
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.documents.fold import fold_history, fold_state, folded_ddl
-from fourfold.pipeline.documents.lines import Line, lines
+from fourfold.pipeline.documents.lines import lines
 from fourfold.pipeline.options import ReadOptions
+from fourfold.query.documents.lines import Line
 from fourfold.query.tables import ROOT, SPACE
 
 if TYPE_CHECKING:

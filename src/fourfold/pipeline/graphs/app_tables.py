@@ -17,8 +17,8 @@ from fourfold.models.graphs.records import BITS, KINDS
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.conditions import Condition
 from fourfold.pipeline.cut import FileBound
-from fourfold.query.graphs import shapes
 from fourfold.pipeline.options import ReadOptions
+from fourfold.query.graphs import shapes
 
 SQL: Final[Queries] = load_queries("fourfold.query.graphs", "tables.sql")
 _NUMBER: Final = re.compile(r"\d{1,18}")

@@ -21,10 +21,10 @@ from fourfold import limits
 from fourfold.models.graphs.records import KINDS, Kind
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import FileBound
-from fourfold.query.graphs import shapes
 from fourfold.pipeline.graphs.app_tables import SQL, App, apps_of
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.scan import Piece
+from fourfold.query.graphs import shapes
 from fourfold.query.graphs.current import current_query, select_current
 from fourfold.query.tables import ROOT, SPACE, arrow
 
@@ -144,7 +144,12 @@ def _piece(
     casts = [(column.name, _CASTS[column.type]) for column in read if column.name not in _CONSTANT]
     blobs = _BLOB in (options.columns or ())
     columns = ", ".join(_cast(name, cast, blobs=blobs) for name, cast in casts)
-    merged = [SQL.merged.format(columns=columns, parts=current_query(table[0].app_id, table[1], bound.seq)) for table in tables]
+    merged = [
+        SQL.merged.format(
+            columns=columns, parts=current_query(table[0].app_id, table[1], bound.seq)
+        )
+        for table in tables
+    ]
     sql = SQL.folding.format(
         samples=", ".join(f'{_SAMPLES[cast]} AS "{name}"' for name, cast in casts),
         merged=" ".join(merged),

@@ -33,8 +33,8 @@ from fourfold.pipeline.streams.fold import fold_states
 from fourfold.pipeline.streams.published_cut import Part, PublishedCut
 from fourfold.pipeline.streams.published_scan import TailWork, read_batches
 from fourfold.pipeline.streams.published_tables import MESSAGES, PUBLISHED, RECORDS
-from fourfold.query.tables import arrow
 from fourfold.query.streams.promotion import Promote, begin_of_version, promoter
+from fourfold.query.tables import arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

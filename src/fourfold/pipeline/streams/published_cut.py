@@ -25,8 +25,8 @@ from fourfold.objects import ObjectStore, open_objects
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.store_files import find_files, find_stores
-from fourfold.retry import Retries
 from fourfold.query.streams.promotion import Registries, outdated
+from fourfold.retry import Retries
 
 PUBLISHED_MANIFEST_READERS: Final = 32
 """Manifests that are read in parallel for a cut of published streams."""

@@ -16,6 +16,7 @@ from fourfold.objects import FolderStore
 from fourfold.pipeline import driver
 from fourfold.pipeline.streams.published_cut import Part
 from fourfold.pipeline.streams.published_scan import is_text
+from fourfold.query.streams.promotion import Promote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,7 +28,6 @@ _CONSTANT: Final = (
     "stream string, content_type string, generation bigint, low bigint, high bigint, "
     "textual boolean"
 )
-from fourfold.query.streams.promotion import Promote
 _CLASS: Final = "org.fourfold.PublishedFiles"
 _compiled: dict[int, Any] = {}
 

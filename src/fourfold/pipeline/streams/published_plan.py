@@ -15,8 +15,8 @@ from fourfold.pipeline.scan import Piece, ScanTask
 from fourfold.pipeline.streams.fold import columns_read, promoted, ranges, shows_messages
 from fourfold.pipeline.streams.published_cut import Part, PublishedCut, Tail
 from fourfold.pipeline.streams.published_scan import SegmentWork, TailWork
-from fourfold.query.tables import Column
 from fourfold.query.streams.promotion import Registries, begin_of_version
+from fourfold.query.tables import Column
 
 PUBLISHED_TASK_BYTES_MIN: Final = 4 * limits.MIB
 """Minimum input of a task that reads an object store."""

@@ -23,9 +23,9 @@ from fourfold.pipeline.scan import ScanTask
 from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.streams.fold import columns_read, promoted, shows_messages
 from fourfold.pipeline.streams.published_cut import Part
+from fourfold.query.streams.promotion import Registries, begin_of_version
 from fourfold.query.tables import Column, arrow, arrow_schema
 from fourfold.retry import Retries
-from fourfold.query.streams.promotion import Registries, begin_of_version
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,7 +28,8 @@ from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.store_files import find_files, find_stores
 from fourfold.pipeline.stream_reader import FourfoldStreamReader
 from fourfold.pipeline.stream_source import make_durable
-from fourfold.pipeline.streams.fold import SQL, Range, ranges, registries_in
+from fourfold.pipeline.streams.fold import Range, ranges, registries_in
+from fourfold.query.streams.tables import SQL
 from fourfold.query.tables import Column
 
 if TYPE_CHECKING:

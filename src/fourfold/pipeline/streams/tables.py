@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from fourfold.pipeline.conditions import Condition
 from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.streams.fold import SQL, fold_states, folded_parts, promoted, quoted
-from fourfold.query.streams.tables import TABLES
+from fourfold.pipeline.streams.fold import fold_states, folded_parts, promoted, quoted
+from fourfold.query.streams.tables import SQL, TABLES
 
 
 def _only(

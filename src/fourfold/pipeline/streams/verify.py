@@ -24,8 +24,8 @@ from fourfold.models.streams import MIGRATIONS, PROFILE, validation, verify
 from fourfold.objects import ObjectStore, open_objects
 from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.streams.published_cut import read_manifest
-from fourfold.query.tables import arrow
 from fourfold.pipeline.verify_tasks import Unit, Verifier, VerifyProblem
+from fourfold.query.tables import arrow
 from fourfold.retry import Retries
 
 MODEL: Final = "streams"

@@ -14,7 +14,13 @@ from typing import Any, Final
 from fourfold.errors import HistoryTruncated
 from fourfold.query.documents.fold_query import build_query
 from fourfold.query.documents.lines import Line, Link, select_lines
-from fourfold.query.documents.row_fold import SNAPSHOT, WHOLE_OPS, Entity, iter_versions, replay_text
+from fourfold.query.documents.row_fold import (
+    SNAPSHOT,
+    WHOLE_OPS,
+    Entity,
+    iter_versions,
+    replay_text,
+)
 from fourfold.query.files import Folded, QueryFile, read_all
 
 _id_of = itemgetter(0)

@@ -230,6 +230,18 @@ def _kind(history: History, queries: Queries) -> Kind:
     return Kind(history.profile, history.migrations, history.seq, position_at, queries)
 
 
+_IDENTITIES = {
+    "commits": "space seq",
+    "revisions": "space branch id seq op_index",
+    "facts": "space hash",
+    "values": "space hash",
+    "branches": "space branch",
+    "snapshots": "space branch id seq",
+    "blobs": "space hash",
+    "state": "space branch id",
+    "history": "space branch id seq",
+}
+
 TABLES = ModelTables(
     model=MODEL,
     folder="spaces",
@@ -238,6 +250,6 @@ TABLES = ModelTables(
         REVISIONS.profile.name: _kind(REVISIONS, _REVISIONS_SQL),
         FACTS.profile.name: _kind(FACTS, _FACTS_SQL),
     },
-    tables=tables_by_name(MODEL, _TABLES),
+    tables=tables_by_name(MODEL, _TABLES, _IDENTITIES),
     rows="fourfold.query.documents.rows",
 )

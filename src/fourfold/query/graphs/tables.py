@@ -172,12 +172,27 @@ def _seq_at(snapshot: ReadTransaction, time: datetime) -> int:
     return current(GLOBAL_SEQ, snapshot, "") if later is None else int(later) - 1
 
 
+_IDENTITIES = {
+    "parents": "app id",
+    "attrs": "app id",
+    "edges": "app id",
+    "ratings": "app id",
+    "changes": "app kind id",
+    "current": "app kind object_id",
+    "apps": "app",
+    "types": "app type_id",
+    "envelopes": "global_seq",
+    "logs": "app id",
+    "identities": "id",
+    "peers": "peer_id domain",
+}
+
 TABLES = ModelTables(
     model=MODEL,
     folder="graphs",
     suffix=".db",
     kinds={PROFILE.name: Kind(PROFILE, MIGRATIONS, GLOBAL_SEQ, _seq_at, SQL)},
-    tables=tables_by_name(MODEL, _TABLES),
+    tables=tables_by_name(MODEL, _TABLES, _IDENTITIES),
     spaces=False,
     rows="fourfold.query.graphs.rows",
 )

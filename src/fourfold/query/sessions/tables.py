@@ -227,12 +227,25 @@ def _position_at(snapshot: ReadTransaction, time: datetime) -> int:
     return current(POSITION, snapshot, "") if later is None else int(later) - 1
 
 
+_IDENTITIES = {
+    "events": "position",
+    "sessions": "session",
+    "turns": "session turn_id",
+    "steps": "session step_id",
+    "messages": "session message_id",
+    "evals": "session eval_id",
+    "heads": "session head",
+    "edges": "session edge",
+    "payloads": "hash",
+    "view": "session",
+}
+
 TABLES = ModelTables(
     model=MODEL,
     folder="sessions",
     suffix=".db",
     kinds={PROFILE.name: Kind(PROFILE, MIGRATIONS, POSITION, _position_at, SQL)},
-    tables=tables_by_name(MODEL, _TABLES),
+    tables=tables_by_name(MODEL, _TABLES, _IDENTITIES),
     spaces=False,
     rows="fourfold.query.sessions.rows",
 )

@@ -56,7 +56,8 @@ def promoter(registries: Registries) -> Promote:
     return promote
 
 
-def fold_messages(name: str, rows: Iterable[tuple[str, int, bytes]], promote: Promote
+def fold_messages(
+    name: str, rows: Iterable[tuple[str, int, bytes]], promote: Promote
 ) -> dict[Key, Any]:
     """Return the state of a stream after its messages: stream, offset and payload, in order."""
     state: dict[Key, Any] = {}

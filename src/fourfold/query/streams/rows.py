@@ -66,7 +66,10 @@ def state_rows(file: QueryFile, given: Mapping[str, Any]) -> Iterator[Sequence[A
             hint="Select one stream, or query published objects: `fourfold sql --objects URL`.",
         )
     sql = SQL.changes.format(**_CHANGES, cut=file.seq, conditions=conditions)
-    rows = ((stream, offset, payload) for _, stream, offset, payload in read_all(file.snapshot, sql, params))
+    rows = (
+        (stream, offset, payload)
+        for _, stream, offset, payload in read_all(file.snapshot, sql, params)
+    )
     for stream, group in groupby(rows, itemgetter(0)):
         for (kind, key), value in fold_messages(stream, group, promote).items():
             yield (stream, kind, key, json.dumps(value, ensure_ascii=False))

@@ -174,12 +174,21 @@ def _position_at(snapshot: ReadTransaction, time: datetime) -> int:
     return int(snapshot.value(SQL.position_at, (int(time.timestamp() * 1000),)))
 
 
+_IDENTITIES = {
+    "records": "position",
+    "messages": "position",
+    "streams": "stream",
+    "schemas": "stream version",
+    "producers": "stream producer",
+    "state": "stream type key",
+}
+
 TABLES = ModelTables(
     model=MODEL,
     folder="streams",
     suffix=".sqlite",
     kinds={PROFILE.name: Kind(PROFILE, MIGRATIONS, POSITION, _position_at, SQL)},
-    tables=tables_by_name(MODEL, _TABLES),
+    tables=tables_by_name(MODEL, _TABLES, _IDENTITIES),
     spaces=False,
     rows="fourfold.query.streams.rows",
 )

@@ -34,7 +34,7 @@ SELECT coalesce(max(sid), 0) FROM streams
 -- name: records
 SELECT
     w.id AS position, s.stream AS stream, w.offset AS offset,
-    strftime('%Y-%m-%d %H:%M:%S', w.ts_ms / 1000, 'unixepoch') || printf('.%03dZ', w.ts_ms % 1000) AS time,
+    strftime('%Y-%m-%dT%H:%M:%S', w.ts_ms / 1000, 'unixepoch') || printf('.%03dZ', w.ts_ms % 1000) AS time,
     w.payload AS payload,
     CASE
         WHEN s.content_type LIKE 'application/json%' OR s.content_type LIKE 'text/%' THEN CAST(w.payload AS TEXT)
@@ -46,11 +46,11 @@ WHERE (s.stream_flags & 1) = 0
 -- name: streams
 SELECT
     s.stream AS stream, s.content_type AS content_type,
-    strftime('%Y-%m-%d %H:%M:%S', s.created_at_ms / 1000, 'unixepoch') || printf('.%03dZ', s.created_at_ms % 1000) AS created,
-    strftime('%Y-%m-%d %H:%M:%S', s.updated_at_ms / 1000, 'unixepoch') || printf('.%03dZ', s.updated_at_ms % 1000) AS updated,
+    strftime('%Y-%m-%dT%H:%M:%S', s.created_at_ms / 1000, 'unixepoch') || printf('.%03dZ', s.created_at_ms % 1000) AS created,
+    strftime('%Y-%m-%dT%H:%M:%S', s.updated_at_ms / 1000, 'unixepoch') || printf('.%03dZ', s.updated_at_ms % 1000) AS updated,
     s.first_offset AS first_offset, s.next_offset AS next_offset, s.wal_rows AS records, s.wal_bytes AS bytes,
     s.logical_size_bytes AS size, s.closed AS closed, s.ttl_seconds AS ttl_seconds,
-    strftime('%Y-%m-%d %H:%M:%S', s.expires_at_ms / 1000, 'unixepoch') || printf('.%03dZ', s.expires_at_ms % 1000) AS expires,
+    strftime('%Y-%m-%dT%H:%M:%S', s.expires_at_ms / 1000, 'unixepoch') || printf('.%03dZ', s.expires_at_ms % 1000) AS expires,
     (SELECT p.stream FROM streams AS p WHERE p.sid = s.forked_from) AS forked_from, s.fork_offset AS fork_offset,
     s.forks AS forks, s.profile AS profile, s.schema_version AS schema_version
 FROM streams AS s WHERE (s.stream_flags & 1) = 0
@@ -77,7 +77,7 @@ WHERE s.schema_version > 1 AND (s.stream_flags & 1) = 0 AND (?1 IS NULL OR s.str
 -- name: producers
 SELECT
     s.stream AS stream, p.producer_id AS producer, p.epoch AS epoch, p.last_seq AS last_seq,
-    strftime('%Y-%m-%d %H:%M:%S', p.updated_at_ms / 1000, 'unixepoch') || printf('.%03dZ', p.updated_at_ms % 1000) AS updated
+    strftime('%Y-%m-%dT%H:%M:%S', p.updated_at_ms / 1000, 'unixepoch') || printf('.%03dZ', p.updated_at_ms % 1000) AS updated
 FROM producer_state_log AS p JOIN streams AS s ON s.sid = p.sid WHERE (s.stream_flags & 1) = 0
 
 -- name: changes
@@ -127,7 +127,7 @@ WHERE (stream_flags & 1) = 0 AND (?1 IS NULL OR stream GLOB ?1)
 SELECT {samples} UNION ALL SELECT {columns} FROM (
     SELECT
         w.id AS position, s.stream AS stream, w.offset AS offset,
-        strftime('%Y-%m-%d %H:%M:%S', w.ts_ms / 1000, 'unixepoch') || printf('.%03dZ', w.ts_ms % 1000) AS time,
+        strftime('%Y-%m-%dT%H:%M:%S', w.ts_ms / 1000, 'unixepoch') || printf('.%03dZ', w.ts_ms % 1000) AS time,
         w.payload AS payload,
         CASE
             WHEN s.content_type LIKE 'application/json%' OR s.content_type LIKE 'text/%' THEN CAST(w.payload AS TEXT)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 from fourfold.tabular import Column, ColumnType, Table, Tabular
@@ -81,6 +83,11 @@ class Result(Tabular, Sequence[Row]):
     def dicts(self) -> list[dict[str, Any]]:
         """Return the rows as dicts by column name."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def write_parquet(self, path: str | Path) -> None:
+        """Write the rows to a Parquet file. Requires pyarrow."""
+        table = self.to_arrow()
+        import_module("pyarrow.parquet").write_table(table, path)
 
     def _table(self) -> Table:
         columns: list[Column] = []

@@ -1,0 +1,102 @@
+"""`fourfold sql` in SQLite: formats, the shell, and which engine runs a query."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+import fourfold
+from fourfold.cli import sql_shell
+from fourfold.cli.main import run as run_command
+
+A = "did:web:a.example"
+
+
+@pytest.fixture
+def root(tmp_path):
+    with fourfold.open(tmp_path / "store") as store:
+        space = store.space(A)
+        space.set("n1", {"n": 1})
+        space.set("n2", {"n": 2})
+    return str(tmp_path / "store")
+
+
+def run(capsys, *arguments):
+    code = run_command(["sql", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_a_query_prints_a_table_or_json(root, capsys):
+    query = "select id, document ->> 'n' as n from state order by id"
+    assert run(capsys, root, query)[:2] == (0, "ID  N\nn1  1\nn2  2\n")
+    document = json.loads(run(capsys, root, query, "--json")[1])
+    assert document == {
+        "columns": ["id", "n"],
+        "rows": [["n1", 1], ["n2", 2]],
+        "more": False,
+        "cut": {f"spaces/{A}": 2},
+        "skipped": [],
+    }
+    assert run(capsys, root, query, "--csv")[1] == "id,n\nn1,1\nn2,2\n"
+    assert run(capsys, root, query, "--ndjson", "--at", "1")[1] == '{"id": "n1", "n": 1}\n'
+
+
+def test_the_root_can_be_an_option_or_a_variable(root, capsys, monkeypatch):
+    query = "select count(*) as n from documents_commits"
+    assert run(capsys, "--root", root, query)[1] == "N\n2\n"
+    monkeypatch.setenv("FOURFOLD_ROOT", root)
+    assert run(capsys, query)[1] == "N\n2\n"
+
+
+def test_rows_are_limited(root, capsys):
+    code, out, _ = run(capsys, root, "select id from state order by id", "--limit", "1")
+    assert (code, out.splitlines()[:2]) == (0, ["ID", "n1"])
+    assert "only the first 1 row" in out
+
+
+def test_parquet_has_the_types_of_the_registry(root, capsys, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "rows.parquet"
+    assert run(capsys, root, "select id, seq, time from revisions", "--parquet", str(path))[0] == 0
+    table = parquet.read_table(path)
+    assert table.num_rows == 2
+    types = [str(field.type) for field in table.schema]
+    assert types == ["string", "int64", "timestamp[us, tz=UTC]"]
+
+
+def test_tables_lists_the_registry(capsys):
+    document = json.loads(run(capsys, "--tables", "--json")[1])
+    by_name = {table["table"]: table for table in document["tables"]}
+    assert by_name["documents_state"]["key"] == ["space", "branch", "id"]
+    assert all(table["key"] and table["description"] for table in by_name.values())
+    assert "sessions_messages" in run(capsys, "--tables")[1]
+
+
+def test_the_shell_reads_queries_from_a_pipe(root, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("select 1 as a;\n.tables\nselect id\nfrom state;"))
+    code, out, _ = run(capsys, root)
+    assert code == 0
+    assert out.startswith("A\n1\n")
+    assert "documents_state\n" in out
+    assert out.endswith("ID\nn1\nn2\n")
+
+
+def test_the_shell_completes_tables_columns_and_keywords():
+    assert sql_shell.complete("documents_st") == ["documents_state"]
+    assert "document" in sql_shell.complete("docu")
+    assert sql_shell.complete("sel") == ["select"]
+
+
+def test_errors_name_the_problem(root, capsys):
+    code, _, err = run(capsys, root, "select * from nope")
+    assert code != 0
+    assert "unknown table 'nope'" in err
+    code, _, err = run(capsys, root, "attach 'x' as y")
+    assert code != 0
+    assert "ATTACH x is not allowed" in err
+    code, _, err = run(capsys, root, "select 1", "--engine", "sqlite", "--master", "local[1]")
+    assert code != 0
+    assert "require Spark" in err
