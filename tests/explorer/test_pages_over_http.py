@@ -173,15 +173,29 @@ def test_a_browser_gets_a_page_about_an_error_and_a_program_gets_json(shop):
     assert get(shop, "/stream?name=orders&start=-1").status == 400
 
 
-def test_the_past_goes_along_with_links(shop):
+@pytest.mark.parametrize(
+    "path", [path for path in PAGES if "at=" not in path and "/fork" not in path]
+)
+def test_the_time_goes_along_with_every_link(shop, path):
     at = "2031-01-01T00:00:00Z"
-    for path in ("/", "/streams", "/stream?name=orders", "/documents"):
-        separator = "&" if "?" in path else "?"
-        body = text_of(get(shop, f"{path}{separator}{urlencode({'at': at})}"))
-        assert "As of" in body
-        links = [link for link in Reader(body).links if link.startswith(("/stream", "/space"))]
-        assert links
-        assert [link for link in links if "at=2031" not in link and link != path] == []
+    body = text_of(get(shop, f"{path}{'&' if '?' in path else '?'}{urlencode({'at': at})}"))
+    assert "As of" in body
+    links = Reader(body).links
+    # Those of the API and of one's own point have no time; two links return to now.
+    elsewhere = ("/v1/", "/health", "/metrics", "/openapi.json", "#")
+    without = [
+        link for link in links if "at=" not in link and not link.startswith((*elsewhere, "/fork"))
+    ]
+    assert {urlsplit(link).path for link in without} == {urlsplit(path).path}
+    assert len(without) == 2
+    assert sum("at=2031" in link for link in links) > 5
+
+
+def test_lists_of_the_past_do_not_ask_to_create_what_exists_now(shop):
+    for path in ("/streams", "/sessions", "/graphs"):
+        body = text_of(get(shop, f"{path}?at=2001-01-01"))
+        assert "created until then" in body, path
+        assert "yet</h1>" not in body, path
 
 
 def test_a_seq_goes_along_only_within_its_space(shop):
