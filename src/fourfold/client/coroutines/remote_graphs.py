@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from fourfold import html, limits
+from fourfold import limits
 from fourfold.client import graphs, requests
 from fourfold.client.containers import AsyncGraphContainer, AsyncGraphsContainer
 from fourfold.client.coroutines.connection import AsyncConnection
@@ -19,6 +19,7 @@ from fourfold.models.documents.feed import deadline_of
 from fourfold.models.graphs import fold, validation
 from fourfold.models.graphs.feed import FeedFilter
 from fourfold.models.graphs.records import (
+    ROWS,
     App,
     ApplyResult,
     At,
@@ -29,6 +30,7 @@ from fourfold.models.graphs.records import (
     Type,
     Usage,
 )
+from fourfold.tabular import Rows
 from fourfold.wire import graphs as wire
 
 
@@ -61,9 +63,9 @@ class AsyncRemoteGraphs(AsyncGraphsContainer):
         """
         return self._handle(await self._info(app))
 
-    async def list(self) -> builtins.list[App]:
+    async def list(self) -> Rows[App]:
         """Return all apps, the system app included."""
-        return html.Rows(await self.list_apps())
+        return Rows(await self.list_apps(), App)
 
     async def list_apps(self) -> tuple[App, ...]:
         """Return all apps, the system app included."""
@@ -229,9 +231,9 @@ class AsyncRemoteGraph(AsyncGraphContainer):
         response = await self._connection.send(self._calls.get_app(self.slug))
         return graphs.to_usage(graphs.parse(response, wire.AppInfo))
 
-    async def types(self) -> list[Type]:
+    async def types(self) -> Rows[Type]:
         """Return the registered types."""
-        return html.Rows(await self.graphs.list_types(self.app_id))
+        return Rows(await self.graphs.list_types(self.app_id), Type)
 
     async def register_type(self, kind: Kind, key: str) -> int:
         """Return the id of a type, registering it on first use."""
@@ -303,7 +305,7 @@ class AsyncRemoteGraph(AsyncGraphContainer):
         at: At | None = None,
         limit: int | None = None,
         suppressed: bool = False,
-    ) -> list[Row]:
+    ) -> Rows[Row]:
         """Return the newest version of each object of a kind, in the order of the log.
 
         Args:
@@ -318,7 +320,7 @@ class AsyncRemoteGraph(AsyncGraphContainer):
         if limit is not None:
             validation.check_integer(limit, "limit")
         if limit == 0 or ids == []:
-            return html.Rows(rows)
+            return Rows(rows, ROWS[validation.check_kind(kind)])
         call = self._calls.objects(
             self.slug, validation.check_kind(kind), ids or (), at, suppressed=suppressed
         )
@@ -327,7 +329,7 @@ class AsyncRemoteGraph(AsyncGraphContainer):
             rows += map(graphs.to_row, page.items)
             if limit is not None and len(rows) >= limit:
                 break
-        return html.Rows(rows[:limit])
+        return Rows(rows[:limit], ROWS[kind])
 
     async def neighbours(
         self,
@@ -357,7 +359,7 @@ class AsyncRemoteGraph(AsyncGraphContainer):
         response = await self._connection.send(call)
         return graphs.to_neighbours(graphs.parse(response, wire.NeighboursInfo))
 
-    async def history(self, kind: Kind, object_id: int) -> list[Row]:
+    async def history(self, kind: Kind, object_id: int) -> Rows[Row]:
         """Return every version of an object, oldest first."""
         validation.check_integer(object_id, f"{validation.check_kind(kind)}.object_id", least=1)
         call = self._calls.history(self.slug, kind, object_id)
@@ -368,9 +370,9 @@ class AsyncRemoteGraph(AsyncGraphContainer):
         except NotFound:
             # An object that the app does not have has no versions; the app itself must exist.
             await self.position()
-        return html.Rows(sorted(rows, key=lambda row: fold.rank(row, self._node)))
+        return Rows(sorted(rows, key=lambda row: fold.rank(row, self._node)), ROWS[kind])
 
-    async def log(self, *, after: int = 0, limit: int = limits.FEED_PAGE_ROWS) -> list[Change]:
+    async def log(self, *, after: int = 0, limit: int = limits.FEED_PAGE_ROWS) -> Rows[Change]:
         """Return the rows written after a seq, in the order of the log.
 
         At most `limit` rows, unless the first transaction alone has more: a transaction is never
@@ -380,7 +382,7 @@ class AsyncRemoteGraph(AsyncGraphContainer):
         rows: list[Change] = []
         until = await self.position()
         if validation.check_integer(after, "after") >= until:
-            return html.Rows(rows)
+            return Rows(rows, Change)
         query = FeedFilter.of([self.app_id], None, None)
         call = self._calls.feed(self.slug, query, after, until)
         reader = EventReader(call._replace(live=False), ChangesDecoder(query).decode)
@@ -389,7 +391,7 @@ class AsyncRemoteGraph(AsyncGraphContainer):
                 if changes and rows and len(rows) + len(changes) > limit:
                     break
                 rows += changes or ()
-        return html.Rows(rows)
+        return Rows(rows, Change)
 
     def follow(
         self,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Any
 
-from fourfold import html, limits
+from fourfold import limits
 from fourfold.client import graphs, requests
 from fourfold.client.containers import GraphContainer, GraphsContainer
 from fourfold.client.follower import RemoteChanges
@@ -20,6 +20,7 @@ from fourfold.models.documents.feed import deadline_of
 from fourfold.models.graphs import fold, validation
 from fourfold.models.graphs.feed import FeedFilter
 from fourfold.models.graphs.records import (
+    ROWS,
     App,
     ApplyResult,
     At,
@@ -30,6 +31,7 @@ from fourfold.models.graphs.records import (
     Type,
     Usage,
 )
+from fourfold.tabular import Rows
 from fourfold.wire import graphs as wire
 
 
@@ -62,9 +64,9 @@ class RemoteGraphs(GraphsContainer):
         """
         return self._handle(self._info(app))
 
-    def list(self) -> builtins.list[App]:
+    def list(self) -> Rows[App]:
         """Return all apps, the system app included."""
-        return html.Rows(self.list_apps())
+        return Rows(self.list_apps(), App)
 
     def list_apps(self) -> tuple[App, ...]:
         """Return all apps, the system app included."""
@@ -230,9 +232,9 @@ class RemoteGraph(GraphContainer):
         response = self._connection.send(self._calls.get_app(self.slug))
         return graphs.to_usage(graphs.parse(response, wire.AppInfo))
 
-    def types(self) -> list[Type]:
+    def types(self) -> Rows[Type]:
         """Return the registered types."""
-        return html.Rows(self.graphs.list_types(self.app_id))
+        return Rows(self.graphs.list_types(self.app_id), Type)
 
     def register_type(self, kind: Kind, key: str) -> int:
         """Return the id of a type, registering it on first use."""
@@ -304,7 +306,7 @@ class RemoteGraph(GraphContainer):
         at: At | None = None,
         limit: int | None = None,
         suppressed: bool = False,
-    ) -> list[Row]:
+    ) -> Rows[Row]:
         """Return the newest version of each object of a kind, in the order of the log.
 
         Args:
@@ -319,7 +321,7 @@ class RemoteGraph(GraphContainer):
         if limit is not None:
             validation.check_integer(limit, "limit")
         if limit == 0 or ids == []:
-            return html.Rows(rows)
+            return Rows(rows, ROWS[validation.check_kind(kind)])
         call = self._calls.objects(
             self.slug, validation.check_kind(kind), ids or (), at, suppressed=suppressed
         )
@@ -328,7 +330,7 @@ class RemoteGraph(GraphContainer):
             rows += map(graphs.to_row, page.items)
             if limit is not None and len(rows) >= limit:
                 break
-        return html.Rows(rows[:limit])
+        return Rows(rows[:limit], ROWS[kind])
 
     def neighbours(
         self,
@@ -358,7 +360,7 @@ class RemoteGraph(GraphContainer):
         response = self._connection.send(call)
         return graphs.to_neighbours(graphs.parse(response, wire.NeighboursInfo))
 
-    def history(self, kind: Kind, object_id: int) -> list[Row]:
+    def history(self, kind: Kind, object_id: int) -> Rows[Row]:
         """Return every version of an object, oldest first."""
         validation.check_integer(object_id, f"{validation.check_kind(kind)}.object_id", least=1)
         call = self._calls.history(self.slug, kind, object_id)
@@ -369,9 +371,9 @@ class RemoteGraph(GraphContainer):
         except NotFound:
             # An object that the app does not have has no versions; the app itself must exist.
             self.position()
-        return html.Rows(sorted(rows, key=lambda row: fold.rank(row, self._node)))
+        return Rows(sorted(rows, key=lambda row: fold.rank(row, self._node)), ROWS[kind])
 
-    def log(self, *, after: int = 0, limit: int = limits.FEED_PAGE_ROWS) -> list[Change]:
+    def log(self, *, after: int = 0, limit: int = limits.FEED_PAGE_ROWS) -> Rows[Change]:
         """Return the rows written after a seq, in the order of the log.
 
         At most `limit` rows, unless the first transaction alone has more: a transaction is never
@@ -381,7 +383,7 @@ class RemoteGraph(GraphContainer):
         rows: list[Change] = []
         until = self.position()
         if validation.check_integer(after, "after") >= until:
-            return html.Rows(rows)
+            return Rows(rows, Change)
         query = FeedFilter.of([self.app_id], None, None)
         call = self._calls.feed(self.slug, query, after, until)
         reader = EventReader(call._replace(live=False), ChangesDecoder(query).decode)
@@ -390,7 +392,7 @@ class RemoteGraph(GraphContainer):
                 if changes and rows and len(rows) + len(changes) > limit:
                     break
                 rows += changes or ()
-        return html.Rows(rows)
+        return Rows(rows, Change)
 
     def follow(
         self,
