@@ -91,6 +91,22 @@ def shown_records(store):
     session.append({"type": "message/appended", "message": {"role": "user", "content": ATTACK}})
     yield session.read()
     yield session.log()
+    yield session
+    yield space
+
+
+def test_handles_show_what_they_contain(store):
+    space = store.space("did:web:a.example")
+    space.set("order:1", {"total": 70})
+    stream = store.streams.create("clicks", "application/json")
+    stream.append([{"n": 1}, {"n": 2}])
+    space.branches.create("draft")
+    handles = (store, space, stream, space.branches)
+    shown = [parse(handle._repr_html_()).words for handle in handles]
+    assert "did:web:a.example" in shown[0]
+    assert "order:1" in shown[1]
+    assert shown[2][shown[2].index("records") + 1] == "2"
+    assert "draft" in shown[3]
 
 
 def test_records_show_hostile_text_as_text(store):

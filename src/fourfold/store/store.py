@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from fourfold import limits
+from fourfold import html, limits
 from fourfold.archive.restore_points import PointInfo, Points
 from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, Refused, StorageError
 from fourfold.kernel import (
@@ -433,6 +434,12 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<Store {self.root} {'closed' if self._closed else self.mode}>"
+
+    def _repr_html_(self) -> str:
+        spaces = list(islice(self.documents, html.ROWS_MAX))
+        facts = {"mode": "closed" if self._closed else self.mode, "spaces": len(self.documents)}
+        table = html.table(("space",), ((did,) for did in spaces))
+        return html.fragment(html.facts(facts), table, caption=f"Store {self.root}")
 
     def _open_file(self, file: DatabaseFile, *, lent: bool = False) -> Database:
         kind = file.kind

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fourfold import limits
+from fourfold import html, limits
 from fourfold.content import content_id
 from fourfold.errors import AlreadyExists, BranchEnded, InvalidInput, Refused, ReplayMismatch
 from fourfold.kernel import Transaction
@@ -18,6 +18,7 @@ from fourfold.models.documents.history import AppendedRows, History, HistoryRead
 from fourfold.models.documents.records import Branch
 from fourfold.models.documents.resolutions import Resolutions
 from fourfold.models.documents.validation import check_branch, check_session
+from fourfold.tabular import Rows
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
@@ -112,11 +113,11 @@ class Branches:
         with self._space.view() as view:
             return branch_named(view, name)
 
-    def list(self, *, deleted: bool = False) -> list[Branch]:
+    def list(self, *, deleted: bool = False) -> Rows[Branch]:
         """Return the active branches in the order of creation; with `deleted`, all of them."""
         with self._space.view() as view:
             branches = [Branch(*row) for row in view.rows(view.sql.branches)]
-        return [branch for branch in branches if branch.active or deleted]
+        return Rows((branch for branch in branches if branch.active or deleted), Branch)
 
     def diff(
         self,
@@ -185,6 +186,11 @@ class Branches:
 
     def __repr__(self) -> str:
         return f"<Branches of {self._space.did}>"
+
+    def _repr_html_(self) -> str:
+        return html.fragment(
+            html.Html(self.list()._repr_html_()), caption=f"Branches of {self._space.did}"
+        )
 
     def _lifecycle(
         self, txn: Transaction, name: str, original: dict[str, Any], identity: _Identity | None

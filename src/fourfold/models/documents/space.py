@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fourfold import limits
+from fourfold import html, limits
 from fourfold.errors import InvalidInput, Refused
 from fourfold.kernel import Database, Transaction
 from fourfold.models.documents import comparison, conflicts, reader, writer
@@ -544,6 +544,13 @@ class Space:
 
     def __repr__(self) -> str:
         return f"<Space {self.did}>"
+
+    def _repr_html_(self) -> str:
+        ids = self.ids(limit=html.ROWS_MAX)
+        states = self.read_many(ids).items()
+        rows = ((id_, state.seq, html.block(state.document)) for id_, state in states if state)
+        caption = f"Space {self.did} at seq {self.seq()}"
+        return html.fragment(html.table(("id", "seq", "document"), rows), caption=caption)
 
 
 def _to_state(entry: Entry) -> State:

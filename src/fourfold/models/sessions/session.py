@@ -212,3 +212,6 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<Session {self.id}>"
+
+    def _repr_html_(self) -> str:
+        return self.read()._repr_html_()

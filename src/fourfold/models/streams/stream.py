@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fourfold import limits
+from fourfold import html, limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams import json_messages, rule_changes, validation
 from fourfold.models.streams.append import Append
@@ -338,6 +338,16 @@ class Stream:
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"
+
+    def _repr_html_(self) -> str:
+        info = self.info
+        facts = {
+            "content type": info.content_type,
+            "records": info.next_offset - info.first_offset,
+            "bytes": info.size_bytes,
+            "state": "closed" if info.closed else "open",
+        }
+        return html.fragment(html.facts(facts), caption=f"Stream {self.name}")
 
 
 def encode_records(values: Any, info: StreamInfo) -> list[bytes]:
