@@ -14,7 +14,7 @@ import pytest
 import sample_store
 
 import fourfold
-from fourfold.pipeline import cut, views
+from fourfold.pipeline import cut, driver, views
 from fourfold.pipeline.options import read_options
 
 pytestmark = pytest.mark.spark
@@ -86,6 +86,24 @@ def test_views_share_one_cut(busy, spark):
     assert spark.sql("select * from state where id = 'later'").count() == 0
     views(spark, root)
     assert spark.sql("select * from state where id = 'later'").count() == 1
+
+
+def test_driver_reads_the_cut_without_a_job(busy, spark):
+    root, _ = busy
+    spark.sparkContext.setJobGroup("cut", "no job")
+    try:
+        views(spark, root)
+        assert list(spark.sparkContext.statusTracker().getJobIdsForGroup("cut")) == []
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+
+
+@pytest.mark.parametrize("at", [None, 20])
+def test_workers_read_the_same_cut_as_the_driver(busy, spark, monkeypatch, at):
+    root, _ = busy
+    by_driver = views(spark, root, at=at).cut
+    monkeypatch.setattr(driver, "is_local", lambda _spark: False)  # as on a cluster
+    assert views(spark, root, at=at).cut == by_driver
 
 
 def test_read_uses_cut_of_token(busy):

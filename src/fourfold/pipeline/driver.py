@@ -17,6 +17,11 @@ def is_reachable(spark: SparkSession) -> bool:
     return hasattr(spark, "_jsparkSession")
 
 
+def is_local(spark: SparkSession) -> bool:
+    """Return True if the driver's process runs the tasks, too: the master is `local[...]`."""
+    return is_reachable(spark) and str(spark.sparkContext.master).startswith("local")
+
+
 def gateway(spark: Any) -> Any:
     """Return the py4j gateway to the driver's JVM."""
     return spark.sparkContext._gateway  # noqa: SLF001 - no public access

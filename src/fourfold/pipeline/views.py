@@ -5,8 +5,8 @@
     views(spark, "my-store")
     spark.sql("select space, count(*) from revisions group by space").show()
 
-`views` reads one cut, in a Spark job that opens every file once, and creates a temporary view of
-each table at that cut: a join of two of them never sees a commit in one but not in the other. To
+`views` reads one cut, for which every file is opened once, and creates a temporary view of each
+table at that cut: a join of two of them never sees a commit in one but not in the other. To
 see newer commits, call it again.
 
 Spark prunes no columns of a Python source, and passes it no conditions. `sql` plans the query first
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput
 from fourfold.pipeline import driver
 from fourfold.pipeline.models import DEFAULT_MODEL, model_tables
-from fourfold.pipeline.options import point
+from fourfold.pipeline.options import point, read_options
 from fourfold.pipeline.query_plan import EmptyTable, TableNeed, needs
 from fourfold.pipeline.reader import frame
 from fourfold.pipeline.spark import unwrap_error
@@ -295,13 +295,24 @@ def to_user_error(error: Exception) -> BaseException:
 
 
 def collect_cut(spark: SparkSession, options: Mapping[str, str]) -> Cut:
-    """Return the cut of all files of a read, collected by Spark: on a cluster the workers open the
-    files.
+    """Return the cut of all files of a read.
+
+    The driver opens the files if it runs the tasks, too; on a cluster the workers open them, in a
+    Spark job.
     """
-    from fourfold.pipeline.cut import Cut, FileBound, UnreadableFile, check_reach, unreadable_error  # noqa: PLC0415
+    from fourfold.pipeline.cut import (  # noqa: PLC0415
+        Cut,
+        FileBound,
+        UnreadableFile,
+        check_reach,
+        read_cut,
+        unreadable_error,
+    )
 
     ignored = {"since", "branch", "columns", "where", "cut"}
     read = {name: value for name, value in options.items() if name not in ignored}
+    if driver.is_local(spark):
+        return read_cut(read_options({**read, "table": "files"}))
     rows = spark.read.format("fourfold").options(**read).option("table", "files").load().collect()
     ordered = sorted(rows, key=lambda row: str(row["path"]))
     bounds = tuple(
