@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,24 +11,26 @@ import pytest
 
 import fourfold
 from fourfold.archive import manifest
+from fourfold.cli import main
 from fourfold.errors import CorruptData, ReadOnly
 from fourfold.objects import FolderStore
 from support.s3_server import serve_s3
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, monkeypatch, capfd):
+    """Run `fourfold ...` in this process; return all that it printed."""
+    monkeypatch.chdir(tmp_path)
+
     def call(*arguments, code=0, environment=None):
-        done = subprocess.run(
-            [sys.executable, "-m", "fourfold", *map(str, arguments)],
-            cwd=tmp_path,
-            env=None if environment is None else {**environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        capfd.readouterr()
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in (environment or {}).items():
+                patch.setenv(name, value)
+            actual = main.run([*map(str, arguments)])
+        printed = capfd.readouterr()
+        assert actual == code, printed.out + printed.err
+        return printed.out + printed.err
 
     return call
 
@@ -99,7 +100,7 @@ def test_retired_objects_are_listed_before_they_are_deleted(run, shop):
     run("stream", "delete", "shop", "orders")
     run("publish", "shop")
     assert "would delete 0 objects" in run("publish", "shop", "--dry-run")
-    soon = {**os.environ, "FOURFOLD_ARCHIVE_GRACE_S": "0"}
+    soon = {"FOURFOLD_ARCHIVE_GRACE_S": "0"}
     assert "would delete 1 object" in run("publish", "shop", "--dry-run", environment=soon)
     assert "deleted 1 object" in run("publish", "shop", "--collect", environment=soon)
 
@@ -121,7 +122,7 @@ def test_an_object_store_that_ignores_conditions_is_refused(run, shop):
             "AWS_SECRET_ACCESS_KEY": server.secret_access_key,
         }
         url = server.url("shop") + "&allow_http=true"
-        told = run("publish", "shop", "--objects", url, code=6, environment={**os.environ, **keys})
+        told = run("publish", "shop", "--objects", url, code=6, environment=keys)
     assert "ignores conditional writes" in told
 
 

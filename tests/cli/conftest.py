@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 from types import SimpleNamespace
 
@@ -15,16 +16,15 @@ from fourfold.cli import main
 
 
 @pytest.fixture
-def call(tmp_path):
-    """Run `python -m fourfold ...` to its end, in an empty folder."""
+def process(tmp_path):
+    """Run `python -m fourfold ...` to its end, in an empty folder; keywords are variables."""
     folder = tmp_path / "here"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
 
     def run(*arguments, **environ):
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return finish(start(*arguments, cwd=folder, home=tmp_path, environ=environ, **pipes))
 
-    run.folder = folder
     return run
 
 
@@ -52,14 +52,16 @@ def run(tmp_path, monkeypatch, capfdbinary):
 
 
 @pytest.fixture
-def invoke(tmp_path, monkeypatch, capfdbinary):
+def call(tmp_path, monkeypatch, capfdbinary):
     """Run `fourfold ...` in this process, in an empty folder; keywords are variables."""
     folder = tmp_path / "here"
     folder.mkdir(exist_ok=True)
     monkeypatch.chdir(folder)
-    monkeypatch.delenv("FOURFOLD_ROOT", raising=False)
+    for name in [name for name in os.environ if name.startswith("FOURFOLD_")]:
+        monkeypatch.delenv(name)
 
-    def call(*arguments, **environ):
+    def run(*arguments, **environ):
+        capfdbinary.readouterr()
         with pytest.MonkeyPatch.context() as patch:
             for name, value in environ.items():
                 patch.setenv(name, value)
@@ -70,7 +72,8 @@ def invoke(tmp_path, monkeypatch, capfdbinary):
         printed = capfdbinary.readouterr()
         return Done(code, printed.out.decode(), printed.err.decode())
 
-    return call
+    run.folder = folder
+    return run
 
 
 @pytest.fixture

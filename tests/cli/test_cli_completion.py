@@ -25,9 +25,9 @@ def store(tmp_path):
 
 
 @pytest.fixture
-def complete(invoke, store):
+def complete(call, store):
     def run(*words, **environ):
-        done = invoke(
+        done = call(
             _FOURFOLD_COMPLETE="zsh_complete",
             COMP_WORDS=" ".join(("fourfold", *words)),
             COMP_CWORD=str(len(words)),
@@ -64,8 +64,8 @@ def test_names_come_from_the_variable_and_the_option(complete, words, names):
     assert complete(*without[:2], "--root", "store", *without[2:]) == names
 
 
-def test_folders_are_completed_where_root_is_missing(invoke, store):
-    done = invoke(
+def test_folders_are_completed_where_root_is_missing(call, store):
+    done = call(
         _FOURFOLD_COMPLETE="bash_complete", COMP_WORDS="fourfold stream read s", COMP_CWORD="3"
     )
     assert done.out == "dir,s\n"
@@ -94,11 +94,11 @@ def test_completion_is_bounded_and_writes_nothing(complete, store):
         (["app", "sync", "exprt"], "Did you mean 'export'"),
     ],
 )
-def test_misspelt_command_is_answered_with_similar_ones(invoke, words, suggestion):
-    done = invoke(*words)
+def test_misspelt_command_is_answered_with_similar_ones(call, words, suggestion):
+    done = call(*words)
     assert done.code == 2
     assert suggestion in done.err
 
 
-def test_unlike_command_gets_no_suggestion(invoke):
-    assert "Did you mean" not in invoke("xyzzy").err
+def test_unlike_command_gets_no_suggestion(call):
+    assert "Did you mean" not in call("xyzzy").err

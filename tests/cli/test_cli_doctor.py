@@ -283,9 +283,9 @@ def test_links_are_not_followed_out_of_the_store(patient, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_spark_is_really_started_on_request(call):
+def test_spark_is_really_started_on_request(process):
     pytest.importorskip("pyspark", reason="Spark is not installed")
-    done = call("doctor", "--spark", "--json")
+    done = process("doctor", "--spark", "--json")
     assert done.code == 0
     findings = {finding["check"]: finding for finding in done.document["findings"]}
     assert findings["spark"]["facts"]["sql_ok"]

@@ -20,8 +20,8 @@ from fourfold.errors import FourfoldError, InvalidInput, tree
 COMMANDS = [name for _, names in SECTIONS for name in names]
 
 
-def test_success_prints_to_stdout_only_and_exits_with_zero(call):
-    done = call("version")
+def test_success_prints_to_stdout_only_and_exits_with_zero(process):
+    done = process("version")
     assert (done.code, done.err) == (0, "")
     assert "fourfold" in done.out
 
@@ -214,12 +214,12 @@ def test_ctrl_c_exits_with_130_and_says_that_nothing_is_half_written(tmp_path):
         assert "Traceback" not in done.stderr
 
 
-def test_a_terminal_that_lacks_a_letter_does_not_stop_a_command(call, tmp_path):
+def test_a_terminal_that_lacks_a_letter_does_not_stop_a_command(process, tmp_path):
     folder = tmp_path / "müll"
     folder.mkdir()
-    done = call("config", folder, PYTHONIOENCODING="ascii", FOURFOLD_KERNEL_READERS_MAX="3")
+    done = process("config", folder, PYTHONIOENCODING="ascii", FOURFOLD_KERNEL_READERS_MAX="3")
     assert done.code == 0
-    done = call("config", folder, "--init", PYTHONIOENCODING="ascii")
+    done = process("config", folder, "--init", PYTHONIOENCODING="ascii")
     assert done.code == 0
     assert "m\\xfcll" in done.out
 

@@ -96,13 +96,13 @@ def test_every_command_with_rows_is_tested():
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_rows_are_those_of_the_json_document(name, store, invoke):
-    document = invoke(*arguments(name, store), "--json").document
+def test_rows_are_those_of_the_json_document(name, store, call):
+    document = call(*arguments(name, store), "--json").document
     records = document[LISTS[name][1]]
-    lines = invoke(*arguments(name, store), "--ndjson")
+    lines = call(*arguments(name, store), "--ndjson")
     assert (lines.code, lines.err) == (0, "")
     assert [json.loads(line) for line in lines.out.splitlines()] == records
-    table = invoke(*arguments(name, store), "--csv")
+    table = call(*arguments(name, store), "--csv")
     assert (table.code, table.err) == (0, "")
     header, *rows = csv.reader(io.StringIO(table.out))
     assert len(rows) == len(records)
@@ -116,38 +116,38 @@ def test_rows_are_those_of_the_json_document(name, store, invoke):
                 assert json.loads(cells[field]) == value
 
 
-def test_ids_domains_and_events_have_rows(store, invoke):
-    assert invoke("space", "ids", store, DID, "--csv").out == "id\nnote\nother\n"
-    lines = invoke("space", "ids", store, DID, "--ndjson").out.splitlines()
+def test_ids_domains_and_events_have_rows(store, call):
+    assert call("space", "ids", store, DID, "--csv").out == "id\nnote\nother\n"
+    lines = call("space", "ids", store, DID, "--ndjson").out.splitlines()
     assert [json.loads(line) for line in lines] == [{"id": "note"}, {"id": "other"}]
-    assert invoke("app", "sync", "domain", store, "--csv").out == "domain,mask\n"
-    header, *rows = csv.reader(io.StringIO(invoke("session", "log", store, "s-1", "--csv").out))
+    assert call("app", "sync", "domain", store, "--csv").out == "domain,mask\n"
+    header, *rows = csv.reader(io.StringIO(call("session", "log", store, "s-1", "--csv").out))
     assert header == ["id", "at", "type", "position", "data"]
     assert json.loads(rows[-1][-1])["message"]["content"] == "Hello"
-    document = invoke("session", "log", store, "s-1", "--json").document
-    lines = invoke("session", "log", store, "s-1", "--ndjson").out.splitlines()
+    document = call("session", "log", store, "s-1", "--json").document
+    lines = call("session", "log", store, "s-1", "--ndjson").out.splitlines()
     assert [json.loads(line) for line in lines] == document["events"]
-    [record] = invoke("stream", "tail", store, "orders", "--ndjson").out.splitlines()
+    [record] = call("stream", "tail", store, "orders", "--ndjson").out.splitlines()
     assert json.loads(record)["record"] == '{"id":1}'
-    findings = invoke("doctor", store, "--ndjson").out.splitlines()
+    findings = call("doctor", store, "--ndjson").out.splitlines()
     assert {"check", "status", "message", "fix", "facts"} == set(json.loads(findings[0]))
 
 
-def test_only_the_points_of_publish_have_rows(invoke, store):
-    done = invoke("publish", store, "--csv")
+def test_only_the_points_of_publish_have_rows(call, store):
+    done = call("publish", store, "--csv")
     assert done.code == 2
     assert "--csv requires --points" in done.err
 
 
-def test_only_one_format_may_be_chosen(invoke, store):
-    done = invoke("space", "list", store, "--csv", "--json")
+def test_only_one_format_may_be_chosen(call, store):
+    done = call("space", "list", store, "--csv", "--json")
     assert done.code == 2
     assert "only one of --json, --csv and --ndjson" in done.err
 
 
-def test_error_is_json_with_ndjson(invoke):
-    assert invoke("space", "list", "nowhere", "--ndjson").error["kind"] == "not_found"
-    assert invoke("space", "list", "nowhere", "--csv").err.startswith("error[not_found]: ")
+def test_error_is_json_with_ndjson(call):
+    assert call("space", "list", "nowhere", "--ndjson").error["kind"] == "not_found"
+    assert call("space", "list", "nowhere", "--csv").err.startswith("error[not_found]: ")
 
 
 @pytest.mark.parametrize(
@@ -168,32 +168,32 @@ def test_error_is_json_with_ndjson(invoke):
         ("key list", "keys"),
     ],
 )
-def test_empty_list_of_a_sound_store_is_not_an_error(name, key, root, invoke):
+def test_empty_list_of_a_sound_store_is_not_an_error(name, key, root, call):
     files = sorted(root.rglob("*"))
-    done = invoke(*name.split(), root, "--json")
+    done = call(*name.split(), root, "--json")
     assert (done.code, done.err) == (0, "")
     assert len(done.document[key]) == 0
-    text = invoke(*name.split(), root)
+    text = call(*name.split(), root)
     assert (text.code, text.err) == (0, "")
     assert sorted(root.rglob("*")) == files
     other = root.parent / "not-a-store"
     other.mkdir()
-    assert invoke(*name.split(), other, "--json").error["kind"] == "not_found"
+    assert call(*name.split(), other, "--json").error["kind"] == "not_found"
 
 
-def test_empty_model_has_no_totals_and_no_problems(root, invoke):
-    totals = invoke("stream", "stats", root, "--json").document
+def test_empty_model_has_no_totals_and_no_problems(root, call):
+    totals = call("stream", "stats", root, "--json").document
     assert totals == {"streams": 0, "records": 0, "bytes": 0}
-    assert invoke("stream", "stats", root).out == "0 streams, 0 records, 0 B\n"
-    assert invoke("session", "verify", root, "--json").document["ok"]
-    assert invoke("session", "gc", root, "--json").document["payloads"] == 0
-    assert invoke("stream", "read", root, "orders", "--json").error["kind"] == "not_found"
-    assert invoke("app", "stats", root, "notes", "--json").error["kind"] == "not_found"
-    assert invoke("app", "sync", "domain", root, "a", "1", "--json").error["kind"] == "not_found"
+    assert call("stream", "stats", root).out == "0 streams, 0 records, 0 B\n"
+    assert call("session", "verify", root, "--json").document["ok"]
+    assert call("session", "gc", root, "--json").document["payloads"] == 0
+    assert call("stream", "read", root, "orders", "--json").error["kind"] == "not_found"
+    assert call("app", "stats", root, "notes", "--json").error["kind"] == "not_found"
+    assert call("app", "sync", "domain", root, "a", "1", "--json").error["kind"] == "not_found"
 
 
-def test_history_without_revisions_is_an_empty_list(store, invoke):
-    done = invoke("space", "history", store, DID, "note", "--after", "9")
+def test_history_without_revisions_is_an_empty_list(store, call):
+    done = call("space", "history", store, DID, "note", "--after", "9")
     assert (done.code, done.err) == (0, "")
     assert "no revisions after seq 9" in done.out
 

@@ -49,12 +49,12 @@ def test_what_was_done_is_said_in_one_line(call, root, tmp_path):
         assert done.out.count("\n") == 1
 
 
-def test_a_store_in_use_can_be_backed_up_and_verified(call, root, tmp_path):
+def test_a_store_in_use_can_be_backed_up_and_verified(process, root, tmp_path):
     with fourfold.open(root) as store:
         store.database("notes")
-        assert call("verify", root).code == 0
-        assert call("backup", root, tmp_path / "copy").code == 0
-    assert call("verify", tmp_path / "copy").code == 0
+        assert process("verify", root).code == 0
+        assert process("backup", root, tmp_path / "copy").code == 0
+    assert process("verify", tmp_path / "copy").code == 0
 
 
 def test_ctrl_c_leaves_no_backup_or_a_whole_one_and_a_second_try_works(call, tmp_path):

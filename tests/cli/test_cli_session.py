@@ -37,10 +37,10 @@ def root(tmp_path):
 
 
 @pytest.fixture
-def call(tmp_path, invoke, monkeypatch):
+def call(tmp_path, call, monkeypatch):
     def run(*arguments, code=0, **environ):
         monkeypatch.chdir(tmp_path)
-        done = invoke("session", *arguments, **environ)
+        done = call("session", *arguments, **environ)
         assert done.code == code, done.err
         return done.out if code == 0 or done.out else done.err
 

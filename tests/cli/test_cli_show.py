@@ -45,8 +45,8 @@ def models(document):
     return {model["model"]: model for model in document["models"]}
 
 
-def test_overview_counts_every_model(store, invoke):
-    document = invoke("show", store, "--json").document
+def test_overview_counts_every_model(store, call):
+    document = call("show", store, "--json").document
     found = models(document)
     assert list(found) == ["documents", "streams", "graphs", "sessions"]
     assert [(model["count"], model["unit"]) for model in found.values()] == [
@@ -61,13 +61,13 @@ def test_overview_counts_every_model(store, invoke):
     assert found["sessions"]["details"] == {"events": 1}
     assert {model["health"] for model in found.values()} == {"ok"}
     assert document["bytes"] == sum(model["bytes"] for model in found.values())
-    text = invoke("show", store).out
+    text = call("show", store).out
     for part in ("1 space, 3 commits", "1 stream, 2 records", "1 session, 1 event"):
         assert part in text
 
 
-def test_newest_activity_is_the_time_of_the_newest_entry(store, invoke):
-    found = models(invoke("show", store, "--json").document)
+def test_newest_activity_is_the_time_of_the_newest_entry(store, call):
+    found = models(call("show", store, "--json").document)
     with fourfold.open(store, mode="r") as opened:
         commit = opened.space(DID).log(after=2)[0]
         assert found["documents"]["newest"] == f"{commit.created_at[:23]}Z"
@@ -76,14 +76,14 @@ def test_newest_activity_is_the_time_of_the_newest_entry(store, invoke):
     assert all(model["newest"] for model in found.values())
 
 
-def test_overview_of_an_empty_store_has_zeros(root, invoke):
-    found = models(invoke("show", root, "--json").document)
+def test_overview_of_an_empty_store_has_zeros(root, call):
+    found = models(call("show", root, "--json").document)
     assert [model["count"] for model in found.values()] == [0, 0, 0, 0]
     assert {model["newest"] for model in found.values()} == {None}
 
 
-def test_folder_without_a_store_is_an_error(invoke, tmp_path):
-    assert invoke("show", tmp_path, "--json").error["kind"] == "not_found"
+def test_folder_without_a_store_is_an_error(call, tmp_path):
+    assert call("show", tmp_path, "--json").error["kind"] == "not_found"
 
 
 def files_of(root):
@@ -96,26 +96,26 @@ def files_of(root):
     }
 
 
-def test_overview_writes_nothing_beside_a_writer(store, invoke):
+def test_overview_writes_nothing_beside_a_writer(store, call):
     with fourfold.open(store) as opened:
         opened.streams.open("orders").append({"id": 3})
         before = files_of(store)
-        found = models(invoke("show", store, "--json").document)
+        found = models(call("show", store, "--json").document)
         assert files_of(store) == before
     assert found["streams"]["details"] == {"records": 3}
     assert found["streams"]["writer"] == os.getpid()
     assert found["sessions"]["writer"] is None
 
 
-def test_overview_adds_no_data_to_a_closed_store(store, invoke):
+def test_overview_adds_no_data_to_a_closed_store(store, call):
     before = files_of(store)
-    assert invoke("show", store).code == 0
+    assert call("show", store).code == 0
     assert files_of(store) == before
 
 
-def test_damaged_database_is_reported_and_the_rest_is_shown(store, invoke):
+def test_damaged_database_is_reported_and_the_rest_is_shown(store, call):
     model("sessions").location.path(store).write_bytes(b"not a database" * 100)
-    done = invoke("show", store, "--json")
+    done = call("show", store, "--json")
     found = models(done.document)
     assert done.code == 0
     assert found["sessions"]["health"] == "fail"
@@ -159,11 +159,11 @@ def test_sizes_stop_at_a_limit_of_files(store, monkeypatch, capsys):
     assert "iB or more" in capsys.readouterr().out
 
 
-def test_store_of_the_demo_has_all_models_and_no_leftovers(invoke):
-    assert invoke("demo", "mine", "--deep").code == 0
-    found = models(invoke("show", "mine", "--json").document)
+def test_store_of_the_demo_has_all_models_and_no_leftovers(call):
+    assert call("demo", "mine", "--deep").code == 0
+    found = models(call("show", "mine", "--json").document)
     assert all(model["count"] for model in found.values())
     assert {model["health"] for model in found.values()} == {"ok"}
-    findings = invoke("doctor", "mine", "--json").document["findings"]
+    findings = call("doctor", "mine", "--json").document["findings"]
     [leftovers] = [finding for finding in findings if finding["check"] == "leftovers"]
     assert leftovers["status"] == "ok"
