@@ -181,6 +181,11 @@ def test_prefixes_restrict_what_is_read(filled):
     assert rows == [(A,)]
     with pytest.raises(NotFound):
         run_query(filled.root, "select 1 from streams_records", (), only_a)
+    part = QueryOptions(prefixes={"streams": "ord"})
+    with pytest.raises(NotFound):
+        run_query(filled.root, "select 1 from streams_records", (), part)
+    everything = QueryOptions(prefixes={"streams": ""})
+    assert len(run_query(filled.root, "select 1 from streams_records", (), everything)) == 3
 
 
 def test_registry_types_reach_arrow(filled):

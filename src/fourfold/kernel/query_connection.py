@@ -11,12 +11,14 @@ that a query could contain would not show who reads a table.
 
 from __future__ import annotations
 
+import marshal
 import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Self, cast
 from urllib.parse import quote
@@ -43,6 +45,9 @@ from fourfold.kernel.virtual_table import Module, VirtualTable
 ATTACHED_MAX: Final = 100
 """Files that are attached at once; SQLite allows 125."""
 _QUERIES: Final = load_queries("fourfold.kernel", "query_connection.sql")
+_CHUNK_ROWS: Final = 1_000
+_CHUNK_BYTES: Final = limits.MIB
+"""Rows whose size is computed together."""
 _PROGRESS_STEPS: Final = 20_000
 _LIMITS: Final = {
     apsw.SQLITE_LIMIT_LENGTH: 16 * limits.MIB,
@@ -301,6 +306,8 @@ class QueryConnection:
         ):
             self.connection.config(option, 0)
         self.connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        # Otherwise SQLite prepares the statement of a lookup again for each value.
+        self.connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         self.connection.set_busy_timeout(limits.SOURCE_BUSY_TIMEOUT_MS)
         self._token = secrets.token_hex(8)
         self._trusted = 1
@@ -450,18 +457,33 @@ class QueryConnection:
         size = 0
         truncated = False
         try:
-            for row in cursor.execute(sql, params):
-                if len(rows) >= max_rows:
-                    truncated = True
-                    break
-                size += row_bytes(row)
-                if size > max_bytes:
-                    truncated = True
-                    break
-                rows.append(row)
+            results = cursor.execute(sql, params)
+            count = 1
+            while chunk := list(islice(results, min(count, max_rows + 1 - len(rows)))):
+                chunk_bytes = len(marshal.dumps(chunk, 2))
+                if len(rows) + len(chunk) > max_rows or size + chunk_bytes > max_bytes:
+                    truncated = self._extend(rows, chunk, max_rows, max_bytes - size)
+                    if truncated:
+                        break
+                else:
+                    rows += chunk
+                size += chunk_bytes
+                # Few large rows at a time, and many small ones.
+                count = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES * len(chunk) // chunk_bytes))
         finally:
             cursor.close(True)
         return Rows(tuple(columns), rows, truncated, plan)
+
+    @staticmethod
+    def _extend(rows: list[Row], chunk: list[Row], max_rows: int, max_bytes: int) -> bool:
+        """Append the rows that the limits allow; return True if one is left."""
+        size = 0
+        for row in chunk:
+            size += row_bytes(row)
+            if len(rows) >= max_rows or size > max_bytes:
+                return True
+            rows.append(row)
+        return False
 
     def check_deadline(self) -> None:
         """Raise DeadlineExceeded if the time of the current query is over."""

@@ -146,9 +146,7 @@ class _Session:
         options = self._options
         for model in all_models():
             tables = tables_of(model)
-            if tables is None or (
-                options.prefixes is not None and model.name not in options.prefixes
-            ):
+            if tables is None or not _may_read(tables, options.prefixes):
                 continue
             if options.space is not None and not tables.spaces:
                 continue
@@ -385,11 +383,20 @@ class _Session:
         }
 
 
+def _may_read(tables: ModelTables, prefixes: Mapping[str, str] | None) -> bool:
+    """Return True if tables of a model may be read: all of its rows, or some of its files."""
+    if prefixes is None:
+        return True
+    # Rows of all streams, sessions or apps share a file, so a prefix does not select a part.
+    prefix = prefixes.get(tables.model)
+    return prefix is not None and (tables.spaces or not prefix)
+
+
 def _file_rows(file: QueryFile, _given: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
     queries = file.kind.queries
     snapshot = file.snapshot
     yield (
-        *(file.space, str(file.root), str(file.path), file.kind_name, file.seq),
+        *(file.space, str(file.root), str(file.path), file.kind_name, file.newest),
         *(snapshot.size_bytes, None, None, snapshot.identity, snapshot.value(queries.horizon)),
     )
 

@@ -144,7 +144,7 @@ class Table:
         return ", ".join(f"{column.name} {column.type}" for column in self.select_columns(names))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Kind:
     """One way in which the databases of a model store their history."""
 

@@ -37,10 +37,12 @@ def build_query(
     versions: bool = False,
     since: int = 0,
     conditions: Conditions | None = None,
+    typed: bool = True,
 ) -> tuple[str, list[Any]]:
     """Return the query for the line of `links` (branch and cap, nearest first) and its parameters.
 
-    With `versions` it selects the input of `history`, else that of `state`.
+    With `versions` it selects the input of `history`, else that of `state`. If `typed`, the first
+    row is a sample that fixes the types of the columns.
     """
     bound: list[Any] = []
 
@@ -74,6 +76,8 @@ def build_query(
                 branch=branch, base=base, snapshots=queries.snapshots, conditions=extra
             ),
         ]
+    if not typed:
+        return _SQL.plain_line.format(parts=" UNION ALL ".join(parts)), bound
     sql = _SQL.line.format(
         samples=", ".join(f'{sample} AS "{name}"' for name, _, sample in COLUMNS),
         columns=", ".join(f'CAST("{name}" AS {kind}) AS "{name}"' for name, kind, _ in COLUMNS),

@@ -8,6 +8,10 @@
 SELECT {samples} UNION ALL
 SELECT {columns} FROM ({parts} ORDER BY 1, 2, 3 LIMIT -1)
 
+-- name: plain_line
+-- All parts, which SQLite merges in order.
+{parts} ORDER BY 1, 2, 3
+
 -- name: log
 -- The log of a branch from the newest whole document at or before a seq: a snapshot, a set or a delete. Earlier rows are
 -- not read. The heads drive the join, because they have each entity once.

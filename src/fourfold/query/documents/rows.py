@@ -6,7 +6,7 @@ Only the rows that a fold needs are read, and a document is folded when the quer
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
@@ -21,7 +21,8 @@ from fourfold.query.documents.row_fold import (
     iter_versions,
     replay_text,
 )
-from fourfold.query.files import Folded, QueryFile, read_all
+from fourfold.query.files import Folded, QueryFile
+from fourfold.query.tables import Kind
 
 _id_of = itemgetter(0)
 
@@ -47,21 +48,32 @@ def _input(
     file: QueryFile, line: Line, given: Mapping[str, Any], *, versions: bool
 ) -> Iterator[tuple[Any, ...]]:
     entity = given.get("id")
+    sql, parameters = _query(file.kind, line, versions=versions, one=entity is not None)
+    return file.snapshot.rows(sql, parameters if entity is None else (entity, *parameters))
+
+
+@lru_cache(maxsize=256)
+def _query(kind: Kind, line: Line, *, versions: bool, one: bool) -> tuple[str, tuple[Any, ...]]:
+    """Return the query for the input of a fold; cached, because a join looks up many entities.
+
+    With `one`, its first parameter is the id of the only entity.
+    """
     sql, parameters = build_query(
-        file.kind.queries,
+        kind.queries,
         line.links,
         versions=versions,
         since=line.since,
-        conditions=None if entity is None else lambda first: ([f'"id" = ?{first}'], [entity]),
+        conditions=(lambda first: ([f'"id" = ?{first}'], [""])) if one else None,
+        typed=False,
     )
-    return read_all(file.snapshot, sql, parameters)
+    return sql, tuple(parameters[1:] if one else parameters)
 
 
 def state_rows(file: QueryFile, given: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
     """Yield every entity of the selected branches, including deleted ones."""
     readable = file.kind.queries.readable
     for line in _lines(file, given):
-        if not file.snapshot.value(readable, (line.branch, file.seq)):
+        if file.is_past and not file.snapshot.value(readable, (line.branch, file.seq)):
             name = f"branch {line.branch!r}" if line.branch else "the default branch"
             raise HistoryTruncated(f"{file.path}: gc removed the state of {name} at seq {file.seq}")
         space, branch = file.space, line.branch
