@@ -14,7 +14,7 @@ WORKERS ?= 2
 # Suites start thousands of Python processes: each would compile all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-crash test-slow test-all test-spark-4.2 check format generate bench bench-documents bench-graphs bench-sessions bench-pipeline bench-streams bench-isolation bench-face requirements clean install
+.PHONY: demo test test-crash test-slow test-all test-spark-4.2 check format generate bench bench-documents bench-graphs bench-sessions bench-pipeline bench-streams bench-isolation bench-face bench-ask requirements clean install
 
 install: $(READY)
 
@@ -94,6 +94,9 @@ bench-isolation: $(READY)
 
 bench-face: $(READY)
 	$(BIN)/python -m bench.face
+
+bench-ask: $(READY)
+	$(BIN)/python -m bench.ask
 
 bench-pipeline: $(READY)
 	$(BIN)/python -m bench.pipeline

@@ -282,6 +282,15 @@ def test_long_values_and_statements_are_refused(filled):
         filled.sql(" union all ".join(["select 1"] * 1_000))
     with pytest.raises((InvalidInput, LimitExceeded)):
         filled.sql("select 1 " + " " * 300_000)
+    for hostile in ("[", "a", "a ", "a(", '"', "a as ", "with a as (", "("):
+        with pytest.raises((InvalidInput, LimitExceeded, NotFound)):
+            filled.sql("select " + hostile * (250_000 // len(hostile)))
+
+
+def test_common_table_expressions_can_be_counted(filled):
+    for head in ("c as (", "c(n) as materialized(", '"c" AS NOT MATERIALIZED (', "[c]  as("):
+        query = f"with {head}select 1 as n union all select 2) select count(*) from c"
+        assert filled.sql(query).rows == [(2,)]
 
 
 WORDS = """

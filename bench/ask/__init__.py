@@ -1,0 +1,1 @@
+"""SQL in process: the first row, scans, folded states and lookups."""
