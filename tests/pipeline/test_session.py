@@ -12,7 +12,7 @@ import pytest
 
 import fourfold
 from fourfold.pipeline import java, session
-from fourfold.pipeline.spark import prepare, quick_start
+from fourfold.pipeline.spark import prepare, quick_start, train_archive, trained_archive
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +39,31 @@ def test_prepare_sets_java_and_interpreter():
     assert environ["PYSPARK_DRIVER_PYTHON"] == "mine"
 
 
-def test_old_java_gets_no_class_archive(tmp_path):
+def test_old_java_uses_a_class_archive_once_it_is_trained(tmp_path):
     old = java.Java(tmp_path, "17.0.15", "PATH", "")
+    assert quick_start(old, tmp_path) == []
+    with train_archive(old, tmp_path) as options:
+        partial = Path(options[0].removeprefix("-XX:ArchiveClassesAtExit="))
+        partial.write_bytes(b"archive")
+        assert quick_start(old, tmp_path) == []
+    trained = trained_archive(old, tmp_path)
+    assert (trained.read_bytes(), partial.exists()) == (b"archive", False)
+    assert quick_start(old, tmp_path)[0] == f"-XX:SharedArchiveFile={trained}"
+    with train_archive(old, tmp_path) as options:
+        assert options == []
+
+
+def test_interrupted_training_leaves_no_class_archive(tmp_path):
+    old = java.Java(tmp_path, "17.0.15", "PATH", "")
+
+    def train():
+        with train_archive(old, tmp_path) as options:
+            Path(options[0].removeprefix("-XX:ArchiveClassesAtExit=")).write_bytes(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train()
+    assert list((tmp_path / "spark").iterdir()) == []
     assert quick_start(old, tmp_path) == []
 
 

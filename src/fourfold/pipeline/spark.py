@@ -61,6 +61,12 @@ _LOCAL_ONLY: Final[Mapping[str, str]] = {
     # Fewer copies between Java and Python, and no open port.
     "spark.python.unix.domain.socket.enabled": "true",
 }
+_SILENT: Final = (
+    # An archive that does not match is ignored, or rebuilt, silently.
+    "-Xshare:auto",
+    "-Xlog:cds=off",
+    "-Xlog:cds+dynamic=off",
+)
 ARROW_OPTIONS: Final = (
     # Java's Arrow checks the bounds of every cell that is read, and repeats Spark's null check.
     # The batches were written by pyarrow and are read by Spark's own accessors.
@@ -220,10 +226,12 @@ def quick_start(chosen: java.Java, cache: Path) -> list[str]:
     """Return JVM options that archive the loaded classes and reuse them on the next start.
 
     The name of the archive contains the versions of Java and Spark, so versions never share one.
-    The list is empty if Java is too old or the cache folder cannot be written.
+    The list is empty if the cache folder cannot be written, and for a Java before 19 until
+    `fourfold doctor --spark` has written the archive.
     """
     if java.major_version(chosen.version) < _ARCHIVE_JAVA_MIN:
-        return []
+        trained = trained_archive(chosen, cache)
+        return [f"-XX:SharedArchiveFile={trained}", *_SILENT] if trained.is_file() else []
     folder = cache / "spark"
     name = f"{chosen.version}-{chosen.origin}"
     try:
@@ -237,11 +245,42 @@ def quick_start(chosen: java.Java, cache: Path) -> list[str]:
     return [
         "-XX:+AutoCreateSharedArchive",
         f"-XX:SharedArchiveFile={base}{archive}",
-        # An archive that does not match is rebuilt silently.
-        "-Xshare:auto",
-        "-Xlog:cds=off",
-        "-Xlog:cds+dynamic=off",
+        *_SILENT,
     ]
+
+
+def trained_archive(chosen: java.Java, cache: Path) -> Path:
+    """Return the path of the class archive of a Java that does not write it by itself."""
+    name = f"{chosen.version}-{chosen.origin}"
+    return cache / "spark" / f"classes-{name}-{_spark_version()}.jsa"
+
+
+@contextmanager
+def train_archive(chosen: java.Java, cache: Path) -> Iterator[list[str]]:
+    """Yield the options of a JVM that writes the class archive as it exits, for a Java before 19.
+
+    The list is empty if the archive exists, or cannot be written. The JVM must have exited when the
+    block ends; then the archive is put in place.
+    """
+    trained = trained_archive(chosen, cache)
+    if java.major_version(chosen.version) >= _ARCHIVE_JAVA_MIN or trained.is_file():
+        yield []
+        return
+    partial = trained.with_name(f".{trained.name}.{os.getpid()}.partial")
+    try:
+        trained.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        yield []
+        return
+    if " " in str(partial) or not os.access(trained.parent, os.W_OK):
+        yield []
+        return
+    try:
+        yield [f"-XX:ArchiveClassesAtExit={partial}", *_SILENT]
+        if partial.is_file():
+            partial.replace(trained)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _own_classes(chosen: java.Java, archive: Path) -> str | None:
