@@ -46,7 +46,7 @@ def server():
         yield found
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
 def place(request, tmp_path, monkeypatch):
     """The address of an object store."""
     if request.param == "folder":
@@ -141,6 +141,7 @@ def test_a_part_that_was_cut_short_is_put_again_and_never_named(place, tmp_path,
     restores(tmp_path, place, was)
 
 
+@pytest.mark.parametrize("place", ["folder", "s3"], indirect=True)
 def test_a_manifest_that_went_back_behind_a_merge_is_brought_up_again(place, tmp_path):
     key = database_manifest.manifest_key(NAME)
     with open_store(tmp_path / "store", place) as store:
