@@ -26,6 +26,13 @@ LONGEST_FIRST = ("pipeline", "repository", "archive", "documents", "server", "cl
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 << 30
 
+# Every JVM that a command or an example starts is short-lived: it compiles quickly, and few
+# partitions suffice.
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.sql.shuffle.partitions=2",
+)
+
 settings.register_profile("patient", deadline=None, max_examples=examples(100))
 settings.register_profile("repeatable", settings.get_profile("patient"), derandomize=True)
 settings.load_profile("repeatable" if os.environ.get("CI") else "patient")
