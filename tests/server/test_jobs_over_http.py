@@ -18,7 +18,8 @@ from served_graphs import Events, server_of
 
 import fourfold
 from fourfold.models.documents import GcPolicy
-from fourfold.store import verify_backup
+from fourfold.server import jobs as jobs_module
+from fourfold.store import publish, verify_backup
 
 DID = "did:web:shop.example"
 BLOCKING = "0" * 64 + ".blob"
@@ -220,6 +221,67 @@ def test_gc_collects_spaces_with_a_policy_in_this_process(server, front):
     assert job["result"]["spaces"] == 1
     assert space.horizon() > 10
     assert server.ask("GET", f"/v1/spaces/{DID}/documents/note").status == 200
+
+
+def test_publish_adds_a_restore_point(server, front):
+    job = ended(server, start(server, "publish"))
+    assert job["status"] == "succeeded", job
+    assert job["result"]["databases"] == 3
+    assert job["result"]["segments"] == 1
+    points = server.ask("GET", "/v1/points").value["items"]
+    assert [point["id"] for point in points] == job["result"]["points"]
+    again = ended(server, start(server, "publish"))
+    assert (again["status"], again["result"]["databases"]) == ("succeeded", 0)
+    assert front.store.verify(objects=True).ok
+
+
+def test_publish_that_is_cancelled_can_be_continued(server, front, monkeypatch):
+    monkeypatch.setattr(jobs_module, "PUBLISH_SLICE_DATABASES", 1)
+    reached, released = threading.Event(), threading.Event()
+    iter_publish = publish.iter_publish
+
+    def pausing(*arguments):
+        for report in iter_publish(*arguments):
+            yield report
+            reached.set()
+            released.wait(30)
+
+    monkeypatch.setattr(publish, "iter_publish", pausing)
+    job = start(server, "publish")
+    canceller = threading.Thread(target=lambda: server.ask("DELETE", f"/v1/jobs/{job['id']}"))
+    assert reached.wait(30)
+    canceller.start()
+    released.set()
+    canceller.join()
+    assert ended(server, job)["status"] == "cancelled"
+    assert len(front.store.points()) < 3
+    assert ended(server, start(server, "publish"))["status"] == "succeeded"
+    assert front.store.verify(objects=True).ok
+
+
+def test_snapshots_are_added_in_this_process(server, front):
+    job = ended(server, start(server, "snapshots"))
+    assert job["status"] == "succeeded", job
+    assert job["result"].keys() == {"spaces", "snapshots"}
+    assert (job["progress"]["done"], job["progress"]["total"]) == (1, 1)
+    assert front.store.space(DID).verify() == []
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_materialize_runs_as_a_child_and_can_be_cancelled(server, root):
+    job = start(server, "materialize")
+    for _, value in events_of(server, job):
+        if value["progress"]["total"]:
+            break
+    cancelled = server.ask("DELETE", f"/v1/jobs/{job['id']}").value
+    assert cancelled["status"] in {"cancelled", "succeeded"}
+    assert not children("materialize")
+    done = ended(server, start(server, "materialize"))
+    assert done["status"] == "succeeded", done
+    tables = root.with_name("store-tables") / "documents" / "current"
+    assert list(tables.rglob("*.parquet"))
+    assert str(root) not in json.dumps(done)
 
 
 def test_cancel_ends_the_child_process(server, root):

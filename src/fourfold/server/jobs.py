@@ -1,4 +1,4 @@
-"""Jobs of the server: verify and backup as child processes, gc in slices in this process.
+"""Jobs of the server: those that read as child processes, those that write in this process.
 
     POST ──> queued ──> running ──> succeeded | failed
                            └──> cancelled (DELETE) | interrupted (the server stopped)
@@ -19,7 +19,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -29,12 +31,25 @@ from fourfold import limits
 from fourfold.errors import FourfoldError, Overloaded, Refused
 from fourfold.kernel import Notifier
 from fourfold.kernel.idempotency import IdempotentRequest
+from fourfold.models.documents import Space
+from fourfold.models.documents.snapshots import maintain
 from fourfold.models.model import model
 from fourfold.server.errors import redact_paths, without_paths
 from fourfold.server.job_store import JobStore, now_ms
 from fourfold.server.open_spaces import OpenSpaces
 from fourfold.store import Store
-from fourfold.wire.store import BackupJob, GcJob, JobError, JobInfo, JobProgress, NewJob, VerifyJob
+from fourfold.wire.store import (
+    BackupJob,
+    GcJob,
+    JobError,
+    JobInfo,
+    JobProgress,
+    MaterializeJob,
+    NewJob,
+    PublishJob,
+    SnapshotsJob,
+    VerifyJob,
+)
 
 _log = logging.getLogger("fourfold.server")
 JOBS_RUNNING: Final = 2
@@ -44,8 +59,16 @@ JOB_CANCEL_S: Final = 10.0
 """Maximum wait for the end of a cancelled job; its process is killed after half of it."""
 OPEN_SPACE_S: Final = 30.0
 """Maximum wait until a space is open."""
+PUBLISH_SLICE_DATABASES: Final = 256
+"""Databases that are published before a job can be cancelled."""
 _PROBLEMS_MAX: Final = 100
+_RUN_FIELDS: Final[tuple[str, ...]] = ("run", "outcome", "rows_in", "rows_out", "resumed")
 _NAME_TIME: Final = "%Y-%m-%dt%H-%M-%Sz"
+
+
+def tables_folder(root: Path) -> Path:
+    """Return the folder for tables that jobs write: next to the store."""
+    return root.with_name(f"{root.name}-tables")
 
 
 class _Cancelled(Exception):
@@ -189,6 +212,12 @@ class Jobs:
                     outcome = self._back_up(running)
                 case GcJob():
                     outcome = self._collect(running)
+                case PublishJob():
+                    outcome = self._publish(running)
+                case SnapshotsJob():
+                    outcome = self._add_snapshots(running)
+                case MaterializeJob():
+                    outcome = self._materialize(running)
         except _Cancelled:
             return "interrupted" if self._stopping else "cancelled", Outcome(None)
         except FourfoldError as error:
@@ -287,26 +316,76 @@ class Jobs:
         error = line.get("error")
         return None if error is None else _job_error(error)
 
-    def _collect(self, running: _RunningJob) -> Outcome:
-        """Collect the garbage of each space with a policy, and of the sessions."""
+    def _materialize(self, running: _RunningJob) -> Outcome:
+        options = running.job.options
+        into = tables_folder(self._store.root) / options["model"]
+        into.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        full = ["--full"] if options.get("full") else []
+        document, error = self._run_child(
+            running,
+            ["pipeline", "run", "materialize"],
+            *("--model", options["model"], "--into", str(into), *full),
+        )
+        if document is None:
+            return Outcome(None, error)
+        result = {name: document[name] for name in _RUN_FIELDS}
+        result["sentence"] = without_paths(document["sentence"])
+        result["lines"] = [without_paths(line) for line in document["lines"]]
+        return Outcome(result, error)
+
+    def _publish(self, running: _RunningJob) -> Outcome:
+        """Publish in slices; each adds its restore point, so cancelling loses nothing."""
+        from fourfold.store import publish  # noqa: PLC0415 - few stores publish
+
+        databases = rows = segments = 0
+        points: list[str] = []
+        failures: dict[str, FourfoldError] = {}
+        advance = partial(self._advance, running)
+        for report in publish.iter_publish(self._store, PUBLISH_SLICE_DATABASES, advance):
+            databases += len(report.published)
+            rows += sum(database.rows for database in report.published)
+            segments += 0 if report.streams is None else report.streams.sealed
+            points += [] if report.point is None else [report.point.id]
+            failures |= report.failures
+            _check(running)
+        result = {"databases": databases, "rows": rows, "segments": segments, "points": points}
+        error = next((_job_error(redact_paths(item).as_dict()) for item in failures.values()), None)
+        return Outcome(result, error)
+
+    def _add_snapshots(self, running: _RunningJob) -> Outcome:
+        made = spaces = 0
+        for space in self._iter_spaces(running):
+            added = maintain(space, "all", ()).made
+            made += added
+            spaces += bool(added)
+        return Outcome({"spaces": spaces, "snapshots": made})
+
+    def _iter_spaces(self, running: _RunningJob, others: int = 0) -> Iterator[Space]:
+        """Yield each space, opened for writing, as one step of a job; `others` follow them."""
         dids = self._store.spaces()
-        has_sessions = bool(model("sessions").location.names(self._store.root))
-        total = len(dids) + has_sessions
-        collected = freed = 0
         for done, did in enumerate(dids):
             _check(running)
-            self._advance(running, did, done, total)
+            self._advance(running, did, done, len(dids) + others)
             space = self._call(running, self._spaces.acquire(did))
             try:
-                if space.gc_policy() is not None:
-                    freed += space.gc().bytes
-                    collected += 1
+                yield space
             finally:
                 running.loop.call_soon_threadsafe(self._spaces.release, did)
-        result: dict[str, Any] = {"spaces": collected, "bytes": freed}
         _check(running)
+        self._advance(running, "", len(dids), len(dids) + others)
+
+    def _collect(self, running: _RunningJob) -> Outcome:
+        """Collect the garbage of each space with a policy, and of the sessions."""
+        has_sessions = bool(model("sessions").location.names(self._store.root))
+        collected = freed = 0
+        for space in self._iter_spaces(running, has_sessions):
+            if space.gc_policy() is not None:
+                freed += space.gc().bytes
+                collected += 1
+        total = running.job.progress.total
+        result: dict[str, Any] = {"spaces": collected, "bytes": freed}
         if has_sessions:
-            self._advance(running, "sessions", len(dids), total)
+            self._advance(running, "sessions", total - 1, total)
             result["sessions"] = msgspec.to_builtins(self._store.sessions.gc())
         self._advance(running, "", total, total)
         return Outcome(result)

@@ -375,7 +375,7 @@ _ROUTES: Final = (
     _store_route(
         *("POST", JOBS, StoreRoutes.start_job),
         operation="start_job",
-        summary="Start a job: verify, backup or gc.",
+        summary="Start a job: verify, backup, gc, publish, snapshots or materialize.",
         headers=IdempotencyHeaders,
         body=NewJob,
         ok={202: Ok("It is recorded, and starts when it is its turn.", JobInfo)},

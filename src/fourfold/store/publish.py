@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fourfold.archive import verify
@@ -70,6 +71,30 @@ def publish(
     with store.publishing:
         names = database_files.names(store.root, models)
         return publish_some(store, list(names), progress, streams=STREAMS in models)
+
+
+def iter_publish(
+    store: Store, slice_databases: int, progress: Progress | None = None
+) -> Iterator[PublishReport]:
+    """Publish the new data of a store in slices, and yield the report of each.
+
+    Each slice adds its restore point, so a caller may stop after any of them. The streams are in
+    the last slice.
+    """
+    refuse_reader(store)
+    names = list(database_files.names(store.root, check_models(None)))
+    for start in range(0, max(1, len(names)), slice_databases):
+        end = start + slice_databases
+        advance = progress
+        if progress is not None:
+            advance = partial(_advance, progress, start, len(names))
+        with store.publishing:
+            report = publish_some(store, names[start:end], advance, streams=end >= len(names))
+        yield report
+
+
+def _advance(progress: Progress, start: int, total: int, label: str, done: int, _of: int) -> None:
+    progress(label, min(start + done, total), total)
 
 
 def publish_some(

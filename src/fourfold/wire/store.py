@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from fourfold.wire.fields import Count
 from fourfold.wire.pages import Page, PageQuery
 
-JobKind = Literal["verify", "backup", "gc"]
+JobKind = Literal["verify", "backup", "gc", "publish", "snapshots", "materialize"]
 JobStatus = Literal["queued", "running", "succeeded", "failed", "cancelled", "interrupted"]
 
 
@@ -182,7 +182,34 @@ class GcJob(
     """Remove history that the policies of spaces do not retain, and unreferenced payloads."""
 
 
-NewJob = VerifyJob | BackupJob | GcJob
+class PublishJob(
+    Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag="publish", tag_field="kind"
+):
+    """Publish the new data of the store to its object store, and add restore points."""
+
+
+class SnapshotsJob(
+    Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag="snapshots", tag_field="kind"
+):
+    """Add snapshots where reads of a space would replay many revisions."""
+
+
+class MaterializeJob(
+    Struct,
+    kw_only=True,
+    frozen=True,
+    forbid_unknown_fields=True,
+    tag="materialize",
+    tag_field="kind",
+):
+    """Write the state of a model as Parquet files, on Spark."""
+
+    model: Literal["documents", "graphs", "sessions", "streams"] = "documents"
+    full: bool = False
+    """Fold everything again, instead of what changed since the last run."""
+
+
+NewJob = VerifyJob | BackupJob | GcJob | PublishJob | SnapshotsJob | MaterializeJob
 
 
 class JobProgress(Struct, frozen=True):
