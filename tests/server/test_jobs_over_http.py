@@ -267,23 +267,6 @@ def test_snapshots_are_added_in_this_process(server, front):
     assert front.store.space(DID).verify() == []
 
 
-@pytest.mark.spark
-@pytest.mark.slow
-def test_materialize_runs_as_a_child_and_can_be_cancelled(server, root):
-    job = start(server, "materialize")
-    for _, value in events_of(server, job):
-        if value["progress"]["total"]:
-            break
-    cancelled = server.ask("DELETE", f"/v1/jobs/{job['id']}").value
-    assert cancelled["status"] in {"cancelled", "succeeded"}
-    assert not children("materialize")
-    done = ended(server, start(server, "materialize"))
-    assert done["status"] == "succeeded", done
-    tables = root.with_name("store-tables") / "documents" / "current"
-    assert list(tables.rglob("*.parquet"))
-    assert str(root) not in json.dumps(done)
-
-
 def test_cancel_ends_the_child_process(server, root):
     block(root)
     job = start(server, "verify")
