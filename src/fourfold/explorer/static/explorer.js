@@ -107,3 +107,8 @@ for (const select of document.querySelectorAll("form.inline select")) {
 }
 
 for (const graph of document.querySelectorAll(".branches-graph")) graph.scrollLeft = graph.scrollWidth;
+for (const node of document.querySelectorAll(".neighbourhood .chosen")) {
+  const box = node.closest(".scroll");
+  const place = node.getBoundingClientRect();
+  box.scrollLeft += place.left + place.width / 2 - box.getBoundingClientRect().left - box.clientWidth / 2;
+}
