@@ -84,13 +84,25 @@ def test_followers_continue_on_a_server_that_was_killed(tmp_path):
     try:
         with fourfold.connect(f"http://127.0.0.1:{served.port}") as store:
             space = store.space("did:web:a.example")
-            with space.follow() as commits:
-                space.set("a", {"n": 1})
-                assert commits.next(60).seq == 1
-                served.kill()
-                served.start()
-                space.set("a", {"n": 2})
-                assert commits.next(60).seq == 2
+            session = store.sessions.create({"id": "a"})
+            turn = {"type": "turn/started", "turn": {}}
+            stream = store.streams.create("a", "application/json")
+            with (
+                space.follow() as commits,
+                session.follow() as items,
+                store.sessions.follow_all() as everything,
+                stream.follow() as chunks,
+            ):
+                for n in (1, 2):
+                    space.set("a", {"n": n})
+                    [event] = session.append(turn)
+                    stream.append(n)
+                    assert commits.next(60).seq == n
+                    assert items.next(60) == everything.next(60) == event
+                    assert [record.value for record in chunks.next(60)] == [n]
+                    if n == 1:
+                        served.kill()
+                        served.start()
     finally:
         served.kill()
 

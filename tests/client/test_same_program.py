@@ -29,6 +29,7 @@ from fourfold.client import (
 from fourfold.client.threads.remote_spaces import RemoteBlobs, RemoteBranches, RemoteDocuments
 from fourfold.content import PayloadRef
 from fourfold.models import documents
+from fourfold.models.sessions.request import Payload
 
 
 def refused(error, message, call):
@@ -737,6 +738,46 @@ def test_events_of_a_session_are_followed(store, session):
         assert items.cursor == 2
     with session.follow(after=0, timeout=0.2) as items:
         assert [item.id for item in items] == [1, 2]
+
+
+def test_events_of_all_sessions_are_followed(store, session):
+    other = store.sessions.create({"id": f"{session.id}-2"})
+    with store.sessions.follow_all(timeout=30) as items:
+        start = items.cursor
+        session.append({"type": "turn/started", "turn": {}})
+        other.append({"type": "turn/started", "turn": {}})
+        events = [next(items), next(items)]
+        assert [(event.session, event.id) for event in events] == [(session.id, 2), (other.id, 1)]
+        assert [event.position for event in events] == [start + 1, items.cursor]
+        store.sessions.notify_transient(other.id, "token")
+        transient = next(items)
+        assert (transient.session, transient.item) == (other.id, "token")
+    with store.sessions.follow_all(after=start, timeout=30) as items:
+        assert next(items) == events[0]
+
+
+def test_heads_have_ancestors_and_descendants(store, session):
+    session.append({"type": "turn/started", "turn": {}}, key="k")
+    assert [event.id for event in store.sessions.events_of_key(session.id, "k")] == [2]
+    assert store.sessions.events_of_key(session.id, "none") == []
+    first = session.publish_head()
+    session.append({"type": "turn/started", "turn": {}})
+    second = session.publish_head()
+    fork = session.fork()
+    third = fork.read().current_head
+    assert store.sessions.ancestors(third) == [second.id, first.id]
+    assert store.sessions.descendants(first.id) == [second.id, third]
+    with pytest.raises(errors.NotFound):
+        store.sessions.ancestors(f"sha256:{'0' * 64}")
+
+
+def test_large_values_in_events_become_payloads(store, session):
+    text = "x" * 2_000
+    content = {"content": Payload(text), "note": Payload("short")}
+    session.append({"type": "message/appended", "message": content})
+    [message] = session.read().messages
+    assert isinstance(message["content"], PayloadRef)
+    assert (store.sessions.read_payload(message["content"]), message["note"]) == (text, "short")
 
 
 def test_errors_of_sessions_are_the_same(store, session):

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from both_fronts import Front
+from served_graphs import Events
 from served_sessions import ServedSessions, message
 
 from fourfold.server import models
@@ -49,6 +50,20 @@ def test_feed_has_old_events_and_then_new_ones(session):
         assert (name, event_id, data["data"]["message"]["content"]) == ("event", "3", "c")
         session.append(message("d"), idempotency_key=f"{session.sid}-live")
         assert reader.next()[1] == "4"
+
+
+def test_feed_of_all_sessions_has_those_with_a_prefix(front, session):
+    other = ServedSessions(front.port).create()
+    target = f"/v1/sessions/live?after=0&prefix={session.sid}"
+    with Events(front.port, target) as reader:
+        other.append(message("other"))
+        session.append(message("mine"))
+        events = (event for event in reader if event[1] == "event")
+        position, _, data = next(events)
+        assert (data["session"], data["id"], data["position"]) == (session.sid, 1, int(position))
+        session.append(message("again"))
+    with Events(front.port, target, last_event_id=position) as reader:
+        assert next(event for event in reader if event[1] == "event")[2]["id"] == 2
 
 
 def test_feed_without_a_position_has_new_events_only(session):

@@ -138,9 +138,9 @@ class SessionCalls:
             body["at"] = format_at(at)
         return self._post(self._verb("forks", sid), f"fork the session {sid!r}", encode(body))
 
-    def events(self, sid: str, after: int, until: int | None) -> Call:
+    def events(self, sid: str, after: int, until: int | None, key: str | None = None) -> Call:
         """Build the request for events."""
-        return self._get("events", sid, ("after", after), ("until", until))
+        return self._get("events", sid, ("after", after), ("until", until), ("key", key))
 
     def view(self, sid: str, at: At) -> Call:
         """Build the request for the state of a session."""
@@ -158,6 +158,11 @@ class SessionCalls:
         """Build the request for one head."""
         url = f"{self._root}/v1/sessions/head/{_segment(head_id)}"
         return Call("GET", url, f"get the head {head_id}", {}, {})
+
+    def relatives(self, relation: Literal["ancestors", "descendants"], head_id: str) -> Call:
+        """Build the request for the heads that a head derives from, or that derive from it."""
+        url = f"{self._root}/v1/sessions/{relation}/{_segment(head_id)}"
+        return Call("GET", url, f"list the {relation} of head {head_id}", {}, {})
 
     def lineage(self, sid: str, limit: int | None) -> Call:
         """Build the request for a lineage graph."""
@@ -183,11 +188,12 @@ class SessionCalls:
         )
         return call._replace(headers=_JSON, repeatable=False)
 
-    def live(self, sid: str, after: int | None) -> Call:
-        """Build the request for the feed of a session."""
-        call = self._get("live", sid, ("after", after))
+    def live(self, sid: str | None, after: int | None) -> Call:
+        """Build the request for the feed of a session, or of all sessions."""
+        url = f"{self._root}/v1/sessions/live" if sid is None else self._verb("live", sid)
         headers = {"accept": "text/event-stream", "accept-encoding": "identity"}
-        return call._replace(operation=f"follow session {sid!r}", headers=headers, live=True)
+        operation = "follow the sessions" if sid is None else f"follow session {sid!r}"
+        return Call("GET", url, operation, headers, stringify(("after", after)), live=True)
 
 
 def format_at(at: At) -> str | int | None:
@@ -317,23 +323,17 @@ def parse_payload(response: Response, ref: PayloadRef) -> Any:
     return decode(response.body)
 
 
-class FeedDecoder:
-    """Events of the feed of one session, as items."""
-
-    def __init__(self, sid: str) -> None:
-        self._sid = sid
-
-    def decode(self, name: str, data: bytes) -> Item | None:
-        """Return the item of an event."""
-        try:
-            if name == "event":
-                return to_event(msgspec.json.decode(data, type=wire.EventRecord))
-            if name == "transient":
-                item = msgspec.json.decode(data, type=wire.TransientEvent)
-                return Transient(self._sid, _value(item.item), item.after, 0)
-            if name == "gap":
-                gap = msgspec.json.decode(data, type=wire.SessionGap)
-                return Gap(gap.after, gap.dropped)
-        except msgspec.DecodeError as error:
-            raise BadAnswer(f"follow session {self._sid!r}: invalid event: {error}") from None
-        return None
+def decode_item(name: str, data: bytes) -> Item | None:
+    """Return the item of an event of a feed of sessions."""
+    try:
+        if name == "event":
+            return to_event(msgspec.json.decode(data, type=wire.EventRecord))
+        if name == "transient":
+            item = msgspec.json.decode(data, type=wire.TransientEvent)
+            return Transient(item.session, _value(item.item), item.after, 0)
+        if name == "gap":
+            gap = msgspec.json.decode(data, type=wire.SessionGap)
+            return Gap(gap.after, gap.dropped)
+    except msgspec.DecodeError as error:
+        raise BadAnswer(f"follow sessions: invalid event: {error}") from None
+    return None

@@ -8,6 +8,7 @@ event.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -32,12 +33,13 @@ from fourfold.server.open_sessions import OpenSessions
 from fourfold.server.request import Reply, Request, Response
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.server.session_values import event_record, raw
-from fourfold.server.sessions import session_route, verb
+from fourfold.server.sessions import SESSIONS, session_route, verb
 from fourfold.server.workers import Workers
 from fourfold.wire.documents import SEQ_MAX
 from fourfold.wire.pages import EventHeaders
 from fourfold.wire.sessions import (
     LiveQuery,
+    LiveSessionsQuery,
     SessionEnd,
     SessionGap,
     TransientEvent,
@@ -90,12 +92,27 @@ class SessionFeeds:
             lifetime_s=self._lifetime_s,
         )
 
+    async def follow_all(self, request: Request, query: LiveSessionsQuery) -> Response:
+        """Return a feed of the events of all sessions, in the order of their commits."""
+        after = _parse_after(last_event_id(request, query.after))
+        sessions = await self._opened.get()
+        feed = await self._workers.run(
+            partial(sessions.follow_all, after=after, bound=limits.TRANSIENT_ITEMS_MAX)
+        )
+        return event_response(
+            partial(self._follow, feed, query.prefix),
+            keep_alive_s=self._keep_alive_s,
+            lifetime_s=self._lifetime_s,
+        )
+
     @asynccontextmanager
-    async def _follow(self, feed: Feed) -> AsyncIterator[event_stream.Feed]:
+    async def _follow(self, feed: Feed, prefix: str = "") -> AsyncIterator[event_stream.Feed]:
         self._feeds.add(feed)
         try:
             yield event_stream.Feed(
-                partial(_next_event, feed), lambda: str(feed.cursor), lambda: self._stopping
+                partial(_next_event, feed, prefix),
+                lambda: str(feed.cursor),
+                lambda: self._stopping,
             )
         finally:
             self._feeds.discard(feed)
@@ -113,19 +130,25 @@ def _send(sessions: Sessions, sid: str, items: list[object]) -> None:
         sessions.notify_transient(sid, item)
 
 
-async def _next_event(feed: Feed, timeout_s: float) -> event_stream.Event | None:
+async def _next_event(feed: Feed, prefix: str, timeout_s: float) -> event_stream.Event | None:
     """Return the next event or item of a feed; None if nothing happens in time."""
+    deadline = time.monotonic() + timeout_s
     try:
         item = await feed.next_async(timeout_s)
+        while isinstance(item, Event | Transient) and not item.session.startswith(prefix):
+            # Other sessions may be busy: the feed reports its position in time nevertheless.
+            left = deadline - time.monotonic()
+            item = await feed.next_async(left) if left > 0 else None
     except NotFound:
         return event_stream.Event(END, SessionEnd(reason="the session is deleted"))
     if item is None:
         return None
     if isinstance(item, Event):
-        return event_stream.Event("event", event_record(item), str(item.id))
+        return event_stream.Event("event", event_record(item), str(feed.cursor))
     if isinstance(item, Transient):
         return event_stream.Event(
-            "transient", TransientEvent(item=raw(item.item), after=item.event_id)
+            "transient",
+            TransientEvent(session=item.session, item=raw(item.item), after=item.event_id),
         )
     gap = SessionGap(after=item.last_delivered_event_id, dropped=item.dropped)
     return event_stream.Event(GAP, gap, str(gap.after))
@@ -142,6 +165,16 @@ def _parse_after(after: str | int | UnsetType) -> int | None:
 
 
 _ROUTES: Final = (
+    session_route(
+        *("GET", f"{SESSIONS}/live", SessionFeeds.follow_all),
+        operation="follow_sessions",
+        summary="Follow all sessions as server-sent events; an id is a position of the store.",
+        scope="read",
+        resource="prefix",
+        query=LiveSessionsQuery,
+        headers=EventHeaders,
+        ok={200: Ok("The events.", "events", content_type="text/event-stream")},
+    ),
     session_route(
         *("GET", verb("live"), SessionFeeds.follow),
         operation="follow_session",

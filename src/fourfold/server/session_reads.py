@@ -43,6 +43,7 @@ from fourfold.wire.sessions import (
     EventsQuery,
     EventTagHeaders,
     HeadDifference,
+    HeadIds,
     HeadPage,
     HeadRecord,
     HeadsQuery,
@@ -124,6 +125,14 @@ class SessionReads:
     async def get_lineage(self, request: Request, sid: str, query: LineageQuery) -> Reply:
         """Return the heads and edges of the sessions that are connected to one."""
         return await self._page(_lineage, sid, query, request.key_prefix)
+
+    async def list_ancestors(self, request: Request, head: str) -> Reply:
+        """Return the heads that a head derives from."""
+        return await self._page(_relatives, "ancestors", head, request.key_prefix)
+
+    async def list_descendants(self, request: Request, head: str) -> Reply:
+        """Return the heads that derive from a head."""
+        return await self._page(_relatives, "descendants", head, request.key_prefix)
 
     async def compare_heads(self, request: Request, head: str, other: str) -> Reply:
         """Return what differs between two heads."""
@@ -266,6 +275,16 @@ def _lineage(sessions: Sessions, sid: str, query: LineageQuery, prefix: str) -> 
     )
 
 
+def _relatives(sessions: Sessions, relation: str, head: str, prefix: str) -> HeadIds:
+    """Return the ids of related heads of the sessions that a key is for."""
+    if not sessions.head(head).session.startswith(prefix):
+        raise NotFound(f"there is no head {head}")
+    ids: list[str] = getattr(sessions, relation)(head)
+    if prefix:
+        ids = [id_ for id_ in ids if sessions.head(id_).session.startswith(prefix)]
+    return HeadIds(items=ids)
+
+
 def _compare(sessions: Sessions, one: str, other: str, prefix: str) -> HeadDifference:
     for head in (one, other):
         if not sessions.head(head).session.startswith(prefix):
@@ -352,6 +371,24 @@ _ROUTES: Final = (
         scope="read",
         query=LineageQuery,
         ok={200: Ok("The graph.", LineageRecord)},
+        errors=(NotFound,),
+    ),
+    session_route(
+        *("GET", f"{SESSIONS}/ancestors/{{head}}", SessionReads.list_ancestors),
+        operation="list_ancestors",
+        summary="List the heads that a head derives from, nearest first.",
+        scope="read",
+        resource="any",
+        ok={200: Ok("Ids of heads.", HeadIds)},
+        errors=(NotFound,),
+    ),
+    session_route(
+        *("GET", f"{SESSIONS}/descendants/{{head}}", SessionReads.list_descendants),
+        operation="list_descendants",
+        summary="List the heads that derive from a head, nearest first.",
+        scope="read",
+        resource="any",
+        ok={200: Ok("Ids of heads.", HeadIds)},
         errors=(NotFound,),
     ),
     session_route(

@@ -301,6 +301,12 @@ class EdgeRecord(Struct, kw_only=True, frozen=True):
     version: Count
 
 
+class HeadIds(Struct, kw_only=True, frozen=True):
+    """Ids of heads, nearest first."""
+
+    items: list[str]
+
+
 class LineageQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of a lineage graph."""
 
@@ -376,9 +382,20 @@ class LiveQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     ] = UNSET
 
 
+class LiveSessionsQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a feed of the events of all sessions."""
+
+    prefix: Annotated[str, Meta(description="Only sessions whose ids have this prefix.")] = ""
+    after: Annotated[
+        EventId | UnsetType,
+        Meta(description="Events after this position; by default new ones only."),
+    ] = UNSET
+
+
 class TransientEvent(Struct, kw_only=True, frozen=True):
     """Data of `event: transient`: an item that is not stored, after the event `after`."""
 
+    session: str
     item: Value
     after: EventId
 

@@ -14,7 +14,7 @@ from fourfold.client.follower import AsyncRemoteFeed
 from fourfold.client.reader import EventReader
 from fourfold.client.requests import Call
 from fourfold.client.session_view import AsyncRemoteView, AsyncViewLoader
-from fourfold.client.sessions import FeedDecoder, SessionCalls
+from fourfold.client.sessions import SessionCalls
 from fourfold.content import PayloadRef, encode, is_ref
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.documents.feed import deadline_of
@@ -28,7 +28,7 @@ from fourfold.models.sessions.records import (
     SessionInfo,
     Unset,
 )
-from fourfold.models.sessions.request import At, Payload, check_count, check_session_id
+from fourfold.models.sessions.request import At, Payload, check_count, check_key, check_session_id
 from fourfold.models.sessions.sessions import COUNTERS
 from fourfold.tabular import Rows
 from fourfold.wire import sessions as wire
@@ -50,7 +50,8 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         An existing session is returned unchanged. Other keys of `session` are stored in the
         `session/started` event, the first of a new session.
         """
-        return await self._new_session(self._calls.create(session))
+        fields = await self._intern_fields(session) if isinstance(session, Mapping) else session
+        return await self._new_session(self._calls.create(fields))
 
     async def open(self, sid: str) -> AsyncRemoteSession:
         """Return a handle of an existing session.
@@ -209,7 +210,8 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
 
     async def append_lineage_edge(self, sid: str, edge: Mapping[str, Any]) -> Event:
         """Append a lineage edge and return its event; an existing edge is not added again."""
-        response = await self._connection.send(self._calls.append_edge(sid, edge))
+        fields = await self._intern_fields(edge)
+        response = await self._connection.send(self._calls.append_edge(sid, fields))
         return sessions.to_event(sessions.parse(response, wire.EventRecord))
 
     # Payloads
@@ -293,6 +295,15 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
                 break
         return Rows(found[:limit], Event)
 
+    async def events_of_key(self, sid: str, key: str) -> builtins.list[Event]:
+        """Return the events that the request with this idempotency key appended, if any."""
+        check_session_id(sid)
+        if check_key(key) is None:
+            return []
+        call = self._calls.events(sid, 0, None, key)
+        pages = self._connection.pages(call, wire.EventPage)
+        return [sessions.to_event(record) async for page in pages for record in page.items]
+
     async def peek_next_id(self, sid: str, counter: str = "event") -> int:
         """Return the next id of a counter: event, message, turn, step or eval.
 
@@ -330,6 +341,16 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         response = await self._connection.send(self._calls.lineage(check_session_id(sid), limit))
         return sessions.to_graph(sessions.parse(response, wire.LineageRecord))
 
+    async def ancestors(self, head_id: str) -> builtins.list[str]:
+        """Return the ids of the heads that a head derives from, nearest first."""
+        response = await self._connection.send(self._calls.relatives("ancestors", head_id))
+        return sessions.parse(response, wire.HeadIds).items
+
+    async def descendants(self, head_id: str) -> builtins.list[str]:
+        """Return the ids of the heads that derive from a head, nearest first."""
+        response = await self._connection.send(self._calls.relatives("descendants", head_id))
+        return sessions.parse(response, wire.HeadIds).items
+
     # Live
 
     async def notify_transient(self, sid: str, item: Any) -> None:
@@ -356,8 +377,31 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         """
         del bound
         deadline_of(timeout)
-        call = self._calls.live(check_session_id(sid), after)
-        reader: EventReader[Item] = EventReader(call, FeedDecoder(sid).decode)
+        return self._follow(check_session_id(sid), after, timeout)
+
+    def follow_all(
+        self,
+        *,
+        after: int | None = None,
+        timeout: float | None = None,
+        bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
+    ) -> AsyncRemoteFeed:
+        """Iterate over the events of all sessions after a position, and wait for more.
+
+        It continues after broken connections; transient items of the time between are lost.
+
+        Args:
+            after: Begin after this position of the store, by default after the newest event.
+            timeout: End after this many seconds without an event.
+            bound: Ignored: the server limits how many transient items it buffers.
+        """
+        del bound
+        deadline_of(timeout)
+        return self._follow(None, after, timeout)
+
+    def _follow(self, sid: str | None, after: int | None, timeout: float | None) -> AsyncRemoteFeed:
+        call = self._calls.live(sid, after)
+        reader: EventReader[Item] = EventReader(call, sessions.decode_item)
         return AsyncRemoteFeed(self._connection.settings, reader, timeout)
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from fourfold.content import PayloadRef, encode
 from fourfold.errors import Busy, HeadMoved, InvalidInput, PreconditionFailed
 from fourfold.models.sessions.request import Payload, check_key
-from fourfold.models.sessions.runtime.ports import Port, timed_out
+from fourfold.models.sessions.runtime.ports import Port, SessionStore, timed_out
 from fourfold.models.sessions.runtime.progress import (
     Progress,
     begun,
@@ -41,7 +41,6 @@ from fourfold.models.sessions.runtime.records import (
     described,
 )
 from fourfold.models.sessions.runtime.turn import AsyncTurn, Turn, Work
-from fourfold.models.sessions.sessions import Sessions
 
 
 class RunningTurn:
@@ -71,11 +70,11 @@ class RunningTurn:
             return sid in self._sids
 
 
-_RUNNING: weakref.WeakKeyDictionary[Sessions, RunningTurn] = weakref.WeakKeyDictionary()
+_RUNNING: weakref.WeakKeyDictionary[SessionStore, RunningTurn] = weakref.WeakKeyDictionary()
 _RUNNING_LOCK = threading.Lock()
 
 
-def running_of(sessions: Sessions) -> RunningTurn:
+def running_of(sessions: SessionStore) -> RunningTurn:
     """Shared by all runtimes of the same sessions: a session runs one turn at a time."""
     with _RUNNING_LOCK:
         return _RUNNING.setdefault(sessions, RunningTurn())
@@ -86,7 +85,7 @@ class Turns:
 
     def __init__(self, port: Port, running: RunningTurn, clock: Callable[[], float]) -> None:
         self.port = port
-        self.sessions: Sessions = port.sessions
+        self.sessions: SessionStore = port.sessions
         self._running = running
         self._clock = clock
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from fourfold.content import PayloadRef
 from fourfold.errors import InvalidInput
+from fourfold.models.sessions.reader import SessionView
 from fourfold.models.sessions.records import UNSET, Event, Head, Unset
 from fourfold.models.sessions.runtime.records import TIMEOUT, TurnEnded
-from fourfold.models.sessions.sessions import Sessions
 
 SESSION_FANOUT_THREADS: Final = 16
 """Children that run at the same time."""
@@ -41,12 +41,67 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
     )
 
 
+class SessionStore(Protocol):
+    """The calls of `fourfold.Sessions` that the runtime uses; a store of a server has them too."""
+
+    def create_session(self, session: Mapping[str, Any] | None = None, /) -> Any: ...
+    async def create_session_async(self, session: Mapping[str, Any] | None = None, /) -> Any: ...
+    def append_events(
+        self,
+        sid: str,
+        events: Iterable[Mapping[str, Any]],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> Sequence[Event]: ...
+    async def append_events_async(
+        self,
+        sid: str,
+        events: Iterable[Mapping[str, Any]],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> Sequence[Event]: ...
+    def publish_head(
+        self,
+        sid: str,
+        head: Mapping[str, Any] | None = None,
+        *,
+        expected_basis: str | Unset | None = UNSET,
+        to_event_id: int | None = None,
+        key: str | None = None,
+        events: Iterable[Mapping[str, Any]] = (),
+    ) -> Head: ...
+    async def publish_head_async(
+        self,
+        sid: str,
+        head: Mapping[str, Any] | None = None,
+        *,
+        expected_basis: str | Unset | None = UNSET,
+        to_event_id: int | None = None,
+        key: str | None = None,
+        events: Iterable[Mapping[str, Any]] = (),
+    ) -> Head: ...
+    def append_lineage_edge(self, sid: str, edge: Mapping[str, Any]) -> Event: ...
+    async def append_lineage_edge_async(self, sid: str, edge: Mapping[str, Any]) -> Event: ...
+    def intern_payload(self, value: Any, kind: str = "message") -> PayloadRef: ...
+    async def intern_payload_async(self, value: Any, kind: str = "message") -> PayloadRef: ...
+    def read_payload(self, ref: Any) -> Any: ...
+    def current_view(self, sid: str) -> SessionView: ...
+    def events_since(
+        self, sid: str, event_id: int = 0, *, limit: int | None = None
+    ) -> list[Event]: ...
+    def events_of_key(self, sid: str, key: str) -> list[Event]: ...
+    def head(self, head_id: str) -> Head: ...
+    def notify_transient(self, sid: str, item: Any) -> None: ...
+
+
 class Port(ABC):
     """Interface of the runtime to its environment."""
 
     awaits: bool
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: SessionStore) -> None:
         self.sessions = sessions
 
     @abstractmethod

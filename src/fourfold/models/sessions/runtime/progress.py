@@ -14,12 +14,11 @@ from typing import Any
 from fourfold.content import content_id, encode
 from fourfold.errors import ReplayMismatch
 from fourfold.limits import SESSION_PAGE_EVENTS
-from fourfold.models.sessions.reader import SessionView, existing
+from fourfold.models.sessions.reader import SessionView
 from fourfold.models.sessions.records import Event
+from fourfold.models.sessions.runtime.ports import SessionStore
 from fourfold.models.sessions.runtime.records import RUNNING, Capability, Settings
 from fourfold.models.sessions.runtime.variables import Vars, restored
-from fourfold.models.sessions.sessions import Sessions
-from fourfold.models.sessions.stamps import event_of
 
 
 @dataclass(slots=True)
@@ -48,7 +47,7 @@ class Progress:
         return int(self.session.get("depth", 0))
 
 
-def begun(sessions: Sessions, sid: str, turn_id: int, settings: Settings) -> Progress:
+def begun(sessions: SessionStore, sid: str, turn_id: int, settings: Settings) -> Progress:
     """Return a turn at its beginning, with the variables of the current head."""
     view = sessions.current_view(sid)
     message = view.messages[view.turns[turn_id - 1]["user_message_id"] - 1]
@@ -64,7 +63,7 @@ def begun(sessions: Sessions, sid: str, turn_id: int, settings: Settings) -> Pro
     )
 
 
-def continued(sessions: Sessions, sid: str, turn_id: int, settings: Settings) -> Progress:
+def continued(sessions: SessionStore, sid: str, turn_id: int, settings: Settings) -> Progress:
     """Return an interrupted turn, as far as it was recorded."""
     progress = begun(sessions, sid, turn_id, settings)
     for event in since_head(sessions, sid):
@@ -85,7 +84,7 @@ def continued(sessions: Sessions, sid: str, turn_id: int, settings: Settings) ->
     return progress
 
 
-def starting_vars(sessions: Sessions, view: SessionView) -> Any:
+def starting_vars(sessions: SessionStore, view: SessionView) -> Any:
     """Return the variables that a turn starts from: those of the current head, or of the origin.
 
     A later snapshot belongs to a turn that was never finished, and does not count.
@@ -106,7 +105,7 @@ def interrupted(view: SessionView) -> dict[str, Any] | None:
     return newest if newest.get("status") == RUNNING else None
 
 
-def since_head(sessions: Sessions, sid: str) -> Iterator[Event]:
+def since_head(sessions: SessionStore, sid: str) -> Iterator[Event]:
     """Yield the events that no head covers yet."""
     after = sessions.current_view(sid).covered
     while page := sessions.events_since(sid, after, limit=SESSION_PAGE_EVENTS):
@@ -114,11 +113,9 @@ def since_head(sessions: Sessions, sid: str) -> Iterator[Event]:
         after = page[-1].id
 
 
-def turn_of_key(sessions: Sessions, sid: str, key: str, task: Any) -> int | None:
+def turn_of_key(sessions: SessionStore, sid: str, key: str, task: Any) -> int | None:
     """Return the turn that was opened under a key, or None; it must be for the same task."""
-    with sessions.log.read() as reading:
-        rows = reading.events_of_request(existing(reading, sid).key, key)
-    events = [event_of(sid, row) for row in rows]
+    events = sessions.events_of_key(sid, key)
     if not events:
         return None
     message, turn = events[0].data.get("message"), events[-1]

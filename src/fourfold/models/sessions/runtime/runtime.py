@@ -14,23 +14,33 @@ from fourfold import limits
 from fourfold.models.sessions.records import Head
 from fourfold.models.sessions.runtime import children
 from fourfold.models.sessions.runtime.loop import Turns, running_of
-from fourfold.models.sessions.runtime.ports import Direct, PendingCall, drive
+from fourfold.models.sessions.runtime.ports import Direct, PendingCall, SessionStore, drive
 from fourfold.models.sessions.runtime.progress import interrupted, starting_vars
 from fourfold.models.sessions.runtime.records import Settings, TurnResult, check_capability
 from fourfold.models.sessions.runtime.variables import Vars, restored
 from fourfold.models.sessions.session import Session
-from fourfold.models.sessions.sessions import Sessions
 
 
 class Runtime:
     """Runs the turns of sessions with a step function.
 
     All state is in the log, so another runtime in another process continues where this one died.
+
+    Args:
+        sessions: `store.sessions` of `fourfold.open`, or of `fourfold.connect`: then the log is on
+            the server, and the step function runs here.
+        step: Function that is called with a `Turn` until it returns `Final`.
+        max_steps: Steps after which a turn ends without an answer.
+        timeout_s: Seconds after which a turn ends.
+        budget: Maximum usage of a turn, by name.
+        summarize: Function that summarizes a transcript, for `compact`.
+        compact_chars: Length of the transcript after which a turn starts with `compact`.
+        clock: Clock of `timeout_s`.
     """
 
     def __init__(
         self,
-        sessions: Sessions,
+        sessions: SessionStore,
         step: Callable[..., Any],
         *,
         max_steps: int = limits.SESSION_STEPS_MAX,
@@ -57,7 +67,8 @@ class Runtime:
         capability = check_capability(fields.pop("capability", None))
         if capability is not None:
             fields["capability"] = capability
-        return self.sessions.create_session({"kind": "root", **fields})
+        handle: Session = self.sessions.create_session({"kind": "root", **fields})
+        return handle
 
     def run_turn(self, sid: str, task: Any, *, key: str | None = None) -> TurnResult:
         """Run a turn for a task, until it is final or ends otherwise. A turn that was interrupted

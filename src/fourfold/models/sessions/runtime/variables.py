@@ -13,8 +13,7 @@ from typing import Any
 from fourfold import limits
 from fourfold.content import PayloadRef, content_id, encode
 from fourfold.errors import ContentError, CorruptData, InvalidInput
-from fourfold.models.sessions.runtime.ports import Port
-from fourfold.models.sessions.sessions import Sessions
+from fourfold.models.sessions.runtime.ports import Port, SessionStore
 
 _VERSION = "fourfold_vars"
 
@@ -73,12 +72,12 @@ class Vars(MutableMapping[str, Any]):
         return {_VERSION: 1, "vars": dict(self._entries)}
 
 
-def restored(sessions: Sessions, vars_ref: Any) -> Vars:
+def restored(sessions: SessionStore, vars_ref: Any) -> Vars:
     """Return the variables of a snapshot, or of a dict of another program in `vars_ref`."""
     return Vars(entries_of(sessions, vars_ref), sessions.read_payload)
 
 
-def entries_of(sessions: Sessions, vars_ref: Any) -> dict[str, dict[str, Any]]:
+def entries_of(sessions: SessionStore, vars_ref: Any) -> dict[str, dict[str, Any]]:
     payload = sessions.read_payload(vars_ref)
     if payload is None:
         return {}
