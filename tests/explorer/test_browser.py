@@ -237,15 +237,6 @@ def test_a_tail_with_a_filter_shows_matching_records_only(visit, own_shop):
     assert page.locator("#tail-rows tbody tr").count() == 1
 
 
-def test_a_narrow_neighbourhood_starts_at_its_object(visit, shop):
-    page = visit(shop, **FORMS["narrow"]).page
-    page.goto("/object?app=crm&id=2")
-    box = page.locator(".scroll", has=page.locator("svg.neighbourhood")).bounding_box()
-    chosen = page.locator(".node.chosen").bounding_box()
-    assert box["x"] <= chosen["x"]
-    assert chosen["x"] + chosen["width"] <= box["x"] + box["width"]
-
-
 def test_a_picture_is_shown_and_a_page_of_a_blob_never_runs(visit, shop):
     visitor = visit(shop)
     page = visitor.page
