@@ -267,6 +267,22 @@ def test_snapshots_are_added_in_this_process(server, front):
     assert front.store.space(DID).verify() == []
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+def test_materialize_that_was_cancelled_is_resumed_by_the_next(server, root):
+    job = start(server, "materialize")
+    running_at(server, job, "")
+    assert children("materialize")
+    assert server.ask("DELETE", f"/v1/jobs/{job['id']}").value["status"] == "cancelled"
+    assert not children("materialize")
+    done = ended(server, start(server, "materialize"))
+    assert done["status"] == "succeeded", done
+    assert done["result"]["rows_out"] == 1
+    tables = root.with_name("store-tables") / "documents" / "current"
+    assert list(tables.rglob("*.parquet"))
+    assert str(root) not in json.dumps(done)
+
+
 def test_cancel_ends_the_child_process(server, root):
     block(root)
     job = start(server, "verify")
