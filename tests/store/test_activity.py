@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import fourfold
@@ -71,3 +72,14 @@ def test_reading_it_does_not_keep_another_process_from_writing(tmp_path):
         with fourfold.open(tmp_path) as writer:
             writer.space("did:web:shop.example").set("other", {})
             writer.sessions.create({"id": "s-2", "model": "any"})
+
+
+def test_activity_has_the_newest_commits_of_many_spaces(tmp_path):
+    """Spaces are chosen by their commits: the files of a copied store have other times."""
+    with fourfold.open(tmp_path) as store:
+        for number in range(10):
+            store.space(f"did:web:s{number}.example").set("note", {"number": number})
+    for number, path in enumerate(sorted(tmp_path.rglob("did*.sqlite"))):
+        os.utime(path, (1_000_000_000 - number, 1_000_000_000 - number))
+    recent = [entry.name for entry in activity_of(tmp_path).recent]
+    assert recent[:3] == ["did:web:s9.example", "did:web:s8.example", "did:web:s7.example"]

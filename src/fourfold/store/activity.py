@@ -60,15 +60,21 @@ def _by_minute(times_ms: Iterable[int], now_ms: int) -> list[int]:
 
 
 def _document_activity(store: Store, files: overview.Files) -> tuple[list[int], list[RecentEntry]]:
-    times, entries = [], []
-    for number, (_, path) in enumerate(files.newest):
+    times, spaces = [], []
+    for _, path in files.newest:
         space = store.space(path.stem)
         with space.database.read() as reading:
             limit = ENTRIES_SAMPLED // overview.SPACES_SAMPLED
-            times += [_ms(row[0]) for row in reading.all(SQL.newest_commits, (limit,))]
-        if number < SPACES_READ:
-            after = max(0, space.seq() - RECENT_MAX)
-            entries += [_commit_entry(space.did, entry) for entry in space.log(after=after)]
+            found = [_ms(row[0]) for row in reading.all(SQL.newest_commits, (limit,))]
+        if found:
+            times += found
+            spaces.append((found[0], space.did))
+    entries = []
+    # By their commits: a file also changes without one, and keeps its time when it is copied.
+    for _, did in sorted(spaces, reverse=True)[:SPACES_READ]:
+        space = store.space(did)
+        after = max(0, space.seq() - RECENT_MAX)
+        entries += [_commit_entry(did, entry) for entry in space.log(after=after)]
     return times, entries
 
 
