@@ -1,0 +1,221 @@
+"""One program on the sessions of a folder and of a server: the same calls, results and errors."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+from same_program import refused
+
+import fourfold
+from fourfold import errors
+from fourfold.content import PayloadRef
+from fourfold.models.sessions.request import Payload
+
+
+@pytest.fixture
+def session(store, name):
+    return store.sessions.create({"id": name, "model": "any"})
+
+
+def test_sessions_are_created_listed_and_deleted(store, name):
+    made = store.sessions.create({"id": f"{name}-1", "model": "any"})
+    assert (made.id, made.created) == (f"{name}-1", True)
+    assert not store.sessions.create({"id": f"{name}-1"}).created
+    other = store.sessions.create({"id": f"{name}-2"})
+    assert store.sessions[made.id] == made != other
+    assert [info.id for info in store.sessions.list(prefix=name)] == [made.id, other.id]
+    assert [info.id for info in store.sessions.list(prefix=name, after=made.id)] == [other.id]
+    assert [info.id for info in store.sessions.list(prefix=name, limit=1)] == [made.id]
+    assert (len(made), len(other)) == (1, 0)
+    other.delete()
+    assert [info.id for info in store.sessions.list(prefix=name)] == [made.id]
+    with pytest.raises(errors.NotFound, match=f"session '{name}-2' was deleted at"):
+        store.sessions.open(other.id)
+    refused(errors.NotFound, f"there is no session '{name}-3'", lambda: store.sessions[f"{name}-3"])
+
+
+def test_events_are_appended_and_folded(store, session):
+    started = session.append({"type": "turn/started", "turn": {"status": "running"}})
+    assert [(event.id, event.type, event.entity_id) for event in started] == [
+        (2, "turn/started", 1)
+    ]
+    values = {"bytes": b"\x00", "when": datetime(2030, 1, 1, tzinfo=UTC), "set": frozenset({1})}
+    session.append(
+        [
+            {"type": "message/appended", "message": {"role": "user", "content": values}},
+            {"type": "turn/put", "turn": {"id": 1, "status": "done"}},
+        ],
+        key="k",
+    )
+    again = session.append(
+        [
+            {"type": "message/appended", "message": {"role": "user", "content": values}},
+            {"type": "turn/put", "turn": {"id": 1, "status": "done"}},
+        ],
+        key="k",
+    )
+    assert [event.id for event in again] == [3, 4]
+    view = session.read()
+    assert isinstance(view, fourfold.SessionView)
+    assert view.turns[0]["status"] == "done"
+    assert view.messages == [{"id": 1, "role": "user", "content": values}]
+    assert session.read(at=2).turns[0]["status"] == "running"
+    assert view.session["model"] == "any"
+    assert (view.counters.event, view.counters.turn, session.position()) == (4, 1, 4)
+    assert view.materialize().state == view.state
+    assert [event.type for event in session.log(after=1, until=3)] == [
+        "turn/started",
+        "message/appended",
+    ]
+    assert list(view.events) == session.log() == session.events_since()
+    assert store.sessions.peek_next_id(session.id, "turn") == 2
+    assert list(view.kept_messages()) == list(view.messages)
+
+
+def test_heads_are_compared_and_swapped(store, session):
+    first = session.publish_head({"kind": "turn-final"}, expected_basis=None)
+    assert (first.session, first.basis, first.event_range) == (session.id, None, (1, 1))
+    second = session.publish_head(
+        expected_basis=first.id,
+        events=[{"type": "message/appended", "message": {"role": "user", "content": "hi"}}],
+    )
+    assert second.basis == first.id
+    with pytest.raises(errors.HeadMoved):
+        session.publish_head(expected_basis=first.id)
+    assert store.sessions.head(second.id) == second
+    assert session.read().current_head == second.id
+    assert list(session.read().heads) == [first, second]
+    assert session.read(at=first.id).counters.event == 1
+    with pytest.raises(errors.PreconditionFailed):
+        session.append({"type": "turn/started", "turn": {}}, expected_last_id=1)
+    fork = session.fork({"id": f"{session.id}-fork"}, at=second.id)
+    assert fork.created
+    [edge] = store.sessions.lineage(fork.id)
+    assert (edge.from_session, edge.to_head) == (session.id, edge.to_head)
+    assert {head.session for head in store.sessions.lineage_graph(fork.id).heads} == {
+        session.id,
+        fork.id,
+    }
+
+
+def test_payloads_are_stored_by_their_hash(store):
+    value = {"text": "x" * 2000, "bytes": b"\x01"}
+    ref = store.sessions.intern_payload(value)
+    assert store.sessions.read_payload(ref) == value
+    assert store.sessions.maybe_intern("short") == "short"
+    assert store.sessions.maybe_intern(value) == ref
+    missing = PayloadRef(f"sha256:{'0' * 64}", "message", 1)
+    with pytest.raises(errors.PayloadMissing):
+        store.sessions.read_payload(missing)
+
+
+def test_events_of_a_session_are_followed(store, session):
+    with session.follow(timeout=30) as items:
+        store.sessions.notify_transient(session.id, {"token": "he"})
+        session.append({"type": "turn/started", "turn": {}})
+        transient, event = next(items), next(items)
+        assert (transient.item, transient.event_id) == ({"token": "he"}, 1)
+        assert (event.id, event.type) == (2, "turn/started")
+        assert items.cursor == 2
+    with session.follow(after=0, timeout=0.2) as items:
+        assert [item.id for item in items] == [1, 2]
+
+
+def test_events_of_all_sessions_are_followed(store, session):
+    other = store.sessions.create({"id": f"{session.id}-2"})
+    with store.sessions.follow_all(timeout=30) as items:
+        start = items.cursor
+        session.append({"type": "turn/started", "turn": {}})
+        other.append({"type": "turn/started", "turn": {}})
+        events = [next(items), next(items)]
+        assert [(event.session, event.id) for event in events] == [(session.id, 2), (other.id, 1)]
+        assert [event.position for event in events] == [start + 1, items.cursor]
+        store.sessions.notify_transient(other.id, "token")
+        transient = next(items)
+        assert (transient.session, transient.item) == (other.id, "token")
+    with store.sessions.follow_all(after=start, timeout=30) as items:
+        assert next(items) == events[0]
+
+
+def test_heads_have_ancestors_and_descendants(store, session):
+    session.append({"type": "turn/started", "turn": {}}, key="k")
+    assert [event.id for event in store.sessions.events_of_key(session.id, "k")] == [2]
+    assert store.sessions.events_of_key(session.id, "none") == []
+    first = session.publish_head()
+    session.append({"type": "turn/started", "turn": {}})
+    second = session.publish_head()
+    fork = session.fork()
+    third = fork.read().current_head
+    assert store.sessions.ancestors(third) == [second.id, first.id]
+    assert store.sessions.descendants(first.id) == [second.id, third]
+    with pytest.raises(errors.NotFound):
+        store.sessions.ancestors(f"sha256:{'0' * 64}")
+
+
+def test_large_values_in_events_become_payloads(store, session):
+    text = "x" * 2_000
+    content = {"content": Payload(text), "note": Payload("short")}
+    session.append({"type": "message/appended", "message": content})
+    [message] = session.read().messages
+    assert isinstance(message["content"], PayloadRef)
+    assert (store.sessions.read_payload(message["content"]), message["note"]) == (text, "short")
+
+
+def test_errors_of_sessions_are_the_same(store, session):
+    for call in (
+        lambda: session.append({"type": 1}),
+        lambda: store.sessions.create({"id": ""}),
+        lambda: session.publish_head({"kind": 1}),
+        lambda: store.sessions.peek_next_id(session.id, "other"),
+    ):
+        with pytest.raises(errors.InvalidInput):
+            call()
+    refused(
+        errors.NotFound,
+        f"session {session.id!r}: no event 99, the newest is 1",
+        lambda: session.read(at=99),
+    )
+
+
+def test_coroutines_append_to_sessions(store, session):
+    async def work():
+        turn = {"type": "turn/started", "turn": {}}
+        await asyncio.gather(*(session.append_async(turn) for _ in range(5)))
+        with session.follow(after=0, timeout=5) as items:
+            return [(await items.next_async(5)).id for _ in range(6)]
+
+    assert asyncio.run(work()) == [1, 2, 3, 4, 5, 6]
+
+
+def test_runtime_resumes_a_turn_with_large_values(store, name):
+    """The runtime writes `Payload` values: small ones inside events, large ones on their own."""
+    calls = []
+
+    def ask(number):
+        calls.append(number)
+        if calls == [1, 2]:
+            raise KeyboardInterrupt  # as when the process ends
+        return f"{number}" * 2_000
+
+    def step(turn):
+        answer = turn.call("model", ask, turn.number)
+        turn.say("assistant", answer)
+        return fourfold.Final(answer) if turn.number == 2 else None
+
+    runtime = fourfold.Runtime(store.sessions, step)
+    runtime.start({"id": name})
+    with pytest.raises(KeyboardInterrupt):
+        runtime.run_turn(name, "x" * 2_000)
+    assert runtime.interrupted(name) == 1
+    result = fourfold.Runtime(store.sessions, step).resume(name)
+    assert (result.status, result.value) == ("final", "2" * 2_000)
+    assert calls == [1, 2, 2]
+    assert [message["content"] for message in runtime.messages(name)] == [
+        "x" * 2_000,
+        "1" * 2_000,
+        "2" * 2_000,
+    ]
+    message = store.sessions.current_view(name).messages[0]
+    assert isinstance(message["content"], PayloadRef)
