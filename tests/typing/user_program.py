@@ -64,7 +64,8 @@ async def count_far() -> int:
 def run_anywhere(store: fourfold.Store | fourfold.RemoteStore) -> fourfold.Appended:
     space = store.space("did:web:notes.example")
     assert_type(space.transact([{"op": "delete", "id": "a"}]), fourfold.Commit)
-    assert_type(space.branches.list(), list[fourfold.Branch])
+    for branch in space.branches.list():
+        assert_type(branch, fourfold.Branch)
     return store.streams.create("clicks", "application/json").append({"id": 1})
 
 

@@ -400,10 +400,10 @@ class AsyncRemoteBranches:
             return (await self.list())[0]
         return await self._send(self._space.calls.branch(name))
 
-    async def list(self, *, deleted: bool = False) -> builtins.list[Branch]:
+    async def list(self, *, deleted: bool = False) -> Rows[Branch]:
         """Return the active branches in the order of creation; with `deleted`, all of them."""
         call = self._space.calls.branches(deleted=deleted)
-        branches: builtins.list[Branch] = []
+        branches: Rows[Branch] = Rows((), Branch)
         async for page in self._space.connection.pages(call, wire.BranchPage):
             branches += map(documents.to_branch, page.items)
         return branches

@@ -399,10 +399,10 @@ class RemoteBranches:
             return (self.list())[0]
         return self._send(self._space.calls.branch(name))
 
-    def list(self, *, deleted: bool = False) -> builtins.list[Branch]:
+    def list(self, *, deleted: bool = False) -> Rows[Branch]:
         """Return the active branches in the order of creation; with `deleted`, all of them."""
         call = self._space.calls.branches(deleted=deleted)
-        branches: builtins.list[Branch] = []
+        branches: Rows[Branch] = Rows((), Branch)
         for page in self._space.connection.pages(call, wire.BranchPage):
             branches += map(documents.to_branch, page.items)
         return branches
