@@ -31,4 +31,4 @@ def test_unexpected_failure_is_recorded_and_logged(tmp_path, monkeypatch, caplog
     assert job.error.message == f"job {job.id} failed: ZeroDivisionError"
     [record] = caplog.records
     assert record.getMessage() == f"Job {job.id} failed"
-    assert "in the middle of it" in record.exc_text
+    assert str(record.exc_info[1]) == "in the middle of it"
