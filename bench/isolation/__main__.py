@@ -90,8 +90,15 @@ def main(*, records: int, only: str, folder: Path, docs: bool) -> None:
         figures = markdown(commands.load(path, Result), source)
         console.print(commands.document("isolation", path, figures))
         return
+    name = f"isolation-{datetime.now(UTC):%Y-%m-%d}.json"
+    path = RESULTS / name if records == RECORDS else BUILD / "newest-isolation.json"
+    before = commands.load(path, Result) if path.exists() and records == RECORDS else None
+
+    def save(result: Result) -> None:
+        commands.save(result if before is None else merged(before, result), path)
+
     with alone(), TemporaryDirectory(dir=folder) as place, console.status("starting") as status:
-        bench = Bench(Path(place), records, only)
+        bench = Bench(Path(place), records, only, save)
 
         def report(case: str) -> None:
             status.update(case)
@@ -100,30 +107,31 @@ def main(*, records: int, only: str, folder: Path, docs: bool) -> None:
 
         result = bench.run(report)
     show(result, console)
-    name = f"isolation-{datetime.now(UTC):%Y-%m-%d}.json"
-    path = RESULTS / name if records == RECORDS else BUILD / "newest-isolation.json"
-    if path.exists() and records == RECORDS:
-        result = merged(commands.load(path, Result), result)
-    commands.save(result, path)
     console.print(f"Every case: {path.relative_to(ROOT)}")
 
 
 class Bench:
-    """All cases, one after the other, each beside its probe."""
+    """All cases, one after the other, each beside its probe. Saves the result after each."""
 
-    def __init__(self, folder: Path, records: int, only: str) -> None:
+    def __init__(
+        self, folder: Path, records: int, only: str, save: Callable[[Result], None]
+    ) -> None:
         self._folder = folder
         self._records = records
         self._only = only.split(",")
+        self._save = save
+        self._machine = machine.describe(folder)
         self._rates: dict[str, float] = {}
         self._lines: list[Line] = []
 
     def run(self, say: Say) -> Result:
-        facts = machine.describe(self._folder)
         self._measure_server(say)
         self._measure_store(say)
+        return self._result()
+
+    def _result(self) -> Result:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return Result(now, facts, self._records, self._rates, self._lines)
+        return Result(now, self._machine, self._records, self._rates, self._lines)
 
     def _select(self, cases: Mapping[str, C]) -> dict[str, C]:
         return {
@@ -132,6 +140,7 @@ class Bench:
 
     def _add(self, line: Line, say: Say) -> None:
         self._lines.append(line)
+        self._save(self._result())
         say("  ".join(_row(line)))
 
     def _measure_server(self, say: Say) -> None:
