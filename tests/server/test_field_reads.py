@@ -9,6 +9,7 @@ import re
 import pytest
 from both_fronts import JSON, Front, request
 
+from fourfold import limits
 from fourfold.models.streams import Append
 from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.validation import format_offset
@@ -147,3 +148,20 @@ def test_search_by_field_in_the_library_continues_too(front):
         if chunk.up_to_date:
             break
     assert result == [b'{"id":47}']
+
+
+def test_long_read_of_records_pauses_for_other_writers(front, monkeypatch):
+    """The records of a long page become objects one by one, which takes the interpreter."""
+    count = limits.STREAM_SHORT_READ_RECORDS + 1
+    front.streams.append("s", Append([b"%d" % number for number in range(count)], JSON))
+    paced = []
+    read_in_background = front.streams.database.read_in_background
+    monkeypatch.setattr(
+        front.streams.database,
+        "read_in_background",
+        lambda: paced.append(not is_on_the_loop()) or read_in_background(),
+    )
+    [(status, _, body)] = front.ask(request("GET", "s?format=records&limit=5"))
+    assert (status, len(json.loads(body)), paced) == (200, 5, [])
+    [(status, _, body)] = front.ask(request("GET", "s?format=records"))
+    assert (status, len(json.loads(body)), paced) == (200, ROWS + count, [True])

@@ -158,3 +158,22 @@ def test_readers_at_the_same_position_share_the_encoded_events(front, monkeypatc
         reader.connection.socket.close()
     # Readers with different cursors receive different events; most of these have the same.
     assert len(formatted) < 10 * len(readers) // 2
+
+
+def test_events_of_a_reader_are_those_of_its_position_and_cursor(front):
+    """Law: the cached events equal those made for each reader alone; its cursor is a later one."""
+    front.streams.create("s", JSON)
+    front.streams.append("s", Append([b"1", b"2"], JSON))
+    now_ms = stream_reads._EPOCH_MS + 7 * stream_reads._INTERVAL_MS
+    cache = stream_reads.EventCache(lambda: now_ms)
+    ends = [
+        front.streams.read("s", offset, records_max=most) for offset in (0, 1) for most in (1, 2)
+    ]
+    front.streams.append("s", Append([], JSON, close=True))
+    ends.append(front.streams.read("s", 1))
+    for cursor in (None, "6", "7", "500", "7", None):
+        for info, chunk in (*ends, *reversed(ends)):
+            events, later = cache.encode(info, chunk, cursor)
+            assert events == stream_reads.format_events(info, chunk, later)
+            assert int(later) >= 7
+            assert cursor is None or int(later) > int(cursor)
