@@ -529,7 +529,10 @@ class QueryConnection:
         ):
             if message.startswith("no such table: "):
                 return self._unknown_table(message.removeprefix("no such table: "))
-            return InvalidInput(f"query: {message}")
+            return InvalidInput(
+                f"query: {message}",
+                hint="`fourfold sql --tables` lists the tables and their columns.",
+            )
         if isinstance(error, apsw.Error):
             return translate(error, "query")
         if isinstance(error, UnicodeError):
