@@ -14,7 +14,7 @@ WORKERS ?= 2
 # Suites start thousands of Python processes: each would compile all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-crash test-slow test-all test-spark-4.2 check format generate bench bench-documents bench-graphs bench-sessions bench-pipeline bench-streams bench-isolation bench-face bench-ask requirements clean install
+.PHONY: demo test test-crash test-slow test-all test-spark-4.2 check format generate bench bench-documents bench-graphs bench-sessions bench-pipeline bench-streams bench-isolation bench-face bench-large bench-ask requirements clean install
 
 install: $(READY)
 
@@ -91,6 +91,9 @@ bench-archive: $(READY)
 
 bench-isolation: $(READY)
 	$(BIN)/python -m bench.isolation
+
+bench-large: $(READY)
+	$(BIN)/python -m bench.large
 
 bench-face: $(READY)
 	$(BIN)/python -m bench.face

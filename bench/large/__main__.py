@@ -1,0 +1,229 @@
+"""`python -m bench.large`: build a large store, visit it, print, and write the result."""
+
+from __future__ import annotations
+
+import http.client
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urlencode
+
+import click
+import msgspec
+from rich.table import Table
+
+from bench import commands, machine, tables
+from bench.large import building
+from bench.large.building import Size, build
+from bench.machine import Machine
+from bench.measurement import quantile
+from bench.place import BUILD, RESULTS, ROOT, alone, newest_result
+from bench.streams.servers import Command, Server
+
+VISITS = 7
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A page or list, and how long its requests took."""
+
+    what: str
+    path: str
+    first_ms: float
+    p50_ms: float
+    max_ms: float
+    size: int
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Figures of one run."""
+
+    finished_at: str
+    machine: Machine
+    size: Size
+    build_s: float
+    store_mb: float
+    memory_mb: tuple[float, float]
+    """Resident memory of the server before the visits and after them."""
+    foreign_share: float | None
+    lines: list[Line]
+
+
+def requests(size: Size) -> dict[str, str]:
+    """Return the requests by what they show: pages of the explorer, then lists of the API."""
+    document = {"did": building.LONG_SPACE, "id": building.LONG_DOCUMENT}
+    session, stream = building.LONG_SESSION, building.STREAM.format(size.streams // 2)
+    seqs = {"a third": size.revisions // 3, "two thirds": 2 * size.revisions // 3}
+    steps = {
+        f"step of a document's time bar, {where}": _url("/document.part", **document, at=seq)
+        for where, seq in seqs.items()
+    }
+    return {
+        "home": "/",
+        "spaces": "/documents",
+        "spaces with a prefix": _url("/documents", prefix="did:web:s09"),
+        "space": _url("/space", did=building.SPACE.format(size.spaces // 2)),
+        "document": _url("/document", **document),
+        **steps,
+        "streams": "/streams",
+        "streams after a name": _url("/streams", after=stream),
+        "stream": _url("/stream", name=stream),
+        "app": _url("/app", app=building.APP),
+        "object": _url("/object", app=building.APP, id=1),
+        "session": _url("/session", sid=session),
+        "session in the past": _url("/session", sid=session, at=size.events // 2),
+        "search": _url("/search", prefix="did:web:s0999"),
+        "health": "/status",
+        "GET /v1/store": "/v1/store",
+        "GET /v1/spaces": "/v1/spaces?limit=100",
+        "GET /v1/streams": "/v1/streams?limit=100",
+        "GET events of a session": _url(f"/v1/sessions/events/{session}", limit=100),
+        "GET /metrics": "/metrics",
+    }
+
+
+def _url(path: str, **query: object) -> str:
+    return f"{path}?{urlencode(query)}"
+
+
+def visit(server: Server, what: str, path: str) -> Line:
+    """Time requests for one path."""
+    taken = []
+    text = b""
+    for _ in range(VISITS):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        began = time.perf_counter()
+        connection.request("GET", path)
+        response = connection.getresponse()
+        text = response.read()
+        taken.append(1e3 * (time.perf_counter() - began))
+        connection.close()
+        if response.status != 200:
+            raise click.ClickException(f"{path}: {response.status} {text!r:.300}")
+    ordered = sorted(taken)
+    figures = (taken[0], quantile(ordered, 0.5), ordered[-1])
+    return Line(what, path, *(round(figure, 1) for figure in figures), size=len(text))
+
+
+def run(folder: Path, root: Path, size: Size, say: building.Say) -> Result:
+    """Build a store, unless there is one, and visit it."""
+    facts = machine.describe(folder)
+
+    def serve(port: int, _: Path) -> Command:
+        return [sys.executable, "-m", "fourfold", "serve", str(root), f"--port={port}"], {}
+
+    with machine.ForeignLoad() as foreign:
+        build_s = 0.0
+        if not root.exists():
+            began = time.perf_counter()
+            build(root, size, say)
+            build_s = time.perf_counter() - began
+        with Server("fourfold", serve, folder) as server:
+            server.settle()
+            before = server.memory_mib()
+            lines = []
+            for what, path in requests(size).items():
+                say(what)
+                lines.append(visit(server, what, path))
+            memory = tuple(round(1.048576 * mib, 1) for mib in (before, server.memory_mib()))
+    stored = sum(file.stat().st_size for file in root.rglob("*") if file.is_file())
+    return Result(
+        finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=facts,
+        size=size,
+        build_s=round(build_s, 1),
+        store_mb=round(stored / 1e6, 1),
+        memory_mb=(memory[0], memory[1]),
+        foreign_share=foreign.share,
+        lines=lines,
+    )
+
+
+COLUMNS = ("what", "first ms", "p50 ms", "max ms", "kB")
+
+
+def row(line: Line) -> list[str]:
+    """Return the cells of a line."""
+    times = (line.first_ms, line.p50_ms, line.max_ms)
+    return [line.what, *(f"{figure:,.1f}" for figure in times), f"{line.size / 1e3:,.1f}"]
+
+
+def summary(result: Result) -> str:
+    """Return what the store has and what it took, as a sentence."""
+    size = result.size
+    built = f", built in {result.build_s:,.0f} s" if result.build_s else ""
+    return (
+        f"A store with {size.spaces:,} spaces, {size.streams:,} streams, a document of"
+        f" {size.revisions:,} revisions, a session of {size.events:,} events and a graph of"
+        f" {size.objects:,} objects with {size.edges:,} edges: {result.store_mb:,.0f} MB"
+        f"{built}. Resident memory of the server: {result.memory_mb[0]:.0f} MB"
+        f" before the visits, {result.memory_mb[1]:.0f} MB after them."
+    )
+
+
+def markdown(result: Result, source: str) -> str:
+    """Return the figures for the page."""
+    return "\n\n".join(
+        (
+            "\n".join(f"- {line}" for line in tables.machine_facts(result.machine)),
+            summary(result),
+            tables.markdown(COLUMNS, [row(line) for line in result.lines]),
+            f"Others used {result.foreign_share or 0:.0%} of the machine meanwhile.",
+            f"Measured {result.finished_at}; `{source}`.",
+        )
+    )
+
+
+@click.command()
+@click.option("--scale", default=1.0, show_default=True, help="Share of everything to build.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=BUILD,
+    help="Folder for the store.",
+)
+@click.option(
+    "--build",
+    "destination",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Only build the store, in this folder, and keep it.",
+)
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Visit a store that was built with the same --scale, instead of building one.",
+)
+@click.option("--docs", is_flag=True, help="Write the newest result into docs/performance.md.")
+def main(
+    *, scale: float, folder: Path, destination: Path | None, store: Path | None, docs: bool
+) -> None:
+    """Build a large store, and time the pages and lists of its server."""
+    console = commands.console()
+    if docs:
+        path = newest_result("large")
+        figures = markdown(commands.load(path, Result), str(path.relative_to(ROOT)))
+        console.print(commands.document("large", path, figures))
+        return
+    size = Size().scaled(scale)
+    if destination is not None:
+        build(destination, size, console.print)
+        console.print(f"Look at it: fourfold open {destination}")
+        return
+    with alone(), TemporaryDirectory(dir=folder) as place:
+        root = store.resolve() if store else Path(place) / "store"
+        result = run(Path(place), root, size, console.print)
+    table = Table(title=summary(result))
+    for number, name in enumerate(COLUMNS):
+        table.add_column(name, justify="right" if number else "left")
+    for line in result.lines:
+        table.add_row(*row(line))
+    console.print(table)
+    name = f"large-{datetime.now(UTC):%Y-%m-%d}.json"
+    path = RESULTS / name if scale == 1.0 else BUILD / "newest-large.json"
+    commands.save(result, path)
+    console.print(f"Every figure: {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
