@@ -30,7 +30,7 @@ from typing import Final, Generic, Self, TypeVar
 
 from fourfold.kernel.transaction import Transaction
 
-NOTIFY_SLICE_LISTENERS: Final = 16
+NOTIFY_SLICE_LISTENERS: Final = 6
 """Coroutines that a commit wakes in one iteration of their event loop; the others follow in
 the next ones, so that requests are served in between.
 """
