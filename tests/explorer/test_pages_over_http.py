@@ -464,8 +464,9 @@ def locked(tmp_path_factory):
     with Access(root) as access:
         secrets = {
             "all": access.add(("read", "write", "admin"))[1],
+            "one": access.add(("read",))[1],
             "sensors": access.add(("read",), "sensors/")[1],
-            "documents": access.add(("read",), model="documents")[1],
+            "documents": access.add(("read",), models=("documents",))[1],
         }
     server = Served(root)
     server.secrets = secrets
@@ -512,15 +513,36 @@ def test_a_page_shows_only_what_the_key_allows(locked):
     cookie = {**BROWSER, "Cookie": f"fourfold_key={locked.secrets['sensors']}"}
     assert get(locked, "/streams?prefix=sensors/", cookie).status == 200
     assert get(locked, "/stream?name=sensors/001", cookie).status == 200
-    for path in ("/streams", "/stream?name=orders", f"/space?{SPACE}", "/keys"):
+    # A list starts with the prefix of the key.
+    listed = json.loads(get(locked, "/streams.json", {"Cookie": cookie["Cookie"]}).text)
+    assert listed["prefix"] == "sensors/"
+    assert {row["name"][:8] for row in listed["streams"]} == {"sensors/"}
+    for path in ("/streams?prefix=o", "/stream?name=orders", f"/space?{SPACE}", "/keys"):
         refused = get(locked, path, cookie)
         assert refused.status == 403
         assert "Ada" not in text_of(refused)
-    assert "needs a key that may read everything" in text_of(get(locked, "/", cookie))
+    home = text_of(get(locked, "/", cookie))
+    assert "needs a key that may read the store" in home
+    assert "/streams?prefix=sensors%2F" in home
     reader = {**BROWSER, "Cookie": f"fourfold_key={locked.secrets['documents']}"}
     assert get(locked, f"/document?{DOCUMENT}", reader).status == 200
     same = {**reader, "Origin": f"http://127.0.0.1:{locked.port}"}
     assert post(locked, "/branch", {"did": DID, "name": "x"}, same).status == 403
+
+
+def test_one_key_opens_the_pages_of_all_models(locked):
+    cookie = log_in(locked, locked.secrets["one"]).headers["set-cookie"].partition(";")[0]
+    headers = {**BROWSER, "Cookie": cookie}
+    paths = ("/", "/documents", f"/space?{SPACE}", f"/document?{DOCUMENT}", "/streams")
+    for path in (*paths, "/stream?name=orders", "/graphs", "/sessions", "/status"):
+        assert get(locked, path, headers).status == 200, path
+    assert "Newest entries" in text_of(get(locked, "/", headers))
+    assert get(locked, "/keys", headers).status == 403
+    admin = {**BROWSER, "Cookie": f"fourfold_key={locked.secrets['all']}"}
+    keys = text_of(get(locked, "/keys", admin))
+    assert "documents, graphs, sessions, store, streams" in keys
+    assert "sensors/" in keys
+    assert locked.secrets["one"] not in keys
 
 
 def test_the_body_of_a_login_is_small(locked):

@@ -250,14 +250,14 @@ def command(*arguments):
 def test_access_that_always_requires_keys_refuses_all_requests(tmp_path):
     access = Access(tmp_path)
     request = Request("POST", "/v1/stream/a", "", {"authorization": "Bearer "}, b"")
-    access.require(request, "write", "a")
+    access.require(request, "write", "a", "streams")
     access.always_require()
     for displayed in ("", "Bearer ", "Bearer x", "Basic x"):
         held = Request("POST", "/v1/stream/a", "", {"authorization": displayed}, b"")
         for refused in (
-            lambda r=held: access.require(r, "write", "a"),
+            lambda r=held: access.require(r, "write", "a", "streams"),
             lambda r=held: access.identify(r),
-            lambda r=held: access.require(r, "read", ""),
+            lambda r=held: access.require(r, "read", "", "streams"),
         ):
             with pytest.raises(Unauthorized):
                 refused()

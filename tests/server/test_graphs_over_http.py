@@ -460,7 +460,7 @@ def test_key_is_for_the_apps_with_its_prefix(tmp_path):
         for slug in ("notes", "notes-2", "other"):
             graphs.create(slug).register_type("parent", "a parent")
         secrets = {
-            name: front.access.add(scopes, prefix, model=model)[1]
+            name: front.access.add(scopes, prefix, models=(model,))[1]
             for name, scopes, prefix, model in [
                 ("reader", ("read",), "notes", "graphs"),
                 ("writer", ("write",), "notes", "graphs"),

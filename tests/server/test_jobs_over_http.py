@@ -138,8 +138,8 @@ def test_restore_points_are_listed_in_pages_newest_first(server, front):
 def test_probes_need_no_key(tmp_path):
     front = Front(tmp_path / "store", fast=True, access=True)
     try:
-        _, admin = front.access.add(("admin",), model="streams")
-        _, store = front.access.add(("admin", "read"), model="store")
+        _, admin = front.access.add(("admin",), models=("streams",))
+        _, store = front.access.add(("admin", "read"), models=("store",))
         ask = server_of(front).ask
         for path in ("/livez", "/readyz"):
             answer = ask("GET", path)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import lzma
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +16,11 @@ from fourfold.cli import main
 from fourfold.errors import Forbidden, FormatError, InvalidInput, Unauthorized, WriterLocked
 from fourfold.kernel import Database
 from fourfold.server.auth import Access
-from fourfold.server.key_store import MODELS, Grant, Key, KeyStore
+from fourfold.server.key_store import MODELS, NAMED_MODELS, SCOPES, Grant, Key, KeyStore
 from fourfold.server.request import Request
 from fourfold.server.streams import Protocol
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "keys"
 OLD = {
     "keys": [
         {"id": "a1", "sha256": "00" * 32, "scopes": ["read"], "prefix": "own/", "label": "one"},
@@ -150,9 +154,60 @@ def request(secret):
     return Request("GET", "/v1/stream/a", "", {"authorization": f"Bearer {secret}"})
 
 
+def test_keys_of_an_older_store_keep_their_meaning(root):
+    """The file was written when a key was for one model."""
+    old = lzma.decompress((GOLDEN / "server.sqlite.xz").read_bytes())
+    (root / "server.sqlite").write_bytes(old)
+    rows = json.loads((GOLDEN / "keys.json").read_text())
+    with Access(root) as access:
+        keys = {key.id: key for key in access.stored_keys()}
+        assert list(keys) == [row["id"] for row in rows]
+        for row in rows:
+            key = keys[row["id"]]
+            assert key.label == row["label"]
+            if row["secret"] is not None:
+                assert access.identify(request(row["secret"])) == key
+            (grant,) = row["grants"]
+            scopes = {*grant["scopes"], *(["metrics"] if "admin" in grant["scopes"] else [])}
+            names = ("", grant["prefix"], f"{grant['prefix']}x", "elsewhere", None)
+            for model, scope, name in itertools.product(MODELS, SCOPES, names):
+                expected = model == grant["model"] and scope in scopes
+                expected &= name is None or name.startswith(grant["prefix"])
+                assert key.allows(scope, name, model) == expected, (row, model, scope, name)
+        # A key for several models is stored next to them.
+        added, secret = access.add(("read",), models=("graphs", "documents"))
+        assert access.identify(request(secret)) == added
+        assert len(access.stored_keys()) == len(rows) + 1
+
+
+def test_key_is_for_all_models_by_default(root):
+    with Access(root) as access:
+        everything, narrow = access.add(("read",))[0], access.add(("read",), "a")[0]
+        assert [grant.model for grant in everything.grants] == list(MODELS)
+        # The store has no names, so that no prefix is for it.
+        assert [grant.model for grant in narrow.grants] == list(NAMED_MODELS)
+        assert {grant.prefix for grant in narrow.grants} == {"a"}
+        for models in (("store",), ("streams", "store")):
+            with pytest.raises(InvalidInput, match="the store has no names"):
+                access.add(("read",), "a", models=models)
+        assert len(access.stored_keys()) == 2
+
+
+def test_key_for_some_models_is_refused_by_the_others(root):
+    chosen = ("documents", "sessions")
+    with Access(root) as access:
+        _, secret = access.add(("read", "write"), models=chosen)
+        for model, scope in itertools.product(MODELS, SCOPES):
+            if model in chosen and scope in {"read", "write"}:
+                assert access.require(request(secret), scope, "any", model) is not None
+            else:
+                with pytest.raises(Forbidden):
+                    access.require(request(secret), scope, "any", model)
+
+
 def test_key_is_for_its_model_only(root):
     with Access(root) as access:
-        secrets = {model: access.add(("read",), "a", model=model)[1] for model in MODELS}
+        secrets = {model: access.add(("read",), "a", models=(model,))[1] for model in NAMED_MODELS}
         for model, secret in secrets.items():
             for other in MODELS:
                 if other == model:
@@ -163,7 +218,7 @@ def test_key_is_for_its_model_only(root):
             with pytest.raises(Forbidden):
                 access.require(request(secret), "read", "b", model)
         with pytest.raises(InvalidInput):
-            access.add(("read",), model="tables")
+            access.add(("read",), models=("tables",))
 
 
 def test_key_without_grants_is_refused_everywhere(root):
@@ -174,7 +229,7 @@ def test_key_without_grants_is_refused_everywhere(root):
         assert access.identify(request(secret)).id == key.id
         for scope in ("read", "write", "admin", "metrics"):
             with pytest.raises(Forbidden):
-                access.require(request(secret), scope, "")
+                access.require(request(secret), scope, "", "streams")
 
 
 @pytest.mark.anyio
@@ -183,7 +238,7 @@ async def test_key_of_another_model_cannot_use_streams_or_subscriptions(root, mo
     with fourfold.open(root) as store, Access(root) as access:
         store.streams.create("a", "text/plain")
         protocol = Protocol(store.streams, access=access)
-        _, secret = access.add(("read", "write", "admin", "metrics"), model=model)
+        _, secret = access.add(("read", "write", "admin", "metrics"), models=(model,))
         headers = {"authorization": f"Bearer {secret}", "host": "localhost"}
         subscription = b'{"type": "pull-wake", "pattern": "**", "wake_stream": "w"}'
         for method, path, body in (
@@ -211,14 +266,25 @@ def test_unknown_path_needs_a_key_for_everything(root):
                 protocol.admit(Request("GET", path, "", headers))
 
 
-def test_key_commands_name_the_model(root, capsys):
-    assert main.run(["key", "add", str(root), "--model", "graphs", "--prefix", "g", "--json"]) == 0
-    added = json.loads(capsys.readouterr().out)
-    assert (added["model"], added["prefix"], added["scopes"]) == ("graphs", "g", ["read", "write"])
-    assert main.run(["key", "list", str(root), "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["keys"]
-    assert (row["id"], row["model"]) == (added["id"], "graphs")
-    assert main.run(["key", "remove", str(root), row["id"]]) == 0
+def test_key_commands_name_the_models(root, capsys):
+    def run(*arguments):
+        assert main.run(["key", *arguments, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    models = ("--model", "graphs", "--model", "sessions")
+    added = run("add", str(root), *models, "--prefix", "g")
+    everything = run("add", str(root), "--scope", "read")
+    allowed = {"models": ["graphs", "sessions"], "scopes": ["read", "write"], "prefix": "g"}
+    assert allowed.items() <= added.items()
+    assert everything["models"] == list(MODELS)
+    first, second = run("list", str(root))["keys"]
+    assert first == {"id": added["id"], "label": "", **allowed}
+    assert (second["id"], second["models"]) == (everything["id"], sorted(MODELS))
+    assert main.run(["key", "list", str(root)]) == 0
+    assert "graphs, sessions" in capsys.readouterr().out
+    assert main.run(["key", "add", str(root), "--model", "store", "--prefix", "g"]) == 2
+    for row in (first, second):
+        run("remove", str(root), row["id"])
     assert stored(root) == ()
 
 

@@ -37,8 +37,8 @@ def test_only_routes_that_reveal_no_data_need_no_key():
     assert whole - PUBLIC - {"ack", "callback", "release"} == {
         *("metrics", "totals", "subscribe", "subscription", "unsubscribe"),
         *("follow", "unfollow", "claim"),
-        *("get_activity", "get_store", "list_backups", "list_databases", "list_keys"),
-        "list_points",
+        *("get_activity", "get_key", "get_store", "list_backups", "list_databases"),
+        *("list_keys", "list_points"),
         *("start_job", "list_jobs", "get_job", "cancel_job", "follow_job"),
     }
 

@@ -531,10 +531,10 @@ def test_hostile_names_are_refused(front, path, sid):
 def test_key_is_for_its_prefix_and_scope(tmp_path):
     front = Front(tmp_path / "store", fast=True, access=True)
     ServedSessions(front.port).create("team-b/secret").publish(None, [message("b")])
-    _, writer = front.access.add(("read", "write"), "team-a/", model="sessions")
-    _, reader = front.access.add(("read",), "team-a/", model="sessions")
-    _, other = front.access.add(("read", "write"), "", model="documents")
-    _, admin = front.access.add(("read", "write"), "", model="sessions")
+    _, writer = front.access.add(("read", "write"), "team-a/", models=("sessions",))
+    _, reader = front.access.add(("read",), "team-a/", models=("sessions",))
+    _, other = front.access.add(("read", "write"), "", models=("documents",))
+    _, admin = front.access.add(("read", "write"), "", models=("sessions",))
     asks = {
         name: ServedSessions(front.port, authorization=f"Bearer {secret}").ask
         for name, secret in {

@@ -177,7 +177,9 @@ def keyed(root, *grants):
         store.space(DID).set("a", {"n": 1})
         store.space("did:key:other").set("a", {"n": 1})
     front = Front(root, fast=True, access=True)
-    secrets = [front.access.add(scopes, prefix, model=model)[1] for scopes, model, prefix in grants]
+    secrets = [
+        front.access.add(scopes, prefix, models=(model,))[1] for scopes, model, prefix in grants
+    ]
     return front, [Spaces(front.port, authorization=f"Bearer {secret}") for secret in secrets]
 
 

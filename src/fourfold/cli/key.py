@@ -17,7 +17,7 @@ from fourfold.store import open_store
 
 @click.group("key", epilog="Every command takes --json and --traceback.")
 def command() -> None:
-    """Keys of the server: permissions to read, write or administer the objects of a model.
+    """Keys of the server: permissions to read, write or administer objects of some models.
 
     A key is shown once. The store contains only its hash.
     """
@@ -36,24 +36,31 @@ def command() -> None:
 )
 @click.option(
     "--model",
+    "models",
     type=click.Choice(list(MODELS)),
-    default="streams",
-    show_default=True,
-    help="Model that the key is for.",
+    multiple=True,
+    help="Model that the key is for; repeatable. By default all, and the store without a prefix.",
 )
-@click.option("--prefix", default="", help="Only objects of the model whose name starts with this.")
+@click.option("--prefix", default="", help="Only objects whose names start with this.")
 @click.option("--label", default="", help="Display name of the key.")
 def add(
-    out: Output, root: Path, *, scopes: tuple[Scope, ...], model: Model, prefix: str, label: str
+    out: Output,
+    root: Path,
+    *,
+    scopes: tuple[Scope, ...],
+    models: tuple[Model, ...],
+    prefix: str,
+    label: str,
 ) -> None:
     """Create a key and print it. From now on the server requires one.
 
-    The key is allowed nothing but its scopes for the objects of its model.
+    The key is allowed nothing but its scopes for the objects of its models. One key for all models
+    opens every page of the explorer that its scopes allow.
     """
     with open_store(root), Access(root) as access:
-        key, secret = access.add(scopes, prefix, label, model=model)
+        key, secret = access.add(scopes, prefix, label, models=models)
     if out.as_json:
-        out.document({"id": key.id, "key": secret, **_grants(key)[0]})
+        out.document({"id": key.id, "key": secret, **_rows(key)[0]})
     else:
         out.line(secret)
 
@@ -64,25 +71,29 @@ def list_keys(out: Output, root: Path) -> None:
     """List the keys, without their secrets."""
     with open_store(root, mode="r"), Access(root) as access:
         keys = access.stored_keys()
-    rows = [{"id": key.id, "label": key.label, **grant} for key in keys for grant in _grants(key)]
+    rows = [{"id": key.id, "label": key.label, **grant} for key in keys for grant in _rows(key)]
     out.rows(
         {"keys": rows},
         "keys",
         {
             "key": "id",
-            "model": "model",
+            "models": lambda row: ", ".join(row["models"]),
             "scopes": lambda row: ", ".join(row["scopes"]),
             "prefix": "prefix",
             "label": "label",
         },
-        fields=("id", "label", "model", "scopes", "prefix"),
+        fields=("id", "label", "models", "scopes", "prefix"),
     )
 
 
-def _grants(key: Key) -> list[dict[str, Any]]:
+def _rows(key: Key) -> list[dict[str, Any]]:
+    """Return what a key allows: a row for all models with the same scopes and prefix."""
+    groups: dict[tuple[tuple[Scope, ...], str], list[Model]] = {}
+    for grant in key.grants:
+        groups.setdefault((grant.scopes, grant.prefix), []).append(grant.model)
     return [
-        {"model": grant.model, "scopes": list(grant.scopes), "prefix": grant.prefix}
-        for grant in key.grants
+        {"models": models, "scopes": list(scopes), "prefix": prefix}
+        for (scopes, prefix), models in (groups or {((), ""): []}).items()
     ]
 
 

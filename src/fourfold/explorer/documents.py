@@ -107,11 +107,12 @@ class BranchFields(Struct, kw_only=True, frozen=True):
 
 async def spaces_page(visit: Visit, query: SpacesPageQuery) -> dict[str, Any]:
     """List spaces by prefix, a page at a time."""
+    prefix = await visit.list_prefix("documents", query.prefix)
     page = await visit.api.get(
-        "/v1/spaces", SpacePage, prefix=query.prefix, cursor=query.cursor, limit=PAGE_ROWS
+        "/v1/spaces", SpacePage, prefix=prefix, cursor=query.cursor, limit=PAGE_ROWS
     )
     return {
-        "prefix": query.prefix,
+        "prefix": prefix,
         "cursor": query.cursor,
         "spaces": page.items,
         "next_cursor": page.next_cursor,

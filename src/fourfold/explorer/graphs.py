@@ -69,12 +69,13 @@ class ObjectPageQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_field
 
 async def apps_page(visit: Visit, query: AppsPageQuery) -> dict[str, Any]:
     """List the apps that have a graph."""
+    prefix = await visit.list_prefix("graphs", query.prefix)
     page = await visit.api.get(
-        "/v1/apps", AppPage, prefix=query.prefix, cursor=query.cursor, limit=PAGE_ROWS
+        "/v1/apps", AppPage, prefix=prefix, cursor=query.cursor, limit=PAGE_ROWS
     )
     until_ms = visit.time_ms
     return {
-        "prefix": query.prefix,
+        "prefix": prefix,
         "cursor": query.cursor,
         "apps": [
             row
@@ -82,7 +83,7 @@ async def apps_page(visit: Visit, query: AppsPageQuery) -> dict[str, Any]:
             if until_ms is None or values.to_ms(row.created_at) <= until_ms
         ],
         # Every store of graphs has the app `system`.
-        "is_empty": not query.prefix and all(not row.app_id and not row.rows for row in page.items),
+        "is_empty": not prefix and all(not row.app_id and not row.rows for row in page.items),
         "next_cursor": page.next_cursor,
     }
 

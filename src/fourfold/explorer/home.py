@@ -24,15 +24,17 @@ class SearchQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=Tr
 
 async def home_page(visit: Visit, _query: PageQuery) -> dict[str, Any]:
     """Show what a store holds, what happened last, and its health."""
-    overview, activity, health = await asyncio.gather(
+    overview, activity, health, grants = await asyncio.gather(
         visit.api.find("/v1/store", StoreOverview),
         visit.api.find("/v1/store/activity", Activity),
         visit.api.get("/health", Health),
+        visit.grants(),
     )
     until_ms = visit.time_ms
     recent = [] if activity is None else activity.recent
     return {
         "overview": overview,
+        "grants": grants,
         "minutes": {} if activity is None else activity.minutes,
         "recent": [entry for entry in recent if until_ms is None or entry.at_ms <= until_ms],
         "health": health,

@@ -12,6 +12,7 @@ from msgspec import Struct
 from fourfold.explorer.api import Api
 from fourfold.explorer.links import Links
 from fourfold.server.request import Request, Response
+from fourfold.wire.store import CurrentKey, GrantInfo
 
 
 class PageQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -37,6 +38,16 @@ class Visit:
     def time_ms(self) -> int | None:
         """The time of the visit in milliseconds since the epoch; None for now or a seq."""
         return int(self.at.timestamp() * 1000) if isinstance(self.at, datetime) else None
+
+    async def grants(self) -> list[GrantInfo] | None:
+        """Return what the key of the visitor allows, or None if the server requires none."""
+        key = (await self.api.get("/v1/key", CurrentKey)).key
+        return None if key is None else key.grants
+
+    async def list_prefix(self, model: str, prefix: str) -> str:
+        """Return the prefix of a list: the one that the visitor asks for, or that of the key."""
+        grants = () if prefix else await self.grants() or ()
+        return prefix or next((grant.prefix for grant in grants if grant.model == model), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from fourfold.explorer import values
 from fourfold.explorer.page import Page, PageQuery, Visit
 from fourfold.server import errors
 from fourfold.wire.errors import Health, HealthError, ProblemKind
-from fourfold.wire.store import KeyList
+from fourfold.wire.store import KeyInfo, KeyList
 
 LABELS: Final = {"ok": "ok", "warn": "look at it", "fail": "failed", "none": "off"}
 
@@ -62,7 +62,20 @@ def _row(name: str, status: str, finding: str) -> dict[str, str]:
 
 async def keys_page(visit: Visit, _query: PageQuery) -> dict[str, Any]:
     """List the keys of the store, without their secrets."""
-    return {"keys": await visit.api.get("/v1/keys", KeyList)}
+    keys = await visit.api.get("/v1/keys", KeyList)
+    return {"required": keys.required, "keys": [_key_row(key) for key in keys.keys]}
+
+
+def _key_row(key: KeyInfo) -> dict[str, Any]:
+    """Return a key with its models in groups that have the same scopes and prefix."""
+    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for grant in key.grants:
+        groups.setdefault((grant.prefix, tuple(grant.scopes)), []).append(grant.model)
+    grants = [
+        {"models": models, "prefix": prefix, "scopes": scopes}
+        for (prefix, scopes), models in groups.items()
+    ]
+    return {"id": key.id, "label": key.label, "grants": grants}
 
 
 async def problems_page(_visit: Visit, _query: PageQuery) -> dict[str, Any]:

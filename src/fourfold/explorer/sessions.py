@@ -90,9 +90,10 @@ class ForkFields(Struct, kw_only=True, frozen=True):
 
 async def sessions_page(visit: Visit, query: SessionsPageQuery) -> dict[str, Any]:
     """List sessions by prefix and status, newest first."""
+    prefix = await visit.list_prefix("sessions", query.prefix)
     page = await visit.api.get(
         *("/v1/sessions", SessionPage),
-        prefix=query.prefix,
+        prefix=prefix,
         status=query.status,
         cursor=query.cursor,
         order="-created",
@@ -100,7 +101,7 @@ async def sessions_page(visit: Visit, query: SessionsPageQuery) -> dict[str, Any
     )
     until_ms = visit.time_ms
     return {
-        "prefix": query.prefix,
+        "prefix": prefix,
         "status": query.status,
         "cursor": query.cursor,
         "sessions": [

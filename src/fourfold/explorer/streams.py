@@ -72,17 +72,18 @@ class Record(Struct, frozen=True, omit_defaults=True):
 
 async def streams_page(visit: Visit, query: StreamsQuery) -> dict[str, Any]:
     """List streams by prefix, a page at a time."""
+    prefix = await visit.list_prefix("streams", query.prefix)
     page = await visit.api.get(
         "/v1/streams",
         StreamPage,
-        prefix=query.prefix,
+        prefix=prefix,
         after=query.after,
         limit=PAGE_ROWS + 1,
     )
     rows = page.streams[:PAGE_ROWS]
     until_ms = visit.time_ms
     return {
-        "prefix": query.prefix,
+        "prefix": prefix,
         "after": query.after,
         "streams": [
             {**msgspec.to_builtins(row), "records": _records(row)}

@@ -16,11 +16,21 @@ import hashlib
 import hmac
 import secrets
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal, Self
 
 from fourfold.errors import Forbidden, FourfoldError, InvalidInput, Unauthorized
-from fourfold.server.key_store import MODELS, SCOPES, Grant, Key, KeyStore, Model, Scope
+from fourfold.server.key_store import (
+    MODELS,
+    NAMED_MODELS,
+    SCOPES,
+    Grant,
+    Key,
+    KeyStore,
+    Model,
+    Scope,
+)
 from fourfold.server.request import Request
 
 KEYS_CHECK_S: Final = 0.005
@@ -90,22 +100,22 @@ class Access:
         prefix: str = "",
         label: str = "",
         *,
-        model: Model = "streams",
+        models: Iterable[Model] = (),
     ) -> tuple[Key, str]:
         """Create a key and return it with its secret, which is not stored.
 
-        The key is for the objects of `model` whose names start with `prefix`.
+        The key is for the objects of `models` whose names start with `prefix`; by default for all
+        models, and for the store if it has no prefix.
         """
         if not scopes or any(scope not in SCOPES for scope in scopes):
             raise InvalidInput(
                 f"scopes: must be one or more known scopes, got {', '.join(scopes) or 'none'}",
                 hint=f"Use: {', '.join(SCOPES)}.",
             )
-        if model not in MODELS:
-            raise InvalidInput(f"unknown model {model!r}", hint=f"Use: {', '.join(MODELS)}.")
+        granted = tuple(sorted(set(scopes)))
+        grants = tuple(Grant(model, granted, prefix) for model in _models_of(models, prefix))
         secret = _PREFIX + secrets.token_urlsafe(32)
-        grant = Grant(model, tuple(sorted(set(scopes))), prefix)
-        key = Key(secrets.token_hex(4), _hash(secret), (grant,), label)
+        key = Key(secrets.token_hex(4), _hash(secret), grants, label)
         self._store.add(key)
         self._checked_at = float("-inf")
         return key, secret
@@ -135,17 +145,15 @@ class Access:
             raise Unauthorized("unknown key")
         return key
 
-    def may_read_all(self, request: Request) -> bool:
-        """Return True if a request may read every stream, by its key or without one."""
+    def may_read_all(self, request: Request, model: Model) -> bool:
+        """Return True if a request may read every object of a model, by its key or without one."""
         try:
             key = self.identify(request)
         except FourfoldError:
             return False
-        return key is None or key.allows("read", "")
+        return key is None or key.allows("read", "", model)
 
-    def require(
-        self, request: Request, scope: Scope, name: str | None, model: Model = "streams"
-    ) -> Key | None:
+    def require(self, request: Request, scope: Scope, name: str | None, model: Model) -> Key | None:
         """Return the key of a request, or None if no key is required.
 
         `name` is an object of the model, or a prefix of names; empty for all of them, and None if
@@ -166,6 +174,20 @@ def check_grant(key: Key, scope: Scope, name: str | None, model: Model) -> None:
     if not key.allows(scope, name, model):
         what = model if name is None else f"{name!r:.200}"
         raise Forbidden(f"key {key.id}: not allowed to {scope} {what}", details={"scope": scope})
+
+
+def _models_of(models: Iterable[Model], prefix: str) -> tuple[Model, ...]:
+    """Return the models of a new key: those that are given, or all that can have its prefix."""
+    given = set(models)
+    for model in sorted(given - set(MODELS)):
+        raise InvalidInput(f"unknown model {model!r}", hint=f"Use: {', '.join(MODELS)}.")
+    if prefix and "store" in given:
+        raise InvalidInput(
+            f"prefix: the store has no names, got {prefix!r:.200}",
+            hint="Create a key for the store without a prefix, and another one for the prefix.",
+        )
+    possible = NAMED_MODELS if prefix else MODELS
+    return tuple(model for model in possible if model in given) or possible
 
 
 def _secret(request: Request) -> str | None:

@@ -27,7 +27,9 @@ Scope = Literal["read", "write", "admin", "metrics"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 Model = Literal["documents", "streams", "graphs", "sessions", "store"]
 MODELS: Final[tuple[Model, ...]] = get_args(Model)
-"""What a key is for: the objects of a model, or the store as a whole, which has no prefix."""
+"""What a key is for: the objects of a model, or the store as a whole, which has no names."""
+NAMED_MODELS: Final = MODELS[:-1]
+"""Models whose objects have names, so that a key may be for a prefix of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +40,17 @@ class Grant:
     scopes: tuple[Scope, ...]
     prefix: str = ""
 
+    def covers(self, name: str) -> bool:
+        """Return True if the grant is for a name, or for a prefix of names."""
+        return name.startswith(self.prefix)
+
     def allows(self, scope: Scope, name: str | None) -> bool:
         """Return True if the grant has a scope for a name, or for a prefix of names.
 
         None is for requests that name no object: the prefix of the grant does not matter.
         """
         has = scope in self.scopes or (scope == "metrics" and "admin" in self.scopes)
-        return has and (name is None or name.startswith(self.prefix))
+        return has and (name is None or self.covers(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +66,13 @@ class Key:
         """Return the grant for a model, or None if the key has none."""
         return next((grant for grant in self.grants if grant.model == model), None)
 
-    def allows(self, scope: Scope, name: str | None, model: Model = "streams") -> bool:
+    def allows(self, scope: Scope, name: str | None, model: Model) -> bool:
         """Return True if the key has a scope for an object of a model, or for a prefix.
 
         None is for requests that name no object.
         """
-        for grant in self.grants:
-            if grant.model == model:
-                return grant.allows(scope, name)
-        return False
+        grant = self.grant(model)
+        return grant is not None and grant.allows(scope, name)
 
 
 class KeyStore:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from fourfold.errors import InvalidInput
+from fourfold.server.key_store import Grant
 
 Headers = dict[str, str]
 
@@ -30,12 +31,19 @@ class Request:
     """Path where an application has mounted the server, decoded, without a trailing slash."""
     key_id: str = ""
     """Id of the key that allowed the request; empty if no key is required."""
-    key_prefix: str = ""
-    """Prefix of the names that the key is for, in the model of the route."""
+    grant: Grant | None = None
+    """What the key allows in the model of the route; None if it has nothing, or is not required."""
 
     def header(self, name: str) -> str | None:
         """Return a header by its lower-case name, or None."""
         return self.headers.get(name)
+
+    def covers(self, name: str) -> bool:
+        """Return True if the key of the request is for a name in the model of the route.
+
+        Handlers of routes with the resource `any` decide with it.
+        """
+        return not self.key_id if self.grant is None else self.grant.covers(name)
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return the query parameters in their order, with duplicates."""

@@ -98,8 +98,8 @@ class Route:
     """Errors besides those that every route has."""
     resource: str = "all"
     """What the key is for: `all` objects, the `prefix` in the query, or the parameter of the path
-    that names the object. `any` is a key with any prefix: the handler compares it
-    (`Request.key_prefix`).
+    that names the object. `any` is a key with any prefix: the handler compares the names
+    (`Request.covers`).
     """
     model: Model = "streams"
     """Model that the key must be for."""

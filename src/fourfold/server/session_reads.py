@@ -55,6 +55,8 @@ from fourfold.wire.sessions import (
 )
 
 PAYLOADS: Final = f"{SESSIONS}/payloads"
+Covers = Callable[[str], bool]
+"""`Request.covers`: whether the key of a request is for a session."""
 _CACHEABLE: Final[Headers] = {"cache-control": "private, max-age=60"}
 
 
@@ -117,27 +119,25 @@ class SessionReads:
 
     async def get_head(self, request: Request, head: str) -> Reply:
         """Return a head by its id."""
-        found = await self._workers.run((await self._opened.get()).head, head)
-        if not found.session.startswith(request.key_prefix):
-            raise NotFound(f"there is no head {head}")
+        found = await self._workers.run(_get_head, await self._opened.get(), head, request.covers)
         return Reply(head_record(found), etag=found.id, headers=_CACHEABLE)
 
     async def get_lineage(self, request: Request, sid: str, query: LineageQuery) -> Reply:
         """Return the heads and edges of the sessions that are connected to one."""
-        return await self._page(_lineage, sid, query, request.key_prefix)
+        return await self._page(_lineage, sid, query, request.covers)
 
     async def list_ancestors(self, request: Request, head: str) -> Reply:
         """Return the heads that a head derives from."""
-        return await self._page(_relatives, "ancestors", head, request.key_prefix)
+        return await self._page(_relatives, "ancestors", head, request.covers)
 
     async def list_descendants(self, request: Request, head: str) -> Reply:
         """Return the heads that derive from a head."""
-        return await self._page(_relatives, "descendants", head, request.key_prefix)
+        return await self._page(_relatives, "descendants", head, request.covers)
 
     async def compare_heads(self, request: Request, head: str, other: str) -> Reply:
         """Return what differs between two heads."""
         sessions = await self._opened.get()
-        difference = await self._workers.run(_compare, sessions, head, other, request.key_prefix)
+        difference = await self._workers.run(_compare, sessions, head, other, request.covers)
         return Reply(difference, is_large=True)
 
     # Payloads
@@ -259,15 +259,19 @@ def _resume(
     return sessions.view_at(sid, cursor.at), cursor.after
 
 
-def _lineage(sessions: Sessions, sid: str, query: LineageQuery, prefix: str) -> LineageRecord:
+def _get_head(sessions: Sessions, head_id: str, covers: Covers) -> Head:
+    """Return a head of a session that a key is for."""
+    head = sessions.head(head_id)
+    if not covers(head.session):
+        raise NotFound(f"there is no head {head_id}")
+    return head
+
+
+def _lineage(sessions: Sessions, sid: str, query: LineageQuery, covers: Covers) -> LineageRecord:
     graph = sessions.lineage_graph(sid, limit=query.limit)
-    heads = [head for head in graph.heads if head.session.startswith(prefix)]
+    heads = [head for head in graph.heads if covers(head.session)]
     # A key for some sessions does not show which others there are.
-    edges = [
-        edge
-        for edge in graph.edges
-        if edge.from_session.startswith(prefix) and edge.to_session.startswith(prefix)
-    ]
+    edges = [edge for edge in graph.edges if covers(edge.from_session) and covers(edge.to_session)]
     return LineageRecord(
         heads=[head_record(head) for head in heads],
         edges=[edge_record(edge) for edge in edges],
@@ -275,25 +279,35 @@ def _lineage(sessions: Sessions, sid: str, query: LineageQuery, prefix: str) -> 
     )
 
 
-def _relatives(sessions: Sessions, relation: str, head: str, prefix: str) -> HeadIds:
+def _relatives(sessions: Sessions, relation: str, head: str, covers: Covers) -> HeadIds:
     """Return the ids of related heads of the sessions that a key is for."""
-    if not sessions.head(head).session.startswith(prefix):
-        raise NotFound(f"there is no head {head}")
+    _get_head(sessions, head, covers)
     ids: list[str] = getattr(sessions, relation)(head)
-    if prefix:
-        ids = [id_ for id_ in ids if sessions.head(id_).session.startswith(prefix)]
-    return HeadIds(items=ids)
+    return HeadIds(items=_covered(sessions, ids, covers))
 
 
-def _compare(sessions: Sessions, one: str, other: str, prefix: str) -> HeadDifference:
+def _covered(sessions: Sessions, ids: list[str], covers: Covers) -> list[str]:
+    """Return the heads of sessions that a key is for."""
+    return ids if covers("") else [id_ for id_ in ids if _is_covered(sessions, id_, covers)]
+
+
+def _is_covered(sessions: Sessions, head_id: str, covers: Covers) -> bool:
+    try:
+        return covers(sessions.head(head_id).session)
+    except NotFound:
+        # An edge may refer to a head of another store: only a key for all sessions shows it.
+        return False
+
+
+def _compare(sessions: Sessions, one: str, other: str, covers: Covers) -> HeadDifference:
     for head in (one, other):
-        if not sessions.head(head).session.startswith(prefix):
-            raise NotFound(f"there is no head {head}")
+        _get_head(sessions, head, covers)
     found = compare_heads(sessions, one, other)
+    common = [] if found.common is None else _covered(sessions, [found.common], covers)
     return HeadDifference(
         one=found.one,
         other=found.other,
-        common=found.common,
+        common=common[0] if common else None,
         added=found.added,
         removed=found.removed,
         changed=found.changed,

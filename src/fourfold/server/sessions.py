@@ -101,8 +101,7 @@ class SessionRoutes:
     async def create_session(self, request: Request, body: dict[str, Any]) -> Reply:
         """Create a session with the id in the body, or with a new one."""
         fields = from_json(body)
-        sid = fields.setdefault("id", f"{request.key_prefix}{fresh_id()}")
-        _check_prefix(request, sid)
+        _check_new(request, fields)
         return await self._create(request, fields)
 
     async def put_session(self, request: Request, sid: str, body: dict[str, Any]) -> Reply:
@@ -119,8 +118,7 @@ class SessionRoutes:
     async def fork_session(self, request: Request, sid: str, body: ForkRequest) -> Reply:
         """Create a session that continues from a point of another one."""
         fields = from_json(body.session)
-        _check_prefix(request, fields.setdefault("id", f"{request.key_prefix}{fresh_id()}"))
-
+        _check_new(request, fields)
         sessions = await self._opened.get()
 
         def fork() -> Session:
@@ -241,12 +239,16 @@ def _events(sessions: Sessions, sid: str, first: int, last: int) -> list[EventRe
     return [event_record(event) for event in events]
 
 
-def _check_prefix(request: Request, sid: Any) -> None:
-    """Raise Forbidden if the key of a request is not for a session; other ids are no ids."""
-    if isinstance(sid, str) and not sid.startswith(request.key_prefix):
+def _check_new(request: Request, fields: dict[str, Any]) -> None:
+    """Give a new session an id in the prefix of the key, or raise Forbidden if its id is not.
+
+    An id that is not text is refused later.
+    """
+    prefix = "" if request.grant is None else request.grant.prefix
+    sid = fields.setdefault("id", f"{prefix}{fresh_id()}")
+    if isinstance(sid, str) and not request.covers(sid):
         raise Forbidden(
-            f"key {request.key_id}: not allowed to write {sid!r:.200}",
-            details={"prefix": request.key_prefix},
+            f"key {request.key_id}: not allowed to write {sid!r:.200}", details={"prefix": prefix}
         )
 
 

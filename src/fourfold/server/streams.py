@@ -62,7 +62,7 @@ from fourfold.server.stream_rules import StreamRules
 from fourfold.server.subscriptions import Control, control_error_document, is_control
 from fourfold.server.workers import Workers
 from fourfold.wire.errors import Health, HealthError, ObjectsHealth, ProblemKind
-from fourfold.wire.store import GrantInfo, KeyInfo, KeyList
+from fourfold.wire.store import CurrentKey, GrantInfo, KeyInfo, KeyList
 from fourfold.wire.streams import (
     AppendedHeaders,
     AppendHeaders,
@@ -189,7 +189,7 @@ class Protocol:
             match = self.routes.find(request.method, request.path)
         except NotFound:
             if self._access is not None:
-                self._access.require(request, "admin", "")
+                self._access.require(request, "admin", "", "streams")
             raise
         return Call(match, self._authorize(request, match))
 
@@ -279,7 +279,7 @@ class Protocol:
         else:
             arguments = decode_arguments(route, request)
         if key is not None:
-            request = replace(request, key_id=key.id, key_prefix=_prefix_of(key, route))
+            request = replace(request, key_id=key.id, grant=key.grant(route.model))
         result = await route.handler(request, **parameters, **arguments)
         if isinstance(result, Response):
             return result
@@ -313,12 +313,15 @@ class Protocol:
     async def health(self, request: Request) -> Response:
         """Return the health of the server.
 
-        Names, and messages that may contain them, are only for keys that may read every stream.
+        Names, and messages that may contain them, are only for keys that may read every stream,
+        and those of databases for keys that may read the store.
         """
         failure = self._streams.sweep_failure or self._streams.subscriptions.failure
         ready = self._streams.database.health().ready and failure is None
         failing = self._streams.unpublished() if self._streams.unpublished is not None else {}
-        detailed = self._access is None or self._access.may_read_all(request)
+        access = self._access
+        detailed = access is None or access.may_read_all(request, "streams")
+        store_detailed = access is None or access.may_read_all(request, "store")
         publishing = self._publishing
         # A stream that cannot be published is still served.
         document = Health(
@@ -329,12 +332,12 @@ class Protocol:
             fenced_count=sum(isinstance(error, PublisherFenced) for error in failing.values()),
             databases=None
             if publishing is None
-            else health.databases_health(publishing.backup, detailed=detailed),
+            else health.databases_health(publishing.backup, detailed=store_detailed),
             objects=None
             if publishing is None
             else ObjectsHealth(
                 ok=publishing.failure is None,
-                error=_health_error(publishing.failure, detailed=detailed),
+                error=_health_error(publishing.failure, detailed=store_detailed),
             ),
             unpublished=sorted(failing) if detailed else UNSET,
         )
@@ -365,18 +368,14 @@ class Protocol:
     async def list_keys(self, _request: Request) -> Response:
         """Return the keys of the store, without their secrets."""
         keys = () if self._access is None else self._access.stored_keys()
-        rows = [
-            KeyInfo(
-                id=key.id,
-                label=key.label,
-                grants=[
-                    GrantInfo(model=grant.model, scopes=list(grant.scopes), prefix=grant.prefix)
-                    for grant in key.grants
-                ],
-            )
-            for key in keys
-        ]
+        rows = [_key_info(key) for key in keys]
         return json_response(KeyList(required=not self.is_open, keys=rows))
+
+    async def get_key(self, request: Request) -> Response:
+        """Return the key of the request, and what it allows."""
+        key = None if self._access is None else self._access.identify(request)
+        info = None if key is None else _key_info(key)
+        return json_response(CurrentKey(required=info is not None, key=info))
 
     # Whole streams
 
@@ -422,7 +421,7 @@ class Protocol:
                 raise InvalidInput("fork offset: requires Stream-Forked-From")
             return None
         if self._access is not None:
-            self._access.require(request, "read", source)
+            self._access.require(request, "read", source, "streams")
         at = None if offset is None else parse_offset(offset)
         if sub and offset is None:
             raise InvalidInput("Stream-Fork-Sub-Offset: requires Stream-Fork-Offset")
@@ -533,9 +532,12 @@ def _split_bounded(body: bytes, content_type: str, *, empty_list: bool = False) 
     )
 
 
-def _prefix_of(key: Key, route: Route) -> str:
-    grant = key.grant(route.model)
-    return "" if grant is None else grant.prefix
+def _key_info(key: Key) -> KeyInfo:
+    grants = [
+        GrantInfo(model=grant.model, scopes=list(grant.scopes), prefix=grant.prefix)
+        for grant in key.grants
+    ]
+    return KeyInfo(id=key.id, label=key.label, grants=grants)
 
 
 def error_response(error: FourfoldError, request: Request | None = None) -> Response:
@@ -626,6 +628,14 @@ _SERVER_ROUTES: Final = (
         scope="admin",
         model="store",
         ok={200: Ok("The keys.", KeyList)},
+    ),
+    Route(
+        *("GET", "/v1/key", Protocol.get_key),
+        operation="get_key",
+        summary="Get the key of the request: the models, scopes and prefixes that it is for.",
+        scope="owner",
+        model="store",
+        ok={200: Ok("The key.", CurrentKey)},
     ),
 )
 _STREAM_ROUTES: Final = (

@@ -246,7 +246,7 @@ class Control:
             result = self._subscriptions.get(subscription)
         except NotFound:
             key = self._key(request)
-            if key is not None and not key.allows(scope, ""):
+            if key is not None and not key.allows(scope, "", "streams"):
                 # Same error as for another owner's subscription: its existence is not revealed.
                 raise _forbidden(key, scope, subscription) from None
             raise
@@ -304,7 +304,7 @@ class Control:
     def _require(self, request: Request, scope: Scope, names: list[str]) -> None:
         if self._access is not None:
             for name in names:
-                self._access.require(request, scope, name)
+                self._access.require(request, scope, name, "streams")
 
     def _address(self, request: Request) -> str:
         if self._settings.public_url != "auto":

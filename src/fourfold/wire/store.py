@@ -94,6 +94,13 @@ class KeyList(Struct, kw_only=True, frozen=True):
     keys: list[KeyInfo]
 
 
+class CurrentKey(Struct, kw_only=True, frozen=True):
+    """The key of a request; None if requests need none."""
+
+    required: bool
+    key: KeyInfo | None
+
+
 # Restore points and backups
 
 
