@@ -7,6 +7,7 @@ import threading
 import pytest
 from runtime_session import SID, runtime, sound, types
 
+import fourfold
 from fourfold.content import PayloadRef
 from fourfold.errors import (
     Busy,
@@ -15,6 +16,7 @@ from fourfold.errors import (
     InvalidInput,
     Refused,
 )
+from fourfold.kernel import failpoints
 from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.runtime import Final, Runtime
 
@@ -51,6 +53,28 @@ def test_a_final_turn_is_recorded_in_order_and_publishes_a_head(sessions):
     assert view.turns[0]["user_message_id"] == 1
     assert view.messages[0]["turn_id"] == view.messages[1]["turn_id"] == 1
     sound(sessions)
+
+
+def test_no_commit_shows_a_final_turn_without_its_head(tmp_path):
+    seen = []
+
+    def look(_point):
+        with fourfold.open(tmp_path / "store", mode="r") as store:
+            if store.sessions.list_sessions():
+                view = store.sessions.current_view(SID)
+                turns = [turn["id"] for turn in view.turns if turn.get("final_ref")]
+                seen.append((turns, [head.turn_id for head in view.heads]))
+
+    with fourfold.open(tmp_path / "store") as store:
+        failpoints.arm("kernel.commit.after", look, repeat=True)
+        try:
+            for _ in range(2):
+                runtime(store.sessions, lambda _: Final("answer")).run_turn(SID, "question")
+        finally:
+            failpoints.disarm()
+    assert ([], []) in seen
+    assert ([1, 2], [1, 2]) in seen
+    assert all(turns == heads for turns, heads in seen)
 
 
 def test_variables_go_from_turn_to_turn_and_only_what_changed_is_stored(sessions):
