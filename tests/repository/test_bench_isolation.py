@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from bench import machine
-from bench.isolation.__main__ import Line, Result, markdown
+from bench.isolation.__main__ import Line, Result, markdown, median_line
 from bench.isolation.probe import Latency, ThreadProbe, summarize
 
 
@@ -59,7 +59,24 @@ def test_case_holds_below_the_goal_and_without_failures():
 
 def test_figures_name_the_machine_and_the_verdict(tmp_path):
     facts = machine.describe(tmp_path)
-    result = Result("2026-01-01T00:00:00+00:00", facts, 10, {"streams": 5.0}, [line(60.0)])
+    result = Result(
+        "2026-01-01T00:00:00+00:00",
+        facts,
+        10,
+        {"streams": 5.0},
+        [median_line([line(60.0), line(70.0)])],
+    )
     figures = markdown(result, "somewhere")
-    assert "| case | 1.0 | 5 | 1.0 | 60.0 | 60 | 0 | FAIL |" in figures
+    assert "| case | 1.0 | 5 | 1.0 | 60.0 | 60 70 | 60 | 0 | FAIL |" in figures
     assert "somewhere" in figures
+
+
+def test_a_line_is_the_median_of_its_rounds():
+    lines = [
+        Line("a", number, Latency(1, 1.0, 0.1, p99, 300.0), None)
+        for number, p99 in enumerate((80.0, 10.0, 30.0))
+    ]
+    line = median_line(lines)
+    assert (line.task_s, line.latency.p99_ms) == (2, 30.0)
+    assert line.rounds_p99_ms == (80.0, 10.0, 30.0)
+    assert line.holds
