@@ -7,6 +7,8 @@ accepts none, and every test here runs with the setting on and off.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -97,6 +99,13 @@ def test_sql_filters_each_table_reference_separately(
     )
     frame, _ = sql(spark, query, root, model=model)
     assert tuple(frame.collect()[0]) == (few, everything)
+    # Spark merges both counts into one scan, but not a union of rows.
+    query = (
+        f"select 'few' as side from {table} where {condition} "
+        f"union all select 'everything' from {table}"
+    )
+    frame, _ = sql(spark, query, root, model=model)
+    assert Counter(row.side for row in frame.collect()) == {"few": few, "everything": everything}
 
 
 def test_self_join_filter_applies_to_one_side(read, root):
