@@ -12,6 +12,7 @@ from graph_nodes import APP, SHARED, Node, everything, open_graphs, with_notes
 
 from fourfold.models.graphs.verify import problems
 from support.crash import Moment, random_kill_time, run
+from support.properties import repeats
 
 SCRIPT = Path(__file__).with_name("graph_child.py")
 POINTS = (
@@ -65,9 +66,9 @@ def test_a_writer_killed_at_a_fault_point_leaves_whole_envelopes(path, point):
 
 @pytest.mark.slow
 def test_writers_killed_at_any_moment_lose_nothing_acknowledged(path):
-    random = Random(7)
-    told = killed_writers(path, [{"kill": random_kill_time(random)} for _ in range(40)])
-    assert len(told) > 200
+    random, kills = Random(7), repeats(60)
+    told = killed_writers(path, [{"kill": random_kill_time(random)} for _ in range(kills)])
+    assert len(told) > 5 * kills
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from fourfold.errors import FourfoldError, PackageReplayed, Refused
 from fourfold.kernel.backup import restore
 from fourfold.models.graphs import GLOBAL_SEQ, Query, fold
 from fourfold.models.graphs.verify import problems
-from support.properties import examples
+from support.properties import examples, repeats
 
 MARKET = 2
 ANY_APP = st.sampled_from([APP, MARKET])
@@ -442,5 +442,5 @@ class LongLives(ThreeNodes):
     """The same, for longer and more often."""
 
 
-LongLives.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=40)
+LongLives.TestCase.settings = settings(max_examples=repeats(200), stateful_step_count=40)
 TestLongLives = pytest.mark.slow(pytest.mark.timeout(1800)(LongLives.TestCase))

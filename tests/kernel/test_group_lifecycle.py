@@ -11,6 +11,7 @@ import pytest
 
 from fourfold.errors import Closed, DeadlineExceeded
 from fourfold.kernel import GroupLimits, Options, commit_request
+from support.properties import repeats
 
 
 def test_coroutine_cancelled_while_queued_is_not_executed(db):
@@ -231,7 +232,7 @@ def test_mixed_callers_and_checkpoints_lose_and_duplicate_nothing(path, placemen
 def test_long_mixed_load_loses_and_duplicates_nothing(path, placement):
     options = Options(group=GroupLimits(placement=placement), checkpoint_bytes=4096 * 50)
     with ledger.open_ledger(path, options=options) as db:
-        rows = storm(db, threads=8, loops=2, per_caller=1_200, writers=3, checkpoints=20)
+        rows = storm(db, threads=8, loops=2, per_caller=repeats(1_800), writers=3, checkpoints=20)
         assert sorted(rows) == ledger.entries(db)
         ledger.assert_dense(db)
         assert db.integrity_check() == []

@@ -33,6 +33,7 @@ from kernel_child import (
 from fourfold.errors import FormatError, FourfoldError, FutureFormat, NotFound, ReadOnly, Refused
 from fourfold.kernel.writer import LogPreallocator
 from support.power_cut import DAMAGES, Cut, simulated_disk
+from support.properties import repeats
 
 MODES = ("requests", "threads", "coroutines", "mixture")
 STEPS = {"requests": 60, "threads": 30, "coroutines": 6, "mixture": 25}
@@ -216,7 +217,7 @@ def test_normal_keeps_everything_up_to_the_durable_watermark(folder, mode):
 @pytest.mark.slow
 @pytest.mark.parametrize("synchronous", ["FULL", "NORMAL"])
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(repeats(6)))
 def test_many_power_failures_lose_nothing_that_was_durable(folder, mode, synchronous, seed):
     pages = Random(f"{mode} {seed}").choice((5, 20, 100, 1000))
     recording = Recording(folder / "disk", synchronous, pages)
@@ -343,7 +344,7 @@ def test_power_failure_in_migration_leaves_one_version(folder):
 
 @pytest.mark.slow
 def test_many_power_failures_in_migration_leave_one_version(folder):
-    migration(folder, seeds=8)
+    migration(folder, seeds=1 + repeats(7))
 
 
 def upkeep(folder, act, seeds):
@@ -369,12 +370,12 @@ def test_power_failure_in_a_checkpoint_loses_nothing(folder, mode):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["PASSIVE", "FULL", "RESTART", "TRUNCATE"])
 def test_many_power_failures_in_a_checkpoint_lose_nothing(folder, mode):
-    upkeep(folder, lambda db: db.checkpoint(mode), seeds=8)
+    upkeep(folder, lambda db: db.checkpoint(mode), seeds=1 + repeats(7))
 
 
 @pytest.mark.slow
 def test_power_failures_in_a_vacuum_lose_nothing(folder):
-    upkeep(folder, lambda db: db.vacuum(), seeds=4)
+    upkeep(folder, lambda db: db.vacuum(), seeds=repeats(4))
 
 
 # Again and again
@@ -400,6 +401,6 @@ def test_recovered_database_survives_the_next_power_failure(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 8))
+@pytest.mark.parametrize("seed", range(2, 2 + repeats(6)))
 def test_recovered_database_survives_repeated_power_failures(folder, seed):
     power_cuts_in_a_row(folder, seed, rounds=12)

@@ -15,6 +15,7 @@ import pytest
 import fourfold
 from fourfold.errors import WriterLocked
 from support.crash import Moment, child_environment, random_kill_time, run
+from support.properties import THOROUGH, repeats
 
 SCRIPT = Path(__file__).with_name("session_child.py")
 POINTS = (
@@ -85,7 +86,7 @@ def test_several_lives_end_at_any_moment(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(repeats(4)))
 def test_many_lives_end_at_any_moment(tmp_path, seed):
     lives(tmp_path / "store", seed, 15)
 
@@ -155,7 +156,7 @@ def test_collection_goes_on_after_a_kill(tmp_path, point):
         store.sessions.delete_session("gone")
         position = store.sessions.position()
     left = []
-    for hit in range(2, 40):
+    for hit in range(2, 60, 1 if THOROUGH else 3):
         crash = run(SCRIPT, "purge", str(root), fault=f"{point}=kill@{hit}")
         with fourfold.open(root) as store:
             assert store.sessions.verify() == []

@@ -14,6 +14,7 @@ from fourfold.errors import CorruptData, FourfoldError, PayloadMissing
 from fourfold.models.sessions import Payload
 from fourfold.models.sessions.stamps import first_digest, header_of, next_digest
 from fourfold.testing.session_log_contract import SCRIPT, edge, message
+from support.properties import repeats
 
 COLUMNS = {
     "sessions": ["session_key", "session_id", "created_at", "deleted_at", "purged", "seal"],
@@ -237,7 +238,7 @@ def test_a_flipped_byte_of_the_file_is_found_or_changes_nothing(root, sound):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", range(1, 1 + repeats(12)))
 def test_any_flipped_byte_of_the_file_is_found_or_changes_nothing(root, sound, seed):
     flip_bytes(root, sound, seed, 60)
 

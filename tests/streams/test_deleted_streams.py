@@ -22,6 +22,7 @@ from fourfold.models.streams import (
     Streams,
 )
 from support.crash import random_kill_time, run
+from support.properties import repeats
 
 SCRIPT = Path(__file__).with_name("deleting_child.py")
 ROWS = 50
@@ -278,7 +279,7 @@ def test_killed_delete_leaves_nothing_readable(tmp_path, point):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(repeats(6)))
 def test_delete_survives_kill_at_random_time(tmp_path, seed):
     random = Random(seed)
     for _ in range(8):

@@ -12,6 +12,7 @@ import pytest
 
 import fourfold
 from support.crash import random_kill_time, run
+from support.properties import repeats
 
 SCRIPT = Path(__file__).with_name("rules_child.py")
 POINTS = (
@@ -65,6 +66,6 @@ def test_rules_survive_several_kills_at_random_times(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(repeats(6)))
 def test_rules_survive_many_kills_at_random_times(tmp_path, seed):
     lives(tmp_path / "store", seed, 10)

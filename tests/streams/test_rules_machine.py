@@ -21,7 +21,7 @@ from fourfold.errors import InvalidInput, Refused
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, StreamOptions, Streams
 from fourfold.models.streams.validation import JSON
-from support.properties import examples
+from support.properties import examples, repeats
 
 NAMES = st.sampled_from(["a", "a", "a", "b", "c/d"])
 NUMBER, TEXT = {"type": "integer"}, {"type": "string"}
@@ -253,5 +253,5 @@ class LongLives(RulesMachine):
     """Run the state machine with more and longer examples."""
 
 
-LongLives.TestCase.settings = settings(max_examples=examples(300), stateful_step_count=50)
+LongLives.TestCase.settings = settings(max_examples=repeats(300), stateful_step_count=50)
 TestLongLives = pytest.mark.slow(pytest.mark.timeout(1800)(LongLives.TestCase))

@@ -41,7 +41,7 @@ from fourfold.models.streams import (
 from fourfold.models.streams.incarnations import reserve_in_file
 from fourfold.models.streams.settings import Settings
 from fourfold.models.streams.validation import format_offset
-from support.properties import examples
+from support.properties import examples, repeats
 
 NAMES = st.sampled_from(["a", "b", "c/d", "é"])
 RECORDS = st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=4)
@@ -495,5 +495,5 @@ class LongLives(StreamMachine):
     """Run the state machine with more and longer examples."""
 
 
-LongLives.TestCase.settings = settings(max_examples=examples(400), stateful_step_count=50)
+LongLives.TestCase.settings = settings(max_examples=repeats(400), stateful_step_count=50)
 TestLongLives = pytest.mark.slow(pytest.mark.timeout(1800)(LongLives.TestCase))

@@ -27,7 +27,7 @@ from touched_streams import CONTROL, TOUCHED
 from fourfold.errors import NotFound
 from fourfold.models.streams.touch import Entity, Row, Rows, Template, journal
 from fourfold.models.streams.touch.templates import TOUCH_TTL_MS_MIN
-from support.properties import examples
+from support.properties import examples, repeats
 
 NAMES, ENTITIES, KEYS = ("s", "t"), ("user", "order"), ("1", "2")
 VALUES = {"a": (None, 1, 2.5), "b": (None, "x")}
@@ -452,5 +452,5 @@ class LongLives(TouchMachine):
     """Run the state machine with more and longer examples."""
 
 
-LongLives.TestCase.settings = settings(max_examples=examples(400), stateful_step_count=50)
+LongLives.TestCase.settings = settings(max_examples=repeats(400), stateful_step_count=50)
 TestLongLives = pytest.mark.slow(pytest.mark.timeout(1800)(LongLives.TestCase))

@@ -1,6 +1,8 @@
-"""How many examples a property gets: all of them in the slow suite, a third in the other suites.
+"""How many examples a property gets, and how often a crash test kills: all of them in the slow
+suite, some in the other suites.
 
-`make test-slow` runs every property once more, with THOROUGH_TESTS=1 and so at full length.
+`make test-slow` runs every property and every slow test once more, with THOROUGH_TESTS=1 and so at
+full length.
 """
 
 from __future__ import annotations
@@ -13,3 +15,11 @@ THOROUGH = bool(os.environ.get("THOROUGH_TESTS"))
 def examples(count: int) -> int:
     """Return how many of `count` examples to run: all of them in a thorough run."""
     return count if THOROUGH else max(5, count // 3)
+
+
+def repeats(count: int) -> int:
+    """Return how many of `count` repetitions to run: all of them in a thorough run.
+
+    For tests that are long even with a third of them, and whose short form runs by default.
+    """
+    return count if THOROUGH else max(1, count // 6)
