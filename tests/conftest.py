@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from support.properties import examples
+from support.properties import THOROUGH, examples
 
 SPARK = "tests/pipeline/"
 # Packages whose files take longest come first: then no worker is left with one of them at the end.
@@ -26,12 +26,15 @@ LONGEST_FIRST = ("pipeline", "repository", "archive", "documents", "server", "cl
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 << 30
 
-# Every JVM that a command or an example starts is short-lived: it compiles quickly, and few
-# partitions suffice.
-os.environ.setdefault(
-    "SPARK_SUBMIT_OPTS",
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.sql.shuffle.partitions=2",
-)
+# Every JVM of Spark starts with these, also that of a command or an example. It is short-lived: it
+# compiles quickly, few partitions suffice, and only thorough runs compile plans.
+SPARK_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dspark.sql.shuffle.partitions=2"]
+if not THOROUGH:
+    SPARK_OPTIONS += [
+        "-Dspark.sql.codegen.wholeStage=false",
+        "-Dspark.sql.codegen.factoryMode=NO_CODEGEN",
+    ]
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(SPARK_OPTIONS))
 
 settings.register_profile("patient", deadline=None, max_examples=examples(100))
 settings.register_profile("repeatable", settings.get_profile("patient"), derandomize=True)

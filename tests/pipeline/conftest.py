@@ -8,11 +8,8 @@ import pytest
 
 from fourfold.pipeline import session
 
-# Fast compilation and simple gc, because tests are short. Plans are not adaptive, so that they are
-# deterministic.
+# Plans are not adaptive, so that they are deterministic. tests/conftest.py has the options of JVMs.
 QUICK = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.log.level": "OFF",
@@ -27,6 +24,18 @@ def spark():
     running = session("local[2]", **QUICK)
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="module")
+def compiled(spark):
+    """Spark compiles its plans, as it does by default."""
+    settings = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)
 
 
 @pytest.fixture

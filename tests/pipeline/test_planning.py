@@ -36,7 +36,7 @@ from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import Piece
 from fourfold.pipeline.source import FourfoldSource
 
-MANY = 100
+MANY = 40
 ROWS = 6
 
 
@@ -70,10 +70,10 @@ def open_files(folder):
 def test_small_files_are_packed_and_read_once(many):
     options = read_options(
         {"roots": f"{many}/*", "table": "revisions", "columns": "root,space,id"}
-        | {"partition_bytes": str(limits.SOURCE_PARTITION_BYTES // 4)}
+        | {"partition_bytes": str(limits.SOURCE_PARTITION_BYTES // 10)}
     )
     works = planned(options)
-    assert 2 <= len(works) <= MANY / 20
+    assert 2 <= len(works) <= MANY / 10
     assert len({piece.path for work in works for piece in work.pieces}) == 2 * MANY
     assert sum(len(work.pieces) for work in works) == 2 * MANY
     actual = [
@@ -96,7 +96,7 @@ def test_scan_joins_batches_of_small_files(many):
     assert len(batches) == len(planned(options))
 
 
-@pytest.mark.parametrize("size", [1, 2, 4, 5, 6, 7, 1000])
+@pytest.mark.parametrize("size", [1, 4, 6, 7, 1000])
 def test_constant_columns_are_in_every_row(many, size):
     options = read_options(
         {"roots": f"{many}/*", "table": "revisions", "columns": "root,id,space,seq"}
@@ -153,12 +153,12 @@ def test_scan_of_constants_reads_smallest_column(many):
 
 
 def test_where_on_space_selects_files(many):
-    where = "space in ('did:web:s7', 'did:web:s70')"
+    where = "space in ('did:web:s3', 'did:web:s30')"
     options = read_options({"roots": f"{many}/*", "table": "revisions", "where": where})
     pieces = [piece for work in planned(options) for piece in work.pieces]
     assert {Path(piece.path).name for piece in pieces} == {
-        "did:web:s7.sqlite",
-        "did:web:s70.sqlite",
+        "did:web:s3.sqlite",
+        "did:web:s30.sqlite",
     }
 
 

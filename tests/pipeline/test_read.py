@@ -13,7 +13,7 @@ import fourfold
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.pipeline import read
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
 DID = "did:web:a.example"
 
