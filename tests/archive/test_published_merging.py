@@ -95,7 +95,7 @@ def test_every_point_is_what_it_was_after_its_publications_were_merged(store, ur
     assert 0 not in levels
     assert 2 in levels
     assert store.verify(objects=True).problems == []
-    restores(tmp_path, url, was, list(was)[::3])
+    restores(tmp_path, url, was, list(was)[::4])
 
 
 def test_a_restore_reads_few_objects_however_often_was_published(store, url, tmp_path):
@@ -148,13 +148,13 @@ def test_merged_objects_are_deleted_after_their_grace_and_only_then(store, url, 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_points_that_are_kept_are_what_they_were_and_others_are_gone(store, url, tmp_path, seed):
-    was = lives(store, url, Random(seed), 11)
-    kept = list(was)[-4:]
+    was = lives(store, url, Random(seed), 8)
+    kept = list(was)[-3:]
     sound(retention.merge(store))
-    report = sound(retention.collect(store, keep=Keep(points=4)))
-    assert report.points == len(was) - 4
+    report = sound(retention.collect(store, keep=Keep(points=3)))
+    assert report.points == len(was) - 3
     assert [entry.id for entry in store.points()] == kept
-    sound(retention.collect(store, at_ms=now_ms() + 3 * DAY_MS, keep=Keep(points=4)))
+    sound(retention.collect(store, at_ms=now_ms() + 3 * DAY_MS, keep=Keep(points=3)))
     assert store.verify(objects=True).problems == []
     restores(tmp_path, url, was, kept)
     with open_store(tmp_path / "gone", url) as other, pytest.raises(NotFound):

@@ -11,6 +11,7 @@ from fourfold.content import refer
 from fourfold.kernel.transaction import ReadTransaction
 from fourfold.models.documents import HISTORIES
 from fourfold.store.backup import restore
+from support.properties import THOROUGH
 
 DID = "did:key:z6MkTests"
 FACTS = HISTORIES["facts"]
@@ -57,7 +58,8 @@ def test_one_wrong_byte_is_found_and_named(damageable, table):
     keys = [row[1] for row in damageable.execute(f'PRAGMA table_info("{table}")') if row[5]]
     where = " AND ".join(f'"{key}" = ?' for key in keys)
     tried = 0
-    for row in damageable.execute(f'SELECT * FROM "{table}"').fetchall():
+    rows = damageable.execute(f'SELECT * FROM "{table}"').fetchall()
+    for row in rows[:: 1 if THOROUGH else 3]:
         named = dict(zip(columns, row, strict=True))
         for column in columns:
             if named[column] is None:

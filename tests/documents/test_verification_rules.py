@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 
 import apsw
 import pytest
@@ -23,16 +24,25 @@ def size(request, monkeypatch):
         monkeypatch.setattr("fourfold.models.documents.verify.VERIFY_SLICE_BYTES", 8_192)
 
 
-@pytest.fixture(params=sorted(HISTORIES))
-def file(request, root, size):
-    """The file of a sound space, closed."""
-    del size
+@pytest.fixture(scope="module", params=sorted(HISTORIES))
+def sound(request, tmp_path_factory):
+    """A closed store with one sound space, to be copied."""
+    root = tmp_path_factory.mktemp("sound") / "store"
     with fourfold.open(root) as store:
         space = store.space(DID, history=request.param)
         lived_in(space)
         space.blobs.put(b"some bytes", metadata={"title": "t"})
     [path] = (root / "spaces").glob("*.sqlite")
     assert list(verify_file(path)) == []
+    return root
+
+
+@pytest.fixture
+def file(sound, root, size):
+    """The file of a sound space, closed."""
+    del size
+    shutil.copytree(sound, root, ignore=shutil.ignore_patterns("*.lock"))
+    [path] = (root / "spaces").glob("*.sqlite")
     return path
 
 

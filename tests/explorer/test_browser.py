@@ -1,4 +1,4 @@
-"""Pages in a real browser: every page in three forms, stories, hostile names, and no script."""
+"""Pages in a real browser: wide and narrow, light and dark, stories, hostile names, no script."""
 
 from __future__ import annotations
 
@@ -45,40 +45,39 @@ PAGES = {
 }
 INJECTED = "img:not([src^='/v1/spaces/']), iframe, object, embed, [onerror]"
 NAMELESS = r"- (link|button|textbox|combobox|slider|radio)\s*$"
-FORMS = {
-    "light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
-    "narrow": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"},
-}
+WIDE = {"width": 1280, "height": 800}
+NARROW = {"width": 390, "height": 844}
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_pages_have_no_problem_and_never_scroll_sideways(visit, shop, form):
-    visitor = visit(shop, **FORMS[form])
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_pages_are_accessible_without_problems_or_sideways_scroll(visit, shop, viewport):
+    visitor = visit(shop, viewport=viewport, color_scheme="light")
     for name, path in PAGES.items():
         assert visitor.open(path).status == 200, name
-        assert not visitor.has_sideways_scroll(), name
+        for scheme in ("light", "dark"):
+            visitor.page.emulate_media(color_scheme=scheme)
+            assert not visitor.has_sideways_scroll(), (name, scheme)
         assert visitor.problems == [], name
+        visitor.page.emulate_media(color_scheme="light")
+        if viewport == WIDE:
+            check_landmarks_and_names(visitor.page, name)
 
 
 @pytest.mark.parametrize("path", ["/streams", "/documents", "/keys", "/"])
 def test_empty_pages_have_no_problem(visit, empty, path):
-    visitor = visit(empty, **FORMS["narrow"])
+    visitor = visit(empty, viewport=NARROW)
     assert visitor.open(path).status == 200
     assert not visitor.has_sideways_scroll()
     assert visitor.problems == []
 
 
-def test_pages_have_landmarks_and_names_for_everything(visit, shop):
-    visitor = visit(shop)
-    for name, path in PAGES.items():
-        visitor.open(path)
-        snapshot = visitor.page.locator("body").aria_snapshot()
-        for landmark in ("banner", "main", "contentinfo", 'navigation "Models"'):
-            assert f"- {landmark}" in snapshot, f"{name}: {landmark}"
-        assert snapshot.count("[level=1]") == 1, name
-        # Links, buttons and fields without a name are listed without one.
-        assert not re.search(NAMELESS, snapshot, re.MULTILINE), name
+def check_landmarks_and_names(page, name):
+    snapshot = page.locator("body").aria_snapshot()
+    for landmark in ("banner", "main", "contentinfo", 'navigation "Models"'):
+        assert f"- {landmark}" in snapshot, f"{name}: {landmark}"
+    assert snapshot.count("[level=1]") == 1, name
+    # Links, buttons and fields without a name are listed without one.
+    assert not re.search(NAMELESS, snapshot, re.MULTILINE), name
 
 
 def test_the_first_page_takes_few_requests(visit, shop):
@@ -410,7 +409,7 @@ def test_errors_show_hostile_text_as_text(visit, shop, path):
 
 
 def test_pages_can_be_read_without_scripts(visit, shop):
-    visitor = visit(shop, java_script_enabled=False, viewport={"width": 390, "height": 844})
+    visitor = visit(shop, java_script_enabled=False, viewport=NARROW)
     for name, path in PAGES.items():
         assert visitor.open(path).status == 200, name
         page = visitor.page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from functools import cache
+from functools import cache, lru_cache
 
 import pytest
 import repository_files as tree
@@ -38,6 +38,12 @@ TINY_MODULES = {
 SQL = re.compile(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|REPLACE|ALTER|DROP|PRAGMA|WITH)\s")
 
 
+@lru_cache(maxsize=1)
+def nodes(module):
+    """Return the nodes of a module, which several rules look at one after the other."""
+    return list(ast.walk(module))
+
+
 def too_long(source, module):
     del module
     lines = source.count("\n")
@@ -47,7 +53,7 @@ def too_long(source, module):
 
 def long_functions(source, module):
     del source
-    for node in ast.walk(module):
+    for node in nodes(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = node.end_lineno - node.lineno + 1
             if lines > LINES_PER_FUNCTION_MAX:
@@ -59,7 +65,7 @@ def long_functions(source, module):
 
 def banned_classes(source, module):
     del source
-    for node in ast.walk(module):
+    for node in nodes(module):
         if isinstance(node, ast.ClassDef) and node.name.strip("_").lower() in BANNED_NAMES:
             yield node.lineno, f"a class called {node.name} says nothing; name what it is"
 
@@ -72,14 +78,14 @@ def missing_docstring(source, module):
 
 def prints(source, module):
     del source
-    for node in ast.walk(module):
+    for node in nodes(module):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
             yield node.lineno, "only the command line prints"
 
 
 def sql_literals(source, module):
     del source
-    for node in ast.walk(module):
+    for node in nodes(module):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and SQL.match(node.value):
             yield node.lineno, "SQL lives in .sql files"
 
@@ -117,7 +123,7 @@ def tiny_modules(sources):
     """
     importers = {name: set() for name in sources}
     for name, source in sources.items():
-        for node in ast.walk(ast.parse(source)):
+        for node in nodes(ast.parse(source)):
             for imported in _imported(node):
                 if imported in importers and imported != name:
                     importers[imported].add(name)
