@@ -22,6 +22,7 @@ from fourfold.errors import (
 from fourfold.pipeline import jobs, spark
 from fourfold.pipeline.jobs import runs
 from fourfold.pipeline.jobs.runner import unregister
+from fourfold.store import pipeline_runs
 
 
 @pytest.fixture
@@ -61,14 +62,14 @@ def tree(root):
 
 def test_run_opens_table_of_runs_to_plan_begin_and_end(root, count, monkeypatch):
     opened = []
-    open_database = runs.Database.open
+    open_database = pipeline_runs.Database.open
 
     def counting(*arguments, **keywords):
         opened.append(keywords.get("mode", "rw"))
         return open_database(*arguments, **keywords)
 
     count()
-    monkeypatch.setattr(runs.Database, "open", counting)
+    monkeypatch.setattr(pipeline_runs.Database, "open", counting)
     assert count(into=root.parent / "other", fail=None, speed="slow").outcome == "done"
     steps = 2
     assert opened == ["r", *["rw"] * (2 + steps)]

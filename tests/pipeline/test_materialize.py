@@ -18,7 +18,8 @@ import fourfold
 from fourfold.errors import CorruptData, InvalidInput, MissingDependency, Refused
 from fourfold.pipeline import jobs
 from fourfold.pipeline.documents import key_ranges
-from fourfold.pipeline.jobs.table_folder import File, TableFolder
+from fourfold.pipeline.jobs.table_folder import TableFolder
+from fourfold.store.table_manifest import File
 
 pytestmark = pytest.mark.spark
 

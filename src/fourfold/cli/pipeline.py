@@ -94,11 +94,7 @@ def _seconds(run: dict[str, Any]) -> str:
 
 
 def _facts(root: Path, run: jobs.Run) -> dict[str, Any]:
-    facts: dict[str, Any] = msgspec.to_builtins(run)
-    if run.state == "running" and not jobs.is_running(root, run.job, run.target):
-        # Its process is gone; the next run of the job marks it in the table.
-        facts["state"] = "interrupted"
-    return facts
+    return {**msgspec.to_builtins(run), "state": jobs.current_state(root, run)}
 
 
 class _Jobs(SectionedGroup):

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-
-def pipeline_folder(root: Path) -> Path:
-    """Return the scratch folder of a store."""
-    return root / ".pipeline"
+from fourfold.store.layout import pipeline_folder
 
 
 def staging_folder(root: Path) -> Path:

@@ -49,6 +49,14 @@ def migration_backups(root: Path, path: Path) -> Path:
     return root / BACKUPS / "migrations" / path.parent.relative_to(root)
 
 
+def pipeline_folder(root: Path) -> Path:
+    """Return the pipeline's scratch folder, with staged files and locks.
+
+    Its name begins with a dot, so backups skip it.
+    """
+    return root / ".pipeline"
+
+
 def is_database(path: Path) -> bool:
     """Return True if the name is that of a database; the content is not checked."""
     return path.suffix in _DATABASE_SUFFIXES

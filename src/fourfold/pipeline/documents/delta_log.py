@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.errors import MissingDependency
 from fourfold.pipeline.documents.fold import folded_schema
-from fourfold.pipeline.jobs.table_folder import VERSIONS, FolderManifest, TableFolder
+from fourfold.pipeline.jobs.table_folder import VERSIONS, TableFolder
+from fourfold.store.table_manifest import FolderManifest
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

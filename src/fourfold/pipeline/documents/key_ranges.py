@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fourfold import limits
 from fourfold.errors import CorruptData
-from fourfold.pipeline.jobs.table_folder import File, Key
+from fourfold.store.table_manifest import File, Key
 
 if TYPE_CHECKING:
     import pyarrow as pa

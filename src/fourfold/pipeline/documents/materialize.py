@@ -22,7 +22,8 @@ from fourfold.pipeline.jobs.materialize import (
     Version,
     WrittenFiles,
 )
-from fourfold.pipeline.jobs.table_folder import File, FolderManifest, TableFolder, link_or_copy
+from fourfold.pipeline.jobs.table_folder import TableFolder, link_or_copy
+from fourfold.store.table_manifest import File, FolderManifest
 
 STATE: Final = "state"
 VARIANT: Final = "variant"

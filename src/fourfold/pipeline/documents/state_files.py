@@ -21,12 +21,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from fourfold import limits
 from fourfold.errors import FourfoldError, StorageError
 from fourfold.pipeline.documents import key_ranges
-from fourfold.pipeline.jobs.table_folder import File, Key
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import read_batches
 from fourfold.pipeline.source import FourfoldReader, Task
 from fourfold.pipeline.spark import wrap_error
 from fourfold.query.tables import arrow, arrow_schema
+from fourfold.store.table_manifest import File, Key
 
 if TYPE_CHECKING:
     import pyarrow as pa

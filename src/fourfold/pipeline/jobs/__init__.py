@@ -11,12 +11,11 @@ from fourfold.pipeline.jobs.runner import (
     RunReport,
     all_jobs,
     get_job,
-    is_running,
     job_names,
     register,
     run,
 )
-from fourfold.pipeline.jobs.runs import Run, history, newest
+from fourfold.store.pipeline_runs import Run, current_state, history, is_running, newest
 
 __all__ = [
     "Context",
@@ -29,6 +28,7 @@ __all__ = [
     "RunReport",
     "SkippedFile",
     "all_jobs",
+    "current_state",
     "get_job",
     "history",
     "is_running",

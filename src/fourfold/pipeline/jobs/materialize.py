@@ -21,16 +21,10 @@ import msgspec
 from fourfold.errors import InvalidInput, Refused
 from fourfold.pipeline.cut import Cut, FileBound, read_cut
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
-from fourfold.pipeline.jobs.table_folder import (
-    File,
-    FolderManifest,
-    FolderTable,
-    TableFolder,
-    link_or_copy,
-    write_table,
-)
+from fourfold.pipeline.jobs.table_folder import FolderTable, TableFolder, link_or_copy, write_table
 from fourfold.pipeline.models import get_materializer, model_tables
 from fourfold.pipeline.options import read_options
+from fourfold.store.table_manifest import File, FolderManifest
 
 MATERIALIZED_PARTS_MAX: Final = 64
 """Maximum files of a table that only grows; with more it is rewritten."""

@@ -14,13 +14,8 @@ import msgspec
 
 from fourfold.errors import Refused
 from fourfold.pipeline.jobs.job import Context, Option
-from fourfold.pipeline.jobs.table_folder import (
-    File,
-    FolderManifest,
-    FolderTable,
-    TableFolder,
-    write_table,
-)
+from fourfold.pipeline.jobs.table_folder import FolderTable, TableFolder, write_table
+from fourfold.store.table_manifest import File, FolderManifest
 
 INTO = Option("into", "A folder for the tables, as Parquet in INTO/current.", kind="path")
 

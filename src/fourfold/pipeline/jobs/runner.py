@@ -10,7 +10,6 @@ names a module whose `job` is the job, imported when it is needed. A user calls 
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import re
 import shutil
@@ -39,9 +38,10 @@ from fourfold.pipeline.jobs.job import (
 )
 from fourfold.pipeline.jobs.runs import RunIdentity
 from fourfold.pipeline.models import list_models
-from fourfold.pipeline.scratch import pipeline_folder, staging_folder
+from fourfold.pipeline.scratch import staging_folder
 from fourfold.pipeline.spark import unwrap_error
 from fourfold.store import open_store
+from fourfold.store.pipeline_runs import lock_file, lock_name
 
 SHARED_JOBS: Final = {
     "gc": "fourfold.pipeline.jobs.gc",
@@ -175,7 +175,7 @@ def _run_locked(job: Job, target: str, context: Context) -> RunReport:
     root, started = context.root, time.monotonic()
     context.watermark = runs.watermarks(root, job.name, target)
     run_id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
-    prefix = _prefix(job.name, target)
+    prefix = f"{lock_name(job.name, target)}-"
     context.work = f"{prefix}{run_id}"
     identity = RunIdentity(run_id, job.name, target, context.work)
     plan = _plan_or_record(job, identity, context, started)
@@ -288,14 +288,9 @@ def _resolve_option(job: Job, option: Option, value: Any) -> Any:
     return [str(item) for item in value] if option.many else value
 
 
-def is_running(root: str | Path, job: str, target: str) -> bool:
-    """Return True while a process runs this job and target."""
-    return holder(_lock_file(Path(root).absolute(), job, target)) is not None
-
-
 @contextmanager
 def _locked(root: Path, job: str, target: str) -> Iterator[None]:
-    path = _lock_file(root, job, target)
+    path = lock_file(root, job, target)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         lock = WriterLock(path)
@@ -310,14 +305,6 @@ def _locked(root: Path, job: str, target: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _lock_file(root: Path, job: str, target: str) -> Path:
-    return pipeline_folder(root) / "locks" / _prefix(job, target).rstrip("-")
-
-
-def _prefix(job: str, target: str) -> str:
-    return f"{job}-{hashlib.sha256(target.encode()).hexdigest()[:12]}-"
 
 
 def _sweep(root: Path, prefix: str, keep: str) -> None:

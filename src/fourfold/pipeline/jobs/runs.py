@@ -1,64 +1,29 @@
-"""The table of runs: the pipeline's own database in the store, `databases/pipeline.sqlite`.
+"""Records of runs: their begin, their steps and their end, with the watermarks of their inputs.
 
-A run opens it to read the watermarks, to begin, and to end, never in between: the process that has
-it open for writing excludes all others, and jobs run at the same time. As an ordinary database of
-the store, it is backed up, restored and verified with it.
+The table of runs is in the pipeline's own database in the store, `fourfold.store.pipeline_runs`. As
+an ordinary database of the store, it is backed up, restored and verified with it.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from fourfold import limits
 from fourfold._version import __version__
-from fourfold.errors import FormatError, WriterLocked
-from fourfold.kernel import Database, Transaction, holder, load_migrations, load_queries
+from fourfold.kernel import Transaction
 from fourfold.pipeline.jobs.job import Plan, Report, SkippedFile
-from fourfold.retry import Retries
-from fourfold.store import layout
+from fourfold.store.pipeline_runs import SQL, open_for_reading, open_for_writing
 
-JOB_RECORDS_WAIT_S: Final = 30.0
-"""Maximum wait for another job that writes to the table of runs."""
 JOB_RANGES_KEPT: Final = 100
 """Input ranges listed in the row of a run; further ones are only counted."""
 
-NAME = "pipeline"
-_PACKAGE = "fourfold.pipeline.jobs"
-_SQL = load_queries(_PACKAGE)
-_MIGRATIONS = load_migrations(_PACKAGE)
 _UNSUCCESSFUL = frozenset({"failed", "interrupted"})
-
-
-class Run(msgspec.Struct, frozen=True):
-    """A row of the table of runs."""
-
-    id: str
-    job: str
-    target: str
-    work: str
-    state: str
-    options: dict[str, Any]
-    input: dict[str, Any]
-    output: str
-    started_at: str
-    finished_at: str | None
-    duration_ms: int | None
-    rows_in: int | None
-    rows_out: int | None
-    skipped: list[dict[str, str]]
-    report: dict[str, Any]
-    error: dict[str, Any] | None
-    pid: int
-    host: str
-    version: str
 
 
 class RunIdentity(NamedTuple):
@@ -70,74 +35,22 @@ class RunIdentity(NamedTuple):
     work: str
 
 
-def database_path(root: str | Path) -> Path:
-    """Return the path of the database."""
-    return layout.database_path(Path(root), NAME)
-
-
-@contextmanager
-def open_for_writing(root: str | Path) -> Iterator[Database]:
-    """Open the database for one write, waiting for another job that uses it."""
-    retries = Retries.every(limits.JOB_RECORDS_POLL_S, on=WriterLocked, within_s=JOB_RECORDS_WAIT_S)
-    path = database_path(root)
-    with retries.run(lambda: Database.open(path, migrations=_MIGRATIONS)) as database:
-        yield database
-
-
-@contextmanager
-def _open_for_reading(root: str | Path) -> Iterator[Database | None]:
-    path = database_path(root)
-    if not path.exists():
-        yield None
-        return
-    try:
-        database = Database.open(path, migrations=_MIGRATIONS, mode="r")
-    except FormatError:
-        # The first job of this store may just be creating it, without a row yet.
-        if holder(path) is None:
-            raise
-        yield None
-        return
-    with database:
-        yield database
-
-
 def watermarks(root: str | Path, job: str, target: str) -> dict[str, int]:
     """Return the position that the job has reached in each input of the target."""
-    with _open_for_reading(root) as database:
+    with open_for_reading(root) as database:
         if database is None:
             return {}
         with database.read() as snapshot:
-            return dict(snapshot.all(_SQL.watermarks, (job, target)))
-
-
-def history(
-    root: str | Path, job: str | None = None, limit: int = limits.HISTORY_PAGE_ROWS
-) -> list[Run]:
-    """Return the newest runs, newest first."""
-    with _open_for_reading(root) as database:
-        if database is None:
-            return []
-        with database.read() as snapshot:
-            return [_run(row) for row in snapshot.all(_SQL.history, (job, limit))]
-
-
-def newest(root: str | Path) -> list[Run]:
-    """Return the newest run of each job and target."""
-    with _open_for_reading(root) as database:
-        if database is None:
-            return []
-        with database.read() as snapshot:
-            return [_run(row) for row in snapshot.all(_SQL.newest)]
+            return dict(snapshot.all(SQL.watermarks, (job, target)))
 
 
 def _mark_killed(txn: Transaction, job: str, target: str) -> None:
-    for run, pid, host in txn.all(_SQL.unfinished, (job, target)):
+    for run, pid, host in txn.all(SQL.unfinished, (job, target)):
         error = {
             "kind": "interrupted",
             "message": f"process {pid} on {host} ended without a result",
         }
-        txn.execute(_SQL.interrupt, (run, _now(), _json(error)))
+        txn.execute(SQL.interrupt, (run, _now(), _json(error)))
 
 
 def begin(
@@ -170,7 +83,7 @@ def begin(
             socket.gethostname(),
             __version__,
         )
-        txn.execute(_SQL.begin_run, row)
+        txn.execute(SQL.begin_run, row)
     return identity, steps
 
 
@@ -178,7 +91,7 @@ def _resumed_work(
     txn: Transaction, identity: RunIdentity, plan: Plan
 ) -> tuple[str, dict[str, Any]]:
     """Return the id and the steps of the work to continue; that of the new run if there is none."""
-    last = txn.one(_SQL.last_end, (identity.job, identity.target))
+    last = txn.one(SQL.last_end, (identity.job, identity.target))
     if last is None:
         return identity.work, {}
     work, key, state = last
@@ -186,15 +99,15 @@ def _resumed_work(
         return identity.work, {}
     if key != plan.key:
         # The inputs have changed, so the partial work cannot be used.
-        txn.execute(_SQL.delete_steps, (work,))
+        txn.execute(SQL.delete_steps, (work,))
         return identity.work, {}
-    return work, {name: msgspec.json.decode(data) for name, data in txn.all(_SQL.steps, (work,))}
+    return work, {name: msgspec.json.decode(data) for name, data in txn.all(SQL.steps, (work,))}
 
 
 def save_step(root: Path, work: str, name: str, data: Any) -> None:
     """Store a completed step of some work."""
     with open_for_writing(root) as database, database.write() as txn:
-        txn.execute(_SQL.save_step, (work, name, _json(data)))
+        txn.execute(SQL.save_step, (work, name, _json(data)))
 
 
 def end(
@@ -225,7 +138,7 @@ def end(
         None if error is None else _json(error),
     )
     with open_for_writing(root) as database, database.write() as txn:
-        txn.execute(_SQL.end_run, row)
+        txn.execute(SQL.end_run, row)
         if reached is not None:
             skipped_sources = {file.source for file in skipped or []}
             rows = [
@@ -234,23 +147,14 @@ def end(
                 if range_.source not in skipped_sources
             ]
             if rows:
-                txn.execute_many(_SQL.raise_watermark, rows)
-            txn.execute(_SQL.delete_steps, (identity.work,))
+                txn.execute_many(SQL.raise_watermark, rows)
+            txn.execute(SQL.delete_steps, (identity.work,))
 
 
 def delete_watermarks(root: str | Path, job: str, target: str) -> None:
     """Delete the watermarks, so that the next run reads every input from the start."""
     with open_for_writing(root) as database, database.write() as txn:
-        txn.execute(_SQL.delete_watermarks, (job, target))
-
-
-def _run(row: tuple[Any, ...]) -> Run:
-    names = Run.__struct_fields__
-    values = dict(zip(names, row, strict=True))
-    for name in ("options", "input", "skipped", "report", "error"):
-        if values[name] is not None:
-            values[name] = msgspec.json.decode(values[name])
-    return Run(**values)
+        txn.execute(SQL.delete_watermarks, (job, target))
 
 
 def _json(value: Any) -> str:

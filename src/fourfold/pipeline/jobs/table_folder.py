@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from fourfold import limits
-from fourfold.errors import CorruptData, InvalidInput, StorageError
+from fourfold.errors import InvalidInput, StorageError
 from fourfold.kernel import sync_folder
+from fourfold.store.table_manifest import CURRENT, MANIFEST, File, FolderManifest, read_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,50 +33,8 @@ if TYPE_CHECKING:
 MATERIALIZED_VERSIONS_KEPT: Final = 2
 """The current version, and the previous one for readers that still use it."""
 
-CURRENT: Final = "current"
 VERSIONS: Final = "versions"
-MANIFEST: Final = "manifest.json"
 _STAGING: Final = ".staging-"
-_FORMAT: Final = 1
-
-Key = tuple[str, ...]
-
-
-class File(msgspec.Struct, frozen=True):
-    """A file of a table. `first` and `last` are the least and greatest key; None if it is empty."""
-
-    name: str
-    rows: int
-    bytes: int
-    first: Key | None = None
-    last: Key | None = None
-
-
-class FolderManifest(msgspec.Struct, frozen=True):
-    """The description of a version. `spaces` has the seq of each space in it."""
-
-    version: int
-    work: str
-    origin: Mapping[str, Any]
-    """What the tables were built from; another origin needs another folder."""
-    spaces: Mapping[str, int]
-    files: tuple[File, ...]
-    tables: tuple[str, ...] = ("state",)
-    format: int = _FORMAT
-    generations: Mapping[str, int] = {}
-    """Numbers that change when rows disappear without a new position."""
-    file_ids: Mapping[str, str] = {}
-    """The file id of each space: a space created again has another id."""
-
-    @property
-    def rows(self) -> int:
-        """Total number of rows."""
-        return sum(file.rows for file in self.files)
-
-    @property
-    def folder(self) -> str:
-        """Name of the folder of this version."""
-        return f"{self.version:06}-{self.work[-24:]}"
 
 
 class FolderTable(NamedTuple):
@@ -102,17 +61,7 @@ class TableFolder:
                     hint="Choose an empty or new folder.",
                 )
             return None
-        path = link / MANIFEST
-        try:
-            manifest = msgspec.json.decode(path.read_bytes(), type=FolderManifest)
-        except (OSError, msgspec.MsgspecError) as error:
-            raise CorruptData(
-                f"{path}: invalid manifest: {error}",
-                hint=f"Remove {self.into} and run the job again; it only contains derived data.",
-            ) from error
-        if manifest.format > _FORMAT:
-            raise CorruptData(f"{path}: written by a newer version of Fourfold")
-        return manifest
+        return read_manifest(self.into)
 
     def table(self, name: str = "state") -> Path:
         """Return the folder of a table in the current version, with the link resolved."""

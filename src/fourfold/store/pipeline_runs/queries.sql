@@ -40,9 +40,12 @@ ON CONFLICT (job, target, source) DO UPDATE SET position = max(position, exclude
 DELETE FROM watermark WHERE job = ?1 AND target = ?2
 
 -- name: history
+-- The newest runs; of one job, or before another run, if they are given.
 SELECT id, job, target, work, state, options, input, output, started_at, finished_at, duration_ms, rows_in, rows_out,
     skipped, report, error, pid, host, version
-FROM run WHERE (?1 IS NULL OR job = ?1) ORDER BY started_at DESC, rowid DESC LIMIT ?2
+FROM run WHERE (?1 IS NULL OR job = ?1)
+  AND (?3 IS NULL OR (started_at, rowid) < (SELECT o.started_at, o.rowid FROM run AS o WHERE o.id = ?3))
+ORDER BY started_at DESC, rowid DESC LIMIT ?2
 
 -- name: newest
 -- The newest run of each job and target.
