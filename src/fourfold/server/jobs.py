@@ -22,6 +22,7 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -44,6 +45,7 @@ from fourfold.wire.store import (
     JobError,
     JobInfo,
     JobProgress,
+    JobRate,
     MaterializeJob,
     NewJob,
     PublishJob,
@@ -61,6 +63,9 @@ OPEN_SPACE_S: Final = 30.0
 """Maximum wait until a space is open."""
 PUBLISH_SLICE_DATABASES: Final = 256
 """Databases that are published before a job can be cancelled."""
+RATE_INTERVALS_MAX: Final = 60
+RATE_INTERVAL_MS: Final = 500
+"""Intervals of which steps are counted, and the first length of one; it doubles if needed."""
 _PROBLEMS_MAX: Final = 100
 _RUN_FIELDS: Final[tuple[str, ...]] = ("run", "outcome", "rows_in", "rows_out", "resumed")
 _NAME_TIME: Final = "%Y-%m-%dt%H-%M-%Sz"
@@ -82,6 +87,33 @@ class Outcome(NamedTuple):
     error: JobError | None = None
 
 
+class StepRate:
+    """Counts the steps of one job by interval. Time without steps counts as zero steps."""
+
+    def __init__(self) -> None:
+        self._interval_ms = RATE_INTERVAL_MS
+        self._steps = [0]
+        self._done = 0
+
+    def add(self, elapsed_ms: int, done: int) -> None:
+        """Count the steps since the last call; fewer than then start a new count."""
+        new = done - self._done if done >= self._done else done
+        self._done = done
+        index = max(0, elapsed_ms) // self._interval_ms
+        while index >= RATE_INTERVALS_MAX:
+            pairs = zip_longest(self._steps[::2], self._steps[1::2], fillvalue=0)
+            self._steps = [first + second for first, second in pairs]
+            self._interval_ms *= 2
+            index = max(0, elapsed_ms) // self._interval_ms
+        # The clock may be set back: those steps count in the newest interval.
+        self._steps += [0] * (index + 1 - len(self._steps))
+        self._steps[-1] += new
+
+    def to_wire(self) -> JobRate:
+        """Return the counts so far."""
+        return JobRate(self._interval_ms, list(self._steps))
+
+
 class _RunningJob:
     """A job that is queued or runs in its thread."""
 
@@ -92,6 +124,7 @@ class _RunningJob:
         self.cancelled = threading.Event()
         self.ended = threading.Event()
         self.child: subprocess.Popen[bytes] | None = None
+        self.rate = StepRate()
         self.lock = threading.Lock()
         """Held while a child starts, so that none starts after a cancellation."""
 
@@ -221,18 +254,23 @@ class Jobs:
         except _Cancelled:
             return "interrupted" if self._stopping else "cancelled", Outcome(None)
         except FourfoldError as error:
-            return "failed", Outcome(None, _job_error(redact_paths(error).as_dict()))
+            return "failed", Outcome(None, job_error(redact_paths(error).as_dict()))
         except Exception as error:  # noqa: BLE001  (reported; the thread has no caller)
             # The record has no place for a traceback.
             _log.exception("Job %s failed", job.id)
             unexpected = FourfoldError(f"job {job.id} failed: {type(error).__name__}")
-            return "failed", Outcome(None, _job_error(unexpected.as_dict()))
+            return "failed", Outcome(None, job_error(unexpected.as_dict()))
         return "succeeded" if outcome.error is None else "failed", outcome
 
     def _record(self, running: _RunningJob, status: str, outcome: Outcome) -> None:
-        ended = now_ms()
+        progress = running.job.progress
         self._update(
-            running, status=status, ended_at_ms=ended, result=outcome.result, error=outcome.error
+            running,
+            status=status,
+            ended_at_ms=now_ms(),
+            progress=JobProgress(progress.label, progress.done, progress.total),
+            result=outcome.result,
+            error=outcome.error,
         )
         self._records.end(running.job)
 
@@ -241,7 +279,10 @@ class Jobs:
         self.notifier.notify([running.job.id])
 
     def _advance(self, running: _RunningJob, label: str, done: int, total: int) -> None:
-        self._update(running, progress=JobProgress(without_paths(label), done, total))
+        elapsed_ms = now_ms() - (running.job.started_at_ms or 0)
+        running.rate.add(elapsed_ms, done)
+        progress = JobProgress(without_paths(label), done, total, running.rate.to_wire())
+        self._update(running, progress=progress)
 
     def _verify(self, running: _RunningJob) -> Outcome:
         objects = ["--objects"] if running.job.options.get("objects") else []
@@ -300,7 +341,7 @@ class Jobs:
         document = msgspec.json.decode(text) if text else None
         if child.returncode and error is None:
             message = f"the process ended with code {child.returncode}"
-            error = _job_error(FourfoldError(message).as_dict())
+            error = job_error(FourfoldError(message).as_dict())
         return document, error
 
     def _read_line(self, running: _RunningJob, text: bytes) -> JobError | None:
@@ -314,7 +355,7 @@ class Jobs:
             self._advance(running, progress["label"], progress["done"], progress["total"])
             return None
         error = line.get("error")
-        return None if error is None else _job_error(error)
+        return None if error is None else job_error(error)
 
     def _materialize(self, running: _RunningJob) -> Outcome:
         options = running.job.options
@@ -349,7 +390,7 @@ class Jobs:
             failures |= report.failures
             _check(running)
         result = {"databases": databases, "rows": rows, "segments": segments, "points": points}
-        error = next((_job_error(redact_paths(item).as_dict()) for item in failures.values()), None)
+        error = next((job_error(redact_paths(item).as_dict()) for item in failures.values()), None)
         return Outcome(result, error)
 
     def _add_snapshots(self, running: _RunningJob) -> Outcome:
@@ -413,7 +454,8 @@ def _check(running: _RunningJob) -> None:
         raise _Cancelled
 
 
-def _job_error(error: dict[str, Any]) -> JobError:
+def job_error(error: dict[str, Any]) -> JobError:
+    """Return an error of a job, as `FourfoldError.as_dict` describes it, without file paths."""
     return JobError(
         kind=error["kind"],
         message=without_paths(error["message"]),

@@ -9,6 +9,7 @@ from fourfold.server.graphs import GraphRoutes, OpenGraphs
 from fourfold.server.jobs import Jobs
 from fourfold.server.open_sessions import OpenSessions
 from fourfold.server.open_spaces import OpenSpaces
+from fourfold.server.pipeline_routes import PipelineRoutes
 from fourfold.server.routes import RouteGroup
 from fourfold.server.session_feeds import SessionFeeds
 from fourfold.server.session_reads import SessionReads
@@ -37,6 +38,7 @@ def model_routes(store: Store, workers: Workers) -> tuple[RouteGroup, ...]:
         GraphRoutes(workers, graphs),
         GraphFeedRoutes(workers, graphs),
         StoreRoutes(store, workers, jobs, backups),
+        PipelineRoutes(store, workers),
         SessionRoutes(workers, sessions),
         SessionReads(workers, sessions),
         SessionFeeds(workers, sessions),

@@ -219,6 +219,13 @@ class MaterializeJob(
 NewJob = VerifyJob | BackupJob | GcJob | PublishJob | SnapshotsJob | MaterializeJob
 
 
+class JobRate(Struct, frozen=True):
+    """Steps that a job did in each interval since it started, oldest first."""
+
+    interval_ms: Count
+    steps: list[Count]
+
+
 class JobProgress(Struct, frozen=True):
     """Steps of a job that are done, of so many; `total` is 0 if it is unknown."""
 
@@ -226,6 +233,8 @@ class JobProgress(Struct, frozen=True):
     """What is being worked on."""
     done: Count = 0
     total: Count = 0
+    rate: JobRate | None = None
+    """Of a job that runs; it is not recorded."""
 
 
 class JobError(Struct, kw_only=True, frozen=True):
