@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -25,6 +26,26 @@ def shop(tmp_path_factory):
     root = tmp_path_factory.mktemp("explorer") / "shop"
     fill_shop(root)
     server = Served(root)
+    run_job(server, "snapshots")
+    yield server
+    server.kill()
+
+
+def run_job(server, kind, **options):
+    """Start a job of a server, and return it when it has ended."""
+    body = json.dumps({"kind": kind, **options})
+    answer = server.ask("POST", "/v1/jobs", body, {"Content-Type": "application/json"})
+    assert answer.status == 202, answer.text
+    path = answer.headers["location"]
+    # Events are sent until the job has ended.
+    server.ask("GET", f"{path}/events")
+    return json.loads(server.ask("GET", path).text)
+
+
+@pytest.fixture
+def own_shop(tmp_path):
+    fill_shop(tmp_path / "shop")
+    server = Served(tmp_path / "shop")
     yield server
     server.kill()
 

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 import fourfold
 from fourfold import Final, Runtime
+from fourfold.pipeline import jobs
+from fourfold.pipeline.jobs import Job, Option, Plan, Range, Report
+from fourfold.pipeline.jobs.table_folder import TableFolder
+from fourfold.store.table_manifest import File, FolderManifest
 
 DID = "did:web:shop.example"
 ORDER = "order:1042"
@@ -55,6 +65,7 @@ def fill_shop(root):
         run_agent(store)
         for number in range(60):
             store.streams.create(f"sensors/{number:03}", content_type="application/json")
+    run_pipeline(root)
 
 
 PICTURE = bytes.fromhex(
@@ -139,6 +150,53 @@ def _refuse():
     raise ValueError("above the limit")
 
 
+class WriteTables(Job):
+    """A job of the pipeline that writes the ids of a space as a table, without Spark."""
+
+    name = "write-tables"
+    options = (Option("into", "The folder.", kind="path", required=True), Option("model", ""))
+    did = DID
+
+    def target(self, context):
+        return str(context.options["into"])
+
+    def plan(self, context):
+        return Plan(output=self.target(context), ranges=(Range(self.did, 0, 21),))
+
+    def run(self, context, plan):
+        folder = TableFolder(Path(plan.output))
+        staging = folder.staging(context.work)
+        path = staging / "ids" / "0.parquet"
+        path.parent.mkdir()
+        pq.write_table(pa.table({"id": ["order:1041", "order:1042"]}), path)
+        files = (File("ids/0.parquet", 2, path.stat().st_size),)
+        origin, spaces = {"root": str(context.root)}, {self.did: 21}
+        manifest = FolderManifest(1, context.work, origin, spaces, files, tables=("ids",))
+        folder.replace(staging, manifest)
+        return manifest
+
+    def commit(self, context, plan, result):
+        return Report(rows_in=21, rows_out=result.rows)
+
+
+class Fail(WriteTables):
+    """A job of the pipeline that fails with a path in its message."""
+
+    name = "fail"
+
+    def run(self, context, plan):
+        raise fourfold.errors.CorruptData(f"{plan.output}: a page is damaged")
+
+
+def run_pipeline(root, did=DID):
+    """Run two jobs of the pipeline, of which one fails."""
+    job = WriteTables()
+    job.did = did
+    jobs.run(job, root, {"into": root.with_name(f"{root.name}-ids"), "model": "documents"})
+    with contextlib.suppress(fourfold.errors.CorruptData):
+        jobs.run(Fail(), root, {"into": root.with_name("none")})
+
+
 STATES = ("placed", "paid", "shipped")
 
 
@@ -159,6 +217,7 @@ def fill_probes(root):
         text.append(PROBE.encode())
         fill_graph(store, "probe", PROBE)
         fill_session(store, "probe", PROBE)
+    run_pipeline(root, PROBE)
     return name
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from urllib.parse import urlencode
 
 import pytest
-from shop_store import AGENT, DID, ORDER, PROBE, fill_shop
+from shop_store import AGENT, DID, ORDER, PROBE
 
 from fourfold.server.auth import Access
-from server.served_streams import Served
 
 SPACE = urlencode({"did": DID})
 DOCUMENT = urlencode({"did": DID, "id": ORDER})
@@ -38,6 +38,11 @@ PAGES = {
     "graphs": "/graphs",
     "app": "/app?app=crm",
     "object": "/object?app=crm&id=1",
+    "pipeline": "/pipeline",
+    "jobs": "/jobs",
+    "job": "/job?id=1",
+    "run": "/run",
+    "run materialize": "/run?kind=materialize",
     "health": "/status",
     "keys": "/keys",
     "problems": "/problems",
@@ -63,7 +68,7 @@ def test_pages_are_accessible_without_problems_or_sideways_scroll(visit, shop, v
             check_landmarks_and_names(visitor.page, name)
 
 
-@pytest.mark.parametrize("path", ["/streams", "/documents", "/keys", "/"])
+@pytest.mark.parametrize("path", ["/streams", "/documents", "/keys", "/jobs", "/pipeline", "/"])
 def test_empty_pages_have_no_problem(visit, empty, path):
     visitor = visit(empty, viewport=NARROW)
     assert visitor.open(path).status == 200
@@ -150,14 +155,6 @@ def test_bars_are_links_to_the_states_that_they_made(visit, shop):
     page.locator("a[data-seq='6']").click()
     assert page.get_by_text("State at seq 6", exact=True).is_visible()
     assert not page.get_by_label("Compare from").is_visible()
-
-
-@pytest.fixture
-def own_shop(tmp_path):
-    fill_shop(tmp_path / "shop")
-    server = Served(tmp_path / "shop")
-    yield server
-    server.kill()
 
 
 def test_a_document_is_branched_restored_and_merged(visit, own_shop):
@@ -351,6 +348,76 @@ def test_a_tool_call_is_opened_by_a_key(visit, shop):
     assert record.locator("pre").is_visible()
 
 
+def test_a_job_is_followed_cancelled_and_run_again(visit, own_shop):
+    # A pipe with the name of a payload: the check of it waits until the pipe is written.
+    pipe = own_shop.root / "sessions" / "blobs" / f"{'0' * 64}.blob"
+    pipe.parent.mkdir(exist_ok=True)
+    os.mkfifo(pipe)
+    visitor = visit(own_shop)
+    page = visitor.page
+    page.goto("/jobs")
+    page.get_by_role("link", name="Run a job").click()
+    page.get_by_role("link", name="verify").click()
+    page.wait_for_url("**/run?kind=verify")
+    page.get_by_role("button", name="Start verify").click()
+    page.wait_for_url("**/job?id=1")
+    first = page.evaluate("performance.timeOrigin")
+    page.get_by_text(pipe.name).wait_for()
+    assert page.locator("#job-state").inner_text() == "running"
+    done = page.locator("progress").evaluate("bar => [bar.value, bar.max]")
+    assert 0 < done[0] < done[1]
+    other = visit(own_shop, viewport=NARROW)
+    other.open("/job?id=1")
+    assert not other.has_sideways_scroll()
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_text("The job was cancelled").wait_for()
+    assert page.locator("#job-state").inner_text() == "cancelled"
+    # The other page followed the job to its end, without being loaded again.
+    other.page.get_by_text("The job was cancelled").wait_for()
+    assert other.page.get_by_role("button", name="Cancel").count() == 0
+    assert page.evaluate("performance.timeOrigin") != first
+    pipe.unlink()
+    pipe.write_bytes(b"other bytes")
+    page.get_by_role("link", name="Run again").click()
+    page.get_by_role("button", name="Start verify").click()
+    page.get_by_role("alert").wait_for()
+    assert page.locator("#job-state").inner_text() == "failed"
+    assert page.get_by_role("heading", name="Problems").is_visible()
+    page.get_by_role("alert").get_by_role("link", name="corrupt_data").click()
+    page.wait_for_url("**/problem?kind=corrupt_data")
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    page.wait_for_url("**/jobs")
+    assert page.locator("table[data-rows] tbody tr").count() == 2
+    page.get_by_label("Status").select_option("cancelled")
+    page.get_by_role("button", name="Filter").click()
+    assert page.locator("tbody tr").count() == 1
+    assert [*visitor.problems, *other.problems] == []
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_materialize_is_followed_on_the_pipeline_page_cancelled_and_run(visit, own_shop):
+    visitor = visit(own_shop)
+    page = visitor.page
+    for button in ("Cancel", ""):
+        page.goto("/pipeline")
+        page.get_by_role("link", name="Run materialize").click()
+        page.get_by_role("button", name="Start materialize of documents").click()
+        page.wait_for_url("**/job?id=*")
+        page.goto("/pipeline")
+        page.get_by_text("Working").or_(page.locator("progress")).first.wait_for()
+        if button:
+            page.get_by_role("button", name=button).click()
+            page.get_by_text("The job was cancelled").wait_for()
+    # The tables appear when the job has ended, without loading the page again.
+    page.get_by_role("cell", name="state", exact=True).wait_for(timeout=180_000)
+    assert page.locator(".live-job").count() == 0
+    page.get_by_text("version 1,").click()
+    page.get_by_role("row", name=re.compile(f"{DID} ")).wait_for()
+    assert visitor.problems == []
+
+
 def test_hostile_names_and_values_are_shown_as_text(visit, probes):
     did = "did:web:probe.example"
     space, document = urlencode({"did": did}), urlencode({"did": did, "id": PROBE})
@@ -376,6 +443,8 @@ def test_hostile_names_and_values_are_shown_as_text(visit, probes):
         "/compare?sid=probe",
         "/fork?sid=probe",
         "/graphs",
+        "/pipeline",
+        f"/jobs?{urlencode({'kind': 'gc'})}",
         "/app?app=probe",
         "/object?app=probe&id=1",
     )

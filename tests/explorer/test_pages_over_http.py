@@ -56,6 +56,16 @@ PAGES = (
     "/app?app=crm&type=2",
     "/object?app=crm&id=1",
     "/object?app=crm&id=1&at=3",
+    "/jobs",
+    "/jobs?kind=snapshots&status=succeeded",
+    "/job?id=1",
+    "/run",
+    "/run?kind=verify",
+    "/run?kind=backup",
+    "/run?kind=publish",
+    "/run?kind=materialize&model=graphs",
+    "/pipeline",
+    "/pipeline?job=write-tables",
     "/status",
     "/keys",
     "/problems",
@@ -158,6 +168,8 @@ def test_empty_lists_show_the_command_that_fills_them(empty):
     assert "store.graphs.create" in text_of(get(empty, "/graphs"))
     assert "Nothing was written yet" in text_of(get(empty, "/"))
     assert "fourfold publish" in text_of(get(empty, "/archive"))
+    assert "fourfold pipeline run materialize" in text_of(get(empty, "/pipeline"))
+    assert "/v1/jobs" in text_of(get(empty, "/jobs"))
 
 
 def test_a_browser_gets_a_page_about_an_error_and_a_program_gets_json(shop):
@@ -398,14 +410,6 @@ def post(server, path, fields, headers=None):
     return server.ask("POST", path, urlencode(fields), headers)
 
 
-@pytest.fixture
-def own_shop(tmp_path):
-    fill_shop(tmp_path / "shop")
-    server = Served(tmp_path / "shop")
-    yield server
-    server.kill()
-
-
 def test_forms_change_the_store_and_check_what_they_showed(own_shop):
     fields = {"did": DID, "id": ORDER, "seq": 5}
     current = json.loads(get(own_shop, f"/document.json?{DOCUMENT}").text)["newest"]["seq"]
@@ -566,3 +570,78 @@ def test_pages_are_not_part_of_the_description_of_the_api(shop):
     paths = json.loads(get(shop, "/openapi.json", {}).text)["paths"]
     assert "/v1/store" in paths
     assert not [path for path in paths if re.match(r"/(stream|document|login|static)\b", path)]
+
+
+# Jobs
+
+
+def test_a_job_is_previewed_and_started_once_by_its_form(own_shop):
+    page = json.loads(get(own_shop, "/run.json?kind=snapshots").text)
+    assert [label for label, _ in page["preview"]] == ["Documents"]
+    fields = {"kind": "snapshots", "token": page["token"]}
+    first = post(own_shop, "/run", fields)
+    again = post(own_shop, "/run", fields)
+    assert (first.status, first.headers["location"]) == (303, "/job?id=1")
+    assert again.headers["location"] == "/job?id=1"
+    own_shop.ask("GET", "/v1/jobs/1/events")
+    job = json.loads(get(own_shop, "/job.json?id=1").text)["job"]
+    assert (job["status"], job["percent"]) == ("succeeded", 100)
+    assert ["Spaces", "0"] in job["result"] or ["Spaces", "1"] in job["result"]
+    assert "snapshots" in text_of(get(own_shop, "/"))
+    backup = {"kind": "backup", "name": "by-hand", "token": "b"}
+    assert post(own_shop, "/run", backup).headers["location"] == "/job?id=2"
+    own_shop.ask("GET", "/v1/jobs/2/events")
+    assert "by-hand" in text_of(get(own_shop, "/archive"))
+    preview = dict(json.loads(get(own_shop, "/run.json?kind=backup").text)["preview"])
+    assert preview["Backups so far"] == "1, newest by-hand"
+
+
+def test_jobs_cannot_be_started_or_cancelled_by_another_site(shop):
+    foreign = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+    jobs = get(shop, "/v1/jobs").text
+    assert post(shop, "/run", {"kind": "gc", "token": "t"}, foreign).status == 403
+    assert post(shop, "/cancel", {"id": "1"}, foreign).status == 403
+    assert get(shop, "/v1/jobs").text == jobs
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"kind": "rm", "token": "t"}, 400),
+        ({"kind": "gc"}, 400),
+        ({"kind": "gc", "token": ""}, 400),
+        ({"kind": "backup", "name": "../x", "token": "t"}, 400),
+        ({"kind": "materialize", "model": "none", "token": "t"}, 400),
+    ],
+)
+def test_a_form_with_wrong_fields_starts_no_job(shop, fields, status):
+    jobs = get(shop, "/v1/jobs").text
+    assert post(shop, "/run", fields).status == status
+    assert get(shop, "/v1/jobs").text == jobs
+
+
+def test_the_past_shows_its_jobs_and_starts_none(shop):
+    page = json.loads(get(shop, "/jobs.json?at=2001-01-01").text)
+    assert (page["jobs"], page["is_empty"]) == ([], False)
+    past = json.loads(get(shop, "/pipeline.json?at=2001-01-01").text)
+    assert [past[name] for name in ("runs", "folders", "live")] == [[], [], []]
+    for path in ("/run?kind=gc", "/jobs", "/pipeline", "/job?id=1"):
+        body = text_of(get(shop, f"{path}{'&' if '?' in path else '?'}at=2031-01-01"))
+        assert 'method="post"' not in body, path
+
+
+def test_the_pipeline_shows_runs_and_tables_without_paths(shop):
+    page = json.loads(get(shop, "/pipeline.json").text)
+    assert [(run["job"], run["state"]) for run in page["runs"]] == [
+        ("fail", "failed"),
+        ("write-tables", "done"),
+    ]
+    assert page["runs"][1]["rate"] >= 0
+    [folder] = page["folders"]
+    assert (folder["tables"][0]["rows"], folder["watermarks"]) == (2, {DID: 21})
+    body = text_of(get(shop, "/pipeline"))
+    assert str(shop.root.parent) not in body
+    assert "a page is damaged" in body
+    assert "shop-ids" in body
+    only = json.loads(get(shop, "/pipeline.json?job=fail").text)
+    assert [run["job"] for run in only["runs"]] == ["fail"]

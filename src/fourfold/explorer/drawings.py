@@ -54,6 +54,19 @@ def bars(values: Sequence[int], label: str) -> Markup:
     ).format(10 * max(1, len(values)), label, shapes)
 
 
+def area(values: Sequence[float], label: str) -> Markup:
+    """Return a line over a filled area, oldest first; its top is the highest value."""
+    top = max(values, default=0) or 1
+    points = " ".join(
+        f"{10 * index},{63 - 62 * value / top:.1f}" for index, value in enumerate(values)
+    )
+    width = 10 * max(1, len(values) - 1)
+    return Markup(
+        '<svg class="area" viewBox="0 0 {} 64" preserveAspectRatio="none" role="img"'
+        ' aria-label="{}"><polygon points="0,64 {} {},64"/><polyline points="{}"/></svg>'
+    ).format(width, label, points, width, points)
+
+
 def histogram(times_ms: Sequence[int], start_ms: int, end_ms: int, buckets: int) -> list[int]:
     """Count times in equal intervals from `start_ms` to `end_ms`."""
     counts = [0] * buckets

@@ -28,7 +28,9 @@ from fourfold.explorer import (
     drawings,
     graphs,
     home,
+    jobs,
     neighbourhood,
+    pipeline,
     server_pages,
     sessions,
     streams,
@@ -62,7 +64,9 @@ NAVIGATION: Final = (
     ("Streams", "/streams"),
     ("Graphs", "/graphs"),
     ("Sessions", "/sessions"),
+    ("Pipeline", "/pipeline"),
     ("Archive", "/archive"),
+    ("Jobs", "/jobs"),
     ("Health", "/status"),
     ("Keys", "/keys"),
 )
@@ -74,7 +78,9 @@ _MODULES: Final = (
     streams,
     graphs,
     sessions,
+    pipeline,
     archive,
+    jobs,
     server_pages,
 )
 

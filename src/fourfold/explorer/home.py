@@ -10,10 +10,11 @@ from fourfold.explorer.page import Page, PageQuery, Visit
 from fourfold.explorer.server_pages import health_checks
 from fourfold.wire.documents import SpacePage
 from fourfold.wire.errors import Health
-from fourfold.wire.store import Activity, StoreOverview
+from fourfold.wire.store import Activity, JobPage, StoreOverview
 from fourfold.wire.streams import StreamPage
 
 RESULTS: Final = 20
+JOBS_SHOWN: Final = 3
 
 
 class SearchQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -24,11 +25,12 @@ class SearchQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=Tr
 
 async def home_page(visit: Visit, _query: PageQuery) -> dict[str, Any]:
     """Show what a store holds, what happened last, and its health."""
-    overview, activity, health, grants = await asyncio.gather(
+    overview, activity, health, grants, jobs = await asyncio.gather(
         visit.api.find("/v1/store", StoreOverview),
         visit.api.find("/v1/store/activity", Activity),
         visit.api.get("/health", Health),
         visit.grants(),
+        visit.api.find("/v1/jobs", JobPage, limit=JOBS_SHOWN),
     )
     until_ms = visit.time_ms
     recent = [] if activity is None else activity.recent
@@ -39,6 +41,9 @@ async def home_page(visit: Visit, _query: PageQuery) -> dict[str, Any]:
         "recent": [entry for entry in recent if until_ms is None or entry.at_ms <= until_ms],
         "health": health,
         "checks": health_checks(health, visit.now_ms),
+        "jobs": None
+        if jobs is None
+        else [job for job in jobs.items if until_ms is None or job.created_at_ms <= until_ms],
     }
 
 

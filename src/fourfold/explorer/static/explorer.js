@@ -2,7 +2,7 @@
 
 const root = document.body.dataset.root;
 const at = document.body.dataset.at;
-const goals = { h: "/", d: "/documents", s: "/streams", g: "/graphs", a: "/sessions" };
+const goals = { h: "/", d: "/documents", s: "/streams", g: "/graphs", a: "/sessions", p: "/pipeline", j: "/jobs" };
 let going = false;
 
 function go(path) {
