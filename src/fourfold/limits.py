@@ -277,6 +277,9 @@ HTTP_BODY_MAX: Final = 32 * MIB
 """Bytes of a request body."""
 HTTP_BODY_BYTES_IN_FLIGHT: Final = 256 * MIB
 """Bytes of bodies that are being received over all connections."""
+QUERY_PROCESSES: Final = 2
+QUERY_MEMORY_BYTES: Final = 256 * MIB
+"""Processes of a server that run SQL of clients, and the memory that one query may use."""
 HTTP_BODY_SHARE: Final = 0.25
 """Share of these bytes that one key may have: enough for the largest body."""
 HTTP_CONNECTIONS: Final = 4_096

@@ -300,6 +300,16 @@ class Server(Struct, frozen=True):
             "bytes",
         ),
     ] = limits.HTTP_BODY_BYTES_IN_FLIGHT
+    query_processes: Annotated[
+        int,
+        Meta(ge=1, le=64),
+        _describe("Maximum number of processes that run SQL of clients.", "processes"),
+    ] = limits.QUERY_PROCESSES
+    query_memory_bytes: Annotated[
+        int,
+        Meta(ge=32 * limits.MIB, le=1024 * limits.GIB),
+        _describe("Memory that one query of a client may use.", "bytes"),
+    ] = limits.QUERY_MEMORY_BYTES
     write_stall_s: Annotated[
         _Seconds,
         _describe(

@@ -92,7 +92,7 @@ class Result(Tabular, Sequence[Row]):
     def _table(self) -> Table:
         columns: list[Column] = []
         converts: list[Callable[[Any], Any] | None] = []
-        for at, name in enumerate(_distinct(self.columns)):
+        for at, name in enumerate(distinct_names(self.columns)):
             kind, convert = self._type(at, self.types.get(self.columns[at]))
             columns.append(Column(name, kind))
             converts.append(convert)
@@ -119,7 +119,7 @@ class Result(Tabular, Sequence[Row]):
         return kind, bool if kind == "bool" else None
 
 
-def _distinct(names: Sequence[str]) -> list[str]:
+def distinct_names(names: Sequence[str]) -> list[str]:
     """Return the names, with a number where one is repeated: Arrow's columns are distinct."""
     seen: dict[str, int] = {}
     result = []

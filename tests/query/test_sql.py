@@ -175,17 +175,75 @@ def test_more_spaces_than_can_be_attached_are_opened_in_turn(filled, monkeypatch
     assert in_turn[0].cut == attached[0].cut
 
 
-def test_prefixes_restrict_what_is_read(filled):
-    only_a = QueryOptions(prefixes={"documents": "did:web:a"})
-    rows = run_query(filled.root, "select distinct space from documents_state", (), only_a).rows
-    assert rows == [(A,)]
-    with pytest.raises(NotFound):
-        run_query(filled.root, "select 1 from streams_records", (), only_a)
-    part = QueryOptions(prefixes={"streams": "ord"})
-    with pytest.raises(NotFound):
-        run_query(filled.root, "select 1 from streams_records", (), part)
-    everything = QueryOptions(prefixes={"streams": ""})
-    assert len(run_query(filled.root, "select 1 from streams_records", (), everything)) == 3
+PREFIXED = {
+    "documents": ("did:web:a",),
+    "streams": ("ord",),
+    "sessions": ("mine/",),
+    "graphs": ("shop",),
+}
+
+
+@pytest.fixture
+def shared(filled):
+    """A store in which each model has names with and without a prefix."""
+    filled.streams.create("secret", content_type="application/json")
+    filled.streams.open("secret").append({"type": "t", "key": "k", "value": "hidden"})
+    for sid in ("mine/1", "other/1"):
+        filled.sessions.create({"id": sid})
+        message = {"role": "user", "content": sid}
+        filled.sessions.append_event(sid, {"type": "message/appended", "message": message})
+    for slug in ("shop", "bank"):
+        app = filled.graphs.create(slug, slug)
+        note = app.register_type("parent", "note")
+        app.insert("parent", [{"type_id": note, "owner_identity": 1}])
+    return filled
+
+
+def test_prefixes_restrict_every_table(shared):
+    for model, tables in all_tables().items():
+        for table in tables.public():
+            only = QueryOptions(prefixes={model: PREFIXED[model]})
+            query = f"select * from {model}_{table.name}"
+            everything = run_query(shared.root, query).dicts()
+            name = tables.name_column
+            if name not in {column.name for column in table.columns}:
+                with pytest.raises(NotFound):
+                    run_query(shared.root, query, (), only)
+                continue
+            expected = [row for row in everything if row[name].startswith(PREFIXED[model])]
+            assert run_query(shared.root, query, (), only).dicts() == expected, table.name
+            if table.name in {"commits", "records", "streams", "events", "view", "parents", "apps"}:
+                assert 0 < len(expected) < len(everything)
+            for other in all_tables().keys() - {model}:
+                with pytest.raises(NotFound):
+                    run_query(shared.root, f"select 1 from {other}_files", (), only)
+
+
+def test_several_prefixes_of_a_model_are_alternatives(shared):
+    options = QueryOptions(prefixes={"streams": ("ord", "sec")})
+    query = "select distinct stream from streams_records order by 1"
+    assert run_query(shared.root, query, (), options).rows == [("orders",), ("secret",)]
+    nothing = QueryOptions(prefixes={"streams": ("x'\0%_",)})
+    assert run_query(shared.root, query, (), nothing).rows == []
+
+
+@pytest.mark.parametrize("table", ["records", "messages"])
+def test_conditions_are_not_evaluated_on_rows_outside_of_prefixes(shared, table):
+    # A condition that fails for some rows only would reveal what they contain.
+    only = QueryOptions(prefixes={"streams": ("ord",)})
+    guess = "case when cast(payload as text) like '%hidden%' then json('{' || offset) end"
+    failing = f"select 1 from streams_{table} where {guess} is not null"
+    with pytest.raises(InvalidInput, match="malformed JSON"):
+        run_query(shared.root, failing)
+    assert run_query(shared.root, failing, (), only).rows == []
+
+
+def test_remote_queries_show_no_paths(shared):
+    for model, tables in all_tables().items():
+        for table in tables.public():
+            query = f"select *, root from {model}_{table.name}"
+            rows = run_query(shared.root, query, (), QueryOptions(remote=True)).rows
+            assert str(shared.root) not in str(rows)
 
 
 def test_registry_types_reach_arrow(filled):

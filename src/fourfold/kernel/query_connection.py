@@ -297,7 +297,7 @@ class Rows:
 class QueryConnection:
     """An empty database with attached files, views and virtual tables, for queries of users."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, temporary_files: bool = True) -> None:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
         self.connection = apsw.Connection(":memory:", flags=flags)
         for option in (
@@ -311,6 +311,8 @@ class QueryConnection:
         # Otherwise SQLite prepares the statement of a lookup again for each value.
         self.connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         self.connection.set_busy_timeout(limits.SOURCE_BUSY_TIMEOUT_MS)
+        if not temporary_files:
+            self.connection.pragma("temp_store", "MEMORY")
         self._token = secrets.token_hex(8)
         self._trusted = 1
         self._deadline = float("inf")
@@ -602,6 +604,11 @@ class QueryConnection:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def limit_heap(limit_bytes: int) -> None:
+    """Limit the memory of all connections of this process; for a process that only runs queries."""
+    apsw.hard_heap_limit(limit_bytes)
 
 
 def row_bytes(row: Row) -> int:

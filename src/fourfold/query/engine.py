@@ -10,8 +10,8 @@ More files than can be attached are opened in turn, each at the position of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -51,8 +51,12 @@ class QueryOptions:
     """Model whose tables can be named without prefix."""
     space: str | None = None
     """Only this space, of documents alone."""
-    prefixes: Mapping[str, str] | None = None
-    """Readable models, and the prefix of the names that may be read; None for everything."""
+    prefixes: Mapping[str, tuple[str, ...]] | None = None
+    """Readable models, and the prefixes of the names that may be read; None for everything."""
+    remote: bool = False
+    """True for the query of a client of a server: paths are relative to the store, and temporary
+    tables stay in memory, where the limit of the process counts them.
+    """
     timeout_s: float = 10.0
     max_rows: int = 100_000
     max_bytes: int = 64 * 1024 * 1024
@@ -77,7 +81,7 @@ def run_query(
     """Run one SELECT over the tables of the store at `root`, and return its rows."""
     chosen = options or QueryOptions()
     _check_options(chosen)
-    with QueryConnection() as connection:
+    with QueryConnection(temporary_files=not chosen.remote) as connection:
         session = _Session(connection, root, str(query), chosen)
         session.define_tables()
         connection.confine()
@@ -137,6 +141,7 @@ class _Session:
     ) -> None:
         self._connection = connection
         self._root = root
+        self._shown_root = "." if options.remote else str(root)
         self._options = options
         self._words = set(re.findall(r"\w+", query.lower()))
         self._files: dict[str, _ModelFiles] = {}
@@ -146,11 +151,9 @@ class _Session:
         options = self._options
         for model in all_models():
             tables = tables_of(model)
-            if tables is None or not _may_read(tables, options.prefixes):
+            if tables is None or (options.space is not None and not tables.spaces):
                 continue
-            if options.space is not None and not tables.spaces:
-                continue
-            for table in tables.public():
+            for table in _readable_tables(tables, options.prefixes):
                 names = [f"{model.name}_{table.name}"]
                 if options.model == model.name:
                     names.append(table.name)
@@ -168,8 +171,8 @@ class _Session:
     def _model_files(self, model: Model[Any], tables: ModelTables) -> _ModelFiles:
         names = model.location.names(self._root)
         if tables.spaces:
-            prefix = (self._options.prefixes or {}).get(model.name, "")
-            names = [name for name in names if model.location.id_of(name).startswith(prefix)]
+            prefixes = (self._options.prefixes or {}).get(model.name, ("",))
+            names = [name for name in names if model.location.id_of(name).startswith(prefixes)]
             if self._options.space is not None:
                 names = [
                     name for name in names if model.location.id_of(name) == self._options.space
@@ -211,7 +214,13 @@ class _Session:
             location.id_of(name) if files.tables.spaces else location.path(self._root, name).stem
         )
         path = location.path(self._root, name)
-        return open_file(name, space, path, self._root, snapshot, files.tables)
+        file = open_file(name, space, path, self._root, snapshot, files.tables)
+        return replace(file, prefixes=self._shared_prefixes(files.tables))
+
+    def _shared_prefixes(self, tables: ModelTables) -> tuple[str, ...]:
+        """Return the prefixes that restrict the rows of a file; empty for all rows."""
+        prefixes = (self._options.prefixes or {}).get(tables.model, ())
+        return () if tables.spaces or "" in prefixes else prefixes
 
     def _check_point(self) -> None:
         """Raise if `at` is a position and the query reads several logs."""
@@ -270,7 +279,7 @@ class _Session:
     def _define(self, use: _Use) -> None:
         files = self._files[use.table.model]
         if use.table.name == FILES:
-            table = self._virtual(use, files, Folded(_file_rows, ()))
+            table = self._virtual(use, files, Folded(self._file_rows, ()))
         elif use.table.folded:
             folded = import_module(use.tables.rows).FOLDED[use.table.name]
             table = self._virtual(use, files, folded)
@@ -293,7 +302,10 @@ class _Session:
         hidden = [column for column in use.table.columns if column.hidden]
         with_root = bool(hidden) and hidden[-1].name == ROOT
         options = self._options
-        root = str(self._root)
+        root = self._shown_root
+        names = [column.name for column in (*visible, *hidden)]
+        named = use.tables.name_column
+        owner = names.index(named) if named in names else 0
 
         def rows(given: Mapping[str, Any], _used: frozenset[int]) -> Iterator[Sequence[Any]]:
             arguments = dict(given)
@@ -310,7 +322,10 @@ class _Session:
                         f" {len(files.names)} spaces",
                         hint="Add a condition on `space`, or pass a time.",
                     )
-                source = folded.rows(file.at(point), arguments)
+                source: Iterable[Any] = folded.rows(file.at(point), arguments)
+                if file.prefixes:
+                    # The folds skip other names already; this holds for any of them.
+                    source = (row for row in source if file.may_read(row[owner]))
                 yield from ((*row, root) for row in source) if with_root else source
 
         keys = folded.keys or ((SPACE,) if use.tables.spaces else ())
@@ -320,6 +335,15 @@ class _Session:
             arguments=folded.arguments,
             hidden=[(column.name, _SQL_TYPES[column.type]) for column in hidden],
             keys=keys,
+        )
+
+    def _file_rows(self, file: QueryFile, _given: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
+        queries = file.kind.queries
+        snapshot = file.snapshot
+        path = file.path.relative_to(self._root) if self._options.remote else file.path
+        yield (
+            *(file.space, self._shown_root, str(path), file.kind_name, file.newest),
+            *(snapshot.size_bytes, None, None, snapshot.identity, snapshot.value(queries.horizon)),
         )
 
     def _raw_rows(self, use: _Use) -> Callable[[QueryFile, Mapping[str, Any]], Iterator[Any]]:
@@ -342,7 +366,7 @@ class _Session:
             getattr(import_module(use.tables.rows), "expand", None) if use.tables.rows else None
         )
         texts = [query] if expand is None else expand(file, table.name, query)
-        constants = {SPACE: file.space, ROOT: str(self._root)}
+        constants = {SPACE: file.space, ROOT: self._shown_root}
         own = {column.name for column in table.columns}
         selected = ", ".join(
             f'{_quoted(constants[column.name])} AS "{column.name}"'
@@ -351,15 +375,18 @@ class _Session:
             for column in columns
         )
         conditions = self._conditions(use, file)
-        return [
+        raw = [
             _SQL.raw.format(columns=selected, query=_bound(text, file.seq), conditions=conditions)
             for text in texts
         ]
+        return [_SQL.restricted.format(raw=text) for text in raw] if file.prefixes else raw
 
     def _conditions(self, use: _Use, file: QueryFile) -> str:
         conditions = []
         if use.table.position is not None and file.is_past:
             conditions.append(f'"{use.table.position}" <= {file.seq}')
+        if file.prefixes:
+            conditions.append(file.prefix_condition(f'"{use.tables.name_column}"'))
         return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
     def cut(self) -> dict[str, int]:
@@ -383,22 +410,19 @@ class _Session:
         }
 
 
-def _may_read(tables: ModelTables, prefixes: Mapping[str, str] | None) -> bool:
-    """Return True if tables of a model may be read: all of its rows, or some of its files."""
-    if prefixes is None:
-        return True
-    # Rows of all streams, sessions or apps share a file, so a prefix does not select a part.
-    prefix = prefixes.get(tables.model)
-    return prefix is not None and (tables.spaces or not prefix)
-
-
-def _file_rows(file: QueryFile, _given: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
-    queries = file.kind.queries
-    snapshot = file.snapshot
-    yield (
-        *(file.space, str(file.root), str(file.path), file.kind_name, file.newest),
-        *(snapshot.size_bytes, None, None, snapshot.identity, snapshot.value(queries.horizon)),
-    )
+def _readable_tables(
+    tables: ModelTables, prefixes: Mapping[str, tuple[str, ...]] | None
+) -> list[Table]:
+    """Return the tables of a model that a reader with these prefixes may use."""
+    allowed = ("",) if prefixes is None else prefixes.get(tables.model, ())
+    if "" in allowed or (allowed and tables.spaces):
+        return tables.public()
+    # All streams, sessions or apps share a file: what has no name of one cannot be restricted.
+    return [
+        table
+        for table in tables.public()
+        if allowed and any(column.name == tables.name_column for column in table.columns)
+    ]
 
 
 def _point_argument(value: Any) -> Point:

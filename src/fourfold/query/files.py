@@ -35,6 +35,21 @@ class QueryFile:
     snapshot: FileReadTransaction
     newest: int
     seq: int
+    prefixes: tuple[str, ...] = ()
+    """Prefixes of the names in the file that may be read; empty for all."""
+
+    def may_read(self, name: str) -> bool:
+        """Return True if the rows of a stream, session or app may be read."""
+        return not self.prefixes or name.startswith(self.prefixes)
+
+    def prefix_condition(self, column: str) -> str:
+        """Return the condition that the name in `column` may be read, as SQL."""
+        # Bytes, because a prefix may contain characters that SQL text cannot.
+        tests = (
+            f"substr(CAST({column} AS BLOB), 1, {len(data)}) = x'{data.hex()}'"
+            for data in (prefix.encode() for prefix in self.prefixes)
+        )
+        return f"({' OR '.join(tests)})" if self.prefixes else "1"
 
     def at(self, point: Point) -> QueryFile:
         """Return the file as of `point`, which is at or before its position."""

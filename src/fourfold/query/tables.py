@@ -180,6 +180,10 @@ class ModelTables:
     """True if each file is a space, which the option `space` selects."""
     rows: str = ""
     """Module whose `FOLDED` computes the folded tables in process."""
+    name_column: str = SPACE
+    """The column with the name of a space, stream, session or app, which prefixes of keys restrict.
+    A table without it is only for readers of the whole model.
+    """
 
     def table(self, name: str) -> Table:
         """Return a table by name."""

@@ -8,6 +8,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Coroutine,
     MutableMapping,
 )
 from dataclasses import replace
@@ -75,7 +76,9 @@ class StreamsApp:
             body = await self._receive_body(receive, lease)
             if body is None:
                 return Response(413, {**DEFAULT_HEADERS, "connection": "close"})
-            return await self._protocol.run(call, replace(request, body=body) if body else request)
+            request = replace(request, body=body) if body else request
+            work = self._protocol.run(call, request)
+            return await (_until_disconnect(receive, work) if call.is_cancellable else work)
         finally:
             if lease is not None:
                 lease.release()
@@ -158,6 +161,25 @@ async def _send(send: Send, response: Response, *, head: bool, more: bool = Fals
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     if not more:
         await send({"type": "http.response.body", "body": b"" if head else response.body})
+
+
+async def _until_disconnect(receive: Receive, work: Coroutine[Any, Any, Response]) -> Response:
+    """Return the response, or cancel the work when the client disconnects.
+
+    Raises:
+        ConnectionResetError: the client disconnected.
+    """
+    running = asyncio.ensure_future(work)
+    # The whole request was received: the next event is that the client disconnected.
+    disconnected = asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait((running, disconnected), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            return running.result()
+        raise ConnectionResetError
+    finally:
+        running.cancel()
+        disconnected.cancel()
 
 
 async def _stream(

@@ -153,7 +153,9 @@ class Access:
             return False
         return key is None or key.allows("read", "", model)
 
-    def require(self, request: Request, scope: Scope, name: str | None, model: Model) -> Key | None:
+    def require(
+        self, request: Request, scope: Scope, name: str | None, model: Model | Literal["any"]
+    ) -> Key | None:
         """Return the key of a request, or None if no key is required.
 
         `name` is an object of the model, or a prefix of names; empty for all of them, and None if
@@ -169,7 +171,7 @@ class Access:
         return key
 
 
-def check_grant(key: Key, scope: Scope, name: str | None, model: Model) -> None:
+def check_grant(key: Key, scope: Scope, name: str | None, model: Model | Literal["any"]) -> None:
     """Raise Forbidden if a key lacks a scope for an object of a model, or for a prefix."""
     if not key.allows(scope, name, model):
         what = model if name is None else f"{name!r:.200}"

@@ -23,7 +23,7 @@ from fourfold.server.database import FILE_NAME, SQL, open_database, open_for_wri
 FILE_CLOCK_NS: Final = 100_000_000
 """Longer than the resolution of timestamps in any file system."""
 OLD_FILE_NAME: Final = "access.json"
-Scope = Literal["read", "write", "admin", "metrics"]
+Scope = Literal["read", "write", "admin", "metrics", "query"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 Model = Literal["documents", "streams", "graphs", "sessions", "store"]
 MODELS: Final[tuple[Model, ...]] = get_args(Model)
@@ -66,11 +66,13 @@ class Key:
         """Return the grant for a model, or None if the key has none."""
         return next((grant for grant in self.grants if grant.model == model), None)
 
-    def allows(self, scope: Scope, name: str | None, model: Model) -> bool:
+    def allows(self, scope: Scope, name: str | None, model: Model | Literal["any"]) -> bool:
         """Return True if the key has a scope for an object of a model, or for a prefix.
 
-        None is for requests that name no object.
+        None is for requests that name no object, and `any` for those that may read any model.
         """
+        if model == "any":
+            return any(grant.allows(scope, name) for grant in self.grants)
         grant = self.grant(model)
         return grant is not None and grant.allows(scope, name)
 

@@ -16,6 +16,7 @@ from fourfold.server.session_reads import SessionReads
 from fourfold.server.sessions import SessionRoutes
 from fourfold.server.space_reads import SpaceReads
 from fourfold.server.spaces import SpaceRoutes
+from fourfold.server.sql import SqlRoutes
 from fourfold.server.store_routes import StoreRoutes, backups_folder
 from fourfold.server.watches import WatchRoutes
 from fourfold.server.workers import Workers
@@ -42,4 +43,5 @@ def model_routes(store: Store, workers: Workers) -> tuple[RouteGroup, ...]:
         SessionRoutes(workers, sessions),
         SessionReads(workers, sessions),
         SessionFeeds(workers, sessions),
+        SqlRoutes(store),
     )

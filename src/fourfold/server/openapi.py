@@ -124,6 +124,7 @@ def _ok(ok: Ok) -> dict[str, Any]:
         content = {ok.content_type: _schema(ok.body)}
         if issubclass(ok.body, Page):
             content[NDJSON] = _TEXT
+        content |= dict.fromkeys(ok.others, _TEXT)
     elif ok.body != "none":
         kind = "*/*" if ok.body == "any" else ok.content_type
         content = {kind: _SCHEMAS[ok.body]}

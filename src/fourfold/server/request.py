@@ -33,6 +33,8 @@ class Request:
     """Id of the key that allowed the request; empty if no key is required."""
     grant: Grant | None = None
     """What the key allows in the model of the route; None if it has nothing, or is not required."""
+    grants: tuple[Grant, ...] | None = None
+    """What the key allows in all models; None if no key is required."""
 
     def header(self, name: str) -> str | None:
         """Return a header by its lower-case name, or None."""

@@ -75,6 +75,8 @@ class Ok:
     """Struct of a JSON body, any JSON object, text, server-sent events, or `any` for bytes."""
     headers: type[Struct] | None = None
     content_type: str = JSON
+    others: tuple[str, ...] = ()
+    """Other content types that a client can accept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,10 @@ class Route:
     that names the object. `any` is a key with any prefix: the handler compares the names
     (`Request.covers`).
     """
-    model: Model = "streams"
-    """Model that the key must be for."""
+    model: Model | Literal["any"] = "streams"
+    """Model that the key must be for. `any`: the handler compares the grants of the key
+    (`Request.grants`).
+    """
     query: type[Struct] | None = None
     refused_parameters: frozenset[str] = frozenset()
     """Unknown parameters that are refused even if the query ignores others."""
@@ -110,6 +114,8 @@ class Route:
     body: Any = None
     """Type of a JSON body (a Struct, `dict[str, Any]`), or bytes for one that the handler reads."""
     body_max: int = limits.HTTP_BODY_MAX
+    cancellable: bool = False
+    """True if the handler is cancelled when the client disconnects; it must not write."""
 
 
 class RouteGroup(Protocol):

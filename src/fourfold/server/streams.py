@@ -94,6 +94,12 @@ class Call(NamedTuple):
     """None for OPTIONS."""
     key: Key | None
 
+    @property
+    def is_cancellable(self) -> bool:
+        """True if the work ends when the client disconnects."""
+        route = None if self.match is None else self.match.route
+        return route is not None and route.cancellable
+
 
 class Protocol:
     """Handle requests about the streams of one store."""
@@ -279,7 +285,8 @@ class Protocol:
         else:
             arguments = decode_arguments(route, request)
         if key is not None:
-            request = replace(request, key_id=key.id, grant=key.grant(route.model))
+            grant = None if route.model == "any" else key.grant(route.model)
+            request = replace(request, key_id=key.id, grant=grant, grants=key.grants)
         result = await route.handler(request, **parameters, **arguments)
         if isinstance(result, Response):
             return result

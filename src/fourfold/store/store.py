@@ -323,7 +323,7 @@ class Store:
 
         self._refuse_if_closed()
         options = engine.QueryOptions(
-            at=self._point_of(at),
+            at=self.point_of(at),
             branch=branch,
             model=model,
             space=space,
@@ -333,8 +333,12 @@ class Store:
         )
         return engine.run_query(self.root, query, params, options)
 
-    def _point_of(self, at: datetime | int | str | None) -> datetime | int | None:
-        """Return a point in history; the id of a restore point is the time when it began."""
+    def point_of(self, at: datetime | int | str | None) -> datetime | int | None:
+        """Return a point in history for `sql`; a text is the id of a restore point, a time.
+
+        Raises:
+            NotFound: There is no such restore point.
+        """
         if not isinstance(at, str):
             return at
         for point in self.points():

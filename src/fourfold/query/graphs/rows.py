@@ -29,8 +29,8 @@ def expand(file: QueryFile, table: str, query: str) -> list[str]:
         return [query]
     kinds = KINDS if table == "changes" else (shapes.TABLES.get(table),)
     texts = []
-    for app_id, _slug in file.snapshot.all(SQL.all_apps):
-        for kind in kinds:
+    for app_id, slug in file.snapshot.all(SQL.all_apps):
+        for kind in kinds if file.may_read(slug) else ():
             text = query.replace("{n}", str(app_id))
             if kind is not None:
                 text = text.replace("{kind}", kind).replace("{columns}", shapes.selected(kind))
@@ -46,6 +46,8 @@ def current_rows(file: QueryFile, given: Mapping[str, Any]) -> Iterator[Sequence
     names = ", ".join((*_OUTPUT, *_EXTRA))
     for app_id, slug in file.snapshot.all(SQL.all_apps):
         if given.get("app") not in {None, slug} or given.get("app_id") not in {None, app_id}:
+            continue
+        if not file.may_read(slug):
             continue
         for kind in KINDS:
             if given.get("kind") not in {None, kind}:

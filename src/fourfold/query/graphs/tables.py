@@ -195,4 +195,5 @@ TABLES = ModelTables(
     tables=tables_by_name(MODEL, _TABLES, _IDENTITIES),
     spaces=False,
     rows="fourfold.query.graphs.rows",
+    name_column="app",
 )

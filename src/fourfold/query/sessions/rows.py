@@ -18,10 +18,10 @@ _NAMES: Final = tuple(column.name for column in TABLES.table("view").select_colu
 def view_rows(file: QueryFile, given: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
     """Yield the state of every session."""
     params: list[Any] = [0, _LAST]
-    conditions = "1"
+    conditions = file.prefix_condition("s.session_id")
     if given.get("session") is not None:
         params.append(given["session"])
-        conditions = "s.session_id = ?3"
+        conditions += " AND s.session_id = ?3"
     names = ", ".join(f'"{name}"' for name in INPUT)
     sql = SQL.tail.format(
         samples=", ".join("NULL" for _ in INPUT),

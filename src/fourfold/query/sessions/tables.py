@@ -248,4 +248,5 @@ TABLES = ModelTables(
     tables=tables_by_name(MODEL, _TABLES, _IDENTITIES),
     spaces=False,
     rows="fourfold.query.sessions.rows",
+    name_column="session",
 )

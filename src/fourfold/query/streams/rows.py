@@ -38,7 +38,7 @@ def message_rows(file: QueryFile, given: Mapping[str, Any]) -> Iterator[Sequence
 
 def _records(file: QueryFile, given: Mapping[str, Any]) -> tuple[str, list[Any]]:
     params: list[Any] = [file.seq]
-    conditions = "position <= ?1"
+    conditions = f"position <= ?1 AND {file.prefix_condition('stream')}"
     if given.get("stream") is not None:
         params.append(given["stream"])
         conditions += " AND stream = ?2"
@@ -55,10 +55,10 @@ def state_rows(file: QueryFile, given: Mapping[str, Any]) -> Iterator[Sequence[A
     """Yield the newest value of each key of every state stream."""
     promote = promoter(_registries(file))
     params: list[Any] = [0, _LAST]
-    conditions = "1"
+    conditions = file.prefix_condition("stream")
     if given.get("stream") is not None:
         params.append(given["stream"])
-        conditions = '"stream" = ?3'
+        conditions += ' AND "stream" = ?3'
     if not file.snapshot.value(SQL.changes_whole.format(conditions=conditions), params):
         raise HistoryTruncated(
             f"{file.path}: the state of a stream cannot be folded: some of its records are only in"

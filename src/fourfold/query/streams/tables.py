@@ -191,4 +191,5 @@ TABLES = ModelTables(
     tables=tables_by_name(MODEL, _TABLES, _IDENTITIES),
     spaces=False,
     rows="fourfold.query.streams.rows",
+    name_column="stream",
 )

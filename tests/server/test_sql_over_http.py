@@ -1,0 +1,371 @@
+"""SQL over HTTP: formats, keys, limits, and hostile queries against a real server."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import http.client
+import io
+import json
+import os
+import secrets
+import signal
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from served_streams import Served
+
+import fourfold
+from fourfold.query.engine import all_tables
+from fourfold.server.key_store import Grant, Key, KeyStore
+from fourfold.server.query_pool import QUERIES_WAITING
+
+A, B = "did:web:a.example", "did:web:b.example"
+PREFIXES = {"documents": "did:web:a", "streams": "ord", "sessions": "mine/", "graphs": "shop"}
+ENDLESS = "with recursive c(n) as (select 1 union all select n + 1 from c)"
+MANY = "with recursive c(n) as (select 1 union all select n + 1 from c where n < 10000)"
+SMALL = {"FOURFOLD_SERVER_QUERY_MEMORY_BYTES": str(64 * 2**20)}
+
+
+def fill(root):
+    """Create a store in which each model has names with and without a prefix."""
+    with fourfold.open(root) as store:
+        for did in (A, B):
+            store.space(did).set("n1", {"title": did})
+        for name in ("orders", "secret"):
+            stream = store.streams.create(name, content_type="application/json")
+            stream.append({"type": "t", "key": "k", "value": name})
+        for sid in ("mine/1", "other/1"):
+            store.sessions.create({"id": sid})
+            message = {"role": "user", "content": sid}
+            store.sessions.append_event(sid, {"type": "message/appended", "message": message})
+        for slug in ("shop", "bank"):
+            app = store.graphs.create(slug, slug)
+            note = app.register_type("parent", "note")
+            app.insert("parent", [{"type_id": note, "owner_identity": 1}])
+
+
+@pytest.fixture(scope="module")
+def open_server(tmp_path_factory):
+    """A server without keys whose queries have little memory."""
+    root = tmp_path_factory.mktemp("sql") / "store"
+    fill(root)
+    server = Served(root, environment=SMALL)
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def keyed_server(tmp_path_factory):
+    root = tmp_path_factory.mktemp("keyed") / "store"
+    fill(root)
+    add_key(root, Grant("store", ("admin",)))
+    server = Served(root)
+    yield server
+    server.kill()
+
+
+def add_key(root, *grants):
+    secret = f"ff_{secrets.token_urlsafe(32)}"
+    digest = hashlib.sha256(secret.encode()).hexdigest()
+    store = KeyStore(root)
+    store.add(Key(secrets.token_hex(4), digest, grants))
+    store.close()
+    return secret
+
+
+def ask(server, query, key=None, accept=None, **body):
+    headers = {"content-type": "application/json"}
+    if key is not None:
+        headers["authorization"] = f"Bearer {key}"
+    if accept is not None:
+        headers["accept"] = accept
+    sent = json.dumps({"query": query, **body}).encode()
+    response = server.ask("POST", "/v1/sql", sent, headers)
+    if accept is None:
+        response.value = json.loads(response.text)
+    return response
+
+
+def children(server):
+    """Return the ids of the processes of queries of a server."""
+    pid = server.process.pid
+    text = Path(f"/proc/{pid}/task").iterdir()
+    return {
+        int(child)
+        for task in text
+        for child in (task / "children").read_text().split()
+        if b"query_process" in Path(f"/proc/{child}/cmdline").read_bytes()
+    }
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_result_has_columns_with_types_rows_and_cut(open_server):
+    answer = ask(open_server, "select space, seq, 1 as one from documents_state order by 1")
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert (answer.headers["query-rows"], answer.headers["query-truncated"]) == ("2", "false")
+    assert answer.value == {
+        "columns": [
+            {"name": "space", "type": "string"},
+            {"name": "seq", "type": "bigint"},
+            {"name": "one", "type": None},
+        ],
+        "rows": [[A, 1, 1], [B, 1, 1]],
+        "cut": {f"spaces/{A}": 1, f"spaces/{B}": 1},
+        "truncated": False,
+    }
+
+
+def test_options_of_a_query_are_applied(open_server):
+    count = "select count(*) from state"
+    assert ask(open_server, count, model="documents", space=A, at=0).value["rows"] == [[0]]
+    assert ask(open_server, count, model="documents", at="2020-01-01").value["rows"] == [[0]]
+    assert ask(open_server, count, at="nowhere", model="documents").status == 404
+    assert ask(open_server, "select ?, :b", params=[1]).status == 400
+    values = [None, 1, 1.5, "x", {"base64": "AP8="}]
+    answer = ask(open_server, "select ?, ?, ?, ?, ?, 9e999", params=values)
+    assert answer.value["rows"] == [[*values, {"number": "inf"}]]
+    assert ask(open_server, "select :a", params={"a": "x"}).value["rows"] == [["x"]]
+    for wrong in ([[]], [{}], [{"base64": "*"}], [2**70]):
+        assert ask(open_server, "select ?", params=wrong).status == 400
+    answer = ask(open_server, f"{ENDLESS} select n from c", max_rows=3)
+    assert (answer.value["rows"], answer.value["truncated"]) == ([[1], [2], [3]], True)
+    assert ask(open_server, "select 1", timeout_s=0).status == 400
+
+
+def test_formats_follow_accept(open_server):
+    query = "select id, seq, x'00ff' as b, null as n, 'a,\"b' as t from documents_state limit 1"
+    lines = ask(open_server, query, accept="application/x-ndjson").text
+    row = {"id": "n1", "seq": 1, "b": {"base64": "AP8="}, "n": None, "t": 'a,"b'}
+    assert [json.loads(line) for line in lines.splitlines()] == [row]
+    answer = ask(open_server, query, accept="text/csv")
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert list(csv.reader(io.StringIO(answer.text.decode()))) == [
+        ["id", "seq", "b", "n", "t"],
+        ["n1", "1", "AP8=", "", 'a,"b'],
+    ]
+    answer = ask(open_server, query, accept="application/vnd.apache.arrow.stream")
+    table = pa.ipc.open_stream(answer.text).read_all()
+    assert table.select(["id", "seq", "b"]).to_pylist() == [{"id": "n1", "seq": 1, "b": b"\0\xff"}]
+    assert str(table.schema.field("seq").type) == "int64"
+    cut = json.loads(table.schema.metadata[b"cut"])
+    assert cut == {f"spaces/{A}": 1, f"spaces/{B}": 1}
+
+
+HOSTILE = [
+    "attach 'x.db' as y",
+    "detach main",
+    "pragma table_list",
+    "select * from pragma_table_list",
+    "begin",
+    "savepoint s",
+    "create table x (a)",
+    "analyze",
+    "vacuum into 'copy.db'",
+    "select load_extension('x')",
+    "select * from dbstat",
+    "select * from sqlite_schema",
+    "select * from wal_log",
+    "select 1; select 2",
+    "select zeroblob(1000000000)",
+    "select printf('%.*c', 1000000000, 'x')",
+    "",
+]
+
+
+@pytest.mark.parametrize("query", HOSTILE)
+def test_queries_that_are_not_plain_reads_are_refused(open_server, query):
+    answer = ask(open_server, f"{query} /* documents_state streams_records */")
+    assert answer.status in {400, 404, 409}
+    assert str(open_server.root) not in answer.text.decode()
+
+
+BOMBS = [
+    f"{ENDLESS} select count(*) from (select n from c order by -n)",
+    f"{MANY} select group_concat(hex(n) || printf('%.*c', 10000, 'x')) from c",
+    f"{ENDLESS}, m as materialized (select n, printf('%.*c', 1000, 'x') from c) select * from m",
+    f"{MANY} select json_group_array(printf('%.*c', 10000, 'x')) from c",
+    f"{ENDLESS} select printf('%.*c', 1000000, 'x') as a, n from c order by n desc",
+]
+
+
+@pytest.mark.parametrize("query", BOMBS)
+def test_query_that_needs_too_much_memory_is_ended(open_server, query):
+    answer = ask(open_server, query, timeout_s=60)
+    assert (answer.status, answer.value["kind"]) == (409, "limit_exceeded")
+    assert ask(open_server, "select 1").value["rows"] == [[1]]
+
+
+def test_query_ends_at_its_deadline(open_server):
+    answer = ask(open_server, f"{ENDLESS} select count(*) from c", timeout_s=0.2)
+    assert (answer.status, answer.value["kind"]) == (503, "deadline_exceeded")
+    joined = " cross join ".join(f"documents_history h{number}" for number in range(20))
+    answer = ask(open_server, f"{ENDLESS} select count(*) from c, {joined}", timeout_s=0.2)
+    assert answer.value["kind"] == "deadline_exceeded"
+
+
+def test_paths_of_the_server_are_not_shown(open_server):
+    for model, tables in all_tables().items():
+        for table in tables.public():
+            answer = ask(open_server, f"select *, root from {model}_{table.name}")
+            assert answer.status == 200
+            assert str(open_server.root) not in answer.text.decode()
+
+
+def test_processes_are_reused(open_server):
+    ask(open_server, "select 1")
+    before = children(open_server)
+    for _ in range(5):
+        assert ask(open_server, "select 1").status == 200
+    assert children(open_server) == before
+
+
+def test_killed_process_is_an_error_and_is_replaced(open_server):
+    ask(open_server, "select 1")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(ask, open_server, f"{ENDLESS} select count(*) from c", timeout_s=60)
+        wait_for(lambda: any(is_busy(pid) for pid in children(open_server)))
+        for pid in children(open_server):
+            os.kill(pid, signal.SIGKILL)
+        answer = running.result()
+    assert (answer.status, answer.value["kind"]) == (503, "busy")
+    # Idle ones were killed, too: the first queries after that may see it.
+    wait_for(lambda: ask(open_server, "select 1").status == 200)
+
+
+def is_busy(pid):
+    """Return True if a process is running, and not waiting for input."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "R"
+
+
+@contextmanager
+def endless_query(server):
+    """Send a query that does not end, and disconnect at the end of the block."""
+    body = json.dumps({"query": f"{ENDLESS} select count(*) from c", "timeout_s": 60}).encode()
+    head = f"POST /v1/sql HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.sendall(head.encode() + body)
+        yield
+
+
+def test_disconnected_client_ends_its_query(open_server):
+    ask(open_server, "select 1")
+    before = children(open_server)
+    with endless_query(open_server):
+        wait_for(lambda: any(is_busy(pid) for pid in children(open_server)))
+    # Its process is replaced by another one.
+    wait_for(lambda: not before <= children(open_server))
+    assert ask(open_server, "select 1").status == 200
+
+
+def test_too_many_queries_are_refused(open_server):
+    with ExitStack() as stack:
+        for _ in range(2 + QUERIES_WAITING):
+            stack.enter_context(endless_query(open_server))
+        # A query that arrives before the last one of these is not refused, but waits.
+        wait_for(lambda: ask(open_server, "select 1").status == 429)
+        answer = ask(open_server, "select 1")
+        assert (answer.status, answer.value["kind"]) == (429, "overloaded")
+        assert answer.headers["retry-after"]
+    wait_for(lambda: ask(open_server, "select 1").status == 200)
+
+
+def test_server_responds_while_queries_run(open_server):
+    with endless_query(open_server), endless_query(open_server):
+        wait_for(lambda: any(is_busy(pid) for pid in children(open_server)))
+        assert open_server.ask("GET", "/health").status == 200
+
+
+# Keys
+
+
+def test_query_needs_a_key_with_its_scope(keyed_server):
+    assert ask(keyed_server, "select 1").status == 401
+    reader = add_key(keyed_server.root, Grant("documents", ("read",)))
+    answer = ask(keyed_server, "select 1", reader)
+    assert (answer.status, answer.value["kind"]) == (403, "forbidden")
+    blind = add_key(keyed_server.root, Grant("documents", ("query",)))
+    assert ask(keyed_server, "select 1", blind).status == 403
+
+
+def test_key_reads_only_its_models(keyed_server):
+    grants = (
+        Grant("documents", ("query", "read")),
+        Grant("streams", ("read",)),
+        Grant("sessions", ("query",)),
+    )
+    key = add_key(keyed_server.root, *grants)
+    assert len(ask(keyed_server, "select 1 from documents_state", key).value["rows"]) == 2
+    for table in ("streams_records", "sessions_events", "graphs_apps"):
+        answer = ask(keyed_server, f"select count(*) from {table}", key)
+        assert (answer.status, answer.value["kind"]) == (404, "not_found")
+
+
+def test_prefixes_of_a_key_restrict_every_table(keyed_server):
+    everything = add_key(
+        keyed_server.root, *(Grant(model, ("query", "read")) for model in PREFIXES)
+    )
+    limited = add_key(
+        keyed_server.root,
+        *(Grant(model, ("query", "read"), prefix) for model, prefix in PREFIXES.items()),
+    )
+    for model, tables in all_tables().items():
+        for table in tables.public():
+            query = f"select * from {model}_{table.name}"
+            seen = ask(keyed_server, query, limited)
+            names = [column.name for column in table.columns if not column.hidden]
+            if tables.name_column not in names:
+                assert seen.status == 404
+                continue
+            at = names.index(tables.name_column)
+            rows = ask(keyed_server, query, everything).value["rows"]
+            allowed = [row for row in rows if row[at].startswith(PREFIXES[model])]
+            assert seen.value["rows"] == allowed, table.name
+
+
+def test_two_keys_at_once_see_their_own_names(keyed_server):
+    keys = {
+        did: add_key(keyed_server.root, Grant("documents", ("query", "read"), did))
+        for did in (A, B)
+    }
+    names = [A, B] * 10
+    query = "select space from documents_state"
+    with ThreadPoolExecutor(4) as pool:
+        answers = pool.map(lambda did: ask(keyed_server, query, keys[did]), names)
+        assert [answer.value["rows"] for answer in answers] == [[[did]] for did in names]
+
+
+def test_processes_end_with_the_server(tmp_path):
+    server = Served(tmp_path / "store")
+    assert ask(server, "select 1").status == 200
+    (pid,) = children(server)
+    server.kill()
+    wait_for(lambda: not Path(f"/proc/{pid}").exists() or is_zombie(pid))
+
+
+def is_zombie(pid):
+    try:
+        return "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return True
+
+
+def test_body_must_match_the_schema(open_server):
+    for body in (b"", b"[]", b"{}", b'{"query": 1}', b'{"query": "select 1", "x": 1}'):
+        assert open_server.ask("POST", "/v1/sql", body).status == 400
+    connection = http.client.HTTPConnection("127.0.0.1", open_server.port)
+    connection.request("GET", "/v1/sql")
+    assert connection.getresponse().status == 405
+    connection.close()
