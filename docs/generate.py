@@ -113,6 +113,7 @@ def routes_text() -> str:
     groups: dict[str, list[Route]] = {}
     for route in routes:
         group = route.model if route.path.startswith("/v1/") else "server"
+        group = "store" if group == "any" else group
         groups.setdefault(group, []).append(route)
     lines = ["## Routes"]
     for group in sorted(groups):
