@@ -52,6 +52,21 @@ def remembered(space):
     return known
 
 
+_REMEMBERED = {}
+
+
+def lived_and_remembered(space):
+    """A life, its forks and pins, and everything that every branch ever showed.
+
+    Every life shows the same, so it is read only once for each kind of history.
+    """
+    points = lived(space)
+    kind = space.history_kind.name
+    if kind not in _REMEMBERED:
+        _REMEMBERED[kind] = remembered(space)
+    return points, _REMEMBERED[kind]
+
+
 def shown(space, branch, at):
     ids = ("a", "b", "c", "d", "gone", "never")
     return {

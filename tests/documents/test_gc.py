@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from gc_life import NEWEST, check, lived, remembered, rows, shown
+from gc_life import NEWEST, check, lived, lived_and_remembered, rows, shown
 
 import fourfold
 from fourfold import limits
@@ -37,8 +37,7 @@ def batches(request, monkeypatch):
 
 
 def test_a_space_without_a_policy_gives_up_nothing(space):
-    lived(space)
-    known = remembered(space)
+    _, known = lived_and_remembered(space)
     assert space.gc_policy() is None
     with pytest.raises(Refused, match="no policy"):
         space.gc()
@@ -97,8 +96,7 @@ def test_a_policy_that_makes_no_sense_is_refused_and_nothing_is_given_up(space, 
 
 
 def test_maintenance_collects_where_a_policy_is_kept(space):
-    lived(space)
-    known = remembered(space)
+    _, known = lived_and_remembered(space)
     space.set_gc_policy(GcPolicy(keep_seqs=10))
     done = space.maintain(pins=(3,))
     assert done.collected.horizon == space.seq() - 9
@@ -110,8 +108,7 @@ def test_maintenance_collects_where_a_policy_is_kept(space):
 
 
 def test_what_is_protected_is_read_back_equal_and_all_else_is_refused(space, batches):
-    points = lived(space)
-    known = remembered(space)
+    points, known = lived_and_remembered(space)
     before = rows(space, "revision")
     done = space.gc(NEWEST)
     assert (done.horizon, done.previous_horizon) == (space.seq(), 0)
@@ -122,16 +119,14 @@ def test_what_is_protected_is_read_back_equal_and_all_else_is_refused(space, bat
 
 @pytest.mark.parametrize("keep", [2, 30, 1000])
 def test_everything_at_or_above_the_horizon_stays(space, keep):
-    points = lived(space)
-    known = remembered(space)
+    points, known = lived_and_remembered(space)
     space.gc(GcPolicy(keep_seqs=keep))
     assert space.horizon() == max(0, space.seq() - keep + 1)
     check(space, known, points)
 
 
 def test_the_horizon_moves_up_step_by_step_and_each_step_takes_only_what_is_new(space, batches):
-    points = lived(space)
-    known = remembered(space)
+    points, known = lived_and_remembered(space)
     taken = 0
     for keep in (80, 55, 30, 8):
         done = space.gc(GcPolicy(keep_seqs=keep))
@@ -151,8 +146,7 @@ def test_the_horizon_never_moves_down(space):
 
 
 def test_pinned_seqs_stay_on_every_branch_until_they_are_let_go(space):
-    points = lived(space)
-    known = remembered(space)
+    points, known = lived_and_remembered(space)
     pins = (5, 30, 60)
     space.set_gc_policy(GcPolicy(keep_seqs=1, pins=pins))
     space.gc()
@@ -414,8 +408,7 @@ def test_a_dry_run_reports_what_a_collection_would_take_and_changes_nothing(
     policy = GcPolicy(keep_seqs=4, snapshots=1, blobs=True, blob_age_s=0)
     with fourfold.open(root) as store:
         space = store.space(DID, history=history)
-        lived(space)
-        known = remembered(space)
+        _, known = lived_and_remembered(space)
         space.blobs.put(b"nobody needs this")
     before = space_file().read_bytes()
     with fourfold.open(root, mode="r") as store:
