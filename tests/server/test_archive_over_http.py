@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import time
 
 import pytest
+from click.testing import CliRunner
 from served_streams import Served
 
 from fourfold.archive import manifest
+from fourfold.cli.main import app
 from fourfold.objects import FolderStore
 
 JSON = {"content-type": "application/json"}
@@ -55,6 +55,13 @@ def details(server, name):
     return json.loads(server.ask("GET", f"/v1/stream/{name}/_details").text)["archive"]
 
 
+def call(*arguments):
+    """Run a command in this process."""
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    return done
+
+
 def test_details_show_the_indexes(start):
     server = start("node")
     server.ask("PUT", "/v1/stream/orders", headers=JSON)
@@ -66,16 +73,7 @@ def test_details_show_the_indexes(start):
     assert told_of["indexes"] == []
     assert told_of["compactions_pending"] == 0
     server.stop()
-    command = [
-        sys.executable,
-        "-m",
-        "fourfold",
-        "publish",
-        str(server.root),
-        "--index",
-        "--compact",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = call("publish", str(server.root), "--index", "--compact")
     assert "indexed" in done.stdout
     again = start("node")
     (index,) = details(again, "orders")["indexes"]
@@ -127,9 +125,9 @@ def test_server_that_publishes_first_may_lose_its_disk(start, tmp_path):
         assert told(tmp_path, "orders")["uploaded_through"] == n
     server.kill()
     shutil.rmtree(tmp_path / "store")
-    command = [sys.executable, "-m", "fourfold", "bootstrap", str(tmp_path / "again"), "--json"]
-    command += ["--objects", str(tmp_path / "objects")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = call(
+        "bootstrap", str(tmp_path / "again"), "--objects", str(tmp_path / "objects"), "--json"
+    )
     report = json.loads(done.stdout)
     assert (report["streams"], report["records"], report["lost"]) == (1, 5, [])
     other = start("again")

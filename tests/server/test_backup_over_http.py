@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 
 import pytest
+from click.testing import CliRunner
 from served_streams import Served
 
 import fourfold
+from fourfold.cli.main import app
 
 DID = "did:key:one"
 QUICK = {"FOURFOLD_ARCHIVE_PUBLISH_S": "0.05"}
@@ -46,9 +46,9 @@ def write(store, number):
 
 
 def rebuilt(tmp_path, name="again"):
-    command = [sys.executable, "-m", "fourfold", "bootstrap", str(tmp_path / name)]
-    command += ["--objects", str(tmp_path / "objects"), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    command = ["bootstrap", str(tmp_path / name), "--objects", str(tmp_path / "objects"), "--json"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
     with fourfold.open(tmp_path / name, mode="r") as store:
         return json.loads(done.stdout), store.space(DID).read("a").document
 
