@@ -121,6 +121,21 @@ def test_state_is_the_newest_value_of_each_key(store, name):
     assert store.streams.state(name) == {("n", "a"): 2}
 
 
+def test_producers_segments_and_subscriptions_are_the_same(store, name):
+    stream = store.streams.create(name, "text/plain")
+    for calls in (stream.producers, stream.segments, stream.subscriptions):
+        assert (calls(), len(calls().to_arrow())) == ([], 0)
+    for number in range(3):
+        stream.append(b"x", producer=fourfold.Producer(f"p{number}", 2, 0))
+        stream.append(b"x", producer=fourfold.Producer(f"p{number}", 2, 1))
+    assert [row[:3] for row in stream.producers()] == [(f"p{n}", 2, 1) for n in range(3)]
+    assert [row.id for row in stream.producers(after="p0", limit=1)] == ["p1"]
+    stream.delete()
+    for calls in (stream.producers, stream.segments, stream.subscriptions):
+        with pytest.raises(errors.NotFound, match=name):
+            calls()
+
+
 def test_errors_of_streams_are_the_same(store, name):
     refused(errors.NotFound, f"unknown stream {name!r}", lambda: store.streams.open(name))
     stream = store.streams.create(name, "application/json")

@@ -6,7 +6,7 @@ import json
 import shutil
 
 import pytest
-from shop_store import fill_probes, fill_shop
+from shop_store import fill_payments, fill_probes, fill_shop
 
 from server.served_streams import Served
 
@@ -46,6 +46,15 @@ def run_job(server, kind, **options):
 def own_shop(tmp_path):
     fill_shop(tmp_path / "shop")
     server = Served(tmp_path / "shop")
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def payments(tmp_path_factory):
+    root = tmp_path_factory.mktemp("explorer") / "payments"
+    fill_payments(root)
+    server = Served(root)
     yield server
     server.kill()
 

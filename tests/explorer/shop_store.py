@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import fourfold
-from fourfold import Final, Runtime
+from fourfold import Final, Producer, Runtime
+from fourfold.models.streams.archive import sealer
+from fourfold.models.streams.subscriptions import Subscribe
 from fourfold.pipeline import jobs
 from fourfold.pipeline.jobs import Job, Option, Plan, Range, Report
 from fourfold.pipeline.jobs.table_folder import TableFolder
@@ -66,6 +68,28 @@ def fill_shop(root):
         for number in range(60):
             store.streams.create(f"sensors/{number:03}", content_type="application/json")
     run_pipeline(root)
+
+
+def fill_payments(root):
+    """Write a stream with producers, subscriptions, a schema, and segments in both places."""
+    with fourfold.open(root, settings={"archive.seal_rows": 10}) as store:
+        streams = store.streams
+        streams.create("wakes", content_type="application/json")
+        payments = streams.create("payments", content_type="application/json")
+        payments.set_schema({"type": "object", "required": ["id"]})
+        for number in range(125):
+            producer = Producer(f"till-{number % 12:02}", 1, number // 12)
+            payments.append({"id": number}, producer=producer)
+        store.archive.publish_all()
+        for number in range(125, 150):
+            payments.append({"id": number})
+        folder = store.archive.folder / "local"
+        options = {"policy": store.archive.policy, "folder": folder, "now_ms": 1}
+        sealer.seal(streams.database, "payments", **options)
+        for id_, pattern, names in (("ledger", None, ["payments"]), ("audit", "pay*", [])):
+            wanted = Subscribe(id_, "pull-wake", pattern, names, wake_stream="wakes")
+            streams.subscriptions.create(wanted)
+        payments.append({"id": 150})
 
 
 PICTURE = bytes.fromhex(

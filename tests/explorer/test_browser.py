@@ -68,6 +68,33 @@ def test_pages_are_accessible_without_problems_or_sideways_scroll(visit, shop, v
             check_landmarks_and_names(visitor.page, name)
 
 
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_a_stream_lists_its_segments_producers_and_subscriptions(visit, payments, viewport):
+    visitor = visit(payments, viewport=viewport)
+    page = visitor.page
+    visitor.open("/stream?name=payments")
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        assert not visitor.has_sideways_scroll()
+    segments = page.get_by_role("table", name="Segments of payments")
+    assert segments.get_by_role("row").count() == 11
+    assert "published" in segments.inner_text()
+    assert "this disk only" not in segments.inner_text()
+    producers = page.get_by_role("table", name="Producers of payments")
+    assert "till-09" in producers.inner_text()
+    subscriptions = page.get_by_role("table", name="Subscriptions of payments")
+    assert "audit" in subscriptions.inner_text()
+    assert "1" in subscriptions.inner_text()
+    page.locator("a[href*='segments=']").click()
+    page.wait_for_url("**/stream?name=payments&segments=*")
+    assert "this disk only" in segments.inner_text()
+    page.locator("a[href*='producers=']").click()
+    page.wait_for_url("**/stream?name=payments&producers=*")
+    assert "till-11" in producers.inner_text()
+    assert "till-09" not in producers.inner_text()
+    assert visitor.problems == []
+
+
 @pytest.mark.parametrize("path", ["/streams", "/documents", "/keys", "/jobs", "/pipeline", "/"])
 def test_empty_pages_have_no_problem(visit, empty, path):
     visitor = visit(empty, viewport=NARROW)

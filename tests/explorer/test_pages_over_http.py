@@ -549,6 +549,15 @@ def test_one_key_opens_the_pages_of_all_models(locked):
     assert locked.secrets["one"] not in keys
 
 
+def test_lists_of_a_stream_have_empty_states(shop):
+    page = text_of(get(shop, "/stream?name=orders"))
+    for text in ("No segments yet", "No producers.", "No subscription follows", "No schema:"):
+        assert text in page
+    data = json.loads(get(shop, "/stream.json?name=orders", {}).text)
+    assert [data[name]["items"] for name in ("segments", "producers", "subscriptions")] == [[]] * 3
+    assert get(shop, "/stream?name=orders&segments=x").status == 400
+
+
 def test_the_body_of_a_login_is_small(locked):
     response = locked.ask("POST", "/login", b"key=" + b"a" * 400_000, BROWSER)
     assert response.status in {400, 413}

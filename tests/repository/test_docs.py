@@ -115,6 +115,7 @@ CALLS = {
     "app sync status": ["bob"],
     "stream create": ["my-store", "orders"],
     "stream list": ["my-store"],
+    "stream show": ["my-store", "orders"],
     "stream stats": ["my-store"],
     "stream set": ["my-store", "orders", "--keep-seconds", "86400"],
     "stream fork": ["my-store", "orders", "draft"],

@@ -43,9 +43,10 @@ class Front:
         hosts=None,
         origins=None,
         budget=None,
+        store_settings=None,
         **options,
     ):
-        self.store = fourfold.open(root)
+        self.store = fourfold.open(root, settings=store_settings)
         self.streams = self.store.streams
         self.access = Access(root)
         self.protocol = protocol = store_protocol(

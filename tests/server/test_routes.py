@@ -39,7 +39,7 @@ def test_only_routes_that_reveal_no_data_need_no_key():
         *("metrics", "totals", "subscribe", "subscription", "unsubscribe"),
         *("follow", "unfollow", "claim"),
         *("get_activity", "get_key", "get_store", "list_backups", "list_databases"),
-        *("list_keys", "list_points"),
+        *("list_keys", "list_points", "list_runs", "list_tables"),
         *("start_job", "list_jobs", "get_job", "cancel_job", "follow_job"),
     }
 

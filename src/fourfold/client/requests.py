@@ -205,6 +205,12 @@ def list_page(address: Address, prefix: str, after: str, limit: int) -> Call:
     return Call("GET", address.list(), "list the streams", {}, params)
 
 
+def list_of_stream(address: Address, verb: str, name: str) -> Call:
+    """Build the request for a list about one stream: its producers, segments or subscriptions."""
+    path = f"{address.list()}/{verb}/{quote(check_name(name))}"
+    return Call("GET", path, f"list the {verb} of {name!r}", {}, {})
+
+
 def with_cursor(call: Call, cursor: str | None, limit: int) -> Call:
     """Return the request for a page of a list, the first one without a cursor."""
     size = max(1, min(limit, limits.PAGE_ITEMS_MAX))

@@ -17,12 +17,21 @@ from fourfold.client.responses import Headers, Response
 from fourfold.client.rules import LiveTemplate
 from fourfold.errors import BadAnswer, InvalidInput
 from fourfold.models.streams import profiles
+from fourfold.models.streams.inspection import ProducerState, SegmentInfo, StreamSubscription
 from fourfold.models.streams.profiles import Profile
 from fourfold.models.streams.records import Appended, Chunk, Record, StreamInfo, Totals
 from fourfold.models.streams.schemas.registry import Registry
 from fourfold.models.streams.touch import ActiveTemplate, Encoding
 from fourfold.models.streams.validation import NOW, START, Offset, parse_offset
-from fourfold.wire.streams import StreamDetails, StreamPage, StreamRow, StreamTotals
+from fourfold.wire.streams import (
+    ProducerRow,
+    SegmentRow,
+    StreamDetails,
+    StreamPage,
+    StreamRow,
+    StreamSubscriptionRow,
+    StreamTotals,
+)
 
 _OTHER_SERVER = "Fourfold's own server is required; others work with `fourfold.client`."
 
@@ -97,6 +106,38 @@ def _info(row: StreamRow) -> StreamInfo:
         fork_asked=None,
         fork_sub_offset=None,
         incarnation_number=end.incarnation_number,
+    )
+
+
+def to_producer(row: ProducerRow) -> ProducerState:
+    """Return a producer of a stream."""
+    return ProducerState(row.id, row.epoch, row.last_seq, row.updated_at_ms)
+
+
+def to_segment(row: SegmentRow) -> SegmentInfo:
+    """Return a segment of a stream."""
+    return SegmentInfo(
+        offset_of(row.first_offset).record,
+        offset_of(row.next_offset).record,
+        row.size_bytes,
+        row.payload_bytes,
+        row.last_append_ms,
+        row.created_at_ms,
+        row.published_at_ms,
+    )
+
+
+def to_subscription(row: StreamSubscriptionRow) -> StreamSubscription:
+    """Return a subscription that follows a stream; the server does not say whose it is."""
+    return StreamSubscription(
+        row.id,
+        row.type,
+        row.pattern,
+        row.link_type == "explicit",
+        offset_of(row.acked_offset).record,
+        row.failures,
+        row.created_at_ms,
+        row.pending,
     )
 
 

@@ -127,6 +127,7 @@ class Explorer:
             "line": values.line,
             "message": values.message,
             "ms": values.to_ms,
+            "offset": streams.offset_number,
             "pretty": values.pretty,
             "seconds": timeline.seconds,
             "tokens": usage.tokens_of,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -16,10 +17,20 @@ from fourfold.explorer.page import Feed, Page, PageQuery, Visit
 from fourfold.models.streams.validation import Offset, parse_offset
 from fourfold.server.event_stream import SSE_S
 from fourfold.server.request import Response
-from fourfold.wire.streams import RegistryBody, StreamDetails, StreamPage
+from fourfold.wire.streams import (
+    ProducerPage,
+    RegistryBody,
+    SegmentPage,
+    StreamDetails,
+    StreamPage,
+    StreamSubscriptionPage,
+)
 
+P = TypeVar("P", ProducerPage, SegmentPage, StreamSubscriptionPage)
 PAGE_ROWS: Final = 50
 RECORDS_SHOWN: Final = 50
+ROWS_LISTED: Final = 10
+"""Producers, segments and subscriptions on a page; links lead to more."""
 RECORDS_COUNTED: Final = 240
 """Records whose times are drawn."""
 BUCKETS: Final = 96
@@ -43,6 +54,10 @@ class StreamQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     key: str = ""
     field: str = ""
     value: str = ""
+    producers: str = ""
+    segments: str = ""
+    subscriptions: str = ""
+    """Cursors of the lists."""
 
 
 class StreamFeedQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +82,7 @@ class Record(Struct, frozen=True, omit_defaults=True):
     @property
     def number(self) -> int:
         """Number of the record in its stream."""
-        return _number(self.offset)
+        return offset_number(self.offset)
 
 
 async def streams_page(visit: Visit, query: StreamsQuery) -> dict[str, Any]:
@@ -104,8 +119,13 @@ async def stream_page(visit: Visit, query: StreamQuery) -> dict[str, Any]:
     if details.schema_version is not None:
         schemas = await visit.api.get(f"{path}/_schema", RegistryBody)
     counted = await reader.newest(RECORDS_COUNTED)
+    producers, segments, subscriptions = await asyncio.gather(
+        _list(visit, query, "producers", ProducerPage),
+        _list(visit, query, "segments", SegmentPage),
+        _list(visit, query, "subscriptions", StreamSubscriptionPage),
+    )
     times = [record.ts_ms for record in counted]
-    first, end = _number(details.first_offset), _number(details.next_offset)
+    first, end = offset_number(details.first_offset), offset_number(details.next_offset)
     return {
         "stream": details,
         "first": first,
@@ -116,7 +136,7 @@ async def stream_page(visit: Visit, query: StreamQuery) -> dict[str, Any]:
         "is_tail": reader.is_tail,
         "live_after": following if reader.is_filtered else details.next_offset,
         "older": reader.older(records),
-        "following": _number(following) if not reader.is_newest_first else None,
+        "following": offset_number(following) if not reader.is_newest_first else None,
         "activity": {
             "records": len(times),
             "start_ms": times[0] if times else None,
@@ -125,8 +145,17 @@ async def stream_page(visit: Visit, query: StreamQuery) -> dict[str, Any]:
         },
         "bands": _bands(details, first, end),
         "schemas": schemas,
+        "producers": producers,
+        "segments": segments,
+        "subscriptions": subscriptions,
         "query": {"key": query.key, "field": query.field, "value": query.value},
     }
+
+
+async def _list(visit: Visit, query: StreamQuery, verb: str, kind: type[P]) -> P:
+    """Return a page of a list about the stream, from its cursor in the address."""
+    path = f"/v1/streams/{verb}/{query.name}"
+    return await visit.api.get(path, kind, cursor=getattr(query, verb), limit=ROWS_LISTED)
 
 
 async def stream_feed(visit: Visit, query: StreamFeedQuery) -> Response:
@@ -180,8 +209,8 @@ class _Reader:
         self._visit = visit
         self._query = query
         self._path = f"/v1/stream/{details.name}"
-        self._first = _number(details.first_offset)
-        self._end = _number(details.next_offset)
+        self._first = offset_number(details.first_offset)
+        self._end = offset_number(details.next_offset)
         self._incarnation = _incarnation(details.next_offset)
         self._closed = details.closed
         self.is_filtered = bool(_filter(query))
@@ -219,7 +248,7 @@ class _Reader:
             # A page is bounded in bytes too, so a few large records take several.
             if not page or len(records) >= RECORDS_SHOWN:
                 break
-            start = _number(following)
+            start = offset_number(following)
         return records
 
     def older(self, records: list[Record]) -> int | None:
@@ -293,8 +322,8 @@ def _row(record: Record) -> dict[str, Any]:
 def _bands(details: StreamDetails, first: int, end: int) -> list[dict[str, Any]]:
     """Return where the records of a stream are: published, sealed, or only in the log."""
     archive = details.archive
-    published = min(end, max(first, _number(archive.published_offset)))
-    sealed = min(end, max(published, _number(archive.sealed_offset)))
+    published = min(end, max(first, offset_number(archive.published_offset)))
+    sealed = min(end, max(published, offset_number(archive.sealed_offset)))
     bands = (("published", first, published), ("sealed", published, sealed), ("open", sealed, end))
     total = max(1, end - first)
     return [
@@ -311,10 +340,11 @@ def _bands(details: StreamDetails, first: int, end: int) -> list[dict[str, Any]]
 
 
 def _records(row: Any) -> int:
-    return _number(row.next_offset) - _number(row.first_offset)
+    return offset_number(row.next_offset) - offset_number(row.first_offset)
 
 
-def _number(offset: str) -> int:
+def offset_number(offset: str) -> int:
+    """Return the number of a record from its offset."""
     parsed = parse_offset(offset)
     assert parsed is not None
     return parsed.record

@@ -57,6 +57,7 @@ from fourfold.server.routes import (
     decode_arguments,
 )
 from fourfold.server.signing_keys import FILE_NAME, Keys
+from fourfold.server.stream_lists import StreamLists
 from fourfold.server.stream_reads import STREAM, ReadTimeouts, StreamRead
 from fourfold.server.stream_rules import StreamRules
 from fourfold.server.subscriptions import Control, control_error_document, is_control
@@ -148,6 +149,7 @@ class Protocol:
                 *self.control.routes(),
                 # Their paths come before those of streams, which match too.
                 *self._rules.routes(),
+                *StreamLists(streams, self._workers).routes(),
                 *bind(_STREAM_ROUTES, self),
                 *self._reads.routes(),
             )

@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from fourfold import limits
 from fourfold.wire.fields import Count, CountOrNone, CountText, Offset, TrueText, header_name
+from fourfold.wire.pages import Page
 
 # Lists
 
@@ -109,6 +110,63 @@ class StreamDetails(StreamRow, kw_only=True, frozen=True):
     producers: Count
     subscriptions: Count
     archive: ArchiveDetails
+
+
+class ProducerRow(Struct, kw_only=True, frozen=True):
+    """An idempotent producer of a stream, and the last of its appends."""
+
+    id: str
+    epoch: Count
+    last_seq: Count
+    updated_at_ms: Count
+
+
+class ProducerPage(Page, kw_only=True, frozen=True):
+    """A page of the producers of a stream, in the order of their ids."""
+
+    items: list[ProducerRow]
+
+
+class SegmentRow(Struct, kw_only=True, frozen=True):
+    """A sealed segment of a stream: the records from `first_offset` up to before `next_offset`."""
+
+    first_offset: Offset
+    next_offset: Offset
+    size_bytes: Count
+    """Size of the Parquet file."""
+    payload_bytes: Count
+    last_append_ms: Count
+    created_at_ms: Count
+    location: Literal["published", "local"]
+    """In the object store, or only on the disk of the server."""
+    published_at_ms: Count | None
+
+
+class SegmentPage(Page, kw_only=True, frozen=True):
+    """A page of the segments of a stream, in the order of their records."""
+
+    items: list[SegmentRow]
+
+
+class StreamSubscriptionRow(Struct, kw_only=True, frozen=True):
+    """A subscription that follows a stream, and its cursor there."""
+
+    id: str
+    type: Literal["webhook", "pull-wake"]
+    pattern: str | None
+    link_type: Literal["explicit", "glob"]
+    acked_offset: Offset
+    pending: Count
+    """Number of records after the cursor."""
+    failures: Count
+    """Failed deliveries since the last one that succeeded."""
+    created_at_ms: Count
+
+
+class StreamSubscriptionPage(Page, kw_only=True, frozen=True):
+    """A page of the subscriptions that follow a stream, in the order of their ids."""
+
+    items: list[StreamSubscriptionRow]
 
 
 # Schemas and profiles

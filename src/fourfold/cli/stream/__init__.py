@@ -10,7 +10,7 @@ from fourfold.cli.main import SectionedGroup, Sections
 from fourfold.cli.stream import records, rules, streams, touch
 
 SECTIONS: Final[Sections] = (
-    ("Streams", ("create", "list", "stats", "set", "fork", "close", "delete", "sweep")),
+    ("Streams", ("create", "list", "show", "stats", "set", "fork", "close", "delete", "sweep")),
     ("Append", ("append",)),
     ("Read", ("read", "tail", "state")),
     ("Rules and waiting", ("schema", "profile", "touch")),
@@ -43,6 +43,7 @@ def command() -> None:
 for _each in (
     streams.create,
     streams.list_streams,
+    streams.show,
     streams.stats,
     streams.configure,
     streams.fork,

@@ -1,4 +1,4 @@
-"""`fourfold stream create`, `list`, `stats`, `set`, `fork` and others: whole streams."""
+"""`fourfold stream create`, `list`, `show`, `stats`, `set`, `fork` and others: whole streams."""
 
 from __future__ import annotations
 
@@ -102,6 +102,52 @@ def list_streams(
         fields=FACTS,
         empty="no streams" + (" with such names" if prefix or after else " yet"),
     )
+
+
+@streams_command("show")
+@name_argument
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Maximum number of producers, segments and subscriptions.",
+)
+def show(out: Output, streams: Place, *, name: str, limit: int) -> None:
+    """Show the stream NAME: its settings, producers, sealed segments and subscriptions."""
+    stream = streams.open(name)
+    info = stream.info
+    document = {
+        **facts(info),
+        "producers": [row._asdict() for row in stream.producers(limit=limit)],
+        "segments": [
+            {**row._asdict(), "location": row.location} for row in stream.segments(limit=limit)
+        ],
+        "subscriptions": [row._asdict() for row in stream.subscriptions(limit=limit)],
+    }
+    if out.as_json:
+        out.document(document)
+        return
+    records = counted(info.next_offset - info.first_offset, "record")
+    state = "closed" if info.closed else "open"
+    out.line(f"{name}: {info.content_type}, {records}, {size(info.size_bytes)}, {state}")
+    _print_table(out, document, "producers", ("id", "epoch", "last_seq"))
+    _print_table(
+        out, document, "segments", ("first_offset", "next_offset", "size_bytes", "location")
+    )
+    _print_table(out, document, "subscriptions", ("id", "kind", "pattern", "acked", "pending"))
+
+
+def _print_table(
+    out: Output, document: dict[str, Any], name: str, columns: tuple[str, ...]
+) -> None:
+    out.line("")
+    rows = [[row[column] for column in columns] for row in document[name]]
+    if rows:
+        out.line(name)
+        out.table(columns, rows)
+    else:
+        out.line(f"no {name}")
 
 
 @streams_command("stats", optional=True)

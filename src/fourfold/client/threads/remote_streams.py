@@ -16,11 +16,13 @@ from fourfold.client.follower import RemoteFollower
 from fourfold.client.reader import MessageReader
 from fourfold.client.rules import TouchWaiter
 from fourfold.client.stream_records import RecordsReader, offset_of, to_text, to_time
+from fourfold.client.threads.connection import P
 from fourfold.client.threads.streams import StreamClient
 from fourfold.client.transport import start_retries
 from fourfold.errors import ContentTypeMismatch, FourfoldError, InvalidInput, NotFound
 from fourfold.models.streams import fold, json_messages, rule_changes, validation
 from fourfold.models.streams.append import Append
+from fourfold.models.streams.inspection import ProducerState, SegmentInfo, StreamSubscription
 from fourfold.models.streams.profiles import Profile
 from fourfold.models.streams.records import (
     Appended,
@@ -39,6 +41,8 @@ from fourfold.models.streams.times import Time, check_start, parse_time_ms
 from fourfold.models.streams.touch import ActiveTemplate, Key, Meta, Template, Touched
 from fourfold.models.streams.validation import Offset
 from fourfold.models.streams.writer import Fork, StreamOptions
+from fourfold.tabular import Rows
+from fourfold.wire.streams import ProducerPage, SegmentPage, StreamSubscriptionPage
 
 
 class RemoteStreams(StreamsContainer):
@@ -338,6 +342,61 @@ class RemoteStream(StreamContainer):
     def schema(self) -> Registry:
         """Return the schema registry: versions, lenses, routing key and search fields."""
         return self._streams.schemas.get(self.name)
+
+    def producers(
+        self, *, after: str = "", limit: int = limits.PAGE_ITEMS_MAX
+    ) -> Rows[ProducerState]:
+        """Return idempotent producers of the stream, in the order of their ids.
+
+        Args:
+            after: Only producers after this id.
+            limit: Maximum number of producers.
+        """
+        producers: Rows[ProducerState] = Rows((), ProducerState)
+        for page in self._pages("producers", ProducerPage):
+            rows = map(stream_records.to_producer, page.items)
+            producers += [row for row in rows if row.id > after]
+            if len(producers) >= limit:
+                break
+        return producers[:limit]
+
+    def segments(self, *, after: int = -1, limit: int = limits.PAGE_ITEMS_MAX) -> Rows[SegmentInfo]:
+        """Return sealed segments of the stream, in the order of their records.
+
+        The newest records are in no segment yet; a fork has segments of its own records only.
+
+        Args:
+            after: Only segments whose first record is after this one.
+            limit: Maximum number of segments.
+        """
+        segments: Rows[SegmentInfo] = Rows((), SegmentInfo)
+        for page in self._pages("segments", SegmentPage):
+            rows = map(stream_records.to_segment, page.items)
+            segments += [row for row in rows if row.first_offset > after]
+            if len(segments) >= limit:
+                break
+        return segments[:limit]
+
+    def subscriptions(
+        self, *, after: str = "", limit: int = limits.PAGE_ITEMS_MAX
+    ) -> Rows[StreamSubscription]:
+        """Return the subscriptions that follow the stream, with their cursors.
+
+        Args:
+            after: Only subscriptions after this id.
+            limit: Maximum number of subscriptions.
+        """
+        subscriptions: Rows[StreamSubscription] = Rows((), StreamSubscription)
+        for page in self._pages("subscriptions", StreamSubscriptionPage):
+            rows = map(stream_records.to_subscription, page.items)
+            subscriptions += [row for row in rows if row.id > after]
+            if len(subscriptions) >= limit:
+                break
+        return subscriptions[:limit]
+
+    def _pages(self, verb: str, kind: type[P]) -> Iterator[P]:
+        call = requests.list_of_stream(self._address, verb, self.name)
+        return self._client.pages(call, kind)
 
     def set_schema(
         self,

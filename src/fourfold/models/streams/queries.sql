@@ -330,3 +330,19 @@ SELECT s.pending_rows, s.pending_bytes, s.wal_rows, s.wal_bytes, s.updated_at_ms
        (SELECT count(*) FROM producer_state_log WHERE sid = s.sid),
        (SELECT count(*) FROM subscription_links WHERE stream = s.stream)
 FROM streams AS s LEFT JOIN streams AS p ON p.sid = s.forked_from WHERE s.sid = ?1
+
+-- name: producers_of
+-- Producers of one stream in the order of their ids: ?1 sid, ?2 after this id.
+SELECT producer_id, epoch, last_seq, updated_at_ms FROM producer_state_log
+WHERE sid = ?1 AND producer_id > ?2 ORDER BY producer_id LIMIT ?3
+
+-- name: segments_of
+-- Segments of one stream in the order of their records: ?1 stream, ?2 after this first record.
+SELECT start_offset, end_offset + 1, size_bytes, payload_bytes, last_append_ms, created_at_ms, uploaded_at_ms
+FROM segments WHERE stream = ?1 AND start_offset > ?2 ORDER BY start_offset LIMIT ?3
+
+-- name: subscriptions_of
+-- Subscriptions with a cursor in one stream, in the order of their ids: ?1 stream, ?2 after this id.
+SELECT s.id, s.kind, s.pattern, l.explicit, l.acked, s.failures, s.created_at_ms, s.owner_prefix
+FROM subscription_links AS l JOIN subscriptions AS s USING (sub)
+WHERE l.stream = ?1 AND s.id > ?2 ORDER BY s.id LIMIT ?3

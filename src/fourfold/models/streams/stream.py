@@ -6,11 +6,12 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fourfold import html, limits
 from fourfold.errors import InvalidInput
-from fourfold.models.streams import json_messages, rule_changes, validation
+from fourfold.models.streams import inspection, json_messages, rule_changes, validation
 from fourfold.models.streams.append import Append
 from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.profiles import Profile
@@ -26,11 +27,18 @@ from fourfold.models.streams.rule_changes import UNCHANGED, FieldsChange, KeyCha
 from fourfold.models.streams.settings import Setting, Settings
 from fourfold.models.streams.times import Time, check_start
 from fourfold.models.streams.validation import Offset, format_offset
-from fourfold.models.streams.writer import Fork
+from fourfold.models.streams.writer import Fork, get_stream
 
 if TYPE_CHECKING:
+    from fourfold.kernel import ReadTransaction
+    from fourfold.models.streams.inspection import (
+        ProducerState,
+        SegmentInfo,
+        StreamSubscription,
+    )
     from fourfold.models.streams.schemas.registry import Registry
     from fourfold.models.streams.streams import Streams
+    from fourfold.tabular import Rows
 
 
 def sought(
@@ -188,6 +196,42 @@ class Stream:
         """Return the schema registry: versions, lenses, routing key and search fields."""
         return self._streams.schemas.get(self.name)
 
+    def producers(
+        self, *, after: str = "", limit: int = limits.PAGE_ITEMS_MAX
+    ) -> Rows[ProducerState]:
+        """Return idempotent producers of the stream, in the order of their ids.
+
+        Args:
+            after: Only producers after this id.
+            limit: Maximum number of producers.
+        """
+        with self._snapshot() as (snapshot, info):
+            return inspection.read_producers(snapshot, info, after, limit)
+
+    def segments(self, *, after: int = -1, limit: int = limits.PAGE_ITEMS_MAX) -> Rows[SegmentInfo]:
+        """Return sealed segments of the stream, in the order of their records.
+
+        The newest records are in no segment yet; a fork has segments of its own records only.
+
+        Args:
+            after: Only segments whose first record is after this one.
+            limit: Maximum number of segments.
+        """
+        with self._snapshot() as (snapshot, info):
+            return inspection.read_segments(snapshot, info, after, limit)
+
+    def subscriptions(
+        self, *, after: str = "", limit: int = limits.PAGE_ITEMS_MAX
+    ) -> Rows[StreamSubscription]:
+        """Return the subscriptions that follow the stream, with their cursors.
+
+        Args:
+            after: Only subscriptions after this id.
+            limit: Maximum number of subscriptions.
+        """
+        with self._snapshot() as (snapshot, info):
+            return inspection.read_subscriptions(snapshot, info, after, limit)
+
     def set_schema(
         self,
         schema: Any = UNCHANGED,
@@ -302,6 +346,12 @@ class Stream:
         records = encode_records(values, self.info)
         routing_key = None if key is None else validation.check_key(key)
         return Append(records, None, producer, seq, close, routing_key)
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[tuple[ReadTransaction, StreamInfo]]:
+        """Open a read transaction, and read the metadata of the stream in it."""
+        with self._streams.database.read_current() as snapshot:
+            yield snapshot, get_stream(snapshot, self.name, self._streams.read_clock())
 
     def _start(self, offset: str | int, since: Time | None) -> str | int:
         """Return where a read begins: at `offset`, or at the first record of a time."""
