@@ -112,6 +112,13 @@ def check_landmarks_and_names(page, name):
     assert not re.search(NAMELESS, snapshot, re.MULTILINE), name
 
 
+def test_a_narrow_navigation_shows_the_current_page(visit, shop):
+    page = visit(shop, viewport=NARROW).page
+    page.goto("/status")
+    current = page.locator(".nav [aria-current]").bounding_box()
+    assert 0 <= current["x"] <= NARROW["width"] - current["width"]
+
+
 def test_the_first_page_takes_few_requests(visit, shop):
     visitor = visit(shop)
     visitor.open("/")
@@ -440,7 +447,7 @@ def test_materialize_is_followed_on_the_pipeline_page_cancelled_and_run(visit, o
     # The tables appear when the job has ended, without loading the page again.
     page.get_by_role("cell", name="state", exact=True).wait_for(timeout=180_000)
     assert page.locator(".live-job").count() == 0
-    page.get_by_text("version 1,").click()
+    page.get_by_text("version 1,").first.click()
     page.get_by_role("row", name=re.compile(f"{DID} ")).wait_for()
     assert visitor.problems == []
 

@@ -126,3 +126,8 @@ def test_drawings_have_no_inline_style():
         assert "<b>" not in html
         assert "<i>" not in html
     assert "4, if merged" in graph
+
+
+def test_prose_marks_code_and_escapes_everything():
+    assert values.prose("start `a <b>` & wait") == "start <code>a &lt;b&gt;</code> &amp; wait"
+    assert values.prose("a ` alone") == "a ` alone"

@@ -196,6 +196,7 @@ def test_backup_is_made_listed_and_verifies(server, root):
     assert again["kind"] == "refused"
     named = ended(server, start(server, "backup"))
     assert named["status"] == "succeeded"
+    assert named["progress"]["done"] == named["progress"]["total"] > 0
 
 
 @pytest.mark.parametrize("name", ["..", "../x", "/tmp/x", "a/b", ".x", "", "A", "é", "a" * 129])

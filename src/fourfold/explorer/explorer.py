@@ -129,6 +129,7 @@ class Explorer:
             "ms": values.to_ms,
             "offset": streams.offset_number,
             "pretty": values.pretty,
+            "prose": values.prose,
             "seconds": timeline.seconds,
             "tokens": usage.tokens_of,
         }

@@ -124,6 +124,18 @@ def message(text: str, limit: int = LINE_MAX) -> Markup:
     return highlight(shown) if text[:1] in {"{", "[", '"'} else escape(shown)
 
 
+def prose(text: str) -> Markup:
+    """Return a sentence with the parts between backticks as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    shown = [
+        Markup("<code>{}</code>").format(part) if index % 2 else escape(part)
+        for index, part in enumerate(parts)
+    ]
+    return Markup("").join(shown)
+
+
 def lens_text(lens: Any) -> str:
     """Return the operations of a lens in words."""
     operations = lens.get("ops", []) if isinstance(lens, dict) else lens

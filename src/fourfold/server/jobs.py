@@ -264,11 +264,12 @@ class Jobs:
 
     def _record(self, running: _RunningJob, status: str, outcome: Outcome) -> None:
         progress = running.job.progress
+        done = progress.total if status == "succeeded" else progress.done
         self._update(
             running,
             status=status,
             ended_at_ms=now_ms(),
-            progress=JobProgress(progress.label, progress.done, progress.total),
+            progress=JobProgress(progress.label, done, progress.total),
             result=outcome.result,
             error=outcome.error,
         )

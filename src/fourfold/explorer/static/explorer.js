@@ -106,6 +106,10 @@ for (const select of document.querySelectorAll("form.inline select")) {
   select.addEventListener("change", () => select.form.submit());
 }
 
+// A narrow window shows a part of the navigation: the one with the current page.
+const here = document.querySelector(".nav [aria-current]");
+if (here) here.parentElement.scrollLeft = here.offsetLeft - here.parentElement.offsetLeft - 14;
+
 for (const graph of document.querySelectorAll(".branches-graph")) graph.scrollLeft = graph.scrollWidth;
 for (const node of document.querySelectorAll(".neighbourhood .chosen")) {
   const box = node.closest(".scroll");
