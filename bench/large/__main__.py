@@ -102,8 +102,10 @@ def visit(server: Server, what: str, path: str) -> Line:
         if response.status != 200:
             raise click.ClickException(f"{path}: {response.status} {text!r:.300}")
     ordered = sorted(taken)
-    figures = (taken[0], quantile(ordered, 0.5), ordered[-1])
-    return Line(what, path, *(round(figure, 1) for figure in figures), size=len(text))
+    first, p50, longest = (
+        round(figure, 1) for figure in (taken[0], quantile(ordered, 0.5), ordered[-1])
+    )
+    return Line(what, path, first, p50, longest, len(text))
 
 
 def run(folder: Path, root: Path, size: Size, say: building.Say) -> Result:
