@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import hashlib
 import http.client
@@ -14,6 +15,7 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +23,9 @@ import pytest
 from served_streams import Served
 
 import fourfold
+from fourfold.cli.main import run as run_command
+from fourfold.client import AsyncRemoteStore
+from fourfold.errors import DeadlineExceeded, InvalidInput, NotFound
 from fourfold.query.engine import all_tables
 from fourfold.server.key_store import Grant, Key, KeyStore
 from fourfold.server.query_pool import QUERIES_WAITING
@@ -345,6 +350,56 @@ def test_two_keys_at_once_see_their_own_names(keyed_server):
     with ThreadPoolExecutor(4) as pool:
         answers = pool.map(lambda did: ask(keyed_server, query, keys[did]), names)
         assert [answer.value["rows"] for answer in answers] == [[[did]] for did in names]
+
+
+# Clients
+
+
+def test_client_returns_the_result_of_a_local_store(open_server):
+    queries = [
+        ("select * from documents_commits order by space", ()),
+        ("select *, 9e999 as x, x'00ff' as b from streams_records order by position", ()),
+        ("select ? as a, ? as b", (b"\0\1", None)),
+        ("select :a as a", {"a": 1.5}),
+    ]
+    with fourfold.open(open_server.root, mode="r") as store, client_of(open_server) as remote:
+        for query, params in queries:
+            local = store.sql(query, params)
+            result = remote.sql(query, params)
+            assert result == local
+            assert result.types == local.types
+            assert result.to_arrow().equals(local.to_arrow())
+        at = datetime(2020, 1, 1, tzinfo=UTC)
+        assert remote.sql("select 1 from documents_state", at=at).rows == []
+        space = remote.space(A)
+        assert space.sql("select id, seq from state", at=1).rows == [("n1", 1)]
+        with pytest.raises(NotFound, match="unknown table"):
+            remote.sql("select 1 from unknown")
+        with pytest.raises(DeadlineExceeded):
+            remote.sql(f"{ENDLESS} select count(*) from c", timeout_s=0.2)
+        for wrong in ({"params": [[1]]}, {"max_rows": 0}, {"at": -1}):
+            with pytest.raises(InvalidInput):
+                remote.sql("select 1", **wrong)
+
+
+def test_client_for_coroutines_runs_queries(open_server):
+    async def run():
+        async with AsyncRemoteStore(f"http://127.0.0.1:{open_server.port}") as remote:
+            return await remote.sql("select 1 as one")
+
+    assert asyncio.run(run()).rows == [(1,)]
+
+
+def client_of(server):
+    return fourfold.connect(f"http://127.0.0.1:{server.port}")
+
+
+def test_command_prints_the_result_of_a_server(open_server, capsys):
+    url = f"http://127.0.0.1:{open_server.port}"
+    assert run_command(["sql", url, "select space from state order by 1"]) == 0
+    assert capsys.readouterr().out == f"SPACE\n{A}\n{B}\n"
+    assert run_command(["sql", url, "select 1", "--engine", "spark"]) != 0
+    assert "Spark reads folders" in capsys.readouterr().err
 
 
 def test_processes_end_with_the_server(tmp_path):

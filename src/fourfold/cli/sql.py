@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+from contextlib import AbstractContextManager
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import click
 from fourfold.cli import sql_shell
 from fourfold.cli.completion import complete_apps, complete_spaces
 from fourfold.cli.options import command as fourfold_command
-from fourfold.cli.options import root_argument
+from fourfold.cli.options import is_url, root_argument
 from fourfold.cli.output import Output, counted
 from fourfold.cli.space.arguments import at_option, branch_option
+from fourfold.cli.stream.arguments import COMMAND_RETRY_S
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.pipeline.models import DEFAULT_MODEL, model_names
 from fourfold.sql_result import Result
@@ -27,6 +29,11 @@ At = int | datetime | None
 @fourfold_command("sql", rows=True)
 @root_argument(required=False, url=True)
 @click.argument("query", required=False)
+@click.option(
+    "--key",
+    envvar="FOURFOLD_KEY",
+    help="Key of the server; prefer FOURFOLD_KEY, which other users cannot see.",
+)
 @click.option("--tables", "list_tables", is_flag=True, help="List the tables and their columns.")
 @click.option(
     "--model",
@@ -89,6 +96,7 @@ def command(
     root: str | None,
     query: str | None,
     *,
+    key: str | None,
     list_tables: bool,
     model: str,
     space: str | None,
@@ -106,9 +114,9 @@ def command(
     documents_state and sessions_messages; --tables lists them. All tables show one state of every
     file, however long the query runs. Without QUERY, a shell reads queries that end with `;`.
 
-    Queries run in SQLite, in this process. With --engine spark, --roots, --objects, --app,
-    --skip-bad, --master or --remote they run in Spark, in its dialect, over the tables of one
-    model without prefix; starting it takes some seconds.
+    Queries run in SQLite, in this process; if ROOT is the URL of a server, on the server. With
+    --engine spark, --roots, --objects, --app, --skip-bad, --master or --remote they run in Spark,
+    in its dialect, over the tables of one model without prefix; starting it takes some seconds.
     """
     if list_tables:
         print_tables(out)
@@ -128,22 +136,19 @@ def command(
     if engine == "spark" or needs_spark:
         if query is None or parquet is not None:
             raise InvalidInput("Spark needs a QUERY, and writes no --parquet")
-        folder = None if spark["roots"] is not None or root is None else Path(root)
-        options: dict[str, Any] = {
-            "store": folder,
-            "model": model,
-            "space": space,
-            "at": at,
-            "branch": branch,
-        }
-        _print_answer(out, _ask_spark(query, limit, **options, **spark), limit)
+        options: dict[str, Any] = {"model": model, "space": space, "at": at, "branch": branch}
+        store_of = _folder_for_spark(root, spark["roots"])
+        _print_answer(out, _ask_spark(query, limit, store=store_of, **options, **spark), limit)
         return
     assert root is not None
     limits: dict[str, Any] = {"timeout_s": timeout_s, "max_rows": limit}
-    with open_store(root, mode="r") as store:
+    with _open(root, key) as store:
 
         def run(text: str) -> Result:
-            return store.sql(text, at=at, branch=branch, model=model, space=space, **limits)
+            result: Result = store.sql(
+                text, at=at, branch=branch, model=model, space=space, **limits
+            )
+            return result
 
         if query is None:
             sql_shell.run_shell(out, run, lambda result: print_result(out, result))
@@ -153,9 +158,28 @@ def command(
             print_result(out, run(query))
 
 
+def _open(root: str, key: str | None) -> AbstractContextManager[Any]:
+    """Open a store for reading, or connect to a server."""
+    if is_url(root):
+        from fourfold.client import connect  # noqa: PLC0415 - an extra
+
+        return connect(root, key, retry_for=COMMAND_RETRY_S)
+    return open_store(root, mode="r")
+
+
+def _folder_for_spark(root: str | None, roots: str | None) -> Path | None:
+    """Return the folder that Spark reads, or None if it reads several, or objects."""
+    if root is not None and is_url(root):
+        raise InvalidInput(
+            f"Spark reads folders and objects, got {root}",
+            hint="Omit the options of Spark, or run the command where the folder is.",
+        )
+    return None if roots is not None or root is None else Path(root)
+
+
 def _root_and_query(root: str | None, query: str | None) -> tuple[str | None, str | None]:
-    """Return ROOT and QUERY: a single argument that is not a folder is the query."""
-    if query is None and root is not None and not Path(root).is_dir():
+    """Return ROOT and QUERY: a single argument that is neither folder nor URL is the query."""
+    if query is None and root is not None and not is_url(root) and not Path(root).is_dir():
         return os.environ.get("FOURFOLD_ROOT"), root
     return root, query
 

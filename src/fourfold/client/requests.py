@@ -40,6 +40,8 @@ class Call(NamedTuple):
     body: bytes = b""
     repeatable: bool = True
     live: bool = False
+    bounded: bool = False
+    """True for a request with a deadline of its own: after that it is not sent again."""
 
 
 class Address:

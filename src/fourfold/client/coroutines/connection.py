@@ -25,7 +25,7 @@ from fourfold.client.transport import (
     request_options,
     start_retries,
 )
-from fourfold.errors import Closed, FourfoldError
+from fourfold.errors import Closed, DeadlineExceeded, FourfoldError
 from fourfold.wire.pages import Page
 
 Out = TypeVar("Out")
@@ -135,6 +135,8 @@ class AsyncConnection:
             try:
                 return await self.transport.send(call)
             except FourfoldError as error:
+                if call.bounded and isinstance(error, DeadlineExceeded):
+                    raise
                 await asyncio.sleep(retries.pause(error))
 
     async def pages(

@@ -10,7 +10,7 @@ from typing import Any
 from fourfold import limits
 from fourfold.blobs.protocol import Data, check_data
 from fourfold.blobs.table import BLOB_LIST_PAGE
-from fourfold.client import documents
+from fourfold.client import documents, sql
 from fourfold.client.containers import AsyncDocumentsContainer, AsyncSpaceContainer
 from fourfold.client.coroutines.connection import AsyncConnection
 from fourfold.client.documents import Identity, SpaceCalls, SpacePointAt
@@ -43,6 +43,7 @@ from fourfold.models.documents.validation import (
     check_known_branch,
     check_several,
 )
+from fourfold.sql_result import Result
 from fourfold.tabular import Rows
 from fourfold.wire import documents as wire
 
@@ -114,6 +115,34 @@ class AsyncRemoteSpace(AsyncSpaceContainer):
         self.calls = SpaceCalls(connection.settings.address, did)
         self.branches = AsyncRemoteBranches(self)
         self.blobs = AsyncRemoteBlobs(self)
+
+    async def sql(
+        self,
+        query: str,
+        params: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        at: At = None,
+        branch: str = "",
+        **limits: Any,
+    ) -> Result:
+        """Run a SELECT over the tables of this space, and return its rows.
+
+            await space.sql("select id, document ->> 'title' from state where op <> 'delete'")
+
+        Tables are named with or without prefix: `state`, `documents_state`.
+
+        Args:
+            query: One SELECT, in the dialect of SQLite.
+            params: Values of `?` or `:name` in it.
+            at: As of this seq or time.
+            branch: Branch of `state` and `history`; "*" for every branch.
+            limits: `timeout_s`, `max_rows`, `max_bytes`, as in `sql` of the store.
+        """
+        body = sql.build_query(
+            query, params, at, branch=branch, model="documents", space=self.did, **limits
+        )
+        call = sql.run_sql(self.connection.settings.address, body)
+        return sql.parse_result(await self.connection.send(call))
 
     # Writing
 

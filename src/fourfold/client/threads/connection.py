@@ -26,7 +26,7 @@ from fourfold.client.transport import (
     request_options,
     start_retries,
 )
-from fourfold.errors import Closed, FourfoldError
+from fourfold.errors import Closed, DeadlineExceeded, FourfoldError
 from fourfold.wire.pages import Page
 
 Out = TypeVar("Out")
@@ -136,6 +136,8 @@ class Connection:
             try:
                 return self.transport.send(call)
             except FourfoldError as error:
+                if call.bounded and isinstance(error, DeadlineExceeded):
+                    raise
                 time.sleep(retries.pause(error))
 
     def pages(self, call: Call, kind: type[P], limit: int = limits.PAGE_ITEMS_MAX) -> Iterator[P]:

@@ -11,7 +11,7 @@ from typing import Any
 from fourfold import limits
 from fourfold.blobs.protocol import Data, check_data
 from fourfold.blobs.table import BLOB_LIST_PAGE
-from fourfold.client import documents
+from fourfold.client import documents, sql
 from fourfold.client.containers import DocumentsContainer, SpaceContainer
 from fourfold.client.documents import Identity, SpaceCalls, SpacePointAt
 from fourfold.client.follower import RemoteWatch
@@ -44,6 +44,7 @@ from fourfold.models.documents.validation import (
     check_known_branch,
     check_several,
 )
+from fourfold.sql_result import Result
 from fourfold.tabular import Rows
 from fourfold.wire import documents as wire
 
@@ -115,6 +116,34 @@ class RemoteSpace(SpaceContainer):
         self.calls = SpaceCalls(connection.settings.address, did)
         self.branches = RemoteBranches(self)
         self.blobs = RemoteBlobs(self)
+
+    def sql(
+        self,
+        query: str,
+        params: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        at: At = None,
+        branch: str = "",
+        **limits: Any,
+    ) -> Result:
+        """Run a SELECT over the tables of this space, and return its rows.
+
+            space.sql("select id, document ->> 'title' from state where op <> 'delete'")
+
+        Tables are named with or without prefix: `state`, `documents_state`.
+
+        Args:
+            query: One SELECT, in the dialect of SQLite.
+            params: Values of `?` or `:name` in it.
+            at: As of this seq or time.
+            branch: Branch of `state` and `history`; "*" for every branch.
+            limits: `timeout_s`, `max_rows`, `max_bytes`, as in `sql` of the store.
+        """
+        body = sql.build_query(
+            query, params, at, branch=branch, model="documents", space=self.did, **limits
+        )
+        call = sql.run_sql(self.connection.settings.address, body)
+        return sql.parse_result(self.connection.send(call))
 
     # Writing
 

@@ -9,16 +9,19 @@ with RemoteStore("http://127.0.0.1:4437") as store:
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from fourfold import limits
+from fourfold.client import sql
 from fourfold.client.threads.remote_graphs import RemoteGraphs
 from fourfold.client.threads.remote_sessions import RemoteSessions
 from fourfold.client.threads.remote_spaces import RemoteDocuments, RemoteSpace
 from fourfold.client.threads.remote_streams import RemoteStreams
 from fourfold.client.threads.streams import StreamClient
+from fourfold.sql_result import Result
 
 
 class RemoteStore:
@@ -67,6 +70,56 @@ class RemoteStore:
     def spaces(self) -> list[str]:
         """Return the DIDs of all spaces in this store, sorted."""
         return [did for did in self.documents]
+
+    def sql(
+        self,
+        query: str,
+        params: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        at: datetime | int | str | None = None,
+        branch: str = "",
+        model: str | None = None,
+        space: str | None = None,
+        timeout_s: float = 10.0,
+        max_rows: int = 100_000,
+        max_bytes: int = 64 * limits.MIB,
+    ) -> Result:
+        """Run a SELECT over the tables of all models that the key may query; return its rows.
+
+        The query sees one state of each database, which `result.cut` names, and writes nothing.
+        `fourfold sql --tables` lists the tables.
+
+        Args:
+            query: One SELECT, in the dialect of SQLite.
+            params: Values of `?` or `:name` in it.
+            at: As of a time or the id of a restore point; a seq if the query reads one log.
+            branch: Branch of `documents_state` and `documents_history`; "*" for every branch.
+            model: Model whose tables can be named without prefix, such as `state`.
+            space: Only this space; other models have no tables then.
+            timeout_s: Time after which the query is stopped, at most 60.
+            max_rows: Rows after which the result is truncated, at most 100,000.
+            max_bytes: Bytes of values after which the result is truncated; a server sends at most
+                16 MiB.
+
+        Raises:
+            InvalidInput: The query is not valid.
+            NotFound: A table, a space or a branch is unknown, or not for this key.
+            Refused: The query does something else than to read tables, or needs too much memory.
+            DeadlineExceeded: It took longer than `timeout_s`.
+        """
+        body = sql.build_query(
+            query,
+            params,
+            at,
+            branch=branch,
+            model=model,
+            space=space,
+            timeout_s=timeout_s,
+            max_rows=max_rows,
+            max_bytes=max_bytes,
+        )
+        call = sql.run_sql(self._client.settings.address, body)
+        return sql.parse_result(self._client.send(call))
 
     def __enter__(self) -> Self:
         return self
