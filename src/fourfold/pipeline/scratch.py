@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fourfold.store.layout import pipeline_folder
-
 
 def staging_folder(root: Path) -> Path:
     """Return the folder where results are staged until they are committed."""
+    # Spark's tasks import this module, and need no SQLite, which a store imports.
+    from fourfold.store.layout import pipeline_folder  # noqa: PLC0415
+
     return pipeline_folder(root) / "staging"
 
 
