@@ -26,7 +26,7 @@ def spark():
     running.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def compiled(spark):
     """Spark compiles its plans, as it does by default."""
     settings = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}

@@ -172,6 +172,7 @@ def test_reader_of_previous_version_is_not_disturbed(root, tmp_path, spark):
     assert not [path for path in into.iterdir() if path.name.startswith(".staging")]
 
 
+@pytest.mark.usefixtures("compiled")  # Spark reads variants with compiled code only
 def test_variant_table_can_be_queried(root, tmp_path, spark):
     into = tmp_path / "out"
     run(root, into, spark, variant=True)
