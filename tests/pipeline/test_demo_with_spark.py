@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from fourfold.pipeline import jobs
+
 pytestmark = pytest.mark.spark
 
 
@@ -28,3 +30,7 @@ def test_spark_reads_what_the_demo_wrote(tmp_path):
         "turns, and their tokens": 1,
         "edges between products and suppliers": 4,
     }
+    assert spark["tables"]["version"] == 1
+    assert list((tmp_path / "mine-tables" / "documents" / "current" / "state").glob("*.parquet"))
+    [run] = jobs.history(tmp_path / "mine")
+    assert (run.job, run.state) == ("materialize", "done")

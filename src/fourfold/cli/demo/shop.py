@@ -58,6 +58,7 @@ PAGES: Final = (
     (f"merge?{urlencode({'did': DID, 'source': 'wholesale'})}", "a merge that waits for you"),
     (f"stream?{urlencode({'name': STREAM})}", "the stream, live"),
     (f"session?{urlencode({'sid': SESSION})}", "the agent: its turn, tools and tokens"),
+    ("pipeline", "runs on Spark, and the tables that they wrote"),
 )
 
 

@@ -16,7 +16,9 @@ from fourfold.cli.demo.check import expect
 from fourfold.cli.demo.shop import DID, EVENTS
 from fourfold.errors import MissingDependency
 from fourfold.kernel import load_queries
-from fourfold.pipeline import session, views
+from fourfold.pipeline import jobs, session, views
+from fourfold.pipeline.jobs import RunReport
+from fourfold.server.jobs import tables_folder
 
 _SQL: Final = load_queries("fourfold.cli.demo", "spark.sql")
 _TABLES: Final = {
@@ -73,7 +75,14 @@ class SparkStep:
             for row in rows.values()
         ]
         lines.append("one query over four models; the sum of the orders is that of the store")
-        return lines, {"rows": list(rows.values())}
+        report = self._materialize()
+        lines.append(f"tables in {tables_folder(self._root)}: {report.sentence}")
+        return lines, {"rows": list(rows.values()), "tables": report.report}
+
+    def _materialize(self) -> RunReport:
+        """Write the state of all documents as Parquet; the page of the pipeline shows the run."""
+        into = tables_folder(self._root) / "documents"
+        return jobs.run("materialize", self._root, {"into": into}, spark=self._spark)
 
     def _total(self) -> float:
         """Return the sum of all orders, read from the store."""
