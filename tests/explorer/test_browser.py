@@ -14,6 +14,7 @@ from fourfold.server.auth import Access
 
 SPACE = urlencode({"did": DID})
 DOCUMENT = urlencode({"did": DID, "id": ORDER})
+QUERY = "select stream, records, bytes from streams_streams order by 1 limit 20"
 PAGES = {
     "home": "/",
     "search": "/search?prefix=o",
@@ -38,6 +39,9 @@ PAGES = {
     "graphs": "/graphs",
     "app": "/app?app=crm",
     "object": "/object?app=crm&id=1",
+    "sql": "/sql",
+    "sql result": f"/sql?{urlencode({'query': QUERY})}",
+    "sql error": "/sql?query=select+1+from+unknown",
     "pipeline": "/pipeline",
     "jobs": "/jobs",
     "job": "/job?id=1",
@@ -95,7 +99,9 @@ def test_a_stream_lists_its_segments_producers_and_subscriptions(visit, payments
     assert visitor.problems == []
 
 
-@pytest.mark.parametrize("path", ["/streams", "/documents", "/keys", "/jobs", "/pipeline", "/"])
+@pytest.mark.parametrize(
+    "path", ["/streams", "/documents", "/keys", "/jobs", "/pipeline", "/", "/sql"][:]
+)
 def test_empty_pages_have_no_problem(visit, empty, path):
     visitor = visit(empty, viewport=NARROW)
     assert visitor.open(path).status == 200
@@ -450,6 +456,51 @@ def test_materialize_is_followed_on_the_pipeline_page_cancelled_and_run(visit, o
     page.get_by_text("version 1,").first.click()
     page.get_by_role("row", name=re.compile(f"{DID} ")).wait_for()
     assert visitor.problems == []
+
+
+def test_a_query_is_written_run_drawn_and_downloaded(visit, shop):
+    visitor = visit(shop)
+    page = visitor.page
+    visitor.open("/sql")
+    page.get_by_label("Query").fill(QUERY)
+    page.get_by_label("Query").press("Control+Enter")
+    page.wait_for_url("**/sql?query=*")
+    assert page.get_by_label("Query").input_value() == QUERY
+    rows = page.get_by_role("table", name="Result").get_by_role("row")
+    assert "orders" in rows.nth(1).inner_text() or rows.count() > 2
+    assert page.get_by_role("img", name=re.compile("^bytes of .* rows, at most")).count() == 1
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    text = download.value.path().read_text()
+    assert text.splitlines()[0] == "stream,records,bytes"
+    assert len(text.splitlines()) == rows.count()
+    page.go_back()
+    page.get_by_role("link", name="Largest streams").click()
+    page.wait_for_url("**/sql?query=select*bytes*")
+    assert page.get_by_role("button", name="Cancel").count() == 0
+    assert visitor.problems == []
+
+
+def test_a_running_query_is_cancelled(visit, shop):
+    visitor = visit(shop)
+    page = visitor.page
+    visitor.open("/sql")
+    endless = "with recursive c(n) as (select 1 union all select n + 1 from c) select max(n) from c"
+    page.get_by_label("Query").fill(endless)
+    # Clicks of the driver would wait for the page that does not come.
+    cancelled = page.evaluate(
+        """() => new Promise((resolve) => {
+            const cancel = document.querySelector("[data-cancel]");
+            document.querySelector(".sql button.primary").click();
+            setTimeout(() => { const seen = !cancel.hidden; cancel.click(); resolve(seen); }, 100);
+        })"""
+    )
+    assert cancelled
+    assert page.url.endswith("/sql")
+    page.get_by_label("Query").fill("select 41 + 1 as n")
+    page.get_by_role("button", name="Run").click()
+    page.wait_for_url("**/sql?query=*")
+    assert "42" in page.get_by_role("table", name="Result").inner_text()
 
 
 def test_hostile_names_and_values_are_shown_as_text(visit, probes):

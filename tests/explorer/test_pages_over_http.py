@@ -56,6 +56,10 @@ PAGES = (
     "/app?app=crm&type=2",
     "/object?app=crm&id=1",
     "/object?app=crm&id=1&at=3",
+    "/sql",
+    "/sql?query=select+stream,+records+from+streams_streams",
+    "/sql?query=select+stream+from+streams_streams&at=2020-01-01T00:00:00Z",
+    "/sql?query=select",
     "/jobs",
     "/jobs?kind=snapshots&status=succeeded",
     "/job?id=1",
@@ -100,6 +104,30 @@ def get(server, path, headers=BROWSER):
 
 def text_of(response):
     return response.text.decode()
+
+
+def test_a_query_is_shown_and_exported_in_each_format(shop):
+    query = urlencode({"query": "select stream, records from streams_streams order by 1 limit 3"})
+    data = json.loads(shop.ask("GET", f"/sql.json?{query}").text)
+    rows = data["result"]["rows"]
+    assert data["chart"] == {
+        "column": "records",
+        "labels": [name for name, _ in rows],
+        "amounts": [number for _, number in rows],
+    }
+    assert "streams_streams" in {table["name"] for table in data["tables"]}
+    for name, content_type in (
+        ("csv", "text/csv; charset=utf-8"),
+        ("json", "application/json"),
+        ("arrow", "application/vnd.apache.arrow.stream"),
+    ):
+        answer = shop.ask("GET", f"/sql/export?{query}&format={name}")
+        assert (answer.status, answer.headers["content-type"]) == (200, content_type)
+        assert answer.headers["content-disposition"].startswith("attachment")
+    assert json.loads(shop.ask("GET", "/sql.json?query=select").text)["problem"]["kind"] == (
+        "invalid_input"
+    )
+    assert shop.ask("GET", "/sql/export?query=select").status == 400
 
 
 @pytest.mark.parametrize("path", PAGES)

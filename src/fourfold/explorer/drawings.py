@@ -54,6 +54,21 @@ def bars(values: Sequence[int], label: str) -> Markup:
     ).format(10 * max(1, len(values)), label, shapes)
 
 
+def columns(values: Sequence[float], labels: Sequence[str], label: str) -> Markup:
+    """Return one bar for each value, from zero, with its label and value as a tooltip."""
+    top = max(values, default=0) or 1
+    shapes = Markup("").join(
+        Markup(
+            '<rect x="{}" y="{:.1f}" width="8" height="{:.1f}"><title>{}: {}</title></rect>'
+        ).format(index * 10, 63 - 62 * value / top, 1 + 62 * value / top, name, value)
+        for index, (value, name) in enumerate(zip(values, labels, strict=True))
+    )
+    return Markup(
+        '<svg class="columns-chart" viewBox="0 0 {} 64" preserveAspectRatio="none" role="img"'
+        ' aria-label="{}">{}</svg>'
+    ).format(10 * max(1, len(values)), label, shapes)
+
+
 def area(values: Sequence[float], label: str) -> Markup:
     """Return a line over a filled area, oldest first; its top is the highest value."""
     top = max(values, default=0) or 1

@@ -33,6 +33,7 @@ from fourfold.explorer import (
     pipeline,
     server_pages,
     sessions,
+    sql,
     streams,
     timeline,
     usage,
@@ -64,6 +65,7 @@ NAVIGATION: Final = (
     ("Streams", "/streams"),
     ("Graphs", "/graphs"),
     ("Sessions", "/sessions"),
+    ("SQL", "/sql"),
     ("Pipeline", "/pipeline"),
     ("Archive", "/archive"),
     ("Jobs", "/jobs"),
@@ -78,6 +80,7 @@ _MODULES: Final = (
     streams,
     graphs,
     sessions,
+    sql,
     pipeline,
     archive,
     jobs,
@@ -326,6 +329,7 @@ def _route(
         scope="owner",
         query=None if isinstance(part, Form) else part.query,
         body=bytes if isinstance(part, Form) else None,
+        cancellable=not isinstance(part, Form | Fragment) and part.cancellable,
         ok={200: Ok(part.summary, "text", content_type=HTML)},
     )
 

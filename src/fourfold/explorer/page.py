@@ -62,6 +62,8 @@ class Page:
     handler: Callable[[Visit, Any], Awaitable[dict[str, Any]]]
     query: type[PageQuery]
     summary: str
+    cancellable: bool = False
+    """True if its work ends when the visitor leaves."""
 
     @property
     def json_path(self) -> str:
@@ -99,3 +101,5 @@ class Feed:
     handler: Callable[[Visit, Any], Awaitable[Response]]
     query: type[PageQuery]
     summary: str
+    cancellable: bool = False
+    """True if its work ends when the visitor leaves."""

@@ -153,7 +153,7 @@ class _Session:
             tables = tables_of(model)
             if tables is None or (options.space is not None and not tables.spaces):
                 continue
-            for table in _readable_tables(tables, options.prefixes):
+            for table in readable_tables(tables, options.prefixes):
                 names = [f"{model.name}_{table.name}"]
                 if options.model == model.name:
                     names.append(table.name)
@@ -410,7 +410,7 @@ class _Session:
         }
 
 
-def _readable_tables(
+def readable_tables(
     tables: ModelTables, prefixes: Mapping[str, tuple[str, ...]] | None
 ) -> list[Table]:
     """Return the tables of a model that a reader with these prefixes may use."""

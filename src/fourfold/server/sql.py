@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -21,16 +21,25 @@ from fourfold.errors import (
     Refused,
 )
 from fourfold.limits import MIB
+from fourfold.query.engine import all_tables, readable_tables
 from fourfold.server.key_store import Grant
 from fourfold.server.query_pool import QueryPool
 from fourfold.server.query_process import BASE64, Format, QueryTask
 from fourfold.server.replies import JSON, NDJSON
-from fourfold.server.request import Request, Response
+from fourfold.server.request import Reply, Request, Response
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.store import Store
-from fourfold.wire.sql import SqlHeaders, SqlQuery, SqlResult
+from fourfold.wire.sql import (
+    SqlHeaders,
+    SqlQuery,
+    SqlResult,
+    SqlTable,
+    SqlTableColumn,
+    SqlTables,
+)
 
 SQL: Final = "/v1/sql"
+TABLES: Final = f"{SQL}/tables"
 CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 FORMATS: Final[dict[str, Format]] = {NDJSON: "ndjson", CSV: "csv", ARROW: "arrow", JSON: "json"}
@@ -57,6 +66,11 @@ class SqlRoutes:
         """Kill the processes of queries."""
         self._pool.stop()
 
+    async def list_tables(self, request: Request) -> Reply:
+        """Return the tables that the key may query."""
+        prefixes = None if request.grants is None else readable_prefixes(request.grants)
+        return Reply(SqlTables(tables=list(_iter_tables(prefixes))))
+
     async def run_sql(self, request: Request, body: SqlQuery) -> Response:
         """Run a query and return its result in the format that the client accepts."""
         content_type = _accepted(request.header("accept") or "")
@@ -75,6 +89,21 @@ class SqlRoutes:
             "query-truncated": str(result.truncated).lower(),
         }
         return Response(200, headers, result.body)
+
+
+def _iter_tables(prefixes: dict[str, tuple[str, ...]] | None) -> Iterator[SqlTable]:
+    for model, tables in all_tables().items():
+        for table in readable_tables(tables, prefixes):
+            yield SqlTable(
+                name=f"{model}_{table.name}",
+                model=model,
+                description=table.description,
+                key=list(table.identity),
+                columns=[
+                    SqlTableColumn(name=column.name, type=column.type, hidden=column.hidden)
+                    for column in table.columns
+                ],
+            )
 
 
 def readable_prefixes(grants: Iterable[Grant]) -> dict[str, tuple[str, ...]]:
@@ -129,6 +158,15 @@ def _accepted(accept: str) -> str:
 
 
 _ROUTES: Final = (
+    Route(
+        *("GET", TABLES, SqlRoutes.list_tables),
+        operation="list_sql_tables",
+        summary="List the tables that the key may query, with their columns.",
+        scope="query",
+        model="any",
+        resource="any",
+        ok={200: Ok("The tables.", SqlTables)},
+    ),
     Route(
         *("POST", SQL, SqlRoutes.run_sql),
         operation="run_sql",

@@ -72,6 +72,32 @@ class SqlResult(Struct, kw_only=True, frozen=True):
     """True if there are more rows than `max_rows` or `max_bytes` allows."""
 
 
+class SqlTableColumn(Struct, kw_only=True, frozen=True):
+    """A column of a table."""
+
+    name: str
+    type: str
+    hidden: bool
+    """True if `*` does not include it."""
+
+
+class SqlTable(Struct, kw_only=True, frozen=True):
+    """A table that queries can read."""
+
+    name: str
+    model: str
+    description: str
+    key: list[str]
+    """The columns that identify a row."""
+    columns: list[SqlTableColumn]
+
+
+class SqlTables(Struct, kw_only=True, frozen=True):
+    """The tables that the key may query."""
+
+    tables: list[SqlTable]
+
+
 class SqlHeaders(Struct, kw_only=True, frozen=True, rename=header_name):
     """Headers of a result, in every format."""
 
