@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -219,3 +221,68 @@ def test_runtime_resumes_a_turn_with_large_values(store, name):
     ]
     message = store.sessions.current_view(name).messages[0]
     assert isinstance(message["content"], PayloadRef)
+
+
+def test_bundles_are_exported_and_imported(store, session, tmp_path):
+    large = {"text": "x" * 2_000_000}
+    session.append({"type": "message/appended", "message": {"content": Payload(large)}})
+    session.publish_head({"kind": "turn-final"})
+    store.sessions.fork(session.id, {"id": f"{session.id}-fork"})
+    lines = list(store.sessions.export_bundle(session.id))
+    assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
+    path = tmp_path / "bundle.ndjson"
+    path.write_bytes(b"".join(lines))
+    with fourfold.open(tmp_path / "other") as other:
+        report = other.sessions.import_bundle(path)
+        assert (report.sessions, report.payloads) == (2, 1)
+        assert other.sessions[session.id].view() == store.sessions[session.id].view()
+        assert b"".join(other.sessions.export_bundle(session.id)) == path.read_bytes()
+        later = other.sessions[session.id]
+        later.append({"type": "app/note"})
+        path.write_bytes(b"".join(other.sessions.export_bundle(session.id)))
+    # An existing session receives the events that it lacks, once.
+    for _ in range(2):
+        assert store.sessions.import_bundle(path).events == report.events + 1
+        assert store.sessions[session.id].log()[-1].type == "app/note"
+    missing = tmp_path / "missing"
+    refused(
+        *(errors.NotFound, f"{missing}: there is no such file"),
+        lambda: store.sessions.import_bundle(missing),
+    )
+    with pytest.raises(errors.NotFound, match="there is no session 'none'"):
+        list(store.sessions.export_bundle("none"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x",
+        "[" * 100_000,
+        '{"kind": []}',
+        '{"kind": "bundle", "version": 2}',
+        '{"kind": "bundle", "version": 1}\n{"kind": "session"}',
+        '{"kind": "bundle", "version": 1}\n{"kind": "session", "id": 1}\n{"kind": "end"}',
+        '{"kind": "bundle", "version": 1}\n{"kind": "end"}',
+    ],
+    ids=range(8),
+)
+def test_invalid_bundles_are_refused(store, tmp_path, text):
+    path = tmp_path / "bundle"
+    path.write_text(text)
+    with pytest.raises(errors.InvalidInput) as caught:
+        store.sessions.import_bundle(path)
+    assert type(caught.value) is errors.InvalidInput
+
+
+def test_bundle_with_an_impossible_time_is_refused(store, session, tmp_path):
+    lines = list(store.sessions.export_bundle(session.id))
+    document = json.loads(lines[1])
+    lines[1] = json.dumps({**document, "created_at": "2026-99-99T99:99:99.000Z"}).encode() + b"\n"
+    end = json.loads(lines[-1])
+    digest = hashlib.sha256(b"".join(lines[:-1])).hexdigest()
+    lines[-1] = json.dumps({**end, "sha256": digest}).encode() + b"\n"
+    path = tmp_path / "bundle"
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(errors.InvalidInput, match="line 2"):
+        store.sessions.import_bundle(path)

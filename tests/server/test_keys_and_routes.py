@@ -33,9 +33,9 @@ NAMES = {
 """Names inside of the prefixes, those that tests change, and names outside."""
 DECIDED_BY_HANDLER = {
     *("create_session", "get_head", "list_ancestors", "list_descendants", "compare_heads"),
-    *("create_payload", "put_payload", "get_payload", "run_sql"),
+    *("create_payload", "put_payload", "get_payload", "import_bundle", "run_sql"),
 }
-"""Routes for keys with any prefix; each has a test below, and queries those of `test_sql`."""
+"""Routes for keys with any prefix; each has a test below, and queries in `test_sql_over_http`."""
 DECIDED_BY_OWNER = {
     "subscribe": {"type": "pull-wake", "streams": ["mine/a"], "wake_stream": "mine/w"},
     "subscription": b"",
@@ -267,6 +267,46 @@ def test_payload_is_for_every_reader_who_has_its_hash(served):
     assert ask(served, "mine", "POST", "/v1/sessions/payloads", {"a": 1}).status == 201
     for key in ("mine", "all"):
         assert ask(served, key, "GET", path).status == 200
+
+
+def test_bundles_have_sessions_of_the_prefix_only(served, heads):
+    sessions = served.store.sessions
+    sessions.fork("mine/one", {"id": "mine/bundled"})
+    sessions.fork("mine/one", {"id": "mina/bundled"})
+    assert ask(served, "mine", "GET", "/v1/sessions/bundles/mina/bundled").status == 403
+    names = {}
+    for key in ("mine", "all"):
+        lines = read_bundle(served, key, "mine/one")
+        documents = [json.loads(line) for line in lines.splitlines()]
+        names[key] = {row["id"] for row in documents if row["kind"] == "session"}
+        imported = ask(served, key, "POST", "/v1/sessions/bundles", lines)
+        assert value(imported)["sessions"] == len(names[key])
+    assert names["all"] - names["mine"] == {"mina/bundled"}
+    assert {"mine/one", "mine/bundled"} <= names["mine"]
+    # The bundle with a session outside of the prefix is refused as a whole.
+    refused = ask(served, "mine", "POST", "/v1/sessions/bundles", lines)
+    assert (refused.status, b"mina/bundled" in refused.body) == (403, True)
+    assert ask(served, "not sessions", "POST", "/v1/sessions/bundles", lines).status == 403
+
+
+def read_bundle(served, key, sid):
+    headers = {"host": "x", "authorization": f"Bearer {served.secrets[key]}"}
+    request = Request("GET", f"/v1/sessions/bundles/{sid}", headers=headers)
+
+    async def read():
+        response = await served.front.protocol.handle(request)
+        assert response.status == 200
+        return b"".join([piece async for piece in response.pieces])
+
+    return asyncio.run_coroutine_threadsafe(read(), served.loop).result(30)
+
+
+def test_errors_of_bundles_show_no_path_of_the_server(served):
+    for body in (b"x", b'{"kind": "bundle", "version": 1}\n{"kind": "end"}\n'):
+        response = ask(served, "all", "POST", "/v1/sessions/bundles", body)
+        assert response.status == 400
+        assert b"/tmp" not in response.body
+        assert b"/dev" not in response.body
 
 
 def test_live_feed_of_a_prefix_has_no_other_sessions(served):

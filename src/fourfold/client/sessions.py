@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -19,7 +20,7 @@ from fourfold.client import responses
 from fourfold.client.requests import Address, Call, stringify
 from fourfold.client.responses import Response
 from fourfold.content import PayloadRef, content_id, decode, encode
-from fourfold.errors import BadAnswer, CorruptData, InvalidInput
+from fourfold.errors import BadAnswer, CorruptData, InvalidInput, NotFound
 from fourfold.models.documents.timestamps import stored_time
 from fourfold.models.sessions.feed import Item
 from fourfold.models.sessions.fold import Counters, State
@@ -40,6 +41,7 @@ from fourfold.models.sessions.request import At
 from fourfold.wire import sessions as wire
 
 _JSON = {"content-type": "application/json"}
+_NDJSON = {"content-type": "application/x-ndjson"}
 EntityName = Literal["messages", "turns", "steps", "evals"]
 
 
@@ -180,6 +182,20 @@ class SessionCalls:
 
     def _payload(self, payload_id: str) -> str:
         return f"{self._root}/v1/sessions/payloads/{quote(payload_id, safe=':')}"
+
+    def export_bundle(self, sid: str) -> Call:
+        """Build the request for the bundle of a session."""
+        return Call("GET", self._verb("bundles", sid), f"export session {sid!r}", {}, {})
+
+    def import_bundle(self, path: str | Path) -> Call:
+        """Build the request that imports a bundle. Repeated, it changes nothing."""
+        file = Path(path)
+        if not file.exists():
+            raise NotFound(f"{file}: there is no such file")
+        if not file.is_file():
+            raise InvalidInput(f"{file}: a bundle must be a file")
+        url = f"{self._root}/v1/sessions/bundles"
+        return Call("POST", url, "import a bundle", _NDJSON, {}, file.read_bytes())
 
     def send_transient(self, sid: str, item: Any) -> Call:
         """Build the request that delivers a transient item. It is not repeated."""

@@ -11,6 +11,7 @@ from fourfold.server.open_sessions import OpenSessions
 from fourfold.server.open_spaces import OpenSpaces
 from fourfold.server.pipeline_routes import PipelineRoutes
 from fourfold.server.routes import RouteGroup
+from fourfold.server.session_bundles import SessionBundles
 from fourfold.server.session_feeds import SessionFeeds
 from fourfold.server.session_reads import SessionReads
 from fourfold.server.sessions import SessionRoutes
@@ -43,5 +44,6 @@ def model_routes(store: Store, workers: Workers) -> tuple[RouteGroup, ...]:
         SessionRoutes(workers, sessions),
         SessionReads(workers, sessions),
         SessionFeeds(workers, sessions),
+        SessionBundles(workers, sessions),
         SqlRoutes(store),
     )

@@ -301,6 +301,14 @@ class EdgeRecord(Struct, kw_only=True, frozen=True):
     version: Count
 
 
+class BundleCounts(Struct, kw_only=True, frozen=True):
+    """What a bundle has."""
+
+    sessions: Count
+    events: Count
+    payloads: Count
+
+
 class HeadIds(Struct, kw_only=True, frozen=True):
     """Ids of heads, nearest first."""
 

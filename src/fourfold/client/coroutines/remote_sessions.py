@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fourfold import limits
@@ -21,6 +22,7 @@ from fourfold.models.documents.feed import deadline_of
 from fourfold.models.sessions.feed import Item
 from fourfold.models.sessions.records import (
     UNSET,
+    BundleReport,
     Edge,
     Event,
     Head,
@@ -252,6 +254,27 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
             return ref
         response = await self._connection.send(self._calls.get_payload(ref))
         return sessions.parse_payload(response, ref)
+
+    # Bundles
+
+    async def export_bundle(self, sid: str) -> AsyncIterator[bytes]:
+        """Yield a session, the sessions its edges lead to, and their payloads as JSON lines."""
+        call = self._calls.export_bundle(check_session_id(sid))
+        async with self._connection.transport.open(call) as (_, pieces):
+            rest = b""
+            async for piece in pieces:
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    yield line + b"\n"
+
+    async def import_bundle(self, path: str | Path) -> BundleReport:
+        """Import the sessions of a bundle under their ids, after checking every digest.
+
+        An existing session must have the same history, and receives the events that it lacks.
+        """
+        response = await self._connection.send(self._calls.import_bundle(path))
+        counts = sessions.parse(response, wire.BundleCounts)
+        return BundleReport(counts.sessions, counts.events, counts.payloads)
 
     # Reading
 

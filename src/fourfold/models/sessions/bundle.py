@@ -16,7 +16,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,30 +36,42 @@ if TYPE_CHECKING:
     from fourfold.models.sessions.sessions import Sessions
 
 Stamped = tuple[Appended, State]
+Includes = Callable[[str], bool]
 _AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _MARK = '"~ref"'
 _BATCH_BYTES = limits.MIB
 
 
-def subtree(sessions: Sessions, sid: str) -> list[str]:
-    """Return a session and all that edges lead to from it, nearest first."""
+def subtree(sessions: Sessions, sid: str, includes: Includes) -> list[str]:
+    """Return a session and all that edges lead to from it, nearest first, if `includes` agrees."""
     ids = [sessions.open_session(sid).id]
     with sessions.log.read() as reading:
         for session_id in ids:
             for edge in heads.edges_of(reading, session_id):
                 row = reading.session(edge.to_session)
                 alive = row is not None and row.deleted_at is None
-                if edge.from_session == session_id and alive and edge.to_session not in ids:
+                is_next = edge.from_session == session_id and includes(edge.to_session)
+                if is_next and alive and edge.to_session not in ids:
                     ids.append(edge.to_session)
     return ids
 
 
-def lines(sessions: Sessions, sid: str) -> Iterator[bytes]:
-    """Yield the bundle of a session, line by line."""
+def session_ids(path: Path) -> set[str]:
+    """Return the ids of the sessions in a bundle, which may be invalid in any other way."""
+    documents = [document for _, document in _read(path) if document["kind"] == "session"]
+    return {document["id"] for document in documents if isinstance(document.get("id"), str)}
+
+
+def lines(sessions: Sessions, sid: str, includes: Includes = lambda _: True) -> Iterator[bytes]:
+    """Yield the bundle of a session, line by line.
+
+    Args:
+        includes: Returns False for sessions that the bundle shall not have.
+    """
     whole = hashlib.sha256()
     counts = {"sessions": 0, "events": 0, "payloads": 0}
     names = {"session": "sessions", "event": "events", "payload": "payloads"}
-    for document in _documents(sessions, sid):
+    for document in _documents(sessions, sid, includes):
         line = _line(document)
         whole.update(line)
         if document["kind"] in names:
@@ -67,10 +80,10 @@ def lines(sessions: Sessions, sid: str) -> Iterator[bytes]:
     yield _line({"kind": "end", **counts, "sha256": whole.hexdigest()})
 
 
-def _documents(sessions: Sessions, sid: str) -> Iterator[dict[str, Any]]:
+def _documents(sessions: Sessions, sid: str, includes: Includes) -> Iterator[dict[str, Any]]:
     yield {"kind": "bundle", "version": 1, "session": sid}
     refs: set[str] = set()
-    for session_id in subtree(sessions, sid):
+    for session_id in subtree(sessions, sid, includes):
         with sessions.log.read() as reading:
             row = existing(reading, session_id)
             last = reading.last_event(row.key)
@@ -226,7 +239,7 @@ class _Check:
     def _begin_session(self, document: dict[str, Any]) -> None:
         self._finish_session()
         sid = check_session_id(document["id"])
-        if sid in self._sids or not _AT.fullmatch(document["created_at"]):
+        if sid in self._sids or not _is_time(document["created_at"]):
             raise InvalidInput(f"session {sid!r} comes twice, or at no time")
         self._sids.add(sid)
         row = self._reading.session(sid)
@@ -246,7 +259,7 @@ class _Check:
         check_type(kind)
         check_key(document["key"])
         data = decode(body.encode())
-        if encode(data).decode() != body or not _AT.fullmatch(document["at"]):
+        if encode(data).decode() != body or not _is_time(document["at"]):
             raise InvalidInput("the event is not in canonical form")
         if type(data) is not dict or any(name not in data for name in HELD.get(kind, ())):
             raise InvalidInput(f"the {kind} event does not carry what it must")
@@ -289,6 +302,11 @@ class _Check:
             [stored] = self._reading.events(row.key, event.id - 1, event.id, 1)
             if stored.digest != event.digest:
                 raise _another_history(self._sid)
+
+
+def _is_time(text: str) -> bool:
+    """Return True for a time as events have it; raise ValueError for a day that does not exist."""
+    return _AT.fullmatch(text) is not None and bool(datetime.fromisoformat(text))
 
 
 def _another_history(sid: str) -> AlreadyExists:
@@ -344,9 +362,9 @@ def _read(path: Path, *, check: bool = False) -> Iterator[tuple[int, dict[str, A
 def _parsed(line: bytes, number: int) -> dict[str, Any]:
     try:
         document = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"line {number} is no JSON: {error}") from error
     kinds = {"bundle", "session", "event", "payload", "end"}
-    if type(document) is not dict or document.get("kind") not in kinds:
+    if type(document) is not dict or not any(document.get("kind") == kind for kind in kinds):
         raise InvalidInput(f"line {number} is no line of a bundle of sessions")
     return document
