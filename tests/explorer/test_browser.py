@@ -305,6 +305,26 @@ def test_a_graph_is_walked_from_object_to_object(visit, shop):
     assert visitor.problems == []
 
 
+def test_an_app_is_stepped_through_its_transactions(visit, shop):
+    visitor = visit(shop)
+    page = visitor.page
+    page.goto("/app?app=crm")
+    bars = page.locator(".timebar a[data-seq]")
+    objects = page.locator("table[data-rows] tbody tr")
+    newest, count = bars.last.get_attribute("data-seq"), objects.count()
+    assert (bars.count(), count) == (8, 4)
+    page.keyboard.press("[")
+    page.wait_for_url(re.compile(r"at=\d+$"))
+    first = page.url
+    page.keyboard.press("[")
+    page.wait_for_url(lambda url: url != first)
+    assert objects.count() == 3
+    page.locator(f".timebar a[data-seq='{newest}']").click()
+    page.wait_for_url(f"**at={newest}")
+    assert objects.count() == 4
+    assert visitor.problems == []
+
+
 def test_the_neighbourhood_of_an_object_is_stepped_through_time(visit, shop):
     visitor = visit(shop)
     page = visitor.page

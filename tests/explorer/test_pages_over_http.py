@@ -340,6 +340,18 @@ def test_a_lineage_is_a_tree_from_the_first_session_down(shop):
     assert rows[0]["events"] > rows[3]["events"]
 
 
+def test_an_app_shows_its_newest_transactions(shop):
+    page = json.loads(get(shop, "/app.json?app=crm").text)
+    assert [bar["size"] for bar in page["bars"]] == [1] * 8
+    seqs = [bar["seq"] for bar in page["bars"]]
+    assert (page["before"], page["after"], page["seq"]) == (seqs[-2], None, seqs[-1])
+    then = json.loads(get(shop, f"/app.json?app=crm&at={seqs[2]}").text)
+    assert (then["before"], then["after"]) == (seqs[1], seqs[3])
+    assert then["bars"][0]["url"] == f"/app?app=crm&at={seqs[0]}"
+    # Its feed ends where the log of all apps ends, also without rows of its own.
+    assert get(shop, "/app.json?app=system").status == 200
+
+
 def test_two_heads_are_compared(shop):
     page = json.loads(get(shop, f"/compare.json?sid={AGENT}").text)
     assert [page["one"]["id"], page["common"]["id"]] == [page["one"]["id"]] * 2

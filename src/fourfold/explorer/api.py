@@ -5,6 +5,7 @@ A call passes the same checks as a request over the network, with the key of the
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
@@ -43,6 +44,31 @@ class Api:
         Raises:
             FourfoldError: any error that the API responds with.
         """
+        response = await self._send(method, path, body, headers, query)
+        if response.pieces is not None:
+            response.body = b"".join([piece async for piece in response.pieces])
+        return response
+
+    async def iter_events(
+        self, path: str, /, **query: object
+    ) -> AsyncGenerator[tuple[str, bytes], None]:
+        """Yield name and data of the events of a feed, until it ends; comments are left out."""
+        response = await self._send("GET", path, None, None, query)
+        assert response.pieces is not None
+        async for piece in response.pieces:
+            for block in piece.split(b"\n\n"):
+                fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if b": " in line)
+                if b"event" in fields:
+                    yield fields[b"event"].decode(), fields[b"data"]
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        headers: Headers | None,
+        query: dict[str, object],
+    ) -> Response:
         pairs = [(name, value) for name, value in query.items() if value not in {None, ""}]
         request = Request(
             method,
@@ -53,10 +79,7 @@ class Api:
             self._request.scheme,
             self._request.root,
         )
-        response = await self._protocol.run(self._protocol.admit(request), request)
-        if response.pieces is not None:
-            response.body = b"".join([piece async for piece in response.pieces])
-        return response
+        return await self._protocol.run(self._protocol.admit(request), request)
 
     async def get(self, path: str, kind: type[T], /, **query: object) -> T:
         """Return the body of a response to GET as a value of `kind`."""

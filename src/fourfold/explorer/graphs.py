@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,7 @@ from fourfold.wire.graphs import (
     AppInfo,
     AppPage,
     AttrRow,
+    ChangesEvent,
     EdgeRow,
     NeighboursInfo,
     ObjectPage,
@@ -29,6 +31,9 @@ from fourfold.wire.graphs import (
 PAGE_ROWS: Final = 50
 NEIGHBOURS_SHOWN: Final = 100
 TYPES_READ: Final = 1_000
+LOG_SEQS: Final = 120
+LOG_ROWS: Final = 5_000
+"""Newest seqs, and rows of them, on the time bar of an app."""
 VERSIONS_READ: Final = 200
 HISTORIES_READ: Final = 40
 """Attributes and ratings whose versions are on the time bar."""
@@ -105,11 +110,29 @@ async def app_page(visit: Visit, query: AppQuery) -> dict[str, Any]:
         ),
     )
     reader = _Reader(visit, query.app, types)
-    arounds = await asyncio.gather(
-        *(reader.around(row.object_id, str(page.seq), NAMES_READ) for row in page.items)
+    arounds, log = await asyncio.gather(
+        asyncio.gather(
+            *(reader.around(row.object_id, str(page.seq), NAMES_READ) for row in page.items)
+        ),
+        _read_log(visit, query.app, info.seq),
     )
+    seqs = [seq for seq, _ in log]
     return {
         "app": info,
+        "bars": [
+            Bar(
+                seq,
+                "set" if any(row.version == 1 for row in rows) else "patch",
+                len(rows),
+                visit.link("/app", app=query.app, type=query.type, at=seq),
+                f"seq {seq}, {len(rows)} row{'' if len(rows) == 1 else 's'}",
+            )
+            for seq, rows in log
+        ],
+        "before": max((seq for seq in seqs if seq < page.seq), default=None),
+        "after": min((seq for seq in seqs if seq > page.seq), default=None),
+        "first_at_ms": values.to_ms(_time(log[0][1][0])) if log else None,
+        "last_at_ms": values.to_ms(_time(log[-1][1][0])) if log else None,
         "types": [
             {"id": number, "kind": kind, "name": name} for number, (kind, name) in types.items()
         ],
@@ -119,6 +142,28 @@ async def app_page(visit: Visit, query: AppQuery) -> dict[str, Any]:
         "objects": [reader.parent_row(around) for around in arounds],
         "next_cursor": page.next_cursor,
     }
+
+
+async def _read_log(visit: Visit, app: str, newest: int) -> list[tuple[int, list[ObjectRow]]]:
+    """Return the newest transactions of an app, oldest first, with rows that they wrote.
+
+    Only so many seqs and rows are read; the seqs of other apps are among them.
+    """
+    rows: dict[int, list[ObjectRow]] = {}
+    count = 0
+    if not newest:
+        return []
+    events = visit.api.iter_events(
+        f"/v1/apps/{app}/feed", after=max(0, newest - LOG_SEQS), until=newest
+    )
+    async with aclosing(events):
+        async for name, data in events:
+            if name != "changes" or count >= LOG_ROWS:
+                break
+            event = msgspec.json.decode(data, type=ChangesEvent)
+            rows.setdefault(event.seq, []).extend(change.object for change in event.changes)
+            count += len(event.changes)
+    return [(seq, group) for seq, group in rows.items() if group]
 
 
 # An object
