@@ -43,6 +43,7 @@ def test_at_time_includes_commits_at_that_time(mixed, read, us):
 @pytest.mark.spark
 @pytest.mark.parametrize("us", EDGES)
 def test_filter_on_time_handles_both_precisions(mixed, read, us):
+    commits = read(mixed, "commits", columns="seq,time")
     text = f"timestamp '{at(us).isoformat()}'"
     for sign, compare in (
         ("<", us.__gt__),
@@ -51,7 +52,5 @@ def test_filter_on_time_handles_both_precisions(mixed, read, us):
         (">=", us.__le__),
         ("=", us.__eq__),
     ):
-        frame = read(mixed, "commits", columns="seq,time").where(f"time {sign} {text}")
-        assert frame.count() == sum(map(compare, STORED)), sign
-    listed = read(mixed, "commits", columns="seq,time").where(f"time in ({text}, now())")
-    assert listed.count() == STORED.count(us)
+        assert commits.where(f"time {sign} {text}").count() == sum(map(compare, STORED)), sign
+    assert commits.where(f"time in ({text}, now())").count() == STORED.count(us)
