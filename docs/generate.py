@@ -87,14 +87,16 @@ def tables_text() -> str:
                 f" Arguments: {_arguments(registry.rows, table.name)}." if table.folded else ""
             )
             key = ", ".join(f"`{name}`" for name in table.identity)
-            columns = ", ".join(
-                f"`{column.name}` {column.type}{' (hidden)' if column.hidden else ''}"
+            rows = [
+                f"| `{column.name}` | {column.type}{' (hidden)' if column.hidden else ''} |"
+                f" {column.description} |"
                 for column in table.columns
-            )
-            text = f"{table.description} Key: {key}.{options} Columns: {columns}."
+            ]
+            text = f"{table.description} Key: {key}.{options}"
             parts += [
                 f"### `{model}_{table.name}`",
                 textwrap.fill(text, 100, break_on_hyphens=False, break_long_words=False),
+                "\n".join(("| Column | Type | Meaning |", "|---|---|---|", *rows)),
             ]
     return "\n\n".join(parts)
 

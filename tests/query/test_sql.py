@@ -52,6 +52,14 @@ def test_every_public_table_can_be_read_and_converted(filled):
             assert result.to_arrow().num_rows == len(result)
 
 
+def test_every_column_of_a_public_table_is_described():
+    for tables in all_tables().values():
+        for table in tables.public():
+            assert table.identity
+            for column in table.columns:
+                assert column.description.endswith("."), (table.name, column.name)
+
+
 def test_state_shows_folded_documents_of_both_histories(filled):
     rows = filled.sql("select space, id, seq, op, document from documents_state").rows
     assert rows == [

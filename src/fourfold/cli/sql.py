@@ -233,7 +233,12 @@ def print_tables(out: Output) -> None:
             "description": table.description,
             "key": list(table.identity),
             "columns": [
-                {"name": column.name, "type": column.type, "hidden": column.hidden}
+                {
+                    "name": column.name,
+                    "type": column.type,
+                    "hidden": column.hidden,
+                    "description": column.description,
+                }
                 for column in table.columns
             ],
         }

@@ -29,6 +29,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from fourfold.errors import InvalidInput, MissingDependency, NotFound
+from fourfold.query.descriptions import describe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,6 +68,7 @@ class Column:
     """Only read when `columns` contains it: large and rarely needed."""
     plain: bool = False
     """Stored in a TEXT column of the file, so it needs no cast."""
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,17 @@ def tables_by_name(
         query="",
         identity=("path",),
     )
-    return {**by_name, FILES: files}
+    return {
+        name: replace(table, columns=_described(table))
+        for name, table in {**by_name, FILES: files}.items()
+    }
+
+
+def _described(table: Table) -> tuple[Column, ...]:
+    return tuple(
+        replace(column, description=describe(table.model, table.name, column.name))
+        for column in table.columns
+    )
 
 
 def arrow() -> Any:

@@ -100,7 +100,12 @@ def _iter_tables(prefixes: dict[str, tuple[str, ...]] | None) -> Iterator[SqlTab
                 description=table.description,
                 key=list(table.identity),
                 columns=[
-                    SqlTableColumn(name=column.name, type=column.type, hidden=column.hidden)
+                    SqlTableColumn(
+                        name=column.name,
+                        type=column.type,
+                        hidden=column.hidden,
+                        description=column.description,
+                    )
                     for column in table.columns
                 ],
             )

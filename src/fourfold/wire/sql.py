@@ -79,6 +79,7 @@ class SqlTableColumn(Struct, kw_only=True, frozen=True):
     type: str
     hidden: bool
     """True if `*` does not include it."""
+    description: str
 
 
 class SqlTable(Struct, kw_only=True, frozen=True):
