@@ -471,7 +471,9 @@ def test_materialize_is_followed_on_the_pipeline_page_cancelled_and_run(visit, o
             page.get_by_role("button", name=button).click()
             page.get_by_text("The job was cancelled").wait_for()
     # The tables appear when the job has ended, without loading the page again.
-    page.get_by_role("cell", name="state", exact=True).wait_for(timeout=180_000)
+    table = page.get_by_role("row", name=re.compile("^state "))
+    table.wait_for(timeout=180_000)
+    assert int(table.locator("td").nth(1).inner_text()) > 0
     assert page.locator(".live-job").count() == 0
     page.get_by_text("version 1,").first.click()
     page.get_by_role("row", name=re.compile(f"{DID} ")).wait_for()

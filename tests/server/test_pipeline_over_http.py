@@ -17,6 +17,7 @@ from fourfold.pipeline import jobs
 from fourfold.pipeline.jobs import Job, Option, Plan, Range, Report
 from fourfold.pipeline.jobs.table_folder import TableFolder
 from fourfold.server.jobs import RATE_INTERVAL_MS, RATE_INTERVALS_MAX, StepRate
+from fourfold.server.pipeline_routes import _table_rows
 from fourfold.store import pipeline_runs
 from fourfold.store.table_manifest import File, FolderManifest
 
@@ -136,9 +137,21 @@ def test_tables_are_listed_with_rows_sizes_and_watermarks(ask, root):
     assert (ids["name"], ids["rows"], ids["files"]) == ("ids", 2, 2)
     size = sum(path.stat().st_size for path in (root.parent / "two/current/ids").iterdir())
     assert ids["bytes"] == size
-    assert (none["rows"], none["files"]) == (0, 0)
+    assert (none["rows"], none["files"]) == (None, 0)
     assert (two["watermarks"], two["inputs"], two["is_running"]) == ({DID: 7}, 1, False)
     assert str(root.parent) not in json.dumps([one, two])
+
+
+def test_files_without_a_folder_are_of_the_first_table(tmp_path):
+    files = (File("0.parquet", 5, 100), File("1.parquet", 2, 50))
+    tables = ("state", "variant")
+    manifest = FolderManifest(1, "work", {}, {DID: 7}, files, tables=tables)
+    folder = tmp_path / "current" / "variant"
+    folder.mkdir(parents=True)
+    (folder / "0.parquet").write_bytes(b"x" * 30)
+    state, variant = _table_rows(tmp_path, manifest)
+    assert (state.rows, state.files, state.bytes) == (7, 2, 150)
+    assert (variant.name, variant.rows, variant.files, variant.bytes) == ("variant", None, 1, 30)
 
 
 def test_a_run_is_running_while_its_process_lives(ask, front, root):

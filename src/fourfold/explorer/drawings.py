@@ -113,7 +113,7 @@ def timebar(bars: Sequence[Bar], start: int, end: int, label: str) -> Markup:
         return Markup("")
     top = max(bar.size for bar in bars) or 1
     # A few bars stay slim: each is at most a fiftieth of the width.
-    width = min(8.0, max(1.5, len(bars) / 5))
+    width = min(8.0, len(bars) / 5)
     parts = []
     first = next((index for index, bar in enumerate(bars) if bar.seq >= start), len(bars) - 1)
     last = next((index for index, bar in enumerate(bars) if bar.seq >= end), len(bars) - 1)

@@ -236,7 +236,7 @@ async def _preview_materialize(visit: Visit, model: str) -> list[tuple[str, str]
     rows = [("Reads", f"the history of {model} since the last run"), ("Writes", "Parquet files")]
     for folder in page.items:
         if folder.job == "materialize" and folder.model == model and folder.name == model:
-            total = sum(table.rows for table in folder.tables)
+            total = sum(table.rows or 0 for table in folder.tables)
             age = values.age(folder.written_at_ms, visit.now_ms)
             rows.append(
                 ("Replaces", f"version {folder.version}: {values.count(total)} rows, made {age}")

@@ -123,6 +123,7 @@ def _folder_row(root: Path, run: Run) -> TableFolderRow | None:
     """Return the tables that a run wrote, or None if they cannot be read any more."""
     try:
         manifest = read_manifest(Path(run.target))
+        tables = _table_rows(Path(run.target), manifest)
         written_at = _manifest_path(run).stat().st_mtime
     except (FourfoldError, OSError):
         return None
@@ -131,7 +132,7 @@ def _folder_row(root: Path, run: Run) -> TableFolderRow | None:
         job=run.job,
         model=_text(run.options.get("model")),
         version=manifest.version,
-        tables=_table_rows(manifest),
+        tables=tables,
         written_at_ms=int(written_at * 1000),
         inputs=len(manifest.spaces),
         watermarks=dict(islice(sorted(manifest.spaces.items()), WATERMARKS_MAX)),
@@ -139,10 +140,12 @@ def _folder_row(root: Path, run: Run) -> TableFolderRow | None:
     )
 
 
-def _table_rows(manifest: FolderManifest) -> list[TableRow]:
+def _table_rows(into: Path, manifest: FolderManifest) -> list[TableRow]:
     files = defaultdict(list)
     for file in manifest.files:
-        files[file.name.partition("/")[0]].append(file)
+        # Documents list the files of their first table only, without its name.
+        table, slash, _ = file.name.partition("/")
+        files[table if slash else manifest.tables[0]].append(file)
     return [
         TableRow(
             name=name,
@@ -150,8 +153,16 @@ def _table_rows(manifest: FolderManifest) -> list[TableRow]:
             files=len(files[name]),
             bytes=sum(file.bytes for file in files[name]),
         )
+        if files[name]
+        else _uncounted_table(into / CURRENT / name)
         for name in manifest.tables
     ]
+
+
+def _uncounted_table(folder: Path) -> TableRow:
+    """Return a table that the manifest only names: derived from another one, like `variant`."""
+    sizes = [path.stat().st_size for path in folder.glob("*.parquet")]
+    return TableRow(name=folder.name, rows=None, files=len(sizes), bytes=sum(sizes))
 
 
 def _pipeline_route(path: str, handler: Any, **options: Any) -> Route:

@@ -55,7 +55,8 @@ class TableRow(Struct, kw_only=True, frozen=True):
     """A table of a folder."""
 
     name: str
-    rows: Count
+    rows: Count | None
+    """None if they were not counted."""
     files: Count
     bytes: Count
 
