@@ -410,6 +410,23 @@ def test_processes_end_with_the_server(tmp_path):
     wait_for(lambda: not Path(f"/proc/{pid}").exists() or is_zombie(pid))
 
 
+def test_running_and_waiting_queries_end_when_the_server_stops(tmp_path):
+    server = Served(tmp_path / "store")
+    endless = f"{ENDLESS} select count(*) from c"
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(ask, server, endless, timeout_s=60) for _ in range(4)]
+        wait_for(lambda: len([pid for pid in children(server) if is_busy(pid)]) == 2)
+        pids = children(server)
+        assert server.stop() == 0
+        # One that had not arrived finds no server.
+        errors = [future.exception() for future in asked]
+        arrived = [future.result() for future in asked if future.exception() is None]
+    assert all(error is None or isinstance(error, OSError) for error in errors)
+    assert len(arrived) >= 2
+    assert {answer.value["kind"] for answer in arrived} <= {"busy", "overloaded"}
+    assert all(not Path(f"/proc/{pid}").exists() or is_zombie(pid) for pid in pids)
+
+
 def is_zombie(pid):
     try:
         return "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

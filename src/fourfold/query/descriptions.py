@@ -193,7 +193,7 @@ _SESSIONS: Final = {
     "to_head": "Head that continues.",
     "hash": "Hash of the payload.",
     "size": "Number of bytes.",
-    "touched": "Time when the payload was last referred to.",
+    "touched": "Time when the payload was last stored.",
     "is_file": "True if the payload is stored as a file.",
     "data": "The bytes, unless they are stored as a file.",
     "info": "Fields of the session, as JSON.",

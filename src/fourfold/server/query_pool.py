@@ -189,6 +189,9 @@ class QueryPool:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             job.cancel()
+            if self._is_stopping:
+                # It was still waiting, and `stop` has removed it from the queue.
+                raise Busy("query: the server is stopping") from None
             raise
 
     def stop(self) -> None:
@@ -249,7 +252,7 @@ class QueryPool:
             ) from None
         except _Ended:
             if job.is_cancelled:
-                raise Busy("query: cancelled") from None
+                raise Busy("query: cancelled, because the server is stopping") from None
             raise Busy(
                 "query: its process ended unexpectedly",
                 hint="It may have used too much memory: narrow the query, or retry.",
