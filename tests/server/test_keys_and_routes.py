@@ -34,6 +34,7 @@ NAMES = {
 DECIDED_BY_HANDLER = {
     *("create_session", "get_head", "list_ancestors", "list_descendants", "compare_heads"),
     *("create_payload", "put_payload", "get_payload", "import_bundle", "run_sql"),
+    "list_sql_tables",
 }
 """Routes for keys with any prefix; each has a test below, and queries in `test_sql_over_http`."""
 DECIDED_BY_OWNER = {
