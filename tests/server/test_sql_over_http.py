@@ -27,7 +27,7 @@ from fourfold.cli.main import run as run_command
 from fourfold.client import AsyncRemoteStore
 from fourfold.errors import DeadlineExceeded, InvalidInput, NotFound
 from fourfold.query.engine import all_tables
-from fourfold.server.key_store import Grant, Key, KeyStore
+from fourfold.server.key_store import NAMED_MODELS, Grant, Key, KeyStore
 from fourfold.server.query_pool import QUERIES_WAITING
 
 A, B = "did:web:a.example", "did:web:b.example"
@@ -338,6 +338,27 @@ def test_prefixes_of_a_key_restrict_every_table(keyed_server):
             rows = ask(keyed_server, query, everything).value["rows"]
             allowed = [row for row in rows if row[at].startswith(PREFIXES[model])]
             assert seen.value["rows"] == allowed, table.name
+
+
+def test_listed_tables_are_those_that_the_key_may_query(keyed_server):
+    root = keyed_server.root
+
+    def listed(key):
+        headers = {"authorization": f"Bearer {key}"}
+        answer = json.loads(keyed_server.ask("GET", "/v1/sql/tables", headers=headers).text)
+        return {table["name"] for table in answer["tables"]}
+
+    scopes = ("read", "query")
+    everything = listed(add_key(root, *(Grant(model, scopes) for model in NAMED_MODELS)))
+    assert {name.partition("_")[0] for name in everything} == set(NAMED_MODELS)
+    streams = {name for name in everything if name.startswith("streams_")}
+    assert listed(add_key(root, Grant("streams", scopes), Grant("graphs", ("read",)))) == streams
+    sessions = listed(add_key(root, Grant("sessions", scopes, "mine/")))
+    assert "sessions_events" in sessions
+    assert "sessions_payloads" not in sessions
+    for name in sessions:
+        key = add_key(root, Grant("sessions", scopes, "mine/"))
+        assert ask(keyed_server, f"select count(*) from {name}", key).status == 200
 
 
 def test_two_keys_at_once_see_their_own_names(keyed_server):
