@@ -26,10 +26,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fourfold.errors import InvalidInput, MissingDependency, NotFound
-from fourfold.query.descriptions import describe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -225,11 +224,16 @@ FILES = "files"
 
 
 def tables_by_name(
-    model: str, tables: Iterable[Table], identities: Mapping[str, str] | None = None
+    model: str,
+    tables: Iterable[Table],
+    identities: Mapping[str, str] | None = None,
+    descriptions: Mapping[str, str] | None = None,
 ) -> dict[str, Table]:
     """Return the tables by name, each with the hidden column `root`, and the table `files`.
 
-    `identities` are the columns that identify a row, by table, separated by spaces.
+    Args:
+        identities: The columns that identify a row, by table, separated by spaces.
+        descriptions: What columns mean, by their name, or by `table.column` where tables differ.
     """
     root = Column(ROOT, "string", nullable=False, hidden=True)
     by_name = {
@@ -260,16 +264,38 @@ def tables_by_name(
         identity=("path",),
     )
     return {
-        name: replace(table, columns=_described(table))
+        name: replace(
+            table, columns=_described(table, {**(descriptions or {}), **_FILE_DESCRIPTIONS})
+        )
         for name, table in {**by_name, FILES: files}.items()
     }
 
 
-def _described(table: Table) -> tuple[Column, ...]:
+def _described(table: Table, descriptions: Mapping[str, str]) -> tuple[Column, ...]:
+    """Return the columns with their descriptions; internal tables may have none."""
     return tuple(
-        replace(column, description=describe(table.model, table.name, column.name))
+        replace(
+            column,
+            description=descriptions.get(f"{table.name}.{column.name}")
+            or descriptions.get(column.name, ""),
+        )
         for column in table.columns
     )
+
+
+_FILE_DESCRIPTIONS: Final = {
+    "files.space": "Name of the file: the DID of a space, or the stem of its name.",
+    "files.path": "Path of the file.",
+    "files.kind": "Kind of history that the file has.",
+    "files.seq": "Newest position in the file.",
+    "files.bytes": "Size of the file without its WAL.",
+    "files.error": "Kind of the error if the file cannot be read.",
+    "files.problem": "Why the file cannot be read.",
+    "files.file_id": "Id that the file got when it was created.",
+    "files.horizon": "Position below which history was removed; 0 if it is whole.",
+    "root": "Folder of the store.",
+}
+"""Of the columns that every model has."""
 
 
 def arrow() -> Any:

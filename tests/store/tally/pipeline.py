@@ -36,7 +36,7 @@ def tables():
         folder="tallies",
         suffix=".sqlite",
         kinds={KIND.profile.name: kind},
-        tables=tables_by_name("tallies", [votes]),
+        tables=tables_by_name("tallies", [votes], None, {"choice": "What was voted for."}),
     )
 
 

@@ -38,6 +38,7 @@ of a chain, each branch up to its cap, sorted by (id, seq, op_index), are alread
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from fourfold.kernel import Queries, ReadTransaction, load_queries
 from fourfold.models.documents import timestamps
@@ -241,6 +242,40 @@ _IDENTITIES = {
     "state": "space branch id",
     "history": "space branch id seq",
 }
+_DESCRIPTIONS: Final = {
+    "space": "DID of the space.",
+    "branch": 'Branch; "" is the default branch.',
+    "id": "Id of the entity.",
+    "seq": "Seq of the commit.",
+    "commits.session": "Session of the client that committed.",
+    "commits.local_seq": "Number of the request in that session.",
+    "time": "Time of the commit.",
+    "blobs.time": "Time when the blob was stored.",
+    "branches.time": "Time when the branch was created.",
+    "commits.original": "The request as the client sent it, as JSON.",
+    "commits.resolution": "What was written for it, as JSON.",
+    "commits.hash": "Hash of the commit, in a space of facts.",
+    "commits.previous": "Hash of the commit before it.",
+    "op_index": "Place of the operation in its commit.",
+    "op": "Operation: set, patch or delete.",
+    "revisions.data": "The document or the list of patches, as JSON; null for a delete.",
+    "values.data": "The value, as JSON.",
+    "blobs.data": "The bytes.",
+    "revisions.fact": "Hash of the fact, in a space of facts.",
+    "hash": "Hash of the content.",
+    "value_ref": "Hash of the value of the fact.",
+    "facts.parent": "Hash of the fact before it.",
+    "branches.parent": "Branch from which it was created; null for the default branch.",
+    "commit_ref": "Hash of the commit of the fact.",
+    "fork_seq": "Seq of the parent at which the branch begins.",
+    "created_seq": "Seq of the commit that created the branch.",
+    "head_seq": "Newest seq on the branch.",
+    "status": "Whether the branch is active or deleted.",
+    "document": "The whole document, as JSON; null if the entity is deleted.",
+    "size": "Number of bytes.",
+    "content_type": "Media type of the blob.",
+}
+"""What columns mean: by name, or by `table.column` where tables differ."""
 
 TABLES = ModelTables(
     model=MODEL,
@@ -250,6 +285,6 @@ TABLES = ModelTables(
         REVISIONS.profile.name: _kind(REVISIONS, _REVISIONS_SQL),
         FACTS.profile.name: _kind(FACTS, _FACTS_SQL),
     },
-    tables=tables_by_name(MODEL, _TABLES, _IDENTITIES),
+    tables=tables_by_name(MODEL, _TABLES, _IDENTITIES, _DESCRIPTIONS),
     rows="fourfold.query.documents.rows",
 )

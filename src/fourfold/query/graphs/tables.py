@@ -20,6 +20,7 @@ that suppress its object or its targets, grouped by object.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Final
 
 from fourfold.kernel import ReadTransaction, load_queries
 from fourfold.kernel.sequences import current
@@ -186,13 +187,67 @@ _IDENTITIES = {
     "identities": "id",
     "peers": "peer_id domain",
 }
+_DESCRIPTIONS: Final = {
+    "app": "Slug of the app.",
+    "app_id": "Id of the app.",
+    "kind": "Kind of the row: parent, attr, edge or rating.",
+    "type": "Key of the type.",
+    "type_id": "Id of the type.",
+    "id": "Id of the row.",
+    "identities.id": "Id of the identity.",
+    "logs.id": "Number of the entry.",
+    "object_id": "Id of the object: that of its first row.",
+    "version": "Number of the version of the object.",
+    "apps.version": "Version of the schema of the app.",
+    "owner_identity": "Identity that owns the object.",
+    "global_seq": "Seq of the transaction.",
+    "sync_flags": "Bits of the domains in which the row is synced.",
+    "created_at": "Time of creation, as its writer set it.",
+    "updated_at": "Time of the change, as its writer set it.",
+    "origin": "Node that wrote the row.",
+    "origin_seq": "Seq of the transaction on that node.",
+    "position": "Place of the row in its transaction.",
+    "leads": "True if this was the newest version of its object when it arrived here.",
+    "parent_id": "Object to which the attribute belongs.",
+    "src_parent_id": "Object from which the edge leads.",
+    "dst_parent_id": "Object to which the edge leads.",
+    "dst_attr_id": "Attribute to which the edge leads.",
+    "target_parent_id": "Object that is rated.",
+    "target_attr_id": "Attribute that is rated.",
+    "value_text": "Value as text.",
+    "value_number": "Value as a number.",
+    "value_json": "Value as JSON.",
+    "value_blob": "Value as bytes.",
+    "title": "Title of the app.",
+    "rows": "Rows that the app has.",
+    "bytes": "Bytes that the app uses.",
+    "rows_max": "Limit of its rows.",
+    "bytes_max": "Limit of its bytes.",
+    "kinds": "Bits of the kinds that the transaction wrote.",
+    "trace_id": "Text that the writer gave the transaction.",
+    "level": "Level of the entry.",
+    "event_type": "Type of the entry.",
+    "context_json": "The entry, as JSON.",
+    "pubkey": "Public key.",
+    "label": "Display name.",
+    "peer_id": "Id of the peer.",
+    "identity_id": "Identity of the peer.",
+    "endpoint": "Address of the peer.",
+    "domain": "Domain of the sync.",
+    "received": "Newest seq that was received from the peer.",
+    "sent": "Newest seq that the peer has confirmed.",
+    "newest": "Newest seq of this node.",
+    "lag": "Seqs that the peer has not confirmed.",
+    "waiting": "Transactions that are still to be sent.",
+}
+"""What columns mean: by name, or by `table.column` where tables differ."""
 
 TABLES = ModelTables(
     model=MODEL,
     folder="graphs",
     suffix=".db",
     kinds={PROFILE.name: Kind(PROFILE, MIGRATIONS, GLOBAL_SEQ, _seq_at, SQL)},
-    tables=tables_by_name(MODEL, _TABLES, _IDENTITIES),
+    tables=tables_by_name(MODEL, _TABLES, _IDENTITIES, _DESCRIPTIONS),
     spaces=False,
     rows="fourfold.query.graphs.rows",
     name_column="app",

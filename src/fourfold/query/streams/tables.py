@@ -19,6 +19,7 @@ stream in order, including those that a fork shares, and the input of `messages`
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from fourfold.kernel import ReadTransaction, Sequence, load_queries
 from fourfold.models.streams import MIGRATIONS, PROFILE
@@ -182,13 +183,52 @@ _IDENTITIES = {
     "producers": "stream producer",
     "state": "stream type key",
 }
+_DESCRIPTIONS: Final = {
+    "stream": "Name of the stream.",
+    "offset": "Offset of the record in its stream.",
+    "position": "Position of the record in the log of all streams.",
+    "time": "Time of the append.",
+    "payload": "The bytes of the record.",
+    "text": "The record as text, if the stream has text or JSON.",
+    "size": "Number of bytes of the record.",
+    "streams.size": "Bytes of all records that were ever appended.",
+    "routing_key": "Routing key of the record.",
+    "content_type": "Media type of the stream.",
+    "created": "Time when the stream was created.",
+    "updated": "Time of the newest change of the stream.",
+    "producers.updated": "Time of the last request of the producer.",
+    "first_offset": "Earliest offset that is retained.",
+    "next_offset": "Offset of the next record.",
+    "records": "Records of the stream in the file.",
+    "bytes": "Bytes of the records in the file.",
+    "closed": "True if nothing more can be appended.",
+    "ttl_seconds": "Seconds after which the stream expires.",
+    "expires": "Time when the stream expires.",
+    "forked_from": "Stream from which it was forked.",
+    "fork_offset": "Offset of the source at which the fork begins.",
+    "forks": "Number of forks of the stream.",
+    "profile": "Profile of the stream.",
+    "schema_version": "Current version of the schema; null without one.",
+    "version": "Version of the schema.",
+    "from_offset": "First offset that was written with this version.",
+    "schema": "The JSON Schema.",
+    "lens": "The lens from the version before, as JSON.",
+    "current": "True for the current version.",
+    "producer": "Id of the producer.",
+    "epoch": "Epoch of the producer.",
+    "last_seq": "Number of its last request.",
+    "type": "Type of the row in the state.",
+    "key": "Key of the row.",
+    "value": "Newest value of the key, as JSON.",
+}
+"""What columns mean: by name, or by `table.column` where tables differ."""
 
 TABLES = ModelTables(
     model=MODEL,
     folder="streams",
     suffix=".sqlite",
     kinds={PROFILE.name: Kind(PROFILE, MIGRATIONS, POSITION, _position_at, SQL)},
-    tables=tables_by_name(MODEL, _TABLES, _IDENTITIES),
+    tables=tables_by_name(MODEL, _TABLES, _IDENTITIES, _DESCRIPTIONS),
     spaces=False,
     rows="fourfold.query.streams.rows",
     name_column="stream",
