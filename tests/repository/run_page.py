@@ -48,6 +48,13 @@ class Terminal:
             output.append(line)
         sys.exit(f"`{command}` ended the shell: {''.join(output)}")
 
+    def close(self) -> None:
+        """End what still runs in the background, such as a server."""
+        if self._bash.poll() is None:
+            self.run("kill $(jobs -p) 2> /dev/null; wait")
+        os.close(self._commands)
+        self._bash.wait()
+
 
 def matches(shown: str, printed: str) -> bool:
     """Return whether the output is the shown one, with `...` for any text."""
@@ -67,6 +74,13 @@ def squeezed(text: str) -> str:
 def main() -> None:
     page = sys.argv[1]
     terminal = Terminal()
+    try:
+        run_steps(page, terminal)
+    finally:
+        terminal.close()
+
+
+def run_steps(page: str, terminal: Terminal) -> None:
     names = {"__name__": "__main__"}
     for kind, line, *step in json.load(sys.stdin):
         if kind == "python":
