@@ -62,9 +62,9 @@ class JobStore:
                 result, replayed = run_once(database, request, work)
         return self.get(result.decode()), replayed
 
-    def start(self, job_id: str) -> None:
+    def start(self, job_id: str, started_at_ms: int) -> None:
         """Record that a job runs."""
-        self._write(lambda txn: txn.execute(SQL.start_job, (int(job_id), now_ms())))
+        self._write(lambda txn: txn.execute(SQL.start_job, (int(job_id), started_at_ms)))
 
     def end(self, job: JobInfo) -> None:
         """Record the end of a job."""

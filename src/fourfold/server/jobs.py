@@ -191,9 +191,10 @@ class Jobs:
         self, before: int | None, status: str | None, kind: str | None, limit: int
     ) -> list[JobInfo]:
         """Return jobs before a number, newest first."""
-        jobs = self._records.list_jobs(before, status, kind, limit)
+        # Before the records: the end of a job that is no longer among these is recorded.
         with self._lock:
             running = {job_id: entry.job for job_id, entry in self._running.items()}
+        jobs = self._records.list_jobs(before, status, kind, limit)
         return [running.get(job.id, job) for job in jobs]
 
     def cancel(self, job_id: str) -> JobInfo:
@@ -236,8 +237,9 @@ class Jobs:
         job = running.job
         try:
             _check(running)
-            self._records.start(job.id)
-            self._update(running, status="running", started_at_ms=now_ms())
+            started_at_ms = now_ms()
+            self._records.start(job.id, started_at_ms)
+            self._update(running, status="running", started_at_ms=started_at_ms)
             match running.body:
                 case VerifyJob():
                     outcome = self._verify(running)
