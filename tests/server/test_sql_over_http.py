@@ -26,6 +26,7 @@ import fourfold
 from fourfold.cli.main import run as run_command
 from fourfold.client import AsyncRemoteStore
 from fourfold.errors import DeadlineExceeded, InvalidInput, NotFound
+from fourfold.kernel.pauses import BACKGROUND_NICE
 from fourfold.query.engine import all_tables
 from fourfold.server.key_store import NAMED_MODELS, Grant, Key, KeyStore
 from fourfold.server.query_pool import QUERIES_WAITING
@@ -235,6 +236,14 @@ def test_processes_are_reused(open_server):
     for _ in range(5):
         assert ask(open_server, "select 1").status == 200
     assert children(open_server) == before
+
+
+def test_processes_have_a_lower_priority_than_the_server(open_server):
+    assert ask(open_server, "select 1").status == 200
+    server = os.getpriority(os.PRIO_PROCESS, open_server.process.pid)
+    assert {os.getpriority(os.PRIO_PROCESS, child) for child in children(open_server)} == {
+        max(server, BACKGROUND_NICE)
+    }
 
 
 def test_killed_process_is_an_error_and_is_replaced(open_server):

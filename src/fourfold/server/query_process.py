@@ -28,6 +28,7 @@ import msgspec
 from msgspec import Struct
 
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput, LimitExceeded
+from fourfold.kernel.pauses import lower_thread_priority
 from fourfold.kernel.query_connection import limit_heap
 from fourfold.query.engine import QueryOptions, all_tables, parse_time, run_query
 from fourfold.sql_result import Result, distinct_names
@@ -248,6 +249,8 @@ ENCODERS: Final[Mapping[Format, Callable[[Result], bytes]]] = {
 if __name__ == "__main__":
     # Ctrl-C in the terminal of the server is not for its children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A long query must not take processor time from the requests of the server.
+    lower_thread_priority()
     # What a library prints must not end up between the frames.
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
