@@ -17,7 +17,7 @@
     │   ├── PreconditionFailed          the expected version is not the current one
     │   │   └── HeadMoved               the session was continued meanwhile: read its new head
     │   ├── ContentTypeMismatch         the stream has another content type
-    │   ├── StreamSeqBehind             the Stream-Seq is not greater than the last one
+    │   ├── StreamSeqOutOfOrder         the Stream-Seq is not greater than the last one
     │   ├── ProducerGap                 a request of the producer is missing: send it first
     │   ├── WakeFenced                  a newer wake was issued: it owns the work
     │   ├── AlreadyClaimed              another worker holds the lease: wait for the next wake
@@ -25,7 +25,8 @@
     │   ├── AckRefused                  that offset cannot be acknowledged: read the subscription
     │   ├── StaleRead                   an entity that was read has changed since
     │   ├── ReplayMismatch              a different request was sent with the same identity
-    │   └── MergeConflicted             both branches changed the same entity: resolve it
+    │   ├── MergeConflicted             both branches changed the same entity: resolve it
+    │   └── UniqueViolation             another entity has that value in a unique index
     ├── Busy                            try again, after `retry_after` seconds if given
     │   ├── Overloaded                  a bounded queue is full; nothing was written
     │   ├── DeadlineExceeded            the deadline passed; nothing was written
@@ -260,7 +261,7 @@ class ContentTypeMismatch(Conflict):
     default_hint = "Append data of the content type of the stream, or create another stream."
 
 
-class StreamSeqBehind(Conflict):
+class StreamSeqOutOfOrder(Conflict):
     """The Stream-Seq of an append is not greater than the last one."""
 
     kind = "stream_seq_behind"
@@ -323,6 +324,13 @@ class MergeConflicted(Conflict):
 
     kind = "merge_conflicted"
     default_hint = "See `details`, and merge again with a resolution for each entity in it."
+
+
+class UniqueViolation(Conflict):
+    """Another entity already has a value that a unique index allows once."""
+
+    kind = "unique_violation"
+    default_hint = "Use another value, or change the entity `other` in `details` first."
 
 
 class Busy(FourfoldError):

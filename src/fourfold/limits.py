@@ -173,6 +173,8 @@ ENVELOPE_OPERATIONS_MAX: Final = 10_000
 """Operations of one envelope: it is one transaction, during which no other writer runs."""
 NEIGHBOURS_MAX: Final = 200
 """Attributes, edges and ratings around an object that one read returns."""
+OBJECTS_READ_MAX: Final = 200
+"""Objects that one read returns together with what is around them."""
 FEED_PAGE_ROWS: Final = 1_000
 """Rows of a page of the change feed, which never splits a transaction."""
 
@@ -247,7 +249,9 @@ SOURCE_BATCH_BYTES: Final = 16 * MIB
 SOURCE_BUSY_TIMEOUT_MS: Final = 5_000
 """Wait for a lock of SQLite in a scan."""
 SOURCE_FILES_PER_LOOK: Final = 200
-"""Files that one task inspects when Spark reads a cut."""
+"""Files that one task of a job opens."""
+EXPORT_CACHE_BYTES: Final = 8 * GIB
+"""Rows of live files that are exported for Spark."""
 SOURCE_SELECTS_MAX: Final = 200
 """App tables in one statement of a scan; SQLite allows 500 selects in a compound."""
 JOB_RECORDS_POLL_S: Final = 0.05

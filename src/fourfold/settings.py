@@ -160,6 +160,13 @@ class Objects(Struct, frozen=True):
 class Archive(Struct, frozen=True):
     """Settings of sealing, publishing and garbage collection."""
 
+    format: Annotated[
+        Literal[1, 2],
+        _describe(
+            "Format of a new archive. 1: a manifest and row files per database. 2: Delta tables "
+            "for all databases. An existing archive keeps its format if it has tables."
+        ),
+    ] = 1
     acknowledge: Annotated[
         Literal["committed", "published"],
         _describe(
@@ -200,6 +207,10 @@ class Archive(Struct, frozen=True):
         Literal["on", "off"],
         _describe("Compact small published segments into large ones in the server."),
     ] = "on"
+    companions: Annotated[
+        Literal["on", "off"],
+        _describe("Build search companions of published segments in the server."),
+    ] = "on"
     publish_s: Annotated[
         float,
         Meta(ge=0.0, le=86_400.0),
@@ -222,6 +233,29 @@ class Archive(Struct, frozen=True):
     compact_bytes: Annotated[
         _Bytes, _describe("Maximum payload of a compacted segment.", "bytes")
     ] = limits.COMPACT_BYTES
+
+
+class Pipeline(Struct, frozen=True):
+    """Settings of reads with Spark."""
+
+    cache_folder: Annotated[
+        str,
+        Meta(min_length=1, max_length=4_096),
+        _describe(
+            "Folder for rows of live files that are exported for Spark, outside the store. "
+            "auto: exports in the cache folder of the user."
+        ),
+    ] = "auto"
+    cache_bytes: Annotated[
+        _Bytes, _describe("Maximum size of that folder; reads that need more fail.", "bytes")
+    ] = limits.EXPORT_CACHE_BYTES
+    cache_shared: Annotated[
+        Literal["on", "off"],
+        _describe(
+            "on: the executors of a cluster see that folder, under the same path. "
+            "off: the driver serves its files to them."
+        ),
+    ] = "off"
 
 
 class Server(Struct, frozen=True):
@@ -350,6 +384,7 @@ __all__ = [
     "Kernel",
     "Layer",
     "Objects",
+    "Pipeline",
     "Server",
     "Sessions",
     "Setting",
@@ -369,6 +404,7 @@ NOT_SETTINGS: Final[Mapping[str, str]] = {
     "FOURFOLD_ROOT": "The store that a command uses if ROOT is not given.",
     "FOURFOLD_PROGRESS": "json: commands with --json print their progress on stderr.",
     "FOURFOLD_NO_COLOR": "Any value disables colour, like NO_COLOR, for this program only.",
+    "FOURFOLD_SPARK_TRAINING": "off: Spark sessions write no class archive in the background.",
     "FOURFOLD_FAULTS": "Failpoints to enable, for tests that inject failures.",
 }
 """Variables with the prefix that are not settings. Any other unknown one is an error."""
@@ -437,6 +473,7 @@ class Settings(Struct, frozen=True):
     sessions: Sessions = Sessions()
     objects: Objects = Objects()
     archive: Archive = Archive()
+    pipeline: Pipeline = Pipeline()
     server: Server = Server()
     health: Health = Health()
     sources: dict[str, Source] = {}
@@ -477,6 +514,7 @@ _SECTIONS: Final[dict[str, type[Struct]]] = {
     "sessions": Sessions,
     "objects": Objects,
     "archive": Archive,
+    "pipeline": Pipeline,
     "server": Server,
     "health": Health,
 }
@@ -635,9 +673,9 @@ def _read_file(path: Path) -> list[tuple[str, object]]:
 def _check_format(path: Path, version: object) -> None:
     # The version is checked before any key: a newer file may have keys that are unknown here.
     if type(version) is not int or version < 1:
-        found = "no format" if version is None else f"format = {version!r}"
+        actual = "no format" if version is None else f"format = {version!r}"
         raise InvalidConfig(
-            f"{path}: format must be the version of the store's layout, found {found}",
+            f"{path}: format must be the version of the store's layout, found {actual}",
             hint=f"Write `format = {FORMAT}` as the first line of the file.",
         )
     if version > FORMAT:

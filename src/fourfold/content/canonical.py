@@ -326,7 +326,7 @@ def _write_bytes(value: bytes, depth: int) -> str:
 def _write_datetime(value: datetime, depth: int) -> str:
     _deeper(depth, 1)
     if value.utcoffset() is None:
-        raise Refusal("a naive datetime names no instant; give it a timezone")
+        raise Refusal("a naive datetime must have a timezone")
     try:
         moment = value.astimezone(UTC).replace(tzinfo=None)
     except OverflowError:
@@ -418,9 +418,7 @@ def read_text(data: bytes) -> Any:
     except Refusal as refusal:
         raise refusal.error("cannot decode") from None
     except ContentError as error:
-        raise ContentError(
-            f"cannot decode: the bytes stand for no value: {error.message}"
-        ) from None
+        raise ContentError(f"cannot decode: invalid value: {error.message}") from None
     except RecursionError:
         raise ContentError(
             "cannot decode: the value is nested deeper than the stack of this call can follow",
@@ -485,18 +483,18 @@ _READERS: dict[type, Callable[[Any, bool], Any]] = {list: _read_list, dict: _rea
 
 
 def _set_of(elements: tuple[Any, ...]) -> frozenset[Any]:
-    found = frozenset(elements)
-    if len(found) != len(elements):
+    members = frozenset(elements)
+    if len(members) != len(elements):
         raise Refusal("the set has two equal elements")
-    return found
+    return members
 
 
 def _read_tag(tag: str, raw: dict[str, Any]) -> Any:
     if len(raw) > 1:
-        raise Refusal(f"the tag {tag[:60]!r} stands beside other keys")
+        raise Refusal(f"the tag {tag[:60]!r} must be the only key")
     reader = _TAGS.get(tag)
     if reader is None:
-        raise Refusal(f"the tag {tag[:60]!r} is unknown, or holds no list")
+        raise Refusal(f"the tag {tag[:60]!r} is unknown, or its value is not a list")
     held = raw[tag]
     if type(held) is not (dict if tag == "~ref" else str):
         raise Refusal(f"the tag {tag!r} holds a {type(held).__name__}")
@@ -606,12 +604,12 @@ def encode_each(values: Sequence[object]) -> list[bytes] | None:
     if not _are_plain(values):
         return None
     try:
-        found = list(map(_encode_without_floats, values))
+        encoded = list(map(_encode_without_floats, values))
     except (ValueError, OverflowError, RecursionError):
         return None
-    if True in map(contains, found, repeat(_TILDE)) and any(_MARK in data for data in found):
+    if True in map(contains, encoded, repeat(_TILDE)) and any(_MARK in data for data in encoded):
         return None
-    return found
+    return encoded
 
 
 def decode(data: bytes) -> Any:

@@ -81,7 +81,7 @@ class Reference:
 
     def __post_init__(self) -> None:
         if type(self.digest) is not bytes or len(self.digest) != _DIGEST_BYTES:
-            raise ContentError("a merkle reference holds exactly 32 bytes", hint=_HINT)
+            raise ContentError("a merkle reference must have 32 bytes", hint=_HINT)
 
     def __str__(self) -> str:
         return _base32(_TEXT_HEADER + self.digest)
@@ -132,8 +132,8 @@ def _digest(value: Any, depth: int) -> bytes:
     if kind is str:
         return _string(value)
     if kind is Reference:
-        found: bytes = value.digest
-        return found
+        digest: bytes = value.digest
+        return digest
     if kind is list or kind is tuple:
         _check_depth(depth)
         leaves = []

@@ -50,7 +50,7 @@ def decide(value: object, kind: str) -> Decision:
 
 
 def is_ref(value: object) -> bool:
-    """True of a PayloadRef only, never of a dict that looks like one."""
+    """Return True for a PayloadRef, and False for a dict that looks like one."""
     return type(value) is PayloadRef
 
 
@@ -66,17 +66,17 @@ def read_payload(ref: PayloadRef, data: bytes) -> Any:
 
 def find_refs(value: object) -> list[PayloadRef]:
     """Return the distinct references anywhere in `value`, sorted."""
-    found: set[PayloadRef] = set()
+    refs: set[PayloadRef] = set()
     seen: set[int] = set()
     waiting: list[Any] = [value]
     while waiting:
         item = waiting.pop()
         if type(item) is PayloadRef:
-            found.add(item)
+            refs.add(item)
             continue
         if not isinstance(item, (dict, list, tuple, set, frozenset)) or id(item) in seen:
             continue
         # Shared parts are looked at once, and a value that contains itself comes to an end.
         seen.add(id(item))
         waiting.extend(item.values() if isinstance(item, dict) else item)
-    return sorted(found)
+    return sorted(refs)
