@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from fourfold import limits
-from fourfold.wire.fields import SEQ_PATTERN, TIME_PATTERN, Count, header_name
+from fourfold.wire.fields import SEQ_PATTERN, TIME_PATTERN, Count, StoreTime, header_name
 from fourfold.wire.pages import IdempotencyHeaders, Page, PageQuery
 
 SEQ_MAX: Final = 2**63 - 1
@@ -40,13 +40,16 @@ class SpaceRow(Struct, kw_only=True, frozen=True):
     """A space in a list."""
 
     did: str
-    size_bytes: Count
+    size_bytes: Count | None
+    """Size of its file; None at a time before its last change, for which it is not stored."""
     changed_at_ms: Count
-    """Time of the last change of its file."""
+    """Time of the last change of its file; at an earlier time, of the last commit before."""
 
 
 class SpacePage(Page, kw_only=True, frozen=True):
-    """A page of spaces, in the order of their DIDs."""
+    """A page of spaces, in the order of their DIDs. At a time in the past, a page may be short, or
+    empty, and still have a next one.
+    """
 
     items: list[SpaceRow]
 
@@ -55,6 +58,13 @@ class SpacesQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     """Parameters of a list of spaces."""
 
     prefix: Annotated[str, Meta(description="Only DIDs with this prefix.")] = ""
+    at: StoreTime | UnsetType = UNSET
+
+
+class SpaceQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Point in history of a space or a branch."""
+
+    at: At | UnsetType = UNSET
 
 
 class NewSpaceQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -78,7 +88,8 @@ class SpaceInfo(Struct, kw_only=True, frozen=True):
     horizon: Seq
     """Oldest seq from which every state is readable."""
     branches: Count
-    size_bytes: Count
+    size_bytes: Count | None
+    """Size of its file; None in the past, for which it is not stored."""
 
 
 # Documents
@@ -293,6 +304,76 @@ class IdPage(Page, kw_only=True, frozen=True):
     """Seq that all pages show."""
 
 
+class SearchQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a full-text search."""
+
+    q: Annotated[
+        str,
+        Meta(
+            description='Words, "phrases", prefixes (pre*) and words that must not occur (-word).'
+        ),
+    ] = ""
+    index: Annotated[
+        str | UnsetType, Meta(description="Name of the text index; needed if several fit.")
+    ] = UNSET
+    path: Annotated[list[str], Meta(description="Only this path of the index; repeatable.")] = (
+        field(default_factory=list)
+    )
+    order: Annotated[
+        Literal["score", "newest"], Meta(description="By relevance, or by the age of the text.")
+    ] = "score"
+    branch: BranchName = ""
+    at: At | UnsetType = UNSET
+
+
+class VectorSearch(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A search for the nearest vectors."""
+
+    vector: Annotated[
+        list[float], Meta(min_length=1, max_length=8192, description="Numbers, not all of them 0.")
+    ]
+    index: Annotated[
+        str | UnsetType, Meta(description="Name of the vector index; needed if there are several.")
+    ] = UNSET
+    limit: Annotated[
+        int, Meta(ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum number of items.")
+    ] = limits.PAGE_ITEMS
+    cursor: Annotated[
+        Annotated[str, Meta(max_length=8192)] | UnsetType,
+        Meta(description="The next_cursor of the page before, with all else unchanged."),
+    ] = UNSET
+    branch: BranchName = ""
+    at: At | UnsetType = UNSET
+
+
+class SnippetRecord(Struct, kw_only=True, frozen=True):
+    """A part of a text, and the starts and ends of the matches in it."""
+
+    path: str
+    text: str
+    highlights: list[tuple[int, int]]
+
+
+class HitRecord(Struct, kw_only=True, frozen=True):
+    """A document with the words of a search, or with a near vector."""
+
+    id: str
+    document: Document
+    seq: Seq
+    score: float
+    snippets: list[SnippetRecord]
+
+
+class HitPage(Page, kw_only=True, frozen=True):
+    """A page of hits, with the number of all hits and the index that has them."""
+
+    items: list[HitRecord]
+    total: Count
+    index: str
+    seq: Seq
+    """Seq that all pages show."""
+
+
 class HistoryQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the history of an entity."""
 
@@ -414,6 +495,7 @@ class BranchesQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=
     deleted: Annotated[Literal["false", "true"], Meta(description="Include deleted branches.")] = (
         "false"
     )
+    at: At | UnsetType = UNSET
 
 
 class BranchPage(Page, kw_only=True, frozen=True):
@@ -478,7 +560,7 @@ class ConflictInfo(Struct, kw_only=True, frozen=True):
 
 
 class MergeOutcome(Struct, kw_only=True, frozen=True):
-    """What a merge did or, in a dry run, would do; there is no commit if nothing was merged."""
+    """Result of a merge or, in a dry run, its preview; there is no commit if nothing was merged."""
 
     source: Point
     target: Point
@@ -502,6 +584,13 @@ class WatchQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     id: Annotated[
         list[EntityId], Meta(description="Only commits that change these entities; repeatable.")
     ] = field(default_factory=list)
+    where: Annotated[
+        str | UnsetType,
+        Meta(
+            description="A filter as JSON: events `match` with the documents that enter it, "
+            "change in it, or leave it."
+        ),
+    ] = UNSET
 
 
 class ChangedEntity(Struct, kw_only=True, frozen=True):
@@ -521,6 +610,27 @@ class CommitEvent(Struct, kw_only=True, frozen=True):
     session: str
     local_seq: Seq
     revisions: list[ChangedEntity]
+
+
+class ChangedMatch(Struct, kw_only=True, frozen=True):
+    """A document that entered a filter, changed in it, or left it."""
+
+    kind: Literal["enter", "change", "leave"]
+    id: str
+    op: Op
+    document: Annotated[
+        dict[str, Any] | None, Meta(description="After the commit; null if it is deleted.")
+    ]
+
+
+class MatchEvent(Struct, kw_only=True, frozen=True):
+    """Event `match`: a commit, reduced to the documents that match a filter before or after it."""
+
+    seq: Seq
+    branch: str
+    session: str
+    local_seq: Seq
+    changes: list[ChangedMatch]
 
 
 class GapEvent(Struct, kw_only=True, frozen=True):

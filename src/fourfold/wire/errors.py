@@ -55,7 +55,7 @@ class ProblemKind(Struct, kw_only=True, frozen=True):
 
 
 class HealthError(Struct, kw_only=True, frozen=True):
-    """Why the server is unhealthy; only the kind for a client that may not read everything."""
+    """Reason for bad health; only the kind for a client that may not read everything."""
 
     kind: str
     retryable: bool

@@ -19,6 +19,16 @@ TIME_PATTERN = (
     "([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
 """Regular expressions of a seq or event id, and of an RFC 3339 time."""
+POINT_PATTERN = "[0-9]{8}T[0-9]{6}[.][0-9]{3}Z-[0-9a-f]{4}"
+"""Regular expression of the id of a restore point."""
+StoreTime = Annotated[
+    str,
+    Meta(
+        pattern=f"^({TIME_PATTERN}|{POINT_PATTERN})$",
+        description="At or before this RFC 3339 time or restore point, by default now.",
+    ),
+]
+"""A point of the whole store, for reads of several logs."""
 TrueText = Annotated[str, Meta(pattern="^true$")]
 
 

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from fourfold import limits
 from fourfold.wire.documents import At
-from fourfold.wire.fields import Count, TrueText, header_name
+from fourfold.wire.fields import Count, StoreTime, TrueText, header_name
 from fourfold.wire.pages import Page, PageQuery
 
 Kind = Literal["parent", "attr", "edge", "rating"]
@@ -33,12 +33,12 @@ class AppInfo(Struct, kw_only=True, frozen=True):
     version: Integer
     """Version of its tables."""
     created_at: str
-    rows: Count
-    bytes: Count
-    """Rows and bytes of values that it stores."""
+    rows: Count | None
+    bytes: Count | None
+    """Rows and bytes of values that it stores; None in the past, for which they are not stored."""
     rows_max: Count | None
     bytes_max: Count | None
-    """Its limits; None is no limit."""
+    """Its limits; None means unlimited."""
     seq: Integer
     """Newest seq of the store; all apps share the sequence."""
     node: str
@@ -57,6 +57,13 @@ class AppsQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True
     """Parameters of a list of apps."""
 
     prefix: Annotated[str, Meta(description="Only names with this prefix.")] = ""
+    at: StoreTime | UnsetType = UNSET
+
+
+class AppQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Time of a read of an app."""
+
+    at: StoreTime | UnsetType = UNSET
 
 
 class NewAppQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -211,6 +218,33 @@ class NeighboursInfo(Struct, kw_only=True, frozen=True):
     """Other ends of the edges, and the parent of an attribute."""
     complete: bool
     """False if there are more attributes, edges or ratings than the limit."""
+
+
+class ObjectsRead(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Objects to read together, with parts of what is around them."""
+
+    ids: Annotated[
+        list[Id], Meta(max_length=limits.OBJECTS_READ_MAX, description="Ids of parents.")
+    ]
+    at: At | UnsetType = UNSET
+    parts: Annotated[
+        list[Literal["attrs", "edges", "ratings", "objects"]],
+        Meta(max_length=4, description="What to read with them: `objects` are ends of edges."),
+    ] = field(default_factory=lambda: ["attrs"])
+    limit: Annotated[
+        int, Meta(ge=1, le=limits.NEIGHBOURS_MAX, description="Maximum number of each part.")
+    ] = limits.NEIGHBOURS_MAX
+    suppressed: Annotated[bool, Meta(description="Include objects that a rating suppresses.")] = (
+        False
+    )
+
+
+class ObjectsInfo(Struct, kw_only=True, frozen=True):
+    """Objects that exist, in the order of their ids in the request, all as of one seq."""
+
+    app: str
+    seq: Integer
+    items: list[NeighboursInfo]
 
 
 class ObjectQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):

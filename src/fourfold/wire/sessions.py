@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from fourfold import limits
 from fourfold.wire.documents import SEQ_MAX
-from fourfold.wire.fields import SEQ_PATTERN, TIME_PATTERN, Count, header_name
+from fourfold.wire.fields import SEQ_PATTERN, TIME_PATTERN, Count, StoreTime, header_name
 from fourfold.wire.pages import IdempotencyHeaders, Page, PageQuery
 
 SessionId = Annotated[
@@ -55,12 +55,20 @@ class SessionsQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=
         str | UnsetType,
         Meta(description="Only sessions with this status; empty for those without one."),
     ] = UNSET
+    where: Annotated[
+        str | UnsetType,
+        Meta(description="A filter as JSON, on the fields of the session and of its record."),
+    ] = UNSET
+    after: Annotated[
+        SessionId | UnsetType, Meta(description="Only sessions that are listed after this one.")
+    ] = UNSET
     order: Annotated[
         Literal["created", "-created"], Meta(description="Oldest or newest first.")
     ] = "created"
     deleted: Annotated[Literal["false", "true"], Meta(description="Include deleted sessions.")] = (
         "false"
     )
+    at: StoreTime | UnsetType = UNSET
 
 
 class SessionRecord(Struct, kw_only=True, frozen=True):
@@ -75,10 +83,11 @@ class SessionRecord(Struct, kw_only=True, frozen=True):
     status: str | None
     """`running`, `stop-requested`, `stopped`, `error`, or None before `session/started`."""
     deleted_at: str | None = None
+    """Time of its deletion; in a list of the past also if that was later."""
 
 
 class SessionPage(Page, kw_only=True, frozen=True):
-    """A page of sessions in the order of creation. With a status, a page may be short, or empty,
+    """A page of sessions in the order of creation. With a filter, a page may be short, or empty,
     and still have a next one.
     """
 
@@ -96,7 +105,7 @@ class EventTagHeaders(Struct, kw_only=True, frozen=True, rename=header_name):
 
 
 class ForkRequest(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Where a new session continues, and its fields, such as its `id`."""
+    """Fork point of a new session, and its fields, such as its `id`."""
 
     session: dict[str, Any] = {}
     at: PointText | EventId | None = None
@@ -289,7 +298,7 @@ class HeadHeaders(IdempotencyHeaders, kw_only=True, frozen=True, rename=header_n
 
 
 class EdgeRecord(Struct, kw_only=True, frozen=True):
-    """A fact about where a session came from; its id is the hash of the rest."""
+    """A lineage edge of a session; its id is the hash of the rest."""
 
     id: ContentId
     type: str
@@ -302,7 +311,7 @@ class EdgeRecord(Struct, kw_only=True, frozen=True):
 
 
 class BundleCounts(Struct, kw_only=True, frozen=True):
-    """What a bundle has."""
+    """Counts of the contents of a bundle."""
 
     sessions: Count
     events: Count
@@ -322,6 +331,7 @@ class LineageQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
         int,
         Meta(ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum number of heads and edges."),
     ] = limits.PAGE_ITEMS_MAX
+    at: StoreTime | UnsetType = UNSET
 
 
 class LineageRecord(Struct, kw_only=True, frozen=True):
@@ -334,7 +344,7 @@ class LineageRecord(Struct, kw_only=True, frozen=True):
 
 
 class HeadDifference(Struct, kw_only=True, frozen=True):
-    """What the head `other` has that `one` does not have, and the reverse."""
+    """Differences between the heads `one` and `other`."""
 
     one: ContentId
     other: ContentId

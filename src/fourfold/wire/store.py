@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from fourfold.wire.fields import Count
+from fourfold.wire.fields import Count, StoreTime
 from fourfold.wire.pages import Page, PageQuery
 
-JobKind = Literal["verify", "backup", "gc", "publish", "snapshots", "materialize"]
+JobKind = Literal["verify", "backup", "gc", "publish", "snapshots", "load", "materialize"]
 JobStatus = Literal["queued", "running", "succeeded", "failed", "cancelled", "interrupted"]
 
 
@@ -17,29 +17,32 @@ JobStatus = Literal["queued", "running", "succeeded", "failed", "cancelled", "in
 
 
 class ModelOverview(Struct, kw_only=True, frozen=True):
-    """What a model of the store contains, counted up to a limit."""
+    """Contents of a model of the store, counted up to a limit."""
 
     model: str
     unit: str
-    """What is counted: space, stream, app or session."""
+    """Unit of the count: space, stream, app or session."""
     count: Count
     count_exact: bool
-    bytes: Count
+    bytes: Count | None
+    """Size of its files; None in the past, for which it is not stored."""
     bytes_exact: bool
     newest: str | None
     """Time of the newest activity."""
     health: Literal["ok", "warn", "fail"]
+    """Health now, whatever the time of the overview."""
     problems: list[str]
     details: dict[str, Any]
 
 
 class StoreOverview(Struct, kw_only=True, frozen=True):
-    """What a store contains."""
+    """Contents of a store."""
 
-    bytes: Count
+    bytes: Count | None
+    """Size of all files; None in the past."""
     models: list[ModelOverview]
     age_ms: Count = 0
-    """How long ago this was read: a large store is not counted for every request."""
+    """Age of these counts: a large store is not counted for every request."""
 
 
 class RecentEntry(Struct, kw_only=True, frozen=True):
@@ -57,22 +60,28 @@ class RecentEntry(Struct, kw_only=True, frozen=True):
     by: str
 
 
+class StoreQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Point of a read of the whole store."""
+
+    at: StoreTime | UnsetType = UNSET
+
+
 class Activity(Struct, kw_only=True, frozen=True):
-    """What happened last in a store."""
+    """Latest activity in a store."""
 
     minutes: dict[str, list[Count]]
-    """For each model the number of entries by the minute of the last hour, newest last."""
+    """For each model the number of entries by the minute of the hour before, newest last."""
     recent: list[RecentEntry]
     """Newest entries of all models, newest first."""
     age_ms: Count = 0
-    """How long ago this was read."""
+    """Age of this list."""
 
 
 # Keys
 
 
 class GrantInfo(Struct, kw_only=True, frozen=True):
-    """What a key allows for the objects of one model."""
+    """Grant of a key for the objects of one model."""
 
     model: str
     scopes: list[str]
@@ -85,6 +94,42 @@ class KeyInfo(Struct, kw_only=True, frozen=True):
     id: str
     label: str
     grants: list[GrantInfo]
+    created_at_ms: Count | None = None
+    """Time of its creation; None if an older version created it."""
+    created_by: str = ""
+    """Id of the key that created it; empty for the command line or a client without key."""
+
+
+class CreatedKey(KeyInfo, kw_only=True, frozen=True):
+    """A new key."""
+
+    key: str | None
+    """The secret, which is not stored; None if an earlier request created this key."""
+
+
+class NewKey(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Grants of a new key."""
+
+    scopes: Annotated[
+        list[Literal["read", "write", "admin", "metrics", "query"]],
+        Meta(min_length=1, max_length=16, description="What it may do."),
+    ]
+    models: Annotated[
+        list[Literal["documents", "streams", "graphs", "sessions", "store"]],
+        Meta(max_length=16, description="Models that it is for; all, if the list is empty."),
+    ] = []
+    prefix: Annotated[
+        str, Meta(max_length=1024, description="Only objects whose names start with this.")
+    ] = ""
+    label: Annotated[str, Meta(max_length=200, description="A name that is shown in lists.")] = ""
+
+
+class DeletedKey(Struct, kw_only=True, frozen=True):
+    """A key that was deleted."""
+
+    id: str
+    left: Count
+    """Number of the other keys."""
 
 
 class KeyList(Struct, kw_only=True, frozen=True):
@@ -110,11 +155,16 @@ class PointRow(Struct, kw_only=True, frozen=True):
     id: str
     at: str
     """Time of completion, in UTC."""
+    started_ms: Count
+    """Time at which it was begun, in milliseconds since 1970."""
+    sha256: str
     databases: Count
     streams: Count
     """Databases and streams that advanced since the point before."""
     restored: str | None
     """Point from which the store continued."""
+    whole: bool = False
+    """True if it contains every stream, because earlier points were removed."""
 
 
 class PointPage(Page, kw_only=True, frozen=True):
@@ -124,7 +174,7 @@ class PointPage(Page, kw_only=True, frozen=True):
 
 
 class DatabaseStatusRow(Struct, kw_only=True, frozen=True):
-    """How far a database is published; what is newer is only on this disk."""
+    """Published position of a database; newer data is only on this disk."""
 
     name: str
     """`spaces/<did>`, `sessions` or `graphs`."""
@@ -201,6 +251,30 @@ class SnapshotsJob(
     """Add snapshots where reads of a space would replay many revisions."""
 
 
+class LoadJob(
+    Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag="load", tag_field="kind"
+):
+    """Write the lines of an upload into a model, in slices; repeated, it changes nothing."""
+
+    upload: Annotated[
+        str,
+        Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$", description="Name of the upload."),
+    ]
+    model: Literal["documents", "streams", "graphs"] = "documents"
+    rows: Literal["documents", "operations"] = "documents"
+    """Format of a line in a load of documents."""
+    space: str = ""
+    """DID of the space of all lines; it is created if needed."""
+    space_from: str = ""
+    """Field of a document with the DID of its space, instead of `space`."""
+    id: str = "id"
+    """Field of a document with its id."""
+    history: Literal["", "revisions", "facts"] = ""
+    """Kind of history of new spaces."""
+    stream: str = ""
+    """Stream to append to."""
+
+
 class MaterializeJob(
     Struct,
     kw_only=True,
@@ -216,7 +290,7 @@ class MaterializeJob(
     """Fold everything again, instead of what changed since the last run."""
 
 
-NewJob = VerifyJob | BackupJob | GcJob | PublishJob | SnapshotsJob | MaterializeJob
+NewJob = VerifyJob | BackupJob | GcJob | PublishJob | SnapshotsJob | LoadJob | MaterializeJob
 
 
 class JobRate(Struct, frozen=True):
@@ -230,7 +304,7 @@ class JobProgress(Struct, frozen=True):
     """Steps of a job that are done, of so many; `total` is 0 if it is unknown."""
 
     label: str = ""
-    """What is being worked on."""
+    """Current item of work."""
     done: Count = 0
     total: Count = 0
     rate: JobRate | None = None
@@ -238,7 +312,7 @@ class JobProgress(Struct, frozen=True):
 
 
 class JobError(Struct, kw_only=True, frozen=True):
-    """Why a job failed."""
+    """Error of a failed job."""
 
     kind: str
     message: str
@@ -275,6 +349,31 @@ class JobsQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True
     status: Annotated[JobStatus | UnsetType, Meta(description="Only jobs with this status.")] = (
         UNSET
     )
+
+
+# Uploads
+
+
+class UploadInfo(Struct, kw_only=True, frozen=True):
+    """A file that was uploaded for a job."""
+
+    name: str
+    bytes: Count
+    changed_at_ms: Count
+
+
+class UploadList(Struct, kw_only=True, frozen=True):
+    """The uploads of a server."""
+
+    items: list[UploadInfo]
+
+
+class UploadQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a piece of an upload."""
+
+    offset: Annotated[
+        Count, Meta(description="Bytes before this piece; 0 replaces an upload of this name.")
+    ] = 0
 
 
 # Probes

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from fourfold import limits
 from fourfold.wire.fields import Count, CountOrNone, CountText, Offset, TrueText, header_name
-from fourfold.wire.pages import Page
+from fourfold.wire.pages import Page, PageQuery
 
 # Lists
 
@@ -76,7 +76,7 @@ class ArchiveIndex(Struct, kw_only=True, frozen=True):
 
 
 class ArchiveDetails(Struct, kw_only=True, frozen=True):
-    """How far a stream is sealed and published."""
+    """Sealed and published positions of a stream."""
 
     sealed_offset: Offset
     published_offset: Offset
@@ -148,6 +148,30 @@ class SegmentPage(Page, kw_only=True, frozen=True):
     items: list[SegmentRow]
 
 
+class KeyQuery(PageQuery, kw_only=True, frozen=True):
+    """Parameters of a list of routing keys; keys are percent-encoded, as in Stream-Key."""
+
+    prefix: Annotated[str, Meta(description="Only keys that begin with this.")] = ""
+    after: Annotated[str, Meta(description="Only keys after this one.")] | UnsetType = UNSET
+
+
+class KeyRow(Struct, kw_only=True, frozen=True):
+    """A routing key of a stream, percent-encoded, and the offset of its newest record."""
+
+    key: str
+    offset: Offset
+
+
+class RoutingKeyPage(Page, kw_only=True, frozen=True):
+    """A page of the routing keys of a stream, in the order of their bytes.
+
+    Keys whose newest record is below `complete_from` may be missing.
+    """
+
+    items: list[KeyRow]
+    complete_from: Offset
+
+
 class StreamSubscriptionRow(Struct, kw_only=True, frozen=True):
     """A subscription that follows a stream, and its cursor there."""
 
@@ -182,10 +206,22 @@ class RoutingKeyPlace(Struct, frozen=True, rename="camel"):
     required: bool = False
 
 
-class SearchFields(Struct, frozen=True):
-    """Fields by which messages can be searched."""
+class SearchRollup(Struct, frozen=True, omit_defaults=True):
+    """Counts and sums of measures, computed ahead for each interval and group."""
 
-    fields: list[str]
+    every: str
+    by: list[str] = []
+    measures: list[str] = []
+
+
+class SearchFields(Struct, frozen=True, omit_defaults=True):
+    """Fields by which messages are searched and aggregated."""
+
+    fields: list[str] = []
+    text: list[str] = []
+    columns: list[str] = []
+    timestamp: str | None = None
+    rollups: list[SearchRollup] = []
 
 
 class SchemaBoundary(Struct, frozen=True):
@@ -210,8 +246,8 @@ class NewRoutingKeyPlace(RoutingKeyPlace, frozen=True, rename="camel", forbid_un
     """Location of the routing key in messages, to be set."""
 
 
-class NewSearchFields(SearchFields, frozen=True, forbid_unknown_fields=True):
-    """Fields by which messages can be searched, to be set."""
+class NewSearchFields(SearchFields, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Fields by which messages are searched and aggregated, to be set."""
 
 
 class RegistryChange(Struct, kw_only=True, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -224,7 +260,7 @@ class RegistryChange(Struct, kw_only=True, frozen=True, rename="camel", forbid_u
 
 
 class TouchSetting(Struct, frozen=True):
-    """Whether clients can wait for changes of rows."""
+    """True if clients can wait for changes of rows."""
 
     enabled: bool = False
 
@@ -239,7 +275,7 @@ class ProfileBody(Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class NewTouchSetting(TouchSetting, frozen=True, forbid_unknown_fields=True):
-    """Whether clients can wait for changes of rows, to be set."""
+    """True to let clients wait for changes of rows."""
 
 
 class NewProfile(
@@ -249,6 +285,38 @@ class NewProfile(
 
     kind: Annotated[str, Meta(extra_json_schema={"enum": ["generic", "state-protocol", "evlog"]})]
     touch: NewTouchSetting | UnsetType = UNSET
+
+
+# Compaction by key
+
+COMPACT_TIMEOUT_MAX_MS = 10_000
+"""Longest time that a request to compact a stream works."""
+
+
+class CompactBody(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A compaction by key: its horizon, as an offset or as a time."""
+
+    horizon: Annotated[
+        Annotated[str, Meta(max_length=64)] | None,
+        Meta(description="An offset, or `now` for the end of the stream."),
+    ] = None
+    since: Annotated[
+        Annotated[str, Meta(max_length=64)] | int | None,
+        Meta(description="Horizon at the first record appended at or after this time."),
+    ] = None
+    timeout_ms: Annotated[
+        int, Meta(ge=1, le=COMPACT_TIMEOUT_MAX_MS, description="Maximum time in milliseconds.")
+    ] = COMPACT_TIMEOUT_MAX_MS
+
+
+class CompactResult(Struct, kw_only=True, frozen=True):
+    """Result of a compaction by key."""
+
+    complete: bool
+    horizon: Offset
+    first_offset: Offset
+    copied: Count
+    removed: Count
 
 
 # Touches
@@ -375,6 +443,47 @@ class ReadQuery(Struct, kw_only=True, frozen=True):
         | UnsetType
     ) = UNSET
     value: Annotated[str, Meta(description="The value of the field, as JSON.")] | UnsetType = UNSET
+    filter: (
+        Annotated[str, Meta(description="Only JSON messages that match this filter, as JSON.")]
+        | UnsetType
+    ) = UNSET
+
+
+# The feed over all streams
+
+
+class FeedQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the feed over all streams."""
+
+    prefix: Annotated[str, Meta(description="Only streams whose names have this prefix.")] = ""
+    after: Annotated[
+        str | UnsetType,
+        Meta(
+            description="Records after this cursor, or -1 for all that there are; by default new "
+            "ones only."
+        ),
+    ] = UNSET
+
+
+class FeedRecord(Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Data of `event: record`: a record of a stream, as text or as base64."""
+
+    stream: str
+    offset: Offset
+    ts_ms: Count
+    text: str | UnsetType = UNSET
+    base64: bytes | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
+
+
+class StreamsGap(Struct, kw_only=True, frozen=True):
+    """Data of `event: gap`: records that were removed before they were read.
+
+    Without a stream, they are of streams that are not known any more.
+    """
+
+    stream: str | None
+    records: Count
 
 
 # Headers of requests
@@ -453,6 +562,17 @@ class AppendHeaders(Struct, kw_only=True, frozen=True, rename=header_name):
     stream_key: (
         Annotated[str, Meta(description="Routing key of the records; percent-encoded.")] | UnsetType
     ) = UNSET
+    stream_expected_offset: (
+        Annotated[str, Meta(description="Append only if the stream ends exactly at this offset.")]
+        | UnsetType
+    ) = UNSET
+    stream_record_headers: (
+        Annotated[
+            str,
+            Meta(description="Headers of each record: a JSON object of texts, in ASCII."),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class ReadHeaders(Struct, kw_only=True, frozen=True, rename=header_name):
@@ -460,6 +580,13 @@ class ReadHeaders(Struct, kw_only=True, frozen=True, rename=header_name):
 
     if_none_match: (
         Annotated[str, Meta(description="ETag of the content that the reader has.")] | UnsetType
+    ) = UNSET
+    last_event_id: (
+        Annotated[
+            str,
+            Meta(description="With `live=sse`: continue after this event; it wins over `offset`."),
+        ]
+        | UnsetType
     ) = UNSET
 
 

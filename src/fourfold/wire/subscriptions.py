@@ -83,7 +83,7 @@ class PendingStream(FollowedStream, kw_only=True, frozen=True):
 
 
 class WebhookSigning(Struct, kw_only=True, frozen=True):
-    """How calls of a webhook are signed."""
+    """Signature algorithm and key of the calls of a webhook."""
 
     alg: str
     kid: str
@@ -114,6 +114,25 @@ class SubscriptionDetails(Struct, kw_only=True, frozen=True):
     generation: Count
     holder: str | None
     webhook: Webhook | UnsetType = UNSET
+
+
+class WebhookKey(Struct, kw_only=True, frozen=True):
+    """A public key that verifies signatures of webhook calls, as a JWK (RFC 8037)."""
+
+    kty: str
+    crv: str
+    alg: str
+    use: str
+    kid: str
+    """Id of the key, which a signature names."""
+    x: str
+    """The key in base64url without padding."""
+
+
+class WebhookKeys(Struct, kw_only=True, frozen=True):
+    """A JWK set."""
+
+    keys: list[WebhookKey]
 
 
 class ClaimedWake(Struct, kw_only=True, frozen=True):
