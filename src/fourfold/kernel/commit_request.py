@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -48,11 +47,10 @@ class Request:
     """Low priority: not woken when the writer becomes free."""
     blamed = False
     """Its failure rolled back the whole group; it does not run again."""
-
-    @property
-    def count(self) -> int:
-        """Number of callers that wait for it."""
-        return 1
+    count = 1
+    """Number of callers that wait for it."""
+    loop: asyncio.AbstractEventLoop | None = None
+    """Event loop on whose thread the outcome is delivered; None for any thread."""
 
     def __init__(self, work: Work, size: int, deadline: float) -> None:
         self.work = work
@@ -64,6 +62,9 @@ class Request:
         self.result = None
         self.error = None
         self.hooks = None
+
+    def resolve(self) -> None:
+        """Deliver the outcome. Runs on the thread of `loop`, if there is one."""
 
 
 class ThreadRequest(Request):
@@ -99,26 +100,28 @@ class PatientRequest(ThreadRequest):
     patient = True
     """False once its patience ends: from then on it leads like any other request."""
 
+    def resolve(self) -> None:
+        """Wake the thread, which may have a low priority and so is not part of the chain."""
+        self.wake()
 
-class LoopRequest(Request, ABC):
+
+class LoopRequest(Request):
     """Base of the requests that were made on the thread of `loop`, and are answered there."""
 
     loop: asyncio.AbstractEventLoop
-
-    @abstractmethod
-    def resolve(self) -> None:
-        """Deliver the outcome. Runs on the loop's thread."""
 
 
 class FutureRequest(LoopRequest):
     """A coroutine that awaits a future of its loop."""
 
-    def __init__(self, work: Work, size: int, deadline: float, future: asyncio.Future[Any]) -> None:
+    def __init__(
+        self, work: Work, size: int, deadline: float, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.work = work
         self.size = size
         self.deadline = deadline
-        self.future = future
-        self.loop = future.get_loop()
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
 
     def resolve(self) -> None:
         """Set the future's outcome unless it was cancelled. Runs on the loop's thread."""
@@ -148,11 +151,14 @@ class BatchRequest(LoopRequest):
         self.run = run
         self.items: list[Any] = []
         self.callbacks: list[OnOutcome] = []
+        self.count = 0
 
-    @property
-    def count(self) -> int:
-        """Number of items."""
-        return len(self.items)
+    def add(self, item: object, on_outcome: OnOutcome, size: int) -> None:
+        """Add an item of another caller."""
+        self.items.append(item)
+        self.callbacks.append(on_outcome)
+        self.count += 1
+        self.size += size
 
     def _run_items(self, txn: Transaction) -> Sequence[Any]:
         return self.run(txn, self.items)
@@ -240,28 +246,25 @@ def complete(
 ) -> None:
     """Deliver its result or error to every caller. `here` is the loop of this thread, if any."""
     first = wake_ups.chain(requests)
-    elsewhere: dict[asyncio.AbstractEventLoop, list[LoopRequest]] = {}
+    elsewhere: dict[asyncio.AbstractEventLoop, list[Request]] = {}
     for request in requests:
         request.completed = True
-        if isinstance(request, LoopRequest):
-            if request.loop is here:
-                request.resolve()
-            else:
-                elsewhere.setdefault(request.loop, []).append(request)
-        elif type(request) is PatientRequest:
-            # Its thread may have a low priority, so it is not part of the chain.
-            request.wake()
+        loop = request.loop
+        if loop is here or loop is None:
+            request.resolve()
+        else:
+            elsewhere.setdefault(loop, []).append(request)
     if first is not None:
         first.wake()
-    for loop, loop_requests in elsewhere.items():
+    for other, loop_requests in elsewhere.items():
         try:
-            loop.call_soon_threadsafe(_resolve_all, loop_requests)
+            other.call_soon_threadsafe(_resolve_all, loop_requests)
         except RuntimeError:
             # The loop is closed: its callers are gone, and the commit is durable all the same.
             continue
 
 
-def _resolve_all(requests: list[LoopRequest]) -> None:
+def _resolve_all(requests: list[Request]) -> None:
     for request in requests:
         request.resolve()
 

@@ -35,7 +35,14 @@ from fourfold.errors import (
     Refused,
     StorageError,
 )
-from fourfold.kernel import backup, checkpointer, files, maintenance, migration_backups
+from fourfold.kernel import (
+    backup,
+    checkpointer,
+    files,
+    maintenance,
+    migration_backups,
+    profiles,
+)
 from fourfold.kernel.commit_request import BatchWork, OnOutcome
 from fourfold.kernel.driver import Connection
 from fourfold.kernel.files import Plan
@@ -59,6 +66,10 @@ CHECKPOINT_GROWTH: Final = 4
 """While an old read transaction holds a checkpoint back, the next one is made after the log has
 grown by this part of its size.
 """
+CHECKPOINT_TRUNCATE_BYTES: Final = 1 * limits.MIB
+"""Size of the WAL that starts the next checkpoint while its file is truncated step by step."""
+PACED_READ_S: Final = 0.001
+"""A shorter read of a page is not followed by a pause."""
 BACKGROUND_LOG_BYTES: Final = 64 * limits.MIB
 BACKGROUND_LOG_WAIT_S: Final = 1.0
 """A longer WAL is checkpointed between two background reads; a process that cannot do that
@@ -82,6 +93,15 @@ class Options:
     thresholds: Thresholds = field(default_factory=Thresholds)
 
 
+def _runs_event_loop() -> bool:
+    """Return True on a thread that runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 _open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
 _inherited: list[object] = []
 
@@ -96,7 +116,7 @@ class Database:
         self._options = options
         self._deadline_s = options.transaction_deadline_s
         self._metrics = Metrics()
-        self.pauses = Pauses(lambda: self.transactions, self.is_writing)
+        self.pauses = Pauses(lambda: self.transactions, self.is_writing, self.writer_cpu_seconds)
         self._closed = False
         self._durable: dict[str, int] = {}
         self._durable_lock = threading.Lock()
@@ -105,14 +125,16 @@ class Database:
         self._has_migration_backups = False
         self._checkpoint_pending = False
         self._checkpoint_running = threading.Lock()
-        self._checkpoint_pages = self._checkpoint_at = 0
+        self._checkpoint_pages = self._checkpoint_at = self._truncate_pages = 0
+        self._log_limited = False
+        """True if the next restart of the log may truncate its file."""
         self._lock: WriterLock | None = None
         self._writer: Writer | None = None
         self._group: GroupCommit | None = None
         if writable:
             self._start_writer()
         self._readers = ReaderPool(
-            lambda: files.connect_reader(plan), plan.subject, options.readers_max
+            lambda: files.connect_reader(plan), plan.subject, options.readers_max, plan.profile
         )
         if not writable:
             self._check_readable()
@@ -158,6 +180,9 @@ class Database:
         page_size = int(cast("int", connection.pragma("page_size")))
         self._checkpoint_pages = max(1, self._options.checkpoint_bytes // page_size)
         self._checkpoint_at = self._checkpoint_pages
+        self._truncate_pages = min(
+            max(1, CHECKPOINT_TRUNCATE_BYTES // page_size), self._checkpoint_pages
+        )
         self._writer = Writer(
             connection,
             self._plan.subject,
@@ -206,13 +231,30 @@ class Database:
     def read_in_background(self) -> Iterator[ReadTransaction]:
         """Open a read transaction for long work, which pauses while other threads write.
 
-        It has no deadline. A long log is checkpointed first, so that a sequence of such reads does
-        not let it grow without bound.
+        It has no deadline, and no memory map of the file. A long log is checkpointed first, so that
+        a sequence of such reads does not let it grow without bound.
         """
         self._checkpoint_long_log()
         self.pauses.start()
         with self._readers.snapshot(float("inf"), self.pauses) as snapshot:
             yield snapshot
+
+    @contextmanager
+    def paced(self) -> Iterator[None]:
+        """Pause after a block, in proportion to its time, while others write.
+
+        For pages of a long list and slices of long work: a thread with one after the other would
+        delay every step of a commit. Nothing pauses inside a transaction, or on the thread of an
+        event loop.
+        """
+        if self.in_transaction() or _runs_event_loop():
+            yield
+            return
+        before, began = self.transactions, time.perf_counter()
+        yield
+        took = time.perf_counter() - began
+        if took >= PACED_READ_S and self.transactions != before:
+            self.pauses.pause_after(took)
 
     # Writing
 
@@ -323,8 +365,9 @@ class Database:
             )
         try:
             with committer.exclusive(until):
+                self._unlimit_log()
                 result = maintenance.checkpoint(self._connection, mode, self._plan.subject)
-                return self._update_wal_pages(result)
+                return self._after_checkpoint(result)
         finally:
             self._checkpoint_running.release()
 
@@ -343,6 +386,7 @@ class Database:
         self._check_open()
         connection = files.connect_reader(self._plan)
         try:
+            profiles.unmap(connection, self._plan.profile)
             problems = maintenance.integrity_problems(connection, self._plan.subject)
         finally:
             connection.close()
@@ -424,6 +468,10 @@ class Database:
     def is_writing(self) -> bool:
         """Return True while a transaction holds the writer."""
         return self._writer is not None and self._writer.lock.locked()
+
+    def writer_cpu_seconds(self) -> float | None:
+        """Return the processor time of the thread that wrote last; None if it is unknown."""
+        return None if self._writer is None else self._writer.cpu_seconds()
 
     def in_transaction(self) -> bool:
         """Return True inside a write transaction of the calling thread."""
@@ -511,6 +559,9 @@ class Database:
         if self._closed or group is None:
             return
         try:
+            if self._log_limited:
+                with group.exclusive(self._until(None)):
+                    self._unlimit_log()
             connection = files.connect_writer(self._plan)
             try:
                 is_held_back = not self._checkpoint_most(connection)
@@ -519,12 +570,11 @@ class Database:
             if is_held_back:
                 return
             with group.exclusive(self._until(None)):
-                result = self._update_wal_pages(
+                result = self._after_checkpoint(
                     maintenance.checkpoint(self._connection, "PASSIVE", self._plan.subject)
                 )
             if not result.busy:
                 self._metrics.checkpoints += 1
-                self._checkpoint_at = self._checkpoint_pages
         except Closed:
             # `close` checkpoints the log itself.
             return
@@ -547,10 +597,21 @@ class Database:
                 break
         return True
 
-    def _update_wal_pages(self, result: maintenance.Checkpoint) -> maintenance.Checkpoint:
+    def _after_checkpoint(self, result: maintenance.Checkpoint) -> maintenance.Checkpoint:
+        """Record a checkpoint that was made while this thread holds the writer's lock."""
         if result.log_pages >= 0:
             self._metrics.wal_pages = result.log_pages - result.done_pages
+        if not result.busy:
+            self._log_limited = maintenance.limit_log(self._connection, self.path)
+            self._checkpoint_at = (
+                self._truncate_pages if self._log_limited else self._checkpoint_pages
+            )
         return result
+
+    def _unlimit_log(self) -> None:
+        if self._log_limited:
+            maintenance.unlimit_log(self._connection)
+            self._log_limited = False
 
     def _on_wal_pages(self, pages: int) -> None:
         if pages >= self._checkpoint_at and not self._checkpoint_pending:

@@ -8,7 +8,10 @@ Fourfold that names the database.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakSet
 
 import apsw
 
@@ -16,7 +19,6 @@ from fourfold import errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 STATEMENT_CACHE: Final = 256
 """Prepared statements cached per connection."""
@@ -35,6 +37,9 @@ SQLITE_VERSION_MIN = (3, 51, 3)
 READ_WRITE = apsw.SQLITE_OPEN_READWRITE
 READ_ONLY = apsw.SQLITE_OPEN_READONLY
 
+_WITH_VECTORS: Final[WeakSet[Connection]] = WeakSet()
+"""Connections with the functions of sqlite-vec."""
+
 CHECKPOINT_MODES = {
     "PASSIVE": apsw.SQLITE_CHECKPOINT_PASSIVE,
     "FULL": apsw.SQLITE_CHECKPOINT_FULL,
@@ -46,11 +51,6 @@ CHECKPOINT_MODES = {
 def sqlite_version() -> str:
     """Return the version of the SQLite library that Fourfold uses."""
     return apsw.sqlite_lib_version()
-
-
-def driver_version() -> str:
-    """Return the version of the SQLite driver."""
-    return apsw.apsw_version()
 
 
 def connect(
@@ -73,6 +73,34 @@ def connect(
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     return connection
+
+
+def load_vector_functions(connection: Connection) -> None:
+    """Load the functions of sqlite-vec into a connection, unless it has them.
+
+    Raises:
+        MissingDependency: The package sqlite-vec is not installed.
+    """
+    if connection in _WITH_VECTORS:
+        return
+    # The package itself is not imported: it would load Python's own copy of SQLite.
+    package = find_spec("sqlite_vec")
+    if package is None or package.origin is None:
+        raise errors.MissingDependency(
+            "search by vector requires sqlite-vec, which is not installed",
+            hint="Install it: `pip install 'fourfold[vectors]'`.",
+        )
+    connection.enable_load_extension(True)
+    try:
+        connection.load_extension(str(Path(package.origin).with_name("vec0")))
+    except apsw.ExtensionLoadingError as error:
+        raise errors.MissingDependency(
+            f"search by vector: sqlite-vec cannot be loaded: {error}",
+            hint="Install it again: `pip install --force-reinstall sqlite-vec`.",
+        ) from error
+    finally:
+        connection.enable_load_extension(False)
+    _WITH_VECTORS.add(connection)
 
 
 @contextmanager
@@ -177,10 +205,3 @@ _TRANSLATIONS: tuple[tuple[tuple[type[Any], ...], type[errors.FourfoldError]], .
     ),
     ((apsw.ConnectionClosedError, apsw.CursorClosedError), errors.Closed),
 )
-
-
-def constraint_name(error: BaseException) -> str:
-    """Return the kind of the failed constraint (`UNIQUE`, `NOT NULL`, ...), or an empty string."""
-    if not isinstance(error, apsw.ConstraintError):
-        return ""
-    return _message(error).partition(" constraint failed")[0]

@@ -63,11 +63,41 @@ ARCHIVE_POINTS = (
 )
 """Points in sealing and publishing."""
 
+TABLE_POINTS = (
+    "archive.tables.sealed",
+    "archive.tables.committed",
+    "archive.tables.compacted",
+    "archive.tables.purged",
+    "archive.tables.swept",
+    "archive.catalog.intended",
+    "archive.catalog.committed",
+    "archive.catalog.recorded",
+    "archive.restore.filled",
+    "archive.restore.placed",
+)
+"""Points in publishing to archive tables, in restoring from them and in their maintenance."""
+
+DELTA_POINTS = (
+    "archive.delta.commit.before",
+    "archive.delta.commit.after",
+    "archive.delta.checkpoint.before",
+    "archive.delta.checkpoint.after",
+    "archive.delta.truncate.before",
+    "archive.delta.truncate.after",
+)
+"""Points in the Delta logs of tables."""
+
+DOCUMENT_POINTS = ("documents.index.build",)
+"""Points in the maintenance of documents."""
+
 STREAM_POINTS = (
     "streams.delete.buried",
     "streams.delete.sliced",
+    "streams.compact.copied",
+    "streams.compact.published",
+    "streams.compact.trimmed",
 )
-"""Points in the deletion of streams."""
+"""Points in the deletion of streams, and in compaction by key."""
 
 ENVIRONMENT = "FOURFOLD_FAULTS"
 
@@ -109,7 +139,14 @@ def arm(
     point: str, action: Callable[[str], None] | str = fail, *, at: int = 1, repeat: bool = False
 ) -> None:
     """Run `action` at the `at`-th hit of `point`, counted from now."""
-    known = (*POINTS, *ARCHIVE_POINTS, *STREAM_POINTS)
+    known = (
+        *POINTS,
+        *ARCHIVE_POINTS,
+        *TABLE_POINTS,
+        *DELTA_POINTS,
+        *DOCUMENT_POINTS,
+        *STREAM_POINTS,
+    )
     if point not in known:
         raise InvalidConfig(f"unknown failpoint {point!r}", hint=f"Use one of {', '.join(known)}.")
     if isinstance(action, str):

@@ -109,11 +109,16 @@ def open_for_writing(
 
 
 def connect_writer(plan: Plan) -> Connection:
-    """Open a writable connection, without its pragmas."""
+    """Open a writable connection that waits for locks, without its other pragmas.
+
+    A new file has no log yet: its first change waits for every reader that inspects it.
+    """
     try:
-        return connect(plan.path, readonly=False, vfs=plan.vfs)
+        connection = connect(plan.path, readonly=False, vfs=plan.vfs)
     except DriverError as error:
         raise translate(error, plan.subject) from error
+    connection.set_busy_timeout(plan.profile.busy_timeout_ms)
+    return connection
 
 
 def connect_reader(plan: Plan) -> Connection:
@@ -295,7 +300,7 @@ def _prepare(connection: Connection, plan: Plan, *, new_file: bool) -> None:
 
 
 def _describe(txn: Transaction, plan: Plan) -> None:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
     for key, value in (
         ("database_id", uuid.uuid4().hex),
         ("model", plan.profile.name),

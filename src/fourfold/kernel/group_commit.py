@@ -33,6 +33,7 @@ from asyncio import get_running_loop
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -45,6 +46,7 @@ from fourfold.errors import (
     FourfoldError,
     LockTimeout,
     Overloaded,
+    Refused,
     TooLarge,
 )
 from fourfold.kernel import failpoints
@@ -72,6 +74,10 @@ INLINE_COMMIT_MS_MAX: Final = 4.0
 """Commits that take longer on average move from the event loop to a thread."""
 CAUTIOUS_GROUPS: Final = 16
 """Groups with a savepoint per request after one request spoilt a shared transaction."""
+
+
+_open: ContextVar[tuple[Transaction, ...]] = ContextVar("open_transactions", default=())
+"""Transactions that the current task, or the one that started it, has opened with `write`."""
 
 
 class _GroupFailed(Exception):
@@ -378,9 +384,10 @@ class GroupCommit:
         Blocks the event loop for the time of a commit at most.
         """
         loop = get_running_loop()
-        request = FutureRequest(work, size, deadline, loop.create_future())
+        request = FutureRequest(work, size, deadline, loop)
         self._enqueue(request)
-        self._schedule(loop)
+        if loop not in self._scheduled:
+            self._schedule(loop)
         return request.future
 
     def submit_item(  # noqa: PLR0917 - an item, and how it is written
@@ -396,13 +403,15 @@ class GroupCommit:
 
         The deadline of the first item is that of all.
         """
+        if self._writer.transaction is not None:
+            self._check_not_in_own_transaction()
         with self._counters:
             batch = self._batches.get(loop)
             # This is the hot path of a server: an open batch implies an open and sound database.
             if (
                 batch is None
                 or batch.run != run
-                or len(batch.items) >= self._group_requests_max
+                or batch.count >= self._group_requests_max
                 or batch.size + size > self._group_bytes_max
                 or self.queued_bytes + size > self._queue_bytes_max
                 or self.queued_requests >= self._queue_requests_max
@@ -412,9 +421,7 @@ class GroupCommit:
                 self._batches[loop] = batch
                 self._queue.append(batch)
                 self._schedule(loop)
-            batch.items.append(item)
-            batch.callbacks.append(on_outcome)
-            batch.size += size
+            batch.add(item, on_outcome, size)
             self.queued_bytes += size
             self.queued_requests += 1
 
@@ -422,6 +429,7 @@ class GroupCommit:
     def exclusive(self, deadline: float) -> Iterator[None]:
         """Hold the writer's lock for a long transaction, a checkpoint or a vacuum."""
         self._writer.check_not_in_transaction()
+        self._check_not_in_own_transaction()
         with self._counters:
             self._exclusive_waiters += 1
         try:
@@ -456,7 +464,11 @@ class GroupCommit:
         with self.exclusive(deadline):
             try:
                 txn = writer.begin(deadline)
-                yield txn
+                _open.set((*_open.get(), txn))
+                try:
+                    yield txn
+                finally:
+                    _open.set(tuple(other for other in _open.get() if other is not txn))
                 txn._check_not_rolled_back()  # noqa: SLF001
             except BaseException:
                 writer.rollback()
@@ -468,6 +480,14 @@ class GroupCommit:
                 writer.run_hooks(hooks or ())
             finally:
                 writer.run_acknowledged()
+
+    def _check_not_in_own_transaction(self) -> None:
+        """Raise Refused if the caller would wait for the end of a transaction of its own task."""
+        if self._writer.transaction is not None and self._writer.transaction in _open.get():
+            raise Refused(
+                f"{self._writer.subject}: cannot await a write inside a transaction of the task",
+                hint="Call the variant without `_async`, which joins the transaction.",
+            )
 
     def close(self) -> None:
         """Reject new requests, and complete the queued ones."""
@@ -501,13 +521,16 @@ class GroupCommit:
         )
 
     def _enqueue(self, request: Request) -> None:
+        self._check_not_in_own_transaction()
+        size = request.size
         with self._counters:
-            self._check_admissible(request.size)
+            self._check_admissible(size)
             # What a batch would still collect comes after this request.
-            self._batches.clear()
+            if self._batches:
+                self._batches.clear()
             self._queue.append(request)
             self.queued_requests += 1
-            self.queued_bytes += request.size
+            self.queued_bytes += size
 
     def _check_admissible(self, size: int) -> None:
         """Raise if a request of `size` bytes cannot be queued. The caller holds `_counters`."""
@@ -562,14 +585,14 @@ class GroupCommit:
         with self._counters:
             self._batches.clear()
             while queue:
-                count += queue[0].count
-                size += queue[0].size
-                if group and (count > count_max or size > size_max):
+                request = queue[0]
+                if group and (count + request.count > count_max or size + request.size > size_max):
                     break
-                request = queue.popleft()
-                self.queued_requests -= request.count
-                self.queued_bytes -= request.size
-                group.append(request)
+                count += request.count
+                size += request.size
+                group.append(queue.popleft())
+            self.queued_requests -= count
+            self.queued_bytes -= size
         return group
 
     # Leading

@@ -12,12 +12,17 @@ from pathlib import Path
 from typing import Final, Literal
 
 from fourfold import limits
-from fourfold.errors import FourfoldError
+from fourfold.errors import CorruptData, DiskFull, FourfoldError, StorageError
 
 BUSY_DEGRADED_COUNT: Final = 3
 
 State = Literal["ok", "degraded", "failed"]
 _ORDER: tuple[State, ...] = ("ok", "degraded", "failed")
+_ERRORS: Final[dict[str, type[FourfoldError]]] = {
+    "disk_free_bytes": DiskFull,
+    "integrity_errors": CorruptData,
+}
+"""Errors of findings that failed, by name; StorageError for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,17 @@ class Health:
     def ready(self) -> bool:
         """True unless the state is `failed`."""
         return self.state != "failed"
+
+    def reason(self) -> FourfoldError | None:
+        """Return why the state is `failed`: the error of the writer, or the worst value."""
+        if self.ready or self.error is not None:
+            return self.error
+        finding = next(finding for finding in self.findings if finding.state == "failed")
+        return _ERRORS.get(finding.name, StorageError)(
+            f"database: {finding.name} is {finding.value:g}, fails at {finding.failed_at:g}",
+            hint=finding.hint,
+            details={"finding": finding.name, "value": finding.value},
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class IdempotentRequest(NamedTuple):
     """A request that its caller may repeat."""
 
     caller: str
-    """Who sent it: keys of different callers are different."""
+    """Sender of the request; keys of different callers are independent."""
     key: str
     digest: str
     """Digest of the whole request: another request with the same key is refused."""

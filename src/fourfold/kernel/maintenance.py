@@ -12,12 +12,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from fourfold import limits
 from fourfold.errors import Busy, FourfoldError, InvalidInput, StorageError
 from fourfold.kernel import backup, failpoints
 from fourfold.kernel.driver import CHECKPOINT_MODES, Connection, DriverError, translate
 from fourfold.kernel.health import Health, Thresholds, assess
 from fourfold.kernel.metrics import Metrics, MetricsReading
 from fourfold.kernel.transaction import SQL
+
+LOG_FILE_BYTES_MAX: Final = 64 * limits.MIB
+"""Size to which the file of a write-ahead log is truncated after it grew under a long read."""
+LOG_TRUNCATE_BYTES: Final = 32 * limits.MIB
+"""Bytes that one commit truncates; freeing a gigabyte at once takes 100 to 300 ms."""
 
 _LOG_HEADER_BYTES: Final = 32
 _LOG_RUN: Final = slice(12, 24)
@@ -53,6 +59,25 @@ def checkpoint(connection: Connection, mode: str, subject: str) -> Checkpoint:
     if failpoints.armed:
         failpoints.hit("kernel.checkpoint.after")
     return Checkpoint(busy=done < log, log_pages=log, done_pages=done)
+
+
+def limit_log(connection: Connection, path: Path) -> bool:
+    """Let the next commit truncate a large log file by one step; return True if one is due.
+
+    The log must be checkpointed completely. That commit starts the log over, and SQLite truncates
+    the file to the limit of the connection. The caller holds the writer's lock, and calls
+    `unlimit_log` before the next checkpoint: the log may have grown again until then.
+    """
+    size = size_of(log_path(path))
+    if size <= LOG_FILE_BYTES_MAX:
+        return False
+    connection.pragma("journal_size_limit", max(LOG_FILE_BYTES_MAX, size - LOG_TRUNCATE_BYTES))
+    return True
+
+
+def unlimit_log(connection: Connection) -> None:
+    """Do not truncate the file when the log starts over. The caller holds the writer's lock."""
+    connection.pragma("journal_size_limit", -1)
 
 
 def vacuum(connection: Connection, readers_in_use: int, subject: str) -> None:

@@ -34,7 +34,7 @@ NOTIFY_SLICE_LISTENERS: Final = 6
 """Coroutines that a commit wakes in one iteration of their event loop; the others follow in
 the next ones, so that requests are served in between.
 """
-NOTIFY_PAUSES: Final = 3.0
+NOTIFY_PAUSES: Final = 6.0
 """Pause after a slice while others commit, as a multiple of the time that the slice took."""
 
 NOTIFY_PENDING_MAX: Final = 32

@@ -6,15 +6,19 @@ pauses after short steps while other threads write:
 
     step, 2 ms ──> pause, four times as long ──> step ──> ...   others write
     step, 20 ms ──> check, 1 ms ──> step ──> ...                nothing is written
+
+A pause is repeated a few times while the thread that writes has no idle time in it: that thread has
+requests waiting, and each step would add to their delay.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Final
 
 from fourfold import limits
@@ -24,6 +28,10 @@ BACKGROUND_FREE_S: Final = 0.02
 """Background work without a pause: while others write, and while they do not."""
 BACKGROUND_STEP_MAX_S: Final = 10.0
 """A longer step is not counted: its thread did something else in between."""
+BACKGROUND_SATURATED: Final = 0.9
+"""Share of a pause from which on the thread that writes had no idle time."""
+BACKGROUND_PAUSES_REPEATED: Final = 3
+"""Times that a pause is repeated at most while the thread that writes has no idle time."""
 BACKGROUND_NICE: Final = 10
 """Priority of background threads."""
 
@@ -34,12 +42,14 @@ class Pauses:
     Args:
         written: Returns the number of transactions so far.
         writing: Returns True during a transaction.
+        writer_cpu: Returns the processor time of the thread that writes, or None if it is unknown.
     """
 
     def __init__(
         self,
         written: Callable[[], int],
         writing: Callable[[], bool] = lambda: False,
+        writer_cpu: Callable[[], float | None] = lambda: None,
         *,
         ratio: float = limits.BACKGROUND_PAUSES,
         clock: Callable[[], float] = time.perf_counter,
@@ -47,6 +57,7 @@ class Pauses:
     ) -> None:
         self._written = written
         self._writing = writing
+        self._writer_cpu = writer_cpu
         self._ratio = ratio
         self._clock = clock
         self._sleep = sleep
@@ -75,16 +86,47 @@ class Pauses:
 
         Return True if they did.
         """
-        until = self._clock() + min(took * self._ratio, limits.BACKGROUND_PAUSE_MAX_S)
+        naps = self._naps(took)
+        try:
+            while True:
+                self._sleep(next(naps))
+        except StopIteration as end:
+            return bool(end.value)
+
+    async def pause_after_async(self, took: float) -> None:
+        """Pause like `pause_after`, without blocking the event loop."""
+        for nap in self._naps(took):
+            await asyncio.sleep(nap)
+
+    def _naps(self, took: float) -> Generator[float, None, bool]:
+        """Yield the parts of a pause in seconds; return True if other threads wrote meanwhile."""
+        length = min(took * self._ratio, limits.BACKGROUND_PAUSE_MAX_S)
+        if length <= 0:
+            return False
         before = self._written()
-        contended = False
-        while (remaining := until - self._clock()) > 0:
-            self._sleep(min(remaining, limits.BACKGROUND_LOOK_S))
-            # A commit may take longer than this sleep.
-            contended = self._writing() or self._written() != before
-            if not contended:
+        began, cpu = self._clock(), self._writer_cpu()
+        rest = length
+        while rest > 0 and self._written() == before:
+            look = min(rest, limits.BACKGROUND_LOOK_S)
+            yield look
+            rest -= look
+            # A commit may take longer than this.
+            if not self._writing() and self._written() == before:
+                return False
+        if rest > 0:
+            yield rest
+        left = limits.BACKGROUND_PAUSE_MAX_S - length
+        for _ in range(BACKGROUND_PAUSES_REPEATED):
+            now, used = self._clock(), self._writer_cpu()
+            if cpu is None or used is None or used - cpu < BACKGROUND_SATURATED * (now - began):
                 break
-        return contended
+            began, cpu = now, used
+            nap = min(length, left)
+            if nap <= 0:
+                break
+            left -= nap
+            yield nap
+        return True
 
 
 class _Steps(threading.local):

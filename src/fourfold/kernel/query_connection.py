@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -23,7 +23,6 @@ from typing import Any, Final, Self, cast
 from urllib.parse import quote
 
 import apsw
-import apsw.ext
 import msgspec
 
 from fourfold import limits
@@ -376,12 +375,6 @@ class QueryConnection:
         self.connection.execute(_QUERIES.virtual_table.format(name=name, module=module))
         self._views.add(name)
 
-    def add_function(self, name: str, function: Callable[..., Any]) -> str:
-        """Add a function for views; return its name, which a query cannot guess."""
-        hidden = f"p{self._token}_{name}"
-        self.connection.create_scalar_function(hidden, function, deterministic=True)
-        return hidden
-
     @contextmanager
     def trusted(self) -> Iterator[None]:
         """Prepare statements of Fourfold in this block, which may read any table."""
@@ -392,7 +385,7 @@ class QueryConnection:
             self._trusted -= 1
 
     def confine(self) -> None:
-        """From now on statements are those of users: limit and authorize them."""
+        """Limit and authorize all later statements: they are those of users."""
         self._trusted = 0
         for limit, value in _LIMITS.items():
             self.connection.limit(limit, value)
@@ -433,6 +426,8 @@ class QueryConnection:
             self._deadline = float("inf")
 
     def _check_statement(self, sql: str) -> None:
+        import apsw.ext  # noqa: PLC0415 - large, and a server runs queries in other processes
+
         if not isinstance(sql, str) or "\0" in sql:
             raise InvalidInput("query must be a text without null characters")
         info = apsw.ext.query_info(self.connection, sql, expanded_sql=False)

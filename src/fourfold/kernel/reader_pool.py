@@ -15,6 +15,7 @@ from typing import Final
 from fourfold.errors import Busy, Closed
 from fourfold.kernel.driver import Connection, DriverError, translate
 from fourfold.kernel.pauses import Pauses
+from fourfold.kernel.profiles import Profile, map_again, unmap
 from fourfold.kernel.transaction import SQL, BackgroundReadTransaction, ReadTransaction
 from fourfold.limits import DEADLINE_CHECK_STEPS
 
@@ -39,10 +40,13 @@ class _Reader:
 class ReaderPool:
     """Up to `size` read-only connections, opened on demand."""
 
-    def __init__(self, connect: Callable[[], Connection], subject: str, size: int) -> None:
+    def __init__(
+        self, connect: Callable[[], Connection], subject: str, size: int, profile: Profile
+    ) -> None:
         self._connect = connect
         self._subject = subject
         self._size = size
+        self._profile = profile
         self._idle: list[_Reader] = []
         self._open = 0
         self._closed = False
@@ -60,7 +64,7 @@ class ReaderPool:
 
     @contextmanager
     def snapshot(self, deadline: float, pauses: Pauses | None = None) -> Iterator[ReadTransaction]:
-        """Open a read transaction for the duration of the block."""
+        """Open a read transaction for the duration of the block; with `pauses`, for long work."""
         reader = self._acquire(deadline)
         reader.deadline = deadline
         snapshot = (
@@ -70,6 +74,8 @@ class ReaderPool:
         )
         try:
             try:
+                if pauses is not None:
+                    unmap(reader.connection, self._profile)
                 reader.connection.execute(SQL.begin_read)
                 reader.connection.execute(SQL.fix_snapshot).fetchall()
             except DriverError as error:
@@ -77,7 +83,7 @@ class ReaderPool:
             yield snapshot
         finally:
             snapshot._end()  # noqa: SLF001
-            self._release(reader)
+            self._release(reader, unmapped=pauses is not None)
 
     def close(self) -> None:
         """Close idle connections now, and the others when they are released."""
@@ -115,12 +121,14 @@ class ReaderPool:
                 self._change.notify()
             raise
 
-    def _release(self, reader: _Reader) -> None:
+    def _release(self, reader: _Reader, *, unmapped: bool) -> None:
         reader.deadline = float("inf")
         healthy = True
         try:
             if reader.connection.in_transaction:
                 reader.connection.execute(SQL.rollback)
+            if unmapped:
+                map_again(reader.connection, self._profile)
         except DriverError:
             # A connection that cannot end its transaction is replaced.
             healthy = False

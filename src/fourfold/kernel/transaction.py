@@ -28,6 +28,7 @@ from fourfold.kernel.driver import (
     Cursor,
     DriverError,
     TooBig,
+    load_vector_functions,
     translate,
 )
 from fourfold.kernel.failpoints import armed
@@ -58,14 +59,14 @@ def _ended_error() -> Closed:
     )
 
 
-class _Ended:
+class _EndedConnection:
     """Replaces the connection of a handle whose transaction has ended."""
 
     def __getattr__(self, name: str) -> Any:
         raise _ended_error()
 
 
-_ENDED: Any = _Ended()
+_ENDED: Any = _EndedConnection()
 
 
 class ReadTransaction:
@@ -134,6 +135,14 @@ class ReadTransaction:
                 cursors.remove(cursor)
         except _DRIVER_ERRORS as error:
             raise self._translate(error) from error
+
+    def load_vector_functions(self) -> None:
+        """Load the functions of sqlite-vec; only this statement loads an extension.
+
+        Raises:
+            MissingDependency: The package sqlite-vec is not installed.
+        """
+        load_vector_functions(self._connection)
 
     def _translate(self, error: Exception) -> FourfoldError:
         """Translate an error of the driver."""

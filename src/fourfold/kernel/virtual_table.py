@@ -131,10 +131,10 @@ class _Cursor:
 
     def Filter(self, _number: int, text: str, values: tuple[Any, ...]) -> None:  # noqa: N802
         names, _, columns = text.partition("|")
-        given = dict(zip(names.split(",") if names else (), values, strict=True))
-        self._arguments = {name: given.get(name) for name in self._table.arguments}
+        arguments = dict(zip(names.split(",") if names else (), values, strict=True))
+        self._arguments = {name: arguments.get(name) for name in self._table.arguments}
         used = frozenset(map(int, columns.split(","))) if columns else frozenset()
-        self._rows = iter(self._table.rows(given, used))
+        self._rows = iter(self._table.rows(arguments, used))
         self._count = 0
         self._row = next(self._rows, _END)
 

@@ -107,6 +107,13 @@ class LogPreallocator:
 _log = logging.getLogger("fourfold.kernel")
 
 
+def _cpu_clock(thread: int) -> int | None:
+    """Return the clock of the processor time of a running thread, if the platform has one."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return None
+    return time.pthread_getcpuclockid(thread)
+
+
 class Writer:
     """Begins, commits and rolls back transactions on one connection."""
 
@@ -126,6 +133,9 @@ class Writer:
         self.lock = threading.Lock()
         self.owner = 0
         """Id of the thread in a transaction or a hook, to detect nested calls; otherwise 0."""
+        self._thread = 0
+        self._thread_clock: int | None = None
+        """Id of the thread of the latest transaction, and the clock of its processor time."""
         self.transaction: Transaction | None = None
         self.acknowledged: list[Callable[[], None]] = []
         """Hooks to call after the callers of the last commit have their results."""
@@ -156,6 +166,14 @@ class Writer:
                 hint="Write in another thread, or after the call has returned.",
             )
         return self.transaction
+
+    def cpu_seconds(self) -> float | None:
+        """Return the processor time of the thread of the latest transaction; None if unknown."""
+        try:
+            return None if self._thread_clock is None else time.clock_gettime(self._thread_clock)
+        except OSError:
+            # The thread has ended.
+            return None
 
     def run_hooks(self, hooks: Sequence[Callable[[], None]]) -> None:
         """Run hooks after a commit, while this thread still holds the lock."""
@@ -198,7 +216,9 @@ class Writer:
             raise translated from error
         if self._preallocator is not None and self._preallocator.needed:
             self._preallocator.extend()
-        self.owner = threading.get_ident()
+        self.owner = thread = threading.get_ident()
+        if thread != self._thread:
+            self._thread, self._thread_clock = thread, _cpu_clock(thread)
         self.transaction = Transaction(self.connection, self.subject, self.acknowledged)
         if failpoints.armed:
             failpoints.hit("kernel.begin.after")
