@@ -94,15 +94,15 @@ class ObjectBlobs:
         self.objects.upload(key, pieces, if_absent=if_absent)
 
     def _store(self, key: str, size: int, check_first: bool, write: Callable[[bool], None]) -> None:
-        found = self.objects.head(key) if check_first else None
-        if found is None:
+        existing = self.objects.head(key) if check_first else None
+        if existing is None:
             try:
                 write(True)
             except AlreadyExists:
-                found = self.objects.head(key)
+                existing = self.objects.head(key)
             else:
                 return
-        if found is None or found.size != size:
+        if existing is None or existing.size != size:
             # Whatever it is, it is not the blob; every writer replaces it with the same bytes.
             write(False)
 
@@ -134,11 +134,11 @@ class ObjectBlobs:
         """Return up to `length` bytes from `start`, without verification."""
         start, length = check_range(start, length)
         size = self.size(blob_id)
-        wanted = max(0, min(length, size - start))
-        if wanted == 0:
+        count = max(0, min(length, size - start))
+        if count == 0:
             return b""
-        data = self.objects.get_range(self.key(blob_id), start, wanted)
-        if len(data) != wanted:
+        data = self.objects.get_range(self.key(blob_id), start, count)
+        if len(data) != count:
             raise corrupt(blob_id, self._object(self.key(blob_id)))
         return data
 

@@ -25,9 +25,11 @@ dot is encoded too. The name of a folder ends with "+", that of a file does not:
     streams/ab12/0001.parquet    ->  streams+/ab12+/0001.parquet
     README                       ->  %52%45%41%44%4d%45
 
-So the object "a" (file `a`) and the object "a/b" (file `a+/b`) never collide. Two keys never share
-a file on a file system that folds case or normalises Unicode, since capital letters and non-ASCII
-bytes are encoded. No key maps to a name that starts with a dot, which is reserved for the store.
+So the object "a" (file `a`) and the object "a/b" (file `a+/b`) never collide. One folder has no
+"+", so that readers of Delta tables find it: `_delta_log`; a file of that name is `%5fdelta_log`.
+Two keys never share a file on a file system that folds case or normalises Unicode, since capital
+letters and non-ASCII bytes are encoded. No key maps to a name that starts with a dot, which is
+reserved for the store.
 
 A segment of 80 bytes or more would not fit a file name once encoded. Its first 80 bytes become a
 folder whose name ends with "%", and the rest is treated likewise inside; if no rest is left, the
@@ -342,6 +344,8 @@ class FolderLocks:
 
 _FOLDER: Final = "+"
 _CUT: Final = "%"
+_DELTA_LOG: Final = "_delta_log"
+_DELTA_LOG_FILE: Final = "%5fdelta_log"
 _PIECE: Final = OBJECT_FOLDER_PIECE_BYTES
 _SAFE: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_.=,@")
 _ENCODED: Final = tuple(chr(b) if b in _SAFE else f"%{b:02x}" for b in range(256))
@@ -353,7 +357,7 @@ def path_names(key: str) -> list[str]:
     *folders, last = key.encode().split(b"/")
     names = folder_names(folders)
     rest = _split(last, names)
-    names.append(_encode(rest) if rest else _CUT)
+    names.append(_file_name(rest) if rest else _CUT)
     return names
 
 
@@ -362,8 +366,18 @@ def folder_names(segments: list[bytes]) -> list[str]:
     names: list[str] = []
     for segment in segments:
         rest = _split(segment, names)
-        names.append(_encode(rest) + _FOLDER)
+        names.append(_folder_name(rest))
     return names
+
+
+def _file_name(piece: bytes) -> str:
+    name = _encode(piece)
+    return _DELTA_LOG_FILE if name == _DELTA_LOG else name
+
+
+def _folder_name(piece: bytes) -> str:
+    name = _encode(piece)
+    return name if name == _DELTA_LOG else name + _FOLDER
 
 
 def _split(segment: bytes, names: list[str]) -> bytes:
@@ -387,7 +401,11 @@ def decode_entry(above: bytes, name: str, *, is_folder: bool) -> Entry | None:
 
     Return None if no key maps to it: files of other programs are not objects.
     """
-    if is_folder and name.endswith(_FOLDER):
+    piece: bytes | None
+    if name in {_DELTA_LOG, _DELTA_LOG_FILE, _DELTA_LOG + _FOLDER}:
+        expected = _DELTA_LOG if is_folder else _DELTA_LOG_FILE
+        piece, tail = _DELTA_LOG.encode() if name == expected else None, b"/" if is_folder else b""
+    elif is_folder and name.endswith(_FOLDER):
         piece, tail = _decode(name[:-1]), b"/"
     elif is_folder and name.endswith(_CUT):
         piece, tail = _decode(name[:-1]), b""
