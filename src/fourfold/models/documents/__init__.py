@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fourfold._lazy import exports
 
 if TYPE_CHECKING:
+    from fourfold.content.json_pointer import ABSENT
     from fourfold.models.documents.ancestry import Point
     from fourfold.models.documents.blobs import BlobStat
     from fourfold.models.documents.comparison import Change, Difference
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from fourfold.models.documents.gc.records import GcReport, RemovedCount
     from fourfold.models.documents.histories import DEFAULT_HISTORY, HISTORIES
     from fourfold.models.documents.history import History
-    from fourfold.models.documents.json_pointer import ABSENT
+    from fourfold.models.documents.indexes.declaration import IndexInfo
+    from fourfold.models.documents.indexes.finder import Facet, FindPage, FindPlan, Match
+    from fourfold.models.documents.indexes.indexes import Indexes
+    from fourfold.models.documents.indexes.search import SearchHit, SearchPage, TextSnippet
     from fourfold.models.documents.merge import MergeConflict, MergeResult
     from fourfold.models.documents.records import (
         Branch,
@@ -39,7 +43,7 @@ else:
     __getattr__, __dir__ = exports(
         __name__,
         {
-            "ABSENT": "fourfold.models.documents.json_pointer",
+            "ABSENT": "fourfold.content.json_pointer",
             "BlobStat": "fourfold.models.documents.blobs",
             "Branch": "fourfold.models.documents.records",
             "Change": "fourfold.models.documents.comparison",
@@ -50,6 +54,15 @@ else:
             "Difference": "fourfold.models.documents.comparison",
             "Documents": "fourfold.models.documents.documents",
             "SpaceInfo": "fourfold.models.documents.documents",
+            "Facet": "fourfold.models.documents.indexes.finder",
+            "FindPage": "fourfold.models.documents.indexes.finder",
+            "FindPlan": "fourfold.models.documents.indexes.finder",
+            "SearchHit": "fourfold.models.documents.indexes.search",
+            "SearchPage": "fourfold.models.documents.indexes.search",
+            "TextSnippet": "fourfold.models.documents.indexes.search",
+            "IndexInfo": "fourfold.models.documents.indexes.declaration",
+            "Indexes": "fourfold.models.documents.indexes.indexes",
+            "Match": "fourfold.models.documents.indexes.finder",
             "GcPolicy": "fourfold.models.documents.gc.policy",
             "HISTORIES": "fourfold.models.documents.histories",
             "History": "fourfold.models.documents.history",
@@ -84,11 +97,17 @@ __all__ = [
     "ConfirmedRead",
     "Difference",
     "Documents",
+    "Facet",
+    "FindPage",
+    "FindPlan",
     "GcPolicy",
     "GcReport",
     "History",
+    "IndexInfo",
+    "Indexes",
     "LogEntry",
     "MaintenanceReport",
+    "Match",
     "MergeConflict",
     "MergeResult",
     "PendingRead",
@@ -96,9 +115,12 @@ __all__ = [
     "Reads",
     "RemovedCount",
     "Revision",
+    "SearchHit",
+    "SearchPage",
     "Space",
     "SpaceInfo",
     "State",
+    "TextSnippet",
     "Watch",
     "check_did",
 ]

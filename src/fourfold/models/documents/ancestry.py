@@ -71,13 +71,14 @@ def last_seq(view: HistoryReader) -> int:
     return int(view.value(view.sql.last_seq))
 
 
-def target_of(view: HistoryReader, branch: str, at: At) -> int:
-    """Return the seq that `at` means on `branch`.
+def seq_of(view: HistoryReader, at: At) -> int:
+    """Return the seq that `at` means in a space, whether or not its states are still readable.
 
-    A datetime means the newest commit at or before it. Refused are a seq after the newest, one
-    before the branch was created, and one whose history gc has removed.
+    A datetime means the newest commit at or before it.
+
+    Raises:
+        InvalidInput: It is a seq after the newest, or something else.
     """
-    check_known_branch(branch)
     newest = last_seq(view)
     if at is None:
         return newest
@@ -89,6 +90,18 @@ def target_of(view: HistoryReader, branch: str, at: At) -> int:
         raise InvalidInput(f"at must be a seq or a datetime, got {at!r:.100}")
     if not 0 <= seq <= newest:
         raise InvalidInput(f"at must be a seq from 0 to {newest}, got {seq}")
+    return seq
+
+
+def target_of(view: HistoryReader, branch: str, at: At) -> int:
+    """Return the seq that `at` means on `branch`.
+
+    Refused are also a seq before the branch was created, and one whose history gc has removed.
+    """
+    check_known_branch(branch)
+    seq = seq_of(view, at)
+    if at is None:
+        return seq
     if branch:
         created = branch_named(view, branch).created_seq
         if seq < created:
@@ -230,7 +243,7 @@ class _Walk:
         self._waiting: dict[int, tuple[str, int]] = {}
         self._order: list[int] = []
         self._counts = [0] * (2 * _OLD)
-        """How many of the commits that wait have these colours."""
+        """Number of waiting commits by colour."""
         self._births: dict[str, int] = {}
         self._sources: dict[str, Iterator[tuple[int, Point]]] = {}
         self._next: dict[str, tuple[int, Point] | None] = {}

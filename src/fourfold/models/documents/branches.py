@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from fourfold import html, limits
 from fourfold.content import content_id
-from fourfold.errors import AlreadyExists, BranchEnded, InvalidInput, Refused, ReplayMismatch
+from fourfold.errors import (
+    AlreadyExists,
+    BranchEnded,
+    InvalidInput,
+    NotFound,
+    Refused,
+    ReplayMismatch,
+)
 from fourfold.kernel import Transaction
 from fourfold.models.documents import comparison
 from fourfold.models.documents import merge as merge_module
-from fourfold.models.documents.ancestry import At, Point, branch_named, chain, target_of
+from fourfold.models.documents.ancestry import At, Point, branch_named, chain, seq_of, target_of
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.history import AppendedRows, History, HistoryReader
 from fourfold.models.documents.records import Branch
@@ -23,9 +32,11 @@ from fourfold.tabular import Rows
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
 
+SEQ_MAX: Final = 2**63 - 1
+
 
 class Branches:
-    """The branches of one space. Creating or deleting one is a commit of its own, with a seq."""
+    """The branches of one space. Creating or deleting one is a commit with a seq."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -53,8 +64,8 @@ class Branches:
             ReplayMismatch: Another request had the same session and local_seq.
         """
         check_branch(name)
-        asked = {"cmd": "branch/create", "name": name, "parent": parent, "at": _at_text(at)}
-        identity = _Identity.of(session, local_seq, asked)
+        command = {"cmd": "branch/create", "name": name, "parent": parent, "at": _at_text(at)}
+        identity = _Identity.of(session, local_seq, command)
 
         def work(txn: Transaction) -> Branch:
             view = self._history.view(txn)
@@ -104,19 +115,38 @@ class Branches:
 
         return self._space.database.transact(work)
 
-    def get(self, name: str) -> Branch:
-        """Return a branch, also a deleted one.
+    def get(self, name: str, *, at: At = None) -> Branch:
+        """Return a branch, also a deleted one, now or as it was at a seq or a datetime.
 
         Raises:
-            NotFound: There is no branch of that name.
+            NotFound: There is no branch of that name, or there was none at that point.
         """
         with self._space.view() as view:
-            return branch_named(view, name)
+            branch = branch_named(view, name)
+            if at is None:
+                return branch
+            seq = seq_of(view, at)
+            if branch.created_seq > seq:
+                raise NotFound(
+                    f"branch {name!r} did not exist at seq {seq}; "
+                    f"it was created at {branch.created_seq}"
+                )
+            return _branch_at(view, branch, seq)
 
-    def list(self, *, deleted: bool = False) -> Rows[Branch]:
-        """Return the active branches in the order of creation; with `deleted`, all of them."""
+    def list(self, *, deleted: bool = False, at: At = None) -> Rows[Branch]:
+        """Return the active branches in the order of creation; with `deleted`, all of them.
+
+        With `at`, a seq or a datetime, they are the branches that existed then, as they were.
+        """
         with self._space.view() as view:
             branches = [Branch(*row) for row in view.rows(view.sql.branches)]
+            if at is not None:
+                seq = seq_of(view, at)
+                branches = [
+                    _branch_at(view, branch, seq)
+                    for branch in branches
+                    if branch.created_seq <= seq
+                ]
         return Rows((branch for branch in branches if branch.active or deleted), Branch)
 
     def diff(
@@ -127,7 +157,7 @@ class Branches:
         at_b: At = None,
         ids: Iterable[str] | None = None,
     ) -> comparison.Difference:
-        """Return the differences between two branches, each now or at a point of its own.
+        """Return the differences between two branches, each now or at its own point.
 
         Each change tells on which side the entity differs from their common base. With `ids`, only
         these entities are compared.
@@ -214,6 +244,19 @@ class Branches:
     @property
     def _history(self) -> History:
         return self._space.history_kind
+
+
+def _branch_at(view: HistoryReader, branch: Branch, seq: int) -> Branch:
+    """Return a branch as it was at a seq, at or after its creation."""
+    newest = view.value(view.sql.newest_commit_of_branch, (branch.name, SEQ_MAX))
+    if newest is None or newest <= seq:
+        return branch
+    # The commit that deletes a branch is its last one, so the branch was active.
+    head_seq = branch.head_seq
+    if head_seq > seq:
+        before = view.value(view.sql.newest_commit_of_branch, (branch.name, seq))
+        head_seq = branch.created_seq if before is None else before
+    return msgspec.structs.replace(branch, head_seq=head_seq, status="active")
 
 
 class _Identity(NamedTuple):

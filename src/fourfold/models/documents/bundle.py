@@ -1,6 +1,7 @@
 """A space as lines of JSON: everything that is needed to build the same space somewhere else.
 
     {"kind": "space", ...}     first: the format, the DID, how far the export goes
+    {"kind": "index", ...}     each declared index
     {"kind": "blob", ...}      each blob of the space
     {"kind": "commit", ...}    each commit in the order of its seq: who, when, what was asked
     {"kind": "end", ...}       last: how many commits, and a digest of every branch and entity
@@ -44,6 +45,7 @@ from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.gc.commit_digests import same_request
 from fourfold.models.documents.gc.horizon import check_after, check_point
 from fourfold.models.documents.history import AppendedRows, HistoryReader
+from fourfold.models.documents.indexes.declaration import HistoryScope, IndexInfo
 from fourfold.models.documents.request import make_request
 from fourfold.models.documents.space import Space
 
@@ -51,6 +53,8 @@ EXPORT_PAGE_COMMITS: Final = 200
 """Commits that an export reads, and an import writes, in one transaction."""
 
 FORMAT_VERSION = 1
+INDEXED_VERSION = 2
+"""Version of an export with indexes, which earlier versions of Fourfold do not read."""
 
 _HINT_BROKEN = (
     "What came before it may be imported already. Export again, and import the whole file."
@@ -72,6 +76,17 @@ class SpaceLine(msgspec.Struct, tag_field="kind", tag="space", kw_only=True):
     history: str
     after: int
     seq: int
+
+
+class IndexLine(msgspec.Struct, tag_field="kind", tag="index", kw_only=True):
+    """A declared index. Its entries are not exported: an import builds them."""
+
+    name: str
+    type: str
+    """Kind of index."""
+    paths: tuple[str, ...]
+    unique: bool
+    history: HistoryScope
 
 
 class BlobLine(msgspec.Struct, tag_field="kind", tag="blob", kw_only=True):
@@ -113,23 +128,23 @@ class ImportRequest(msgspec.Struct):
     at: int = 0
 
 
-class _Kept(msgspec.Struct):
+class _StoredRequest(msgspec.Struct):
     operations: msgspec.Raw = msgspec.Raw()
 
 
 class ExportResult(NamedTuple):
-    """What an export or an import went through."""
+    """Counts of an export or an import."""
 
     seq: int
     commits: int
     blobs: int
 
 
-_Line = SpaceLine | BlobLine | CommitLine | EndLine
+_Line = SpaceLine | IndexLine | BlobLine | CommitLine | EndLine
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Line)
 _asked = msgspec.json.Decoder(ImportRequest)
-_kept = msgspec.json.Decoder(_Kept)
+_kept = msgspec.json.Decoder(_StoredRequest)
 
 
 # Out
@@ -145,15 +160,17 @@ def export(space: Space, *, after: int = 0, progress: Progress | None = None) ->
         raise InvalidInput(f"after must be a seq from 0 to {until}, got {after!r:.100}")
     with space.view() as view:
         check_after(view, after, "an export")
+    indexes = space.indexes.list()
     yield _encoded(
         SpaceLine(
-            version=FORMAT_VERSION,
+            version=INDEXED_VERSION if indexes else FORMAT_VERSION,
             did=space.did,
             history=space.history_kind.name,
             after=after,
             seq=until,
         )
     )
+    yield from map(_encoded, map(_index_line, indexes))
     yield from map(_encoded, _blobs(space))
     commits = 0
     for line in _commits(space, after, until):
@@ -162,6 +179,16 @@ def export(space: Space, *, after: int = 0, progress: Progress | None = None) ->
         if progress:
             progress("", line.seq - after, until - after)
     yield _encoded(EndLine(seq=until, commits=commits, states=states_digest(space, until)))
+
+
+def _index_line(info: IndexInfo) -> IndexLine:
+    return IndexLine(
+        name=info.name,
+        type=info.kind,
+        paths=info.paths,
+        unique=info.unique,
+        history=info.history,
+    )
 
 
 def _encoded(line: _Line) -> bytes:
@@ -250,12 +277,12 @@ def opening(lines: Iterable[bytes]) -> SpaceLine:
     _, first = next(_lines(lines), (0, None))
     if not isinstance(first, SpaceLine):
         raise InvalidInput(
-            "this is not the export of a space: its first line does not say so",
+            "not the export of a space: the first line is not its header",
             hint="Make one with `fourfold space export ROOT DID --output FILE`.",
         )
-    if first.version != FORMAT_VERSION:
+    if first.version not in (FORMAT_VERSION, INDEXED_VERSION):
         raise InvalidInput(
-            f"the export has format {first.version}; this Fourfold reads {FORMAT_VERSION}",
+            f"the export has format {first.version}; this Fourfold reads {INDEXED_VERSION}",
             hint="Upgrade: `pip install --upgrade fourfold`.",
         )
     return first
@@ -267,7 +294,7 @@ def replay(space: Space, lines: Iterable[bytes], progress: Progress | None = Non
         remaining = iter(lines)
     except TypeError as error:
         hint = "A file in binary mode does."
-        raise InvalidInput("an export is given line by line", hint=hint) from error
+        raise InvalidInput("an export must be an iterable of lines", hint=hint) from error
     first = opening(islice(remaining, 1))
     newest = _check_start(space, first)
     importing = _Import(space, first, newest)
@@ -279,6 +306,10 @@ def replay(space: Space, lines: Iterable[bytes], progress: Progress | None = Non
                 progress("", line.seq - first.after, first.seq - first.after)
         elif isinstance(line, BlobLine):
             importing.take_blob(number, line)
+        elif isinstance(line, IndexLine):
+            importing.indexes.append(
+                IndexInfo(line.name, line.type, line.paths, line.unique, line.history, "building")
+            )
         elif isinstance(line, EndLine):
             importing.finish(line)
             if next(numbered, None) is not None:
@@ -323,6 +354,7 @@ class _Import:
     def __init__(self, space: Space, first: SpaceLine, newest: int) -> None:
         self.commits = 0
         self.blobs = 0
+        self.indexes: list[IndexInfo] = []
         self._space = space
         self._newest = newest
         self._last = first.after
@@ -373,6 +405,7 @@ class _Import:
                 "the states after the import are not those of the space that was exported",
                 hint="Do not use this space; export again and import into a new one.",
             )
+        self._space.indexes.declare(self.indexes)
 
     def _write(self, txn: Transaction, number: int, line: CommitLine) -> None:
         history = self._space.history_kind
@@ -463,7 +496,7 @@ Row = tuple[Any, ...]
 
 
 def carry_over(source: Space, target: Space, progress: Progress | None = None) -> ExportResult:
-    """Bring the whole of `source` into `target`, which is new, or was begun so before."""
+    """Copy the whole history of `source` into `target`, which is new or partly copied."""
     if not isinstance(source, Space) or not isinstance(target, Space):
         raise InvalidInput("only a space is carried over, and only into a space")
     if source.database is target.database:

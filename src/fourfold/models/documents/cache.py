@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from fourfold.cache import LruCache
 from fourfold.models.documents.encoding import decode, trusted
+from fourfold.models.documents.indexes.declaration import Index
 from fourfold.models.documents.records import Document, Op
 
 Key = tuple[str, str]
@@ -57,16 +58,18 @@ class DocumentState(NamedTuple):
     newest: int
     """The newest seq of the space."""
     moment: str | None
-    """When the newest commit was made."""
+    """Time of the newest commit."""
 
 
 class Tip(NamedTuple):
-    """Where a commit to a branch left the log."""
+    """End of the log of a branch after a commit."""
 
     mark: int
     """Total changes of the connection at that time."""
     branch: str
     standing: DocumentState
+    indexes: tuple[Index, ...] = ()
+    """Declared indexes of the space."""
 
 
 class DocumentCache:

@@ -5,15 +5,17 @@ later patch only with reads of what it touches. The check may call a conflict wh
 never the other way round. It looks through the whole chain of a branch, since a write that a child
 inherits can be as new to the reader as one of the child's own.
 
-What lies far back is not looked at with the writer held: past a number of revisions a transaction
-ends with `ReadTooOld`. `look_back` then checks what is committed without the writer, and the next
-attempt has only the rest to look at.
+Old revisions are not checked while the writer is held: past a number of revisions a transaction
+ends with `ReadTooOld`. `look_back` then checks what is committed without the writer, page by page,
+and the next attempt has only the rest to check. Each page is a separate read transaction: the
+write-ahead log grows for as long as an older state of the space is being read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, Final, NamedTuple
 
 from fourfold.errors import (
     BranchEnded,
@@ -22,14 +24,18 @@ from fourfold.errors import (
     ReplayMismatch,
     StaleRead,
 )
+from fourfold.kernel.pauses import Pauses
 from fourfold.models.documents import overlap, reader
 from fourfold.models.documents.ancestry import Link, branch_named, chain, last_seq, no_such_branch
 from fourfold.models.documents.cache import DocumentState, Entry, Key
 from fourfold.models.documents.encoding import stored
 from fourfold.models.documents.gc.commit_digests import same_request
-from fourfold.models.documents.history import HistoryReader
+from fourfold.models.documents.history import HistoryReader, Row
 from fourfold.models.documents.records import Branch, Commit, ConfirmedRead, PendingRead
 from fourfold.models.documents.request import Request, WriteCounts
+
+LOOK_BACK_ROWS: Final = 256
+"""Revisions that are read in one transaction when a read is checked without the writer."""
 
 
 def replayed(view: HistoryReader, request: Request) -> Commit | None:
@@ -87,8 +93,8 @@ class ReadCheck(NamedTuple):
     """The newest revision among them that overlaps the read."""
 
 
-class Lookback:
-    """What is known about the old reads of a transaction, and how many revisions it may check.
+class OldReads:
+    """Old reads of a transaction, and the number of revisions that it may still check.
 
     `looked` has a result for each read that was checked before, by its index among all reads.
     """
@@ -113,10 +119,12 @@ def check_reads(
     request: Request,
     newest: int,
     cached: Callable[[Key], Entry | None],
-    lookback: Lookback,
+    lookback: OldReads,
 ) -> list[dict[str, int]]:
-    """Refuse a transaction whose author read something that has changed since; the resolved pending
-    reads. `known` gives the newest state of an entity, if that is in memory.
+    """Refuse a transaction whose author read something that has changed since.
+
+    Returns the resolved pending reads. `known` returns the newest state of an entity that is in
+    memory, or None.
     """
     confirmed = request.reads.confirmed
     for place, read in enumerate(confirmed):
@@ -145,7 +153,7 @@ def _check_pending(  # noqa: PLR0917
     read: PendingRead,
     newest: int,
     place: int,
-    lookback: Lookback,
+    lookback: OldReads,
 ) -> list[dict[str, int]]:
     if not read.local_seqs or not 0 <= read.basis_seq <= newest:
         raise InvalidInput(
@@ -173,10 +181,11 @@ def _refuse_stale(  # noqa: PLR0917
     after: int,
     own: Sequence[int],
     place: int,
-    lookback: Lookback,
+    lookback: OldReads,
 ) -> None:
     before = lookback.looked.get(place, ReadCheck(after, None))
-    seq = _newest_conflict(view, links, read, max(after, before.until), own, lookback)
+    log = LaterRevisions(view)
+    seq = _newest_conflict(log, links, read, max(after, before.until), own, lookback)
     if seq is None:
         seq = before.conflict_seq
     if seq is not None:
@@ -187,12 +196,12 @@ def _refuse_stale(  # noqa: PLR0917
 
 
 def _newest_conflict(  # noqa: PLR0917
-    view: HistoryReader,
+    log: LaterRevisions,
     links: Sequence[Link],
     read: ConfirmedRead | PendingRead,
     after: int,
     own: Sequence[int],
-    lookback: Lookback,
+    lookback: OldReads,
 ) -> int | None:
     """Return the newest revision after a seq that overlaps what was read, of others' revisions."""
     for link in links:
@@ -200,8 +209,8 @@ def _newest_conflict(  # noqa: PLR0917
             # The caps shrink along the chain, so older branches have nothing newer either.
             return None
         changed = False
-        params = (link.branch, read.id, after, link.cap)
-        for seq, op, data, _ in view.rows(view.sql.later_revisions, params):
+        key = (link.branch, read.id, after, link.cap)
+        for seq, op, data, _ in log.iter_rows(key):
             changed = True
             if seq in own:
                 continue
@@ -210,24 +219,87 @@ def _newest_conflict(  # noqa: PLR0917
             if overlap.conflicts(op, patches, read.path, shape=read.shape):
                 return int(seq)
         # What was collected is gone, but there is always a newer change that stayed.
-        if changed and (lost := view.value(view.sql.lost_revision, params)) is not None:
+        if changed and (lost := log.lost_seq(key)) is not None:
             return int(lost)
     return None
 
 
+_Key = tuple[str, str, int, int]
+"""Branch, entity, and the seqs after and until which revisions are read."""
+
+
+class LaterRevisions:
+    """Revisions of an entity after a seq, newest first, as one transaction sees them."""
+
+    def __init__(self, view: HistoryReader) -> None:
+        self._view = view
+
+    def iter_rows(self, key: _Key) -> Iterator[Row]:
+        """Yield seq, op, data and commit of each revision."""
+        return self._view.rows(self._view.sql.later_revisions, (*key, -1))
+
+    def lost_seq(self, key: _Key) -> int | None:
+        """Return the newest of the revisions that garbage collection removed, if any."""
+        return _lost_seq(self._view, key)
+
+
+class RevisionPages(LaterRevisions):
+    """Revisions of an entity in pages, each read in a transaction of its own, with pauses.
+
+    Rows that garbage collection removes meanwhile are found by `lost_seq`, which is read last.
+    """
+
+    def __init__(
+        self, open_view: Callable[[], AbstractContextManager[HistoryReader]], pauses: Pauses
+    ) -> None:
+        self.open_view = open_view
+        self._pauses = pauses
+
+    def iter_rows(self, key: _Key) -> Iterator[Row]:
+        """Yield seq, op, data and commit of each revision."""
+        *entity, until = key
+        self._pauses.start()
+        seen = 0
+        while True:
+            with self.open_view() as view:
+                # The page begins with the rows of the seq that the last one ended in.
+                params = (*entity, until, LOOK_BACK_ROWS + seen)
+                rows = view.all(view.sql.later_revisions, params)
+            for row in rows[seen:]:
+                self._pauses.pause()
+                yield row
+            if len(rows) < LOOK_BACK_ROWS + seen:
+                return
+            until = rows[-1][0]
+            seen = sum(row[0] == until for row in rows)
+
+    def lost_seq(self, key: _Key) -> int | None:
+        """Return the newest of the revisions that garbage collection removed, if any."""
+        with self.open_view() as view:
+            return _lost_seq(view, key)
+
+
+def _lost_seq(view: HistoryReader, key: _Key) -> int | None:
+    seq = view.value(view.sql.lost_revision, key)
+    return None if seq is None else int(seq)
+
+
 def look_back(
-    view: HistoryReader, request: Request, looked: Mapping[int, ReadCheck]
+    pages: RevisionPages, request: Request, looked: Mapping[int, ReadCheck]
 ) -> dict[int, ReadCheck]:
     """Check the reads against all that is committed, beyond what was looked at before."""
-    newest = last_seq(view)
+    checks = []
+    with pages.open_view() as view:
+        newest = last_seq(view)
+        for place, (read, branch, after, own) in enumerate(_reads_of(view, request)):
+            # A read that is wrong in itself is refused when the transaction comes to it.
+            if 0 <= after <= newest and view.one(view.sql.branch, (branch,)) is not None:
+                checks.append((place, read, after, own, chain(view, branch, newest)))
     entries = dict(looked)
-    for place, (read, branch, after, own) in enumerate(_reads_of(view, request)):
+    for place, read, after, own, links in checks:
         before = looked.get(place, ReadCheck(after, None))
-        # A read that is wrong in itself is refused when the transaction comes to it.
-        if 0 <= after <= newest and view.one(view.sql.branch, (branch,)) is not None:
-            links = chain(view, branch, newest)
-            seq = _newest_conflict(view, links, read, max(after, before.until), own, Lookback())
-            entries[place] = ReadCheck(newest, before.conflict_seq if seq is None else seq)
+        seq = _newest_conflict(pages, links, read, max(after, before.until), own, OldReads())
+        entries[place] = ReadCheck(newest, before.conflict_seq if seq is None else seq)
     return entries
 
 
@@ -280,7 +352,7 @@ def _in_order(view: HistoryReader, request: Request) -> None:
     latest = view.value(view.sql.latest_local_seq, (request.session,))
     if latest is not None and latest > request.local_seq:
         raise PreconditionFailed(
-            f"local_seq {request.local_seq} of session {request.session!r} comes too late: "
+            f"local_seq {request.local_seq} of session {request.session!r} is too old: "
             f"{latest} was accepted before it",
             details={"session": request.session, "local_seq": request.local_seq},
         )

@@ -15,8 +15,10 @@ def profile(name: str) -> Profile:
 
 
 def migrations(package: str) -> tuple[Migration, ...]:
-    """Return the migrations of a kind of history: its own, and those of the garbage collection."""
-    return load_migrations(package, "fourfold.models.documents.gc")
+    """Return the migrations of a kind of history: its own, and those that both kinds share."""
+    return load_migrations(
+        package, "fourfold.models.documents.gc", "fourfold.models.documents.indexes"
+    )
 
 
 def counter(sql: Queries) -> Sequence:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
-from fourfold.models.documents.json_pointer import Path, format_pointer
+from fourfold.content.json_pointer import Path, format_pointer
 
 Patch: TypeAlias = dict[str, Any]
 

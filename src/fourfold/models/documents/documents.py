@@ -5,17 +5,20 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
-from fourfold.errors import NotFound
+from fourfold.errors import InvalidInput, NotFound
 from fourfold.kernel import Database
+from fourfold.models.documents.ancestry import At, seq_of
 from fourfold.models.documents.file_verify import history_in, verify_file
 from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.models.documents.gc.records import GcReport
 from fourfold.models.documents.model import MODEL
 from fourfold.models.documents.space import Space
+from fourfold.models.documents.timestamps import comparable, created_at, stored_time
 from fourfold.models.documents.validation import check_did
 from fourfold.models.problem import Problem
 from fourfold.tabular import Rows
@@ -32,8 +35,8 @@ class SpaceInfo(msgspec.Struct, frozen=True):
     seq: int
     """Seq of the newest commit."""
     branches: int
-    bytes: int
-    """Size of the file, without its WAL."""
+    bytes: int | None
+    """Size of the file, without its WAL; None in the past, for which it is not stored."""
 
 
 class Documents:
@@ -75,9 +78,25 @@ class Documents:
             )
         return self._open_space(did, None)
 
-    def list(self) -> Rows[SpaceInfo]:
-        """Return the spaces, sorted by DID. Opens each file for reading, without its lock."""
-        return Rows(map(self._info, self), SpaceInfo)
+    def list(self, at: datetime | None = None) -> Rows[SpaceInfo]:
+        """Return the spaces, sorted by DID. Opens each file for reading, without its lock.
+
+        With `at`, they are the spaces that existed at that time, as they were.
+        """
+        infos = (self._info(did, at) for did in self)
+        return Rows((info for info in infos if info is not None), SpaceInfo)
+
+    def changed_at(self, did: str, at: datetime) -> str | None:
+        """Return the time of the last commit of a space by a time, or that of its creation.
+
+        None if the space did not exist then. Opens its file for reading, without its lock.
+        """
+        with read_space(self._path(did), did) as space, space.view() as view:
+            created = created_at(view)
+            if created > stored_time(at):
+                return None
+            row = view.one(view.sql.commit_before, (seq_of(view, at),))
+            return created if row is None else comparable(row[1])
 
     def verify(self) -> builtins.list[Problem]:
         """Check every space; return the problems found, each with its file."""
@@ -104,7 +123,10 @@ class Documents:
         return self.open(did)
 
     def __contains__(self, did: object) -> bool:
-        return did in builtins.list(self)
+        try:
+            return isinstance(did, str) and self._path(did).exists()
+        except InvalidInput:
+            return False
 
     def __len__(self) -> int:
         return len(_LOCATION.names(self._root))
@@ -121,12 +143,28 @@ class Documents:
     def _path(self, did: str) -> Path:
         return _LOCATION.path(self._root, _LOCATION.name(did))
 
-    def _info(self, did: str) -> SpaceInfo:
-        path = self._path(did)
-        with read_space(path, did) as space:
-            branches = len(space.branches.list())
-            kind = space.history_kind.name
-            return SpaceInfo(did, kind, space.seq(), branches, path.stat().st_size)
+    def _info(self, did: str, at: datetime | None) -> SpaceInfo | None:
+        with read_space(self._path(did), did) as space:
+            return describe_space(space, at)
+
+
+def describe_space(space: Space, at: At = None) -> SpaceInfo | None:
+    """Return a space as a list shows it, now or at a point; None if it did not exist then.
+
+    Raises:
+        InvalidInput: `at` is a seq after the newest.
+    """
+    if isinstance(at, datetime) and not space.existed_at(at):
+        return None
+    with space.view() as view:
+        seq = seq_of(view, at)
+    return SpaceInfo(
+        space.did,
+        space.history_kind.name,
+        seq,
+        len(space.branches.list(at=None if at is None else seq)),
+        space.database.path.stat().st_size if at is None else None,
+    )
 
 
 @contextmanager

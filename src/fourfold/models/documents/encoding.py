@@ -1,7 +1,7 @@
 """Documents as stored text: JSON, keys sorted, no spaces, numbers as they are.
 
 `encode` takes exactly what JSON can hold, and proves it by reading the text back: a value that does
-not come back equal (NaN, a tuple, bytes, a key that is no string) is refused. What comes back is
+not come back equal (NaN, a tuple, bytes, a key that is not a string) is refused. What comes back is
 also a private copy, which no other code can change.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from fourfold import limits
+from fourfold.content.json_pointer import Unfit, measure
 from fourfold.errors import ContentError, CorruptData
-from fourfold.models.documents.json_pointer import Unfit, measure
 
 _encoder = msgspec.json.Encoder(order="sorted")
 _decoder = msgspec.json.Decoder()
@@ -96,7 +96,7 @@ def stored(text: str) -> Any:
     try:
         return decode(text)
     except (TypeError, ValueError) as error:
-        raise CorruptData(f"stored text is not JSON any more: {error}: {text!r:.60}") from error
+        raise CorruptData(f"stored text is not valid JSON: {error}: {text!r:.60}") from error
 
 
 def trusted(value: Any) -> str:

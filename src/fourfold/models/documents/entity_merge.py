@@ -17,13 +17,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
+from fourfold.content.json_pointer import ABSENT
 from fourfold.errors import HistoryTruncated
 from fourfold.models.documents import field_merge, reader
 from fourfold.models.documents.ancestry import Point, Since, chain, common_bases, since
 from fourfold.models.documents.field_merge import UNKNOWN, Choice, FieldMerge, Side, Verdict
 from fourfold.models.documents.gc.horizon import check_point
 from fourfold.models.documents.history import HistoryReader
-from fourfold.models.documents.json_pointer import ABSENT
 from fourfold.models.documents.operation_merge import Combiner, SideLog, read_log
 from fourfold.models.documents.records import State
 

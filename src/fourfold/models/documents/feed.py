@@ -3,6 +3,8 @@
     for commit in space.follow(["urn:note:1"], after=seq):
         ...                                   # blocks until there is a commit
     async for commit in space.follow(): ...   # in a coroutine
+    for commit in space.follow(where={"status": "open"}):
+        ...                                   # commit.changes: what entered, changed and left
 
 A watch is a position in the log. It reads commits from the log on demand, so a slow consumer costs
 no memory, and a new watch with `after=watch.position` neither skips nor repeats a commit. A commit
@@ -11,6 +13,9 @@ in this process wakes only the watches that it concerns; commits of other proces
 A watch yields the commits on the branch and, before its fork point, those that it inherits. It
 leaves out the creation and deletion of branches, and commits that change none of the watched
 entities. On a deleted branch it ends after the last commit.
+
+With a filter it compares the documents of each commit before and after it, on the branch that it
+follows, and leaves out commits without a document that matched before or matches after.
 """
 
 from __future__ import annotations
@@ -19,27 +24,39 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from fourfold import limits
+from fourfold.content.filters import Filter
 from fourfold.errors import InvalidInput
 from fourfold.kernel import Follower, Listener
-from fourfold.models.documents import reader
+from fourfold.models.documents import fold, reader
 from fourfold.models.documents.ancestry import branch_named, chain, last_seq
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.gc.horizon import check_after
 from fourfold.models.documents.history import HistoryReader
-from fourfold.models.documents.records import Commit, Revision
+from fourfold.models.documents.records import (
+    Commit,
+    Document,
+    MatchChange,
+    MatchedCommit,
+    MatchKind,
+    Revision,
+)
 from fourfold.models.documents.validation import check_entity, check_several
 from fourfold.models.documents.waiters import Key, Waiter
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
 
+C = TypeVar("C")
 WATCH_PAGE_COMMITS: Final = 256
 """Seqs that a watch reads ahead; commits are read one at a time."""
+_COMPARED_ENTITIES: Final = 256
+"""Entities of a commit whose documents a filter compares at once."""
 
 
 class CommitPage(NamedTuple):
@@ -89,20 +106,19 @@ def read_revisions(
     )
 
 
-class _Poll(NamedTuple):
+class _Poll(NamedTuple, Generic[C]):
     """Result of reading the log: a commit or None, the next seqs, and the position reached."""
 
-    commit: Commit | None
+    commit: C | None
     seqs: tuple[int, ...]
     position: int
-    ended: bool
+    ended: bool = False
+    more: bool = False
+    """True if the log has further commits to read at once."""
 
 
-class Watch(Follower[Commit]):
-    """An iterator over the commits of a branch, for `for` and `async for`. Made by `Space.follow`.
-
-    It ends after `timeout` seconds without a commit, or when another thread calls `close`.
-    """
+class LogWatch(Follower[C]):
+    """An iterator over the commits of a branch, in one of the forms that `Space.follow` has."""
 
     def __init__(
         self,
@@ -145,7 +161,11 @@ class Watch(Follower[Commit]):
         """True after the last commit of a deleted branch."""
         return self._ended
 
-    def next(self, timeout: float | None = None) -> Commit | None:
+    @abstractmethod
+    def _commit(self, view: HistoryReader, seq: int) -> C | None:
+        """Return a commit, or None if it is left out."""
+
+    def next(self, timeout: float | None = None) -> C | None:
         """Return the next commit, or None on timeout, after `close`, or on a deleted branch."""
         until = deadline_of(timeout)
         woken = threading.Event()
@@ -154,13 +174,15 @@ class Watch(Follower[Commit]):
                 woken.clear()
                 self._start_poll(waiter)
                 poll = self._advance(self._poll(self._position, self._seqs))
+                while poll.more and not self._closed:
+                    poll = self._advance(self._poll(self._position, self._seqs))
                 if poll.commit is not None or poll.ended or self._pause(until) <= 0:
                     return poll.commit
                 while not woken.wait(self._pause(until)) and self._is_idle(until):
                     pass
         return None
 
-    async def next_async(self, timeout: float | None = None) -> Commit | None:  # noqa: ASYNC109
+    async def next_async(self, timeout: float | None = None) -> C | None:  # noqa: ASYNC109
         """Return the next commit like `next`; a cancelled call skips nothing."""
         until = deadline_of(timeout)
         listener = Listener(asyncio.get_running_loop())
@@ -171,6 +193,9 @@ class Watch(Follower[Commit]):
                 # The position moves only here, so a cancelled poll is repeated.
                 poll = await asyncio.to_thread(self._poll, self._position, self._seqs)
                 self._advance(poll)
+                while poll.more and not self._closed:
+                    poll = await asyncio.to_thread(self._poll, self._position, self._seqs)
+                    self._advance(poll)
                 if poll.commit is not None or poll.ended or self._pause(until) <= 0:
                     return poll.commit
                 while not await listener.wait(self._pause(until)) and self._is_idle(until):
@@ -197,7 +222,7 @@ class Watch(Follower[Commit]):
         if not self._seqs:
             self._position = max(self._position, clear)
 
-    def _advance(self, poll: _Poll) -> _Poll:
+    def _advance(self, poll: _Poll[C]) -> _Poll[C]:
         self._position, self._seqs, self._ended = poll.position, poll.seqs, poll.ended
         return poll
 
@@ -213,7 +238,7 @@ class Watch(Follower[Commit]):
         database = self._space.database
         return database.writable and not database.is_closed() and self._pause(until) > 0
 
-    def _poll(self, position: int, seqs: tuple[int, ...]) -> _Poll:
+    def _poll(self, position: int, seqs: tuple[int, ...]) -> _Poll[C]:
         """Read the next commit after `position`, without changing the watch."""
         with self._space.view() as view:
             newest = last_seq(view)
@@ -222,7 +247,11 @@ class Watch(Follower[Commit]):
             if not seqs:
                 ended = not branch_named(view, self._branch).active
                 return _Poll(None, (), newest, ended)
-            return _Poll(self._commit(view, seqs[0]), seqs[1:], seqs[0], ended=False)
+            for index, seq in enumerate(seqs):
+                commit = self._commit(view, seq)
+                if commit is not None:
+                    return _Poll(commit, seqs[index + 1 :], seq)
+            return _Poll(None, (), seqs[-1], more=True)
 
     def _page(self, view: HistoryReader, position: int, newest: int) -> tuple[int, ...]:
         """Return the next seqs whose commits the watch yields."""
@@ -236,14 +265,86 @@ class Watch(Follower[Commit]):
             after = max(after, cap)
         return tuple(page)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._space.did} from {self._position}>"
+
+
+class Watch(LogWatch[Commit]):
+    """An iterator over the commits of a branch, for `for` and `async for`. Made by `Space.follow`.
+
+    It ends after `timeout` seconds without a commit, or when another thread calls `close`.
+    """
+
     def _commit(self, view: HistoryReader, seq: int) -> Commit:
-        row = view.one(view.sql.commit_by_seq, (seq,))
-        assert row is not None
-        _, branch, session, local_seq, *_ = row
+        _, branch, session, local_seq, *_ = _commit_row(view, seq)
         return Commit(seq, branch, session, local_seq, read_revisions(view, seq, self._ids))
 
-    def __repr__(self) -> str:
-        return f"<Watch of {self._space.did} from {self._position}>"
+
+class FilterWatch(LogWatch[MatchedCommit]):
+    """An iterator over what enters, changes in, and leaves the documents that match a filter.
+
+    Made by `Space.follow` with `where`. It ends like a `Watch`.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        where: Filter,
+        ids: Iterable[str] | None,
+        after: int | None,
+        *,
+        branch: str,
+        timeout: float | None,
+    ) -> None:
+        super().__init__(space, ids, after, branch, timeout)
+        self._filter = where
+
+    def _commit(self, view: HistoryReader, seq: int) -> MatchedCommit | None:
+        changes = tuple(self._changes(view, seq))
+        if not changes:
+            return None
+        _, branch, session, local_seq, *_ = _commit_row(view, seq)
+        return MatchedCommit(seq, branch, session, local_seq, changes)
+
+    def _changes(self, view: HistoryReader, seq: int) -> Iterator[MatchChange]:
+        """Yield the documents of a commit that match before it or after it."""
+        matches = self._filter.matches
+        links = chain(view, self._branch, seq - 1)
+        rows: dict[str, list[fold.Row]] = {}
+        for row in view.rows(view.sql.revisions_of_commit, (seq,)):
+            revision = reader.revision(row)
+            if self._ids is None or revision.id in self._ids:
+                rows.setdefault(revision.id, []).append((seq, revision.op, revision.data))
+        for ids in _batches(list(rows), _COMPARED_ENTITIES):
+            for entity, before in reader.states(view, links, ids).items():
+                after = fold.fold(before, rows[entity])
+                assert after is not None
+                matched = before is not None and _is_match(matches, before.document)
+                kind = _KINDS[matched, _is_match(matches, after.document)]
+                if kind is not None:
+                    yield MatchChange(kind, entity, after.op, after.document)
+
+
+_KINDS: Final[dict[tuple[bool, bool], MatchKind | None]] = {
+    (False, False): None,
+    (False, True): "enter",
+    (True, True): "change",
+    (True, False): "leave",
+}
+
+
+def _is_match(matches: Callable[[Any], bool], document: Document | None) -> bool:
+    return document is not None and matches(document)
+
+
+def _batches(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (ids[start : start + size] for start in range(0, len(ids), size))
+
+
+def _commit_row(view: HistoryReader, seq: int) -> tuple[Any, ...]:
+    row = view.one(view.sql.commit_by_seq, (seq,))
+    assert row is not None
+    return row
 
 
 def deadline_of(timeout: float | None) -> float | None:

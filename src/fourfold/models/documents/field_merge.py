@@ -1,6 +1,6 @@
 """Three-way merge of a document, field by field.
 
-Two sides went on from one base. Field by field, what only one side changed is taken from that side,
+Two sides changed one base. Field by field, what only one side changed is taken from that side,
 and what both changed alike is taken as it is. What both changed differently is a conflict, which
 names the path and the three values there.
 
@@ -30,9 +30,7 @@ from enum import Enum
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from fourfold.errors import InvalidInput
-from fourfold.models.documents.diff import identical
-from fourfold.models.documents.json_pointer import (
+from fourfold.content.json_pointer import (
     ABSENT,
     Absence,
     Path,
@@ -41,11 +39,13 @@ from fourfold.models.documents.json_pointer import (
     kind_of,
     show_pointer,
 )
+from fourfold.errors import InvalidInput
+from fourfold.models.documents.diff import identical
 from fourfold.models.documents.records import Document
 
 
 class Choice(Enum):
-    """Which side a resolution takes: the target of a merge is ours, its source theirs."""
+    """Side that a resolution selects: the target of a merge is ours, its source theirs."""
 
     OURS = "ours"
     THEIRS = "theirs"
@@ -59,7 +59,7 @@ THEIRS: Final = Choice.THEIRS
 
 
 class Verdict(Enum):
-    """What there is instead of a value."""
+    """Marker for a path without a value."""
 
     UNKNOWN = "unknown"
     UNDECIDED = "undecided"
@@ -92,8 +92,9 @@ class FieldConflict(NamedTuple):
 
 
 class FieldMerge(NamedTuple):
-    """The merged document, `ABSENT` if the entity has none any more; it counts only if there are no
-    conflicts. Where there is one, it still holds the value of the base.
+    """The merged document, or `ABSENT` if the entity is deleted.
+
+    It is valid only without conflicts; at a conflict it has the value of the base.
     """
 
     document: Side

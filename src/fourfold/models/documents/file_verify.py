@@ -59,9 +59,10 @@ def verify_file(
                 yield from _schema(view, history)
                 yield from _meta(view, history)
         if not only:
-            yield from verify.iter_problems_by_parts(
-                lambda: opened(path, history), history, path.stat().st_size
-            )
+            with _open_file(path, history) as database:
+                yield from verify.iter_problems_by_parts(
+                    lambda: _open_state(database, history), history, path.stat().st_size
+                )
         elif set(only) - {PAGES, SCHEMA}:
             with opened(path, history) as view:
                 yield from verify.iter_problems(view, history, only, part)
@@ -74,16 +75,23 @@ def verify_file(
 @contextmanager
 def opened(path: Path, history: History) -> Iterator[HistoryReader]:
     """Open one committed state of the space in a file for reading."""
-    with (
-        Database.open(
-            path,
-            profile=history.profile,
-            migrations=history.migrations,
-            sequences=(history.seq,),
-            mode="r",
-        ) as database,
-        database.read(deadline_s=float("inf")) as snapshot,
-    ):
+    with _open_file(path, history) as database, _open_state(database, history) as view:
+        yield view
+
+
+def _open_file(path: Path, history: History) -> Database:
+    return Database.open(
+        path,
+        profile=history.profile,
+        migrations=history.migrations,
+        sequences=(history.seq,),
+        mode="r",
+    )
+
+
+@contextmanager
+def _open_state(database: Database, history: History) -> Iterator[HistoryReader]:
+    with database.read_in_background() as snapshot:
         yield history.view(snapshot)
 
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
+from fourfold.content.json_pointer import kind_of
 from fourfold.errors import CorruptData, InvalidInput
-from fourfold.models.documents.json_pointer import kind_of
 from fourfold.models.documents.patch import Draft, Program, compile  # noqa: A004
 from fourfold.models.documents.records import Document, Op, State
 

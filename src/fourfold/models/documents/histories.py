@@ -8,7 +8,7 @@ from fourfold.models.documents.history import History
 from fourfold.models.documents.revisions.log import REVISIONS
 
 HISTORIES: dict[str, History] = {kind.name: kind for kind in (REVISIONS, FACTS)}
-"""How a space may keep its history, by name."""
+"""Kinds of history by name."""
 DEFAULT_HISTORY = REVISIONS.name
 
 

@@ -35,12 +35,12 @@ class AppendedRows(msgspec.Struct, frozen=True):
     steps: Sequence[Step]
     resolved: Sequence[dict[str, int]] = ()
     created_at: str = ""
-    """When it was made. Nothing means now; an import keeps the times of what it brings."""
+    """Time of the commit; empty means now. An import retains the original times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """How gc removes rows from a log."""
+    """Statements by which gc removes rows from a log."""
 
     sound: Callable[[HistoryReader, int], bool]
     """Returns True if a commit from which nothing was removed is unchanged."""
@@ -68,7 +68,7 @@ class History:
     keep_snapshot: Callable[[Transaction, str, str, int, str], None]
     """Stores the full document (a text) that an entity of a branch had after a seq."""
     rules: tuple[Rule, ...]
-    """What must hold in the log and for the heads."""
+    """Checks of the log and of the heads."""
     collecting: Collector
 
     def problems(self, view: HistoryReader) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ saw there; if that has changed, it is computed again. Its request has the field 
 later merges derive their base.
 
 A merge does not revert: a branch that only marks an old state has no changes of its own, so merging
-it changes nothing. To bring an old state back, commit
+it changes nothing. To restore an old state, commit
 `space.diff(branch, now, then).operations`. A merge does not repeat either: changes that were merged
 and then reverted on the target stay reverted until the source changes them again.
 """
@@ -31,6 +31,7 @@ import msgspec
 
 from fourfold import html
 from fourfold.content import content_id
+from fourfold.content.json_pointer import ABSENT, format_pointer
 from fourfold.errors import (
     InvalidInput,
     MergeConflicted,
@@ -54,7 +55,6 @@ from fourfold.models.documents.entity_merge import Ends, EntityMerger, side_of
 from fourfold.models.documents.field_merge import Side
 from fourfold.models.documents.gc.horizon import horizon
 from fourfold.models.documents.history import HistoryReader
-from fourfold.models.documents.json_pointer import ABSENT, format_pointer
 from fourfold.models.documents.records import (
     Commit,
     ConfirmedRead,
@@ -102,7 +102,7 @@ class MergeConflict(msgspec.Struct, frozen=True):
 
 
 class MergeResult(msgspec.Struct, frozen=True):
-    """What a merge did or, when it was a dry run, would do.
+    """Result of a merge or, in a dry run, its preview.
 
     `source`, `target` and `base` are the points that were merged. There is no commit when there was
     nothing to merge, or in a dry run; only a dry run can have conflicts.
@@ -146,7 +146,7 @@ class MergeRequest(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What tells this request from another one under the same session and local_seq."""
+        """Digest that differs from other requests with the same session and local_seq."""
         facts = {"source": self.source, "target": self.target, "field_level": self.field_level}
         return content_id(trusted(facts | as_facts(self.resolutions)).encode())
 

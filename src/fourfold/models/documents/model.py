@@ -40,6 +40,7 @@ MODEL = Model(
     open=_open,
     verify=verify_file,
     configure=_configure,
+    id_column="space",
     tables="fourfold.query.documents.tables",
     pipeline="fourfold.pipeline.documents",
 )

@@ -31,13 +31,13 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+from fourfold.content.json_pointer import ABSENT, END, Path, is_prefix, lookup
 from fourfold.errors import InvalidInput
 from fourfold.models.documents.ancestry import Since
 from fourfold.models.documents.diff import find_equal, identical
 from fourfold.models.documents.encoding import stored, trusted
 from fourfold.models.documents.field_merge import CONTESTED, UNDECIDED, UNKNOWN
 from fourfold.models.documents.history import HistoryReader
-from fourfold.models.documents.json_pointer import ABSENT, END, Path, is_prefix, lookup
 from fourfold.models.documents.overlap import touches
 from fourfold.models.documents.patch import Draft, Program, Step, compile  # noqa: A004
 
@@ -50,7 +50,7 @@ _ACCUMULATING: Final = frozenset({"increment", "append"})
 
 
 class SideLog(NamedTuple):
-    """What one side did to an entity since the base, merges left out."""
+    """Operations of one side on an entity since the base, without merges."""
 
     steps: Sequence[Step] | None
     """None if the whole document was set or deleted."""

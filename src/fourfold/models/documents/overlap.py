@@ -32,8 +32,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from fourfold.content.json_pointer import END, Path, is_index, is_prefix, lookup
 from fourfold.models.documents.diff import Patch, identical
-from fourfold.models.documents.json_pointer import END, Path, is_index, is_prefix, lookup
 from fourfold.models.documents.patch import Program, Step, compile  # noqa: A004
 
 

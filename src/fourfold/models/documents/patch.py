@@ -3,7 +3,7 @@
 They are replace, add, remove, move, splice, append, add-unique, remove-by-value and increment;
 docs/reference/patches.md says what each of them does. What holds:
 
-- `compile` looks at every operation before any is applied, and refuses the list with the position
+- `compile` checks every operation before any is applied, and refuses the list with the position
   and the path of the first that is wrong. Numbers are numbers: true is not 1, NaN is nothing.
 - `apply` changes nothing that it was given. It copies the containers on the way to a change, once,
   and shares everything else with the document before, so that a patch costs its path and not the
@@ -13,7 +13,7 @@ docs/reference/patches.md says what each of them does. What holds:
   what `take` gives is what the same lists give when `apply` is called for one after the other.
 - No document gets deeper than `limits.CONTENT_DEPTH_MAX` by a patch, so it can always be encoded.
 
-A list of patches as a program: every operation is looked at before any is applied, and a list
+A list of patches as a program: every operation is checked before any is applied, and a list
 with one that is wrong is refused with its position and its path.
 """
 
@@ -26,9 +26,7 @@ from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 import msgspec
 
 from fourfold import limits
-from fourfold.errors import InvalidInput, Refused
-from fourfold.models.documents.diff import equal, find_equal
-from fourfold.models.documents.json_pointer import (
+from fourfold.content.json_pointer import (
     ABSENT,
     END,
     Path,
@@ -42,6 +40,8 @@ from fourfold.models.documents.json_pointer import (
     measure,
     show_pointer,
 )
+from fourfold.errors import InvalidInput, Refused
+from fourfold.models.documents.diff import equal, find_equal
 from fourfold.models.documents.records import Document
 
 _HINT_SHAPE = "See docs/reference/patches.md for the fields of each operation; nothing was written."
@@ -57,8 +57,9 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 
 
 class Program:
-    """A list of patches that has the right shape. It belongs to no document and is never changed,
-    so it can be applied to any number of them.
+    """A valid list of patches, independent of a document.
+
+    It is immutable, so it can be applied to any number of documents.
     """
 
     __slots__ = ("steps",)
@@ -101,7 +102,7 @@ def parse_step(patch: Any, *, stored: bool) -> Step:
 
 
 def _unfit(patch: Any) -> Unfit:
-    """Why something cannot even be looked at as a patch."""
+    """Return the reason why a value is not a patch at all."""
     if type(patch) is not dict:
         return Unfit(f"a patch is an object, not {kind_of(patch)}")
     op = patch.get("op", ABSENT)
@@ -119,7 +120,7 @@ def _check_fields(patch: dict[Any, Any], fields: frozenset[str], *, may_create: 
         raise Unfit(f"it lacks {' and '.join(missing)}")
     extra = patch.keys() - fields
     if may_create and "createsKey" in extra:
-        # A hint of the writer. It changes nothing here, but a hint that is no boolean is a mistake.
+        # A hint of the writer. It changes nothing here, but must be a boolean.
         if type(patch["createsKey"]) is not bool:
             raise Unfit(f"`createsKey` is true or false, not {kind_of(patch['createsKey'])}")
         extra.discard("createsKey")
@@ -275,8 +276,10 @@ class Draft:
             )
 
     def repeat(self, patches: Iterable[Any]) -> None:
-        """Apply patches out of the log, each as it is read: they were looked at together when they
-        were accepted. It leaves what `apply` leaves, in two thirds of the time.
+        """Apply patches from the log, each as it is read.
+
+        They were checked together when they were accepted. The result is that of `apply`, in two
+        thirds of the time.
         """
         self._check_unspent()
         operations = self._OPERATIONS
@@ -505,7 +508,7 @@ def _existing_index(array: list[Any], path: Path, at: int) -> int:
     """Return the index of an element of `array` that the segment `at` of `path` names."""
     index = array_index(path[at])
     if index is None:
-        raise Unfit(f"{path[at]!r} is no index of the array at {show_pointer(path[:at])}")
+        raise Unfit(f"{path[at]!r} is not an index of the array at {show_pointer(path[:at])}")
     if index >= len(array):
         _refuse_missing(path, at + 1)
     return index
@@ -515,7 +518,7 @@ def _insert_index(array: list[Any], path: Path) -> int:
     """Return the index in `array`, or just after its end, that the last segment of `path` names."""
     index = array_index(path[-1])
     if index is None:
-        raise Unfit(f"{path[-1]!r} is no index of the array at {show_pointer(path[:-1])}")
+        raise Unfit(f"{path[-1]!r} is not an index of the array at {show_pointer(path[:-1])}")
     if index > len(array):
         raise Unfit(f"index {path[-1]} is out of bounds: the array has {len(array)} elements")
     return index

@@ -2,8 +2,9 @@
 
 The log is commits, branches and revisions (or facts with their values), and blobs. A collection
 takes rows out of it and changes some; that is published too, with the horizon, so that a restored
-space knows what it has given up. Heads are made again; snapshots only where reading would be slow
-without them, except for those with which a collected log begins.
+space knows its horizon. Heads are rebuilt; snapshots only where reading would be slow
+without them, except for those with which a collected log begins. Of an index the declaration is
+published, and its entries are built from the log.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _SHARED = (
         watch=("insert", "update of created_at", "delete"),
         content=Content("hash", "data"),
     ),
+    Table("index_declaration", whole=True),
     Table("gc_policy", whole=True),
     Table("gc_horizon", whole=True),
     Table("gc_point", whole=True),
@@ -47,7 +49,9 @@ _SHARED = (
 def _rebuild(heads: str, history: History, database: Database) -> None:
     with database.write(deadline_s=float("inf")) as txn:
         txn.execute(heads)
-    maintain(Space(database.path.stem, database, history), "all", ())
+    space = Space(database.path.stem, database, history)
+    maintain(space, "all", ())
+    space.indexes.builder.run()
 
 
 PUBLICATIONS: dict[str, Description] = {

@@ -76,6 +76,30 @@ class Commit(msgspec.Struct, frozen=True):
         return html.fragment(html.table(("op", "id", "data"), rows), caption=caption)
 
 
+MatchKind = Literal["enter", "change", "leave"]
+
+
+class MatchChange(msgspec.Struct, frozen=True):
+    """A document that a commit moved into a filter, changed in it, or moved out of it."""
+
+    kind: MatchKind
+    id: str
+    op: Op
+    """The last operation of the commit on it."""
+    document: Document | None
+    """The document after the commit; None if it is deleted."""
+
+
+class MatchedCommit(msgspec.Struct, frozen=True):
+    """A commit as `Space.follow` returns it with a filter: the documents that matched, or do."""
+
+    seq: int
+    branch: str
+    session: str
+    local_seq: int
+    changes: Sequence[MatchChange]
+
+
 class LogEntry(msgspec.Struct, frozen=True):
     """A commit in the log: the request as it arrived, and its resolution."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, overload
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import patch
 from fourfold.models.documents.encoding import checked, decode, trusted
-from fourfold.models.documents.records import Op, Reads, Revision
+from fourfold.models.documents.records import Document, Op, Reads, Revision
 from fourfold.models.documents.validation import check_entity, check_known_branch, check_session
 
 OPERATIONS_MAX: Final = 100_000
@@ -21,6 +21,10 @@ _FIELDS: dict[str, frozenset[str]] = {
     "patch": frozenset({"op", "id", "patches"}),
     "delete": frozenset({"op", "id"}),
 }
+
+
+DocumentCheck = Callable[[str, Document | None], None]
+"""Raises InvalidInput if the new document of an entity is not valid; None is a deleted one."""
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
@@ -45,7 +49,9 @@ class Request(msgspec.Struct, frozen=True):
     replayable: bool
     """True if the caller named the request, so that it can be repeated."""
     created_at: str = ""
-    """When it was accepted, if that was elsewhere and before now."""
+    """Time at which another store accepted it, if one did."""
+    check: DocumentCheck | None = None
+    """Called with each entity and its new document before anything is written."""
 
     @property
     def size(self) -> int:
@@ -89,9 +95,16 @@ def make_request(
     )
 
 
+def patch_operation(entity: str, patches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the operation that applies patches to an entity."""
+    listed = list(patches) if isinstance(patches, tuple) else patches
+    return {"op": "patch", "id": entity, "patches": listed}
+
+
 class WriteCounts(Sequence[Revision]):
-    """What a request writes, or wrote, under a seq; for one caller, who may change it. Most callers
-    never look, so nothing is built before it is read.
+    """Revisions that a request writes under a seq; they belong to the caller.
+
+    They are built when they are first read, because most callers never do.
     """
 
     __slots__ = ("_made", "_request", "_seq")

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
+from fourfold.content.json_pointer import ABSENT, as_path, format_pointer, show_pointer
 from fourfold.errors import InvalidInput
 from fourfold.models.documents.encoding import checked
 from fourfold.models.documents.field_merge import Choice
-from fourfold.models.documents.json_pointer import ABSENT, as_path, format_pointer, show_pointer
 from fourfold.models.documents.records import Document
 from fourfold.models.documents.validation import check_entity
 

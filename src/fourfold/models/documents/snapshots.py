@@ -42,12 +42,12 @@ Key = tuple[str, str, int]
 
 
 class MaintenanceReport(msgspec.Struct, frozen=True):
-    """What maintenance did: snapshots made where replay was deep, and snapshots dropped."""
+    """Counts of the snapshots that maintenance made, where replay was deep, and dropped."""
 
     made: int
     dropped: int
     collected: GcReport | None = None
-    """What was given up besides, in a space that has a policy for that."""
+    """Report of the gc that ran too, if the space has a policy."""
 
 
 def check_retention(retention: object) -> None:

@@ -17,11 +17,13 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
 from fourfold import html, limits
+from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput, Refused
 from fourfold.kernel import Database, Transaction
 from fourfold.models.documents import comparison, conflicts, reader, writer
@@ -30,13 +32,24 @@ from fourfold.models.documents.blobs import SpaceBlobs
 from fourfold.models.documents.branches import Branches
 from fourfold.models.documents.cache import DocumentCache, Entry
 from fourfold.models.documents.conflicts import ReadTooOld
-from fourfold.models.documents.feed import Watch
+from fourfold.models.documents.document_type import DocumentType
+from fourfold.models.documents.feed import FilterWatch, Watch
 from fourfold.models.documents.gc import sweep
 from fourfold.models.documents.gc.horizon import horizon
 from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.models.documents.gc.policy import stored as stored_policy
 from fourfold.models.documents.gc.records import GcReport
 from fourfold.models.documents.history import History, HistoryReader
+from fourfold.models.documents.indexes import finder
+from fourfold.models.documents.indexes.finder import Facet, FindPage, FindPlan
+from fourfold.models.documents.indexes.indexes import Indexes
+from fourfold.models.documents.indexes.planner import parse_facet, parse_order
+from fourfold.models.documents.indexes.search import (
+    SearchOrder,
+    SearchPage,
+    make_query,
+    search,
+)
 from fourfold.models.documents.records import (
     Commit,
     Document,
@@ -46,8 +59,10 @@ from fourfold.models.documents.records import (
     State,
     no_entity,
 )
-from fourfold.models.documents.request import Request, make_request
+from fourfold.models.documents.request import Request, make_request, patch_operation
 from fourfold.models.documents.snapshots import MaintenanceReport, Retention, maintain
+from fourfold.models.documents.timestamps import created_at, stored_time
+from fourfold.models.documents.typed_documents import TypedDocuments
 from fourfold.models.documents.validation import check_entity, check_known_branch, check_several
 from fourfold.models.documents.verify import iter_problems_by_parts
 from fourfold.models.documents.waiters import Waiters
@@ -61,6 +76,8 @@ STALE_CHECK_ROWS: Final = 100
 """Later revisions that a transaction compares with its reads while it holds the writer."""
 STALE_CHECK_ATTEMPTS: Final = 8
 """Comparisons without the writer before a transaction compares while it holds it."""
+
+T = TypeVar("T")
 
 
 class Space:
@@ -85,6 +102,7 @@ class Space:
         self.database = database
         self.history_kind = history
         self.branches = Branches(self)
+        self.indexes = Indexes(self)
         self.blobs = SpaceBlobs(self)
         self.waiters = Waiters()
         self.upkeep = threading.RLock()
@@ -183,13 +201,13 @@ class Space:
     ) -> Commit:
         """Commit a validated request; `before` runs first in the transaction and may refuse it."""
         checks: dict[int, conflicts.ReadCheck] = {}
+        pages = conflicts.RevisionPages(self.view, self.database.pauses)
         for _ in range(STALE_CHECK_ATTEMPTS):
             work = self._work(request, before, checks, rows_max=STALE_CHECK_ROWS)
             try:
                 return self._run(work, request.size + size)
             except ReadTooOld:
-                with self.background_view() as view:
-                    checks = conflicts.look_back(view, request, checks)
+                checks = conflicts.look_back(pages, request, checks)
         return self._run(self._work(request, before, checks), request.size + size)
 
     def _run(self, work: Callable[[Transaction], Commit], size: int) -> Commit:
@@ -210,14 +228,22 @@ class Space:
         def work(txn: Transaction) -> Commit:
             if before is not None:
                 before(self.history_kind.view(txn))
-            lookback = conflicts.Lookback(checks, rows_max)
+            lookback = conflicts.OldReads(checks, rows_max)
             commit = writer.commit(txn, self.history_kind, request, self._cache, lookback)
             if not commit.replayed:
                 entities = (step.id for step in request.steps)
-                txn.after_commit(lambda: self.waiters.notify(commit.seq, request.branch, entities))
+                txn.after_commit(lambda: self._committed(commit, entities))
             return commit
 
         return work
+
+    def _committed(self, commit: Commit, entities: Iterable[str]) -> None:
+        """Notify the waiters of a commit, and continue the builds of indexes that a stop left."""
+        self.waiters.notify(commit.seq, commit.branch, entities)
+        tip = self._cache.tip
+        building = tip is not None and not all(index.is_complete for index in tip.indexes)
+        if building and not self.indexes.builder.is_running:
+            self.indexes.builder.start()
 
     def set(self, entity: str, document: Mapping[str, Any], *, branch: str = "") -> Commit:
         """Replace the whole document of an entity."""
@@ -227,16 +253,28 @@ class Space:
         self, entity: str, patches: Sequence[Mapping[str, Any]], *, branch: str = ""
     ) -> Commit:
         """Apply patches to an entity's document; a missing entity starts from `{}`."""
-        operation = {
-            "op": "patch",
-            "id": entity,
-            "patches": list(patches) if isinstance(patches, tuple) else patches,
-        }
-        return self.transact([operation], branch=branch)
+        return self.transact([patch_operation(entity, patches)], branch=branch)
 
     def delete(self, entity: str, *, branch: str = "") -> Commit:
         """Delete an entity; its history stays readable."""
         return self.transact([{"op": "delete", "id": entity}], branch=branch)
+
+    def typed(self, model: type[T], *, prefix: str = "") -> TypedDocuments[T]:
+        """Return the documents of this space as instances of a class, validated by it.
+
+            class Note(msgspec.Struct):
+                title: str
+
+            notes = space.typed(Note, prefix="note-")
+            notes.set("note-1", Note("Hello"))
+            notes.get("note-1").title
+
+        Args:
+            model: A `msgspec.Struct`, a dataclass, a `TypedDict` or a `pydantic.BaseModel`.
+            prefix: What the ids of these documents begin with, so that a space can have several
+                types.
+        """
+        return TypedDocuments(self, DocumentType(model, prefix))
 
     # Reading
 
@@ -288,7 +326,7 @@ class Space:
             limit: Maximum number of ids. The cost of a page does not depend on the number of
                 entities.
         """
-        with self.view() as view:
+        with self.database.paced(), self.view() as view:
             branch_named(view, branch)
             links = chain(view, branch, target_of(view, branch, at))
             return reader.live_ids(view, links, prefix, after, limit)
@@ -368,34 +406,191 @@ class Space:
             query, params, at=at, branch=branch, model="documents", space=self.did, **limits
         )
 
+    # Finding
+
+    def find(
+        self,
+        where: Mapping[str, Any] | None = None,
+        *,
+        order_by: str | None = None,
+        limit: int = limits.PAGE_ITEMS,
+        after: str | None = None,
+        at: At = None,
+        branch: str = "",
+        scan: bool = True,
+    ) -> FindPage:
+        """Return a page of the documents that match a filter.
+
+            page = space.find({"status": "open", "/total": {"$gte": 100}}, order_by="-/total")
+            for match in page: print(match.id, match.document)
+            page = space.find(..., after=page.next)         # until next is None
+
+        One declared index serves the filter or the order, see `indexes`; without one, documents
+        are read one after the other. `page.plan` says which, and `plan.complete` is False if a page
+        ended early because it had read enough. All pages show the state of the first one.
+
+        Args:
+            where: A filter; see the reference of filters. By default everything matches.
+            order_by: A field or a JSON Pointer, with "-" before it for the descending order.
+                Documents without a scalar there are left out. By default, the order is that of the
+                index, or of the ids.
+            limit: Maximum number of documents, up to 1,000.
+            after: `next` of the page before, with all other arguments unchanged.
+            at: A seq or a datetime, by default now.
+            branch: The branch to read; "" is the default branch.
+            scan: With False, a query without an index is refused.
+
+        Raises:
+            Refused: No index serves the query, and `scan` is False.
+            LimitExceeded: Too many documents would have to be sorted without an index.
+        """
+        query = finder.Query(parse_filter(where), parse_order(order_by), branch, at, scan)
+        return finder.find(self, query, limit, after)
+
+    def search(
+        self,
+        query: str | None = None,
+        *,
+        vector: Sequence[float] | None = None,
+        index: str | None = None,
+        paths: Sequence[str] | None = None,
+        order: SearchOrder = "score",
+        limit: int = limits.PAGE_ITEMS,
+        after: str | None = None,
+        at: At = None,
+        branch: str = "",
+    ) -> SearchPage:
+        """Return a page of the documents with the words of a query, or with the nearest vectors.
+
+            space.indexes.create("words", ["/title", "/body"], kind="text")
+            for hit in space.search('leek "hot soup" sal* -chili'):
+                print(hit.score, hit.id, hit.snippets)
+            space.indexes.create("meaning", "/embedding", kind="vector")
+            space.search(vector=embed("warm food"), limit=10)
+
+        Words must all occur, each at any of the paths; `"two words"` is a phrase, `pre*` a prefix,
+        and `-word` must not occur. Case, diacritics and punctuation do not matter.
+
+        Args:
+            query: The words.
+            vector: Numbers, instead of words: the documents whose vectors of the same length have
+                the most similar direction come first. Requires `fourfold[vectors]`.
+            index: Name of the index; needed if several fit.
+            paths: Only these paths of the index.
+            order: "score" for the most relevant first, "newest" for the texts that changed last.
+            limit: Maximum number of hits, up to 1,000.
+            after: `next` of the page before, with all other arguments unchanged.
+            at: A seq or a datetime, by default now.
+            branch: The branch to read; "" is the default branch.
+
+        Raises:
+            Refused: There is no index with these paths.
+            Busy: The index is still being built.
+            MissingDependency: `vector` requires sqlite-vec, which is not installed.
+        """
+        made = make_query(
+            *(query, vector),
+            index=index,
+            paths=paths,
+            order=order,
+            limit=limit,
+            branch=branch,
+            at=at,
+        )
+        return search(self, made, limit, after)
+
+    def count(
+        self, where: Mapping[str, Any] | None = None, *, at: At = None, branch: str = ""
+    ) -> int:
+        """Return the number of documents that match a filter.
+
+        Raises:
+            DeadlineExceeded: Counting without an index took too long.
+        """
+        return finder.count(self, finder.Query(parse_filter(where), None, branch, at))
+
+    def facets(
+        self,
+        path: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        limit: int = limits.PAGE_ITEMS,
+        at: At = None,
+        branch: str = "",
+    ) -> Rows[Facet]:
+        """Return the most frequent values at a path, each with the number of its documents.
+
+        Args:
+            path: A field or a JSON Pointer, in which `*` stands for every item of an array.
+            where: Only documents that match this filter.
+            limit: Maximum number of values.
+            at: A seq or a datetime, by default now.
+            branch: The branch to read.
+
+        Raises:
+            DeadlineExceeded: Counting without an index took too long.
+        """
+        query = finder.Query(parse_filter(where), None, branch, at)
+        return finder.facets(self, query, parse_facet(path), limit)
+
+    def explain(
+        self,
+        where: Mapping[str, Any] | None = None,
+        *,
+        order_by: str | None = None,
+        at: At = None,
+        branch: str = "",
+    ) -> FindPlan:
+        """Return how `find` would answer: which index serves it, or that it scans."""
+        query = finder.Query(parse_filter(where), parse_order(order_by), branch, at)
+        return finder.explain(self, query)
+
+    @overload
     def follow(
         self,
         ids: Iterable[str] | None = None,
         after: int | None = None,
         branch: str = "",
         *,
+        where: None = None,
         timeout: float | None = None,
-    ) -> Watch:
+    ) -> Watch: ...
+    @overload
+    def follow(
+        self,
+        ids: Iterable[str] | None = None,
+        after: int | None = None,
+        branch: str = "",
+        *,
+        where: Mapping[str, Any],
+        timeout: float | None = None,
+    ) -> FilterWatch: ...
+    def follow(
+        self,
+        ids: Iterable[str] | None = None,
+        after: int | None = None,
+        branch: str = "",
+        *,
+        where: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Watch | FilterWatch:
         """Iterate over the commits on a branch and wait for more, with `for` or `async for`.
 
         Args:
             ids: Only commits that change one of these entities, reduced to these entities.
             after: Begin after this seq, by default after the newest commit.
             branch: The branch to follow.
+            where: A filter. Yields a `MatchedCommit` for each commit after which a document
+                matches that did not before ("enter"), was changed and still matches ("change"),
+                or does not match any more ("leave"). `{}` matches every document that exists.
             timeout: End after this many seconds without a commit.
         """
-        return Watch(self, ids, after, branch, timeout)
+        if where is None:
+            return Watch(self, ids, after, branch, timeout)
+        return FilterWatch(self, parse_filter(where), ids, after, branch=branch, timeout=timeout)
 
-    def watch(
-        self,
-        ids: Iterable[str] | None = None,
-        after: int | None = None,
-        branch: str = "",
-        *,
-        timeout: float | None = None,
-    ) -> Watch:
-        """Alias of `follow`: the name in specification 000."""
-        return self.follow(ids, after, branch, timeout=timeout)
+    watch = follow
+    """Alias of `follow`: the name in specification 000."""
 
     def seq_at(self, at: At, branch: str = "") -> int:
         """Return the seq that `at` means on a branch: a datetime is the last commit by then.
@@ -405,6 +600,11 @@ class Space:
         """
         with self.view() as view:
             return target_of(view, branch, at)
+
+    def existed_at(self, at: datetime) -> bool:
+        """Return True if the space had been created by a time."""
+        with self.view() as view:
+            return created_at(view) <= stored_time(at)
 
     def commit_times(self, seqs: Iterable[int]) -> dict[int, str]:
         """Return the times of commits by seq, as UTC text."""
@@ -546,11 +746,15 @@ class Space:
         return f"<Space {self.did}>"
 
     def _repr_html_(self) -> str:
-        ids = self.ids(limit=html.ROWS_MAX)
-        states = self.read_many(ids).items()
-        rows = ((id_, state.seq, html.block(state.document)) for id_, state in states if state)
-        caption = f"Space {self.did} at seq {self.seq()}"
-        return html.fragment(html.table(("id", "seq", "document"), rows), caption=caption)
+        states = self.read_many(self.ids(limit=html.ROWS_MAX))
+        return show_space(self.did, self.seq(), states)
+
+
+def show_space(did: str, seq: int, states: Mapping[str, State | None]) -> str:
+    """Return a space with the states of its first entities as HTML."""
+    rows = ((id_, state.seq, html.block(state.document)) for id_, state in states.items() if state)
+    table = html.table(("id", "seq", "document"), rows)
+    return html.fragment(table, caption=f"Space {did} at seq {seq}")
 
 
 def _to_state(entry: Entry) -> State:

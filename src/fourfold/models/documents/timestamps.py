@@ -37,6 +37,14 @@ def _second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
+def created_at(view: HistoryReader) -> str:
+    """Return when a space was created: the time of its file, or of an older first commit."""
+    row = view.one(view.sql.branch, ("",))
+    assert row is not None
+    times = (row[6], view.value(view.sql.first_moment))
+    return min(comparable(text) for text in times if text is not None)
+
+
 def seq_at(view: HistoryReader, moment: datetime) -> int:
     """Return the seq of the newest commit at or before `moment`; 0 if there is none."""
     text = stored_time(moment)
@@ -60,9 +68,9 @@ def seq_at(view: HistoryReader, moment: datetime) -> int:
 def stored_time(moment: datetime) -> str:
     """Format a time as new commits store it."""
     if moment.tzinfo is None:
-        raise InvalidInput(f"the moment {moment.isoformat()} has no time zone")
+        raise InvalidInput(f"the time {moment.isoformat()} has no time zone")
     try:
         utc = moment.astimezone(UTC)
     except OverflowError as error:
-        raise InvalidInput(f"the moment {moment.isoformat()} is out of range") from error
+        raise InvalidInput(f"the time {moment.isoformat()} is out of range") from error
     return utc.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

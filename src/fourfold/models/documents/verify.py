@@ -3,20 +3,15 @@
 What must hold is a list of rules, the same for `space.verify`, for `fourfold verify` and for the
 job `verify` of the pipeline. A large space is checked in parts: rules, and ranges of the keys that
 a rule goes by. The job spreads them over its workers; the other two check one after the other, each
-in a read transaction of its own, because the write-ahead log of a space that is written meanwhile
+in a separate read transaction, because the write-ahead log of a space that is written meanwhile
 cannot be shortened while an older state of it is being read.
 
-Checking that the log can be replayed, and that every snapshot is what replay gives there.
+Replay folds the rows of an entity once, in order, from its first one on, and compares each snapshot
+on the way. So the cost is that of the log, however many snapshots there are, and one document is in
+memory at a time. An entity with a long history is read in several transactions.
 
-The rows of an entity are folded once, in order, from its first one on, and compared with each
-snapshot on the way. So the cost is that of the log, however many snapshots there are, and one
-document is in memory at a time.
-
-Checking what lies beside the log of a space: its blobs, its reserved tables, and
-the times of its branches.
-
-The bytes and the size of a blob follow from its hash. Its content type and its time are remarks
-that nothing vouches for, so only their form is checked.
+The bytes and the size of a blob follow from its hash. Its content type and its time are stored
+without a digest, so only their form is checked.
 """
 
 from __future__ import annotations
@@ -24,9 +19,8 @@ from __future__ import annotations
 import hashlib
 import heapq
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from fourfold import limits
@@ -38,12 +32,15 @@ from fourfold.models.documents import fold, reader
 from fourfold.models.documents.ancestry import Link, chain
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.history import History, HistoryReader, Row
+from fourfold.models.documents.indexes import verify as index_rules
 from fourfold.models.documents.problems import WHOLE, KeyRange, Kind, Rule, make_problem, text
 from fourfold.models.documents.records import State
 from fourfold.models.problem import Problem
 
-VERIFY_SLICE_BYTES: Final = 4 * limits.MIB
+VERIFY_SLICE_BYTES: Final = 512 * limits.KIB
 """Approximate bytes that are verified in one read transaction."""
+VERIFY_ROW_BYTES: Final = 200
+"""Cost of a row in addition to its data, in bytes that are verified in the same time."""
 VERIFY_WAITING_ROWS: Final = 256
 VERIFY_WAITING_BYTES: Final = 4 * limits.MIB
 """Rows, and their bytes, of one entity that verification folds at once."""
@@ -56,9 +53,11 @@ UNREADABLE: Final = (
     LookupError,
     RecursionError,
 )
-"""What damaged rows raise when they are read. A text that is no text is a ValueError."""
+"""Errors that reading damaged rows raises; invalid UTF-8 is a ValueError."""
 _AFTER_ALL: Final = 2**31
 """The place of a snapshot among the operations of its seq: it holds all of them."""
+_BEFORE_ALL: Final = -(2**63)
+"""Less than every seq and every place."""
 
 
 class _Lost:
@@ -67,6 +66,7 @@ class _Lost:
 
 _LOST: Final = _Lost()
 _State = State | None | _Lost
+OpenView = Callable[[], AbstractContextManager[HistoryReader]]
 
 
 class _Step(NamedTuple):
@@ -75,36 +75,107 @@ class _Step(NamedTuple):
     data: bytes | None
 
 
-def replays(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
+def _replays(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     """Check every entity of a part, from its first row to its last."""
-    parents: dict[str, list[Link]] = {}
-    log = view.rows(view.sql.verify_operations, part.bounds)
+    replay = _Replay()
+    for row in _replayed_rows(view, part, (*part.low, _BEFORE_ALL, _BEFORE_ALL)):
+        yield from replay.add(view, row)
+    yield from replay.finish(view)
+
+
+def _replays_by_pages(open_view: OpenView, part: KeyRange) -> Iterator[Problem]:
+    """Check like `_replays`, with a read transaction for every `VERIFY_SLICE_BYTES` of the log.
+
+    What is removed between two of them is removed with everything that was before it, and the
+    snapshot that is left in its place is where the fold starts again.
+    """
+    replay = _Replay()
+    after: tuple[Any, ...] | None = (*part.low, _BEFORE_ALL, _BEFORE_ALL)
+    while after is not None:
+        before, after, size = after, None, 0
+        with open_view() as view:
+            for row in _replayed_rows(view, part, before):
+                yield from replay.add(view, row)
+                size += VERIFY_ROW_BYTES + len(row[-1] or b"")
+                if size >= VERIFY_SLICE_BYTES and _is_position(row, before):
+                    after = (row[0].decode(), row[1].decode(), *row[2:4])
+                    break
+            if after is None:
+                yield from replay.finish(view)
+
+
+def _replayed_rows(view: HistoryReader, part: KeyRange, after: tuple[Any, ...]) -> Iterator[Row]:
+    """Yield operations and snapshots of a part after a position, in the order of replay.
+
+    A row has a branch, an entity, a seq and a place; then an operation has its kind and data, a
+    snapshot its digest and value.
+    """
+    branch, entity, seq, place = after
+    least = (branch, entity, seq + (place == _AFTER_ALL))
+    log = view.rows(view.sql.verify_operations, (*after, *part.high))
     wholes = (
-        (branch, entity, seq, _AFTER_ALL, value, digest)
-        for branch, entity, seq, value, digest in view.rows(view.sql.verify_snapshots, part.bounds)
+        (branch, entity, seq, _AFTER_ALL, digest, value)
+        for branch, entity, seq, value, digest in view.rows(
+            view.sql.verify_snapshots, (*least, *part.high)
+        )
     )
-    merged = heapq.merge(log, wholes, key=lambda row: row[:4])
-    for (branch, entity), rows in groupby(merged, key=lambda row: row[:2]):
-        named, of = text(branch), text(entity)
-        if named not in parents:
+    return heapq.merge(log, wholes, key=lambda row: row[:4])
+
+
+def _is_position(row: Row, before: tuple[Any, ...]) -> bool:
+    """Return True if replay can continue after a row.
+
+    It cannot if the key of the row is damaged: a text that became bytes sorts after all others.
+    """
+    branch, entity, seq, place = row[:4]
+    try:
+        return type(seq) is int and (branch.decode(), entity.decode(), seq, place) > before
+    except UnicodeDecodeError:
+        return False
+
+
+class _Replay:
+    """The replay of one entity after the other, over one or several read transactions."""
+
+    def __init__(self) -> None:
+        self._parents: dict[str, list[Link]] = {}
+        self._key: tuple[bytes, bytes] | None = None
+        self._entity: _Entity | None = None
+
+    def add(self, view: HistoryReader, row: Row) -> Iterator[Problem]:
+        """Check the next row; the rows of an entity follow each other."""
+        if self._entity is None or self._key != row[:2]:
+            yield from self.finish(view)
+            self._key = row[:2]
+            branch, entity = text(row[0]), text(row[1])
+            if branch not in self._parents:
+                yield from self._find_parents(view, branch)
+            self._entity = _Entity(self._parents[branch], branch, entity)
+        yield from self._entity.add(view, row)
+
+    def finish(self, view: HistoryReader) -> Iterator[Problem]:
+        """Check what is left of the last entity."""
+        if self._entity is not None:
+            yield from self._entity.finish(view)
+        self._entity = None
+
+    def _find_parents(self, view: HistoryReader, branch: str) -> Iterator[Problem]:
+        try:
             # The caps of the ancestors do not depend on where in the branch one looks.
-            try:
-                parents[named] = chain(view, named, limits.INTEGER_MAX)[1:]
-            except UNREADABLE as error:
-                yield make_problem(
-                    f"branch {named!r}: what it was forked from cannot be found: {error}",
-                    "branch",
-                    {"name": named},
-                )
-                parents[named] = []
-        yield from _Entity(view, parents[named], named, of).check(rows)
+            self._parents[branch] = chain(view, branch, limits.INTEGER_MAX)[1:]
+        except UNREADABLE as error:
+            yield make_problem(
+                f"branch {branch!r}: what it was forked from cannot be found: {error}",
+                "branch",
+                {"name": branch},
+            )
+            self._parents[branch] = []
 
 
 class _Entity:
     """One entity of one branch."""
 
-    def __init__(self, view: HistoryReader, parents: list[Link], branch: str, entity: str) -> None:
-        self._view = view
+    def __init__(self, parents: list[Link], branch: str, entity: str) -> None:
         self._parents = parents
         self._branch = branch
         self._entity = entity
@@ -113,30 +184,36 @@ class _Entity:
         self._waiting: list[_Step] = []
         self._bytes = 0
 
-    def check(self, rows: Iterable[Row]) -> Iterator[Problem]:
-        for _, _, seq, place, *rest in rows:
-            if place == _AFTER_ALL:
-                value, digest = rest
-                yield from self._whole(seq, value, digest)
-                continue
-            op, data = rest
-            self._waiting.append(_Step(seq, text(op), data))
-            self._bytes += len(data or b"")
-            full = len(self._waiting) >= VERIFY_WAITING_ROWS or self._bytes >= VERIFY_WAITING_BYTES
-            # The rows of the last seq wait on: a snapshot that the log begins with may follow.
-            if full and self._waiting[0].seq < seq:
-                older = [step for step in self._waiting if step.seq < seq]
-                yield from self._fold(older)
-                self._waiting = self._waiting[len(older) :]
-                self._bytes = sum(len(step.data or b"") for step in self._waiting)
-        yield from self._fold(self._waiting)
+    def add(self, view: HistoryReader, row: Row) -> Iterator[Problem]:
+        """Check the next row."""
+        _, _, seq, place, *rest = row
+        if place == _AFTER_ALL:
+            digest, value = rest
+            yield from self._whole(view, seq, value, digest)
+            return
+        op, data = rest
+        self._waiting.append(_Step(seq, text(op), data))
+        self._bytes += len(data or b"")
+        full = len(self._waiting) >= VERIFY_WAITING_ROWS or self._bytes >= VERIFY_WAITING_BYTES
+        # The rows of the last seq wait on: a snapshot that the log begins with may follow.
+        if full and self._waiting[0].seq < seq:
+            older = [step for step in self._waiting if step.seq < seq]
+            yield from self._fold(view, older)
+            self._waiting = self._waiting[len(older) :]
+            self._bytes = sum(len(step.data or b"") for step in self._waiting)
 
-    def _whole(self, seq: int, value: bytes | None, digest: bytes | None) -> Iterator[Problem]:
+    def finish(self, view: HistoryReader) -> Iterator[Problem]:
+        """Check what waits, after the last row."""
+        yield from self._fold(view, self._waiting)
+
+    def _whole(
+        self, view: HistoryReader, seq: int, value: bytes | None, digest: bytes | None
+    ) -> Iterator[Problem]:
         """Check a snapshot: compare a derived one; start from one at the beginning of the log."""
         where = f"snapshot of {self._entity!r} on {self._branch!r} at seq {seq}"
         key = {"branch": self._branch, "id": self._entity, "seq": seq}
         if digest is not None:
-            yield from self._fold([step for step in self._waiting if step.seq < seq])
+            yield from self._fold(view, [step for step in self._waiting if step.seq < seq])
             self._waiting = []
             self._started = True
             digest_found = content_id(value or b"")
@@ -147,7 +224,7 @@ class _Entity:
                 yield make_problem(f"the digest of the {where} is not its own", "gc_base", key)
             self._state = _whole_state(value, seq)
             return
-        yield from self._fold(self._waiting)
+        yield from self._fold(view, self._waiting)
         self._waiting = []
         state = self._state
         if isinstance(state, _Lost):
@@ -160,20 +237,20 @@ class _Entity:
             expected = trusted(state.document)
         if expected is None or expected != text(value):
             yield make_problem(
-                f"{where} is not what the log says",
+                f"{where} does not match the log",
                 "snapshot",
                 key,
                 expected="none at this seq" if expected is None else expected,
                 found=value,
             )
 
-    def _fold(self, steps: list[_Step]) -> Iterator[Problem]:
+    def _fold(self, view: HistoryReader, steps: list[_Step]) -> Iterator[Problem]:
         if not steps:
             return
         if not self._started:
             self._started = True
             if steps[0].op == "patch":
-                yield from self._inherit(steps[0].seq)
+                yield from self._inherit(view, steps[0].seq)
         try:
             self._state = _folded(self._state, steps)
         except UNREADABLE:
@@ -194,10 +271,10 @@ class _Entity:
                     found=step.data,
                 )
 
-    def _inherit(self, seq: int) -> Iterator[Problem]:
+    def _inherit(self, view: HistoryReader, seq: int) -> Iterator[Problem]:
         """Check what the branch showed before its own first row."""
         try:
-            entry = reader.entry(self._view, self._parents, self._entity, derived=False)
+            entry = reader.entry(view, self._parents, self._entity, derived=False)
         except UNREADABLE as error:
             self._state = _LOST
             yield make_problem(
@@ -247,7 +324,7 @@ def _births(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for name, created_at, expected in view.rows(view.sql.verify_births):
         if created_at != expected:
             yield make_problem(
-                f"branch {_shown(name)}: was not made when its row says",
+                f"branch {_shown(name)}: its row has another time of creation",
                 "branch",
                 {"name": name},
                 expected=expected,
@@ -308,14 +385,18 @@ RULES = (
 
 
 _SQL: Final = load_queries("fourfold.models.documents", "verify_parts.sql")
+_BRANCHES: Final = "branches"
+"""The rule that needs all commits in order, and so is divided by itself."""
+_REPLAY: Final = "replay"
+"""The rule that divides the history of an entity."""
+_KINDS: Final = "kinds of values"
+"""The rule that reads one table after the other."""
 _DIVIDED_BY_FACTS: Final = ("values", "facts")
 """The rules of a log of facts whose keys are spread like the hashes of the facts."""
 
 
 def iter_problems_by_parts(
-    open_view: Callable[[], AbstractContextManager[HistoryReader]],
-    history: History,
-    size_bytes: int,
+    open_view: OpenView, history: History, size_bytes: int
 ) -> Iterator[Problem]:
     """Yield the problems of a space. A large one is read in parts, each in its own transaction."""
     count = -(-size_bytes // VERIFY_SLICE_BYTES)
@@ -325,8 +406,17 @@ def iter_problems_by_parts(
             return
         divided = list(parts(view, rules(history), count))
     for names, part in divided:
-        with open_view() as view:
-            yield from iter_problems(view, history, names, part)
+        if names == (_BRANCHES,):
+            ranges = [part for names, part in divided if part is not None and "seqs" in names]
+            yield from _report_unreadable(_BRANCHES, _branches_by_parts(open_view, ranges))
+        elif names == (_KINDS,):
+            yield from _report_unreadable(_KINDS, _kinds_by_tables(open_view))
+        else:
+            if others := tuple(name for name in names if name != _REPLAY):
+                with open_view() as view:
+                    yield from iter_problems(view, history, others, part)
+            if _REPLAY in names and part is not None:
+                yield from _report_unreadable(_REPLAY, _replays_by_pages(open_view, part))
 
 
 def parts(
@@ -349,7 +439,7 @@ def parts(
             yield by_facts, part
     newest = view.value(_SQL.newest)
     # Commits that are written meanwhile are not checked: the last part would never end. A seq that
-    # is no number is damaged, and sorts after all numbers.
+    # is not a number is damaged, and sorts after all numbers.
     highest = (newest + 1,) if isinstance(newest, int) else WHOLE["seq"].high
     for part in _between("seq", view.all(_SQL.seqs, (count,)), highest):
         yield tuple(by["seq"]), part
@@ -383,18 +473,25 @@ def iter_problems(
     for rule in rules(history):
         if only and rule.name not in only:
             continue
-        try:
-            yield from rule.check(view, WHOLE[rule.by] if part is None else part)
-        except UNREADABLE as error:
-            if getattr(error, "retryable", False):
-                # Another process was in the way, which says nothing about the space.
-                raise
-            yield make_problem(f"the {rule.name} cannot be checked to the end: {error}", rule.name)
+        yield from _report_unreadable(
+            rule.name, rule.check(view, WHOLE[rule.by] if part is None else part)
+        )
+
+
+def _report_unreadable(name: str, problems: Iterator[Problem]) -> Iterator[Problem]:
+    """Yield the problems of a rule; damage that stops it is one more."""
+    try:
+        yield from problems
+    except UNREADABLE as error:
+        if getattr(error, "retryable", False):
+            # Another process was in the way, which says nothing about the space.
+            raise
+        yield make_problem(f"the {name} cannot be checked to the end: {error}", name)
 
 
 def rules(history: History) -> tuple[Rule, ...]:
     """Return all rules of a space."""
-    return (*history.rules, *_RULES, *RULES)
+    return (*history.rules, *_RULES, *RULES, *index_rules.RULES)
 
 
 def _dense(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
@@ -422,66 +519,121 @@ def _kinds_of_values(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     A text that became bytes reads the same, but no key finds it.
     """
     del part
+    for table, columns in _columns(view).items():
+        yield from _kinds_in(view, table, columns)
+
+
+def _kinds_by_tables(open_view: OpenView) -> Iterator[Problem]:
+    """Check like `_kinds_of_values`, in a read transaction for each table."""
+    with open_view() as view:
+        tables = _columns(view)
+    for table, columns in tables.items():
+        with open_view() as view:
+            yield from _kinds_in(view, table, columns)
+
+
+def _columns(view: HistoryReader) -> dict[str, list[tuple[str, str, bool, int]]]:
+    """Return name, declared type, nullability and place in the key of the columns, by table."""
     tables: dict[str, list[tuple[str, str, bool, int]]] = {}
     for table, *column in view.rows(SQL.table_columns):
         tables.setdefault(table, []).append((column[0], column[1], bool(column[2]), column[3]))
-    for table, columns in tables.items():
-        key = [name for name, *_, place in sorted(columns, key=lambda value: value[3]) if place]
-        conditions = [
-            f'typeof("{name}") NOT IN ({_KINDS[declared] if needed else _OR_NULL[declared]})'
-            for name, declared, needed, _ in columns
-            if declared in _KINDS
-        ]
-        sql = SQL.rows_of_other_types.format(
-            table=table,
-            key=", ".join(f'CAST("{name}" AS BLOB)' for name in key),
-            conditions=" OR ".join(conditions) or "0",
-        )
-        for row in view.rows(sql):
-            named = dict(zip(key, row, strict=True))
-            shown = ", ".join(repr(text(value)) for value in row)
-            sentence = f"{table} {shown}: a column holds another kind of value than it should"
-            yield make_problem(sentence, table, named)
+    return tables
 
 
-_KINDS = {"TEXT": "'text'", "INTEGER": "'integer'", "BLOB": "'blob'"}
-_OR_NULL = {declared: f"{kind}, 'null'" for declared, kind in _KINDS.items()}
+def _kinds_in(
+    view: HistoryReader, table: str, columns: list[tuple[str, str, bool, int]]
+) -> Iterator[Problem]:
+    key = [name for name, *_, place in sorted(columns, key=lambda value: value[3]) if place]
+    if not key:
+        # The table of a full-text index: it is not stored as rows.
+        return
+    conditions = [
+        f'typeof("{name}") NOT IN ({_TYPES[declared] if needed else _OR_NULL[declared]})'
+        for name, declared, needed, _ in columns
+        if declared in _TYPES
+    ]
+    sql = SQL.rows_of_other_types.format(
+        table=table,
+        key=", ".join(f'CAST("{name}" AS BLOB)' for name in key),
+        conditions=" OR ".join(conditions) or "0",
+    )
+    for row in view.rows(sql):
+        named = dict(zip(key, row, strict=True))
+        shown = ", ".join(repr(text(value)) for value in row)
+        sentence = f"{table} {shown}: a column holds another kind of value than it should"
+        yield make_problem(sentence, table, named)
+
+
+_TYPES = {"TEXT": "'text'", "INTEGER": "'integer'", "BLOB": "'blob'"}
+_OR_NULL = {declared: f"{kind}, 'null'" for declared, kind in _TYPES.items()}
+
+
+class _Branches:
+    """Branches as the log describes them, folded from its commits in order."""
+
+    def __init__(self) -> None:
+        self._expected: dict[str, list[Any]] = {"": [None, None, 0, 0, "active"]}
+
+    def fold(self, view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
+        """Fold the commits of the next part; yield those of branches that were never made."""
+        expected = self._expected
+        for seq, name, original in view.rows(view.sql.verify_lines, part.bounds):
+            branch = text(name)
+            request = {} if original is None else decode(original)
+            cmd = request.get("cmd")
+            if cmd == "branch/create":
+                expected[request["name"]] = [request["parent"], request["at"], seq, seq, "active"]
+            elif cmd == "branch/delete":
+                expected[request["name"]][4] = "deleted"
+            elif branch in expected:
+                expected[branch][3] = seq
+            else:
+                sentence = f"commit {seq}: its branch {branch!r} was never made"
+                yield make_problem(sentence, "commit", {"seq": seq}, found=branch)
+
+    def compare(self, view: HistoryReader) -> Iterator[Problem]:
+        """Compare the stored branches with the log, all of whose commits are folded."""
+        expected = dict(self._expected)
+        for name, parent, *rest, status in view.rows(view.sql.verify_branches):
+            branch, fields = text(name), [text(parent), *rest, text(status)]
+            expected_fields = expected.pop(branch, None)
+            key = {"name": branch}
+            if fields != expected_fields:
+                sentence = f"branch {branch!r} does not match the log"
+                yield make_problem(sentence, "branch", key, expected=expected_fields, found=fields)
+            if fields[0] is not None and fields[0] not in self._expected:
+                sentence = f"branch {branch!r}: was forked from {fields[0]!r}, which is not there"
+                yield make_problem(sentence, "branch", key, found=fields[0])
+            elif type(fields[1]) is int and fields[1] > fields[2]:
+                sentence = (
+                    f"branch {branch!r}: was forked at seq {fields[1]}, before that was there"
+                )
+                yield make_problem(sentence, "branch", key, found=fields[1])
+        for branch, expected_fields in expected.items():
+            sentence = f"branch {branch!r} is missing"
+            yield make_problem(sentence, "branch", {"name": branch}, expected=expected_fields)
 
 
 def _branches(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     """Check that the branches match the commits that created and ended them."""
     del part
-    expected: dict[str, list[Any]] = {"": [None, None, 0, 0, "active"]}
-    for seq, name, original in view.rows(view.sql.verify_lines):
-        branch = text(name)
-        request = {} if original is None else decode(original)
-        cmd = request.get("cmd")
-        if cmd == "branch/create":
-            expected[request["name"]] = [request["parent"], request["at"], seq, seq, "active"]
-        elif cmd == "branch/delete":
-            expected[request["name"]][4] = "deleted"
-        elif branch in expected:
-            expected[branch][3] = seq
-        else:
-            sentence = f"commit {seq}: its branch {branch!r} was never made"
-            yield make_problem(sentence, "commit", {"seq": seq}, found=branch)
-    names = set(expected)
-    for name, parent, *rest, status in view.rows(view.sql.verify_branches):
-        branch, fields = text(name), [text(parent), *rest, text(status)]
-        expected_fields = expected.pop(branch, None)
-        key = {"name": branch}
-        if fields != expected_fields:
-            sentence = f"branch {branch!r} is not what the log says"
-            yield make_problem(sentence, "branch", key, expected=expected_fields, found=fields)
-        if fields[0] is not None and fields[0] not in names:
-            sentence = f"branch {branch!r}: was forked from {fields[0]!r}, which is not there"
-            yield make_problem(sentence, "branch", key, found=fields[0])
-        elif type(fields[1]) is int and fields[1] > fields[2]:
-            sentence = f"branch {branch!r}: was forked at seq {fields[1]}, before that was there"
-            yield make_problem(sentence, "branch", key, found=fields[1])
-    for branch, expected_fields in expected.items():
-        sentence = f"branch {branch!r} is missing"
-        yield make_problem(sentence, "branch", {"name": branch}, expected=expected_fields)
+    branches = _Branches()
+    yield from branches.fold(view, WHOLE["seq"])
+    yield from branches.compare(view)
+
+
+def _branches_by_parts(open_view: OpenView, ranges: Sequence[KeyRange]) -> Iterator[Problem]:
+    """Check the branches like `_branches`, in a read transaction for each range of seqs.
+
+    The last one also reads what was committed meanwhile, and the branches as of the same time.
+    """
+    branches = _Branches()
+    for part in ranges:
+        with open_view() as view:
+            yield from branches.fold(view, part)
+    with open_view() as view:
+        yield from branches.fold(view, KeyRange(ranges[-1].high, WHOLE["seq"].high))
+        yield from branches.compare(view)
 
 
 def _collections(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
@@ -512,8 +664,8 @@ def _collections(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
 
 _RULES = (
     Rule("seqs", "seq", _dense),
-    Rule("branches", "", _branches),
-    Rule("replay", "entity", replays),
+    Rule(_BRANCHES, "", _branches),
+    Rule(_REPLAY, "entity", _replays),
     Rule("collections", "", _collections),
-    Rule("kinds of values", "", _kinds_of_values),
+    Rule(_KINDS, "", _kinds_of_values),
 )

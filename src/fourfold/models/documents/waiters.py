@@ -23,10 +23,10 @@ class CommitListener(Protocol):
     """Is called after each commit, on the thread of the writer."""
 
     def on_commit(self, seq: int, branch: str, entities: tuple[str, ...]) -> None:
-        """A commit changed these entities of a branch."""
+        """Handle a commit that changed these entities of a branch."""
 
     def on_reset(self) -> None:
-        """A branch was deleted, or the log was changed in another way than by a commit."""
+        """Handle the deletion of a branch, or any other change of the log than a commit."""
 
 
 class Waiter:

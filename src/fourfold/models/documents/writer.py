@@ -3,7 +3,7 @@
 In one database transaction: a row of `commit`, a row of `revision` for each operation, the heads
 that moved, the branch's own head, and here and there a snapshot. Every patch is applied before it
 is stored, so what is in the log can always be read. Requests that share a database transaction see
-each other's entities through its scratch space; the cache hears of them only when they are
+each other's entities through its scratch space; the cache receives them only when they are
 committed.
 """
 
@@ -25,6 +25,7 @@ from fourfold.models.documents.encoding import (
     trusted,
 )
 from fourfold.models.documents.history import AppendedRows, History, HistoryReader
+from fourfold.models.documents.indexes import declaration, maintenance
 from fourfold.models.documents.records import Commit
 from fourfold.models.documents.request import Request, Step, WriteCounts
 from fourfold.models.documents.timestamps import next_moment
@@ -42,7 +43,7 @@ def commit(
     history: History,
     request: Request,
     cache: DocumentCache,
-    lookback: conflicts.Lookback | None = None,
+    lookback: conflicts.OldReads | None = None,
 ) -> Commit:
     """Admit `request` and write it; the commit that it became."""
     view = history.view(txn)
@@ -55,14 +56,20 @@ def commit(
     def known(key: Key) -> Entry | None:
         return shared.get(key) or cache.get(key)
 
-    standing = _standing(txn, view, request.branch, cache)
+    tip = _tip(txn, cache)
+    indexes = declaration.load(txn) if tip is None else tip.indexes
+    standing = _standing(view, request.branch, tip)
     conflicts.check_preconditions(view, request, standing.newest)
     resolved = conflicts.check_reads(
-        view, request, standing.newest, known, lookback or conflicts.Lookback()
+        view, request, standing.newest, known, lookback or conflicts.OldReads()
     )
     # The log is the counter, and no other writer can append to it before this transaction ends.
     seq = standing.newest + 1
     touched = _apply(view, request, known, seq)
+    if request.check is not None:
+        for (_, entity), entry in touched.items():
+            request.check(entity, entry.copied())
+    changes = maintenance.changes_of(view, request.steps, touched, known, seq) if indexes else []
     moment = request.created_at or next_moment(standing.moment)
     history.append(
         txn,
@@ -78,10 +85,14 @@ def commit(
         ),
     )
     txn.execute(history.sql.raise_branch_head, (request.branch, seq))
+    if indexes:
+        # What was accepted elsewhere before stays accepted, also by unique indexes.
+        enforce = not request.created_at
+        maintenance.write(txn, view, indexes, changes, enforce=enforce)
     published = _snapshots(txn, history, request.branch, seq, touched)
     cache.withdraw(published)
     shared.update(published)
-    tip = Tip(txn.total_changes, request.branch, DocumentState(seq, moment))
+    tip = Tip(txn.total_changes, request.branch, DocumentState(seq, moment), indexes)
     txn.scratch[_TIP] = tip
     txn.after_commit(lambda: cache.publish(published, tip))
     return Commit(
@@ -89,15 +100,15 @@ def commit(
     )
 
 
-def _standing(
-    txn: Transaction, view: HistoryReader, branch: str, cache: DocumentCache
-) -> DocumentState:
-    """Return the end of the log, if the branch can be written.
-
-    The state after the last commit is still valid if no row of the file has changed since.
-    """
+def _tip(txn: Transaction, cache: DocumentCache) -> Tip | None:
+    """Return the state after the last commit, if no row of the file has changed since."""
     tip: Tip | None = txn.scratch.get(_TIP) or cache.tip
-    if tip is not None and tip.mark == txn.total_changes and tip.branch == branch:
+    return tip if tip is not None and tip.mark == txn.total_changes else None
+
+
+def _standing(view: HistoryReader, branch: str, tip: Tip | None) -> DocumentState:
+    """Return the end of the log, if the branch can be written."""
+    if tip is not None and tip.branch == branch:
         return tip.standing
     return conflicts.standing(view, branch)
 

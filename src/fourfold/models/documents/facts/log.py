@@ -46,7 +46,7 @@ _REMOVAL_SQL = load_queries("fourfold.models.documents.facts")
 
 
 def remove(txn: Transaction, branch: str, entity: str, rows: Sequence[Row]) -> Tally:
-    """Take occurrences of facts about an entity of a branch."""
+    """Delete occurrences of facts about an entity of a branch."""
     places = [(branch, entity, row[2], row[3]) for row in rows]
     txn.execute_many(_REMOVAL_SQL.delete_occurrence, places)
     tally = Tally()
@@ -66,7 +66,7 @@ def remove(txn: Transaction, branch: str, entity: str, rows: Sequence[Row]) -> T
 
 
 def release(txn: Transaction, refs: Sequence[str | None]) -> Tally:
-    """Take those of these values to which nothing refers."""
+    """Delete those of the values that are not referenced."""
     tally = Tally()
     for ref in dict.fromkeys(refs):
         size = txn.value(_REMOVAL_SQL.orphan, (ref,))

@@ -155,7 +155,7 @@ SELECT CAST(s.branch AS BLOB), CAST(s.id AS BLOB), s.seq, CAST(coalesce(s.text, 
     SELECT CAST(b.digest AS BLOB) FROM gc_base AS b WHERE b.branch = s.branch AND b.id = s.id AND b.seq = s.seq
 )
 FROM snapshot AS s LEFT JOIN value AS v ON v.hash = s.value_ref
-WHERE (s.branch, s.id) >= (?1, ?2) AND (s.branch, s.id) < (?3, ?4) ORDER BY s.branch, s.id, s.seq
+WHERE (s.branch, s.id, s.seq) >= (?1, ?2, ?3) AND (s.branch, s.id) < (?4, ?5) ORDER BY s.branch, s.id, s.seq
 
 -- name: verify_spellings
 -- Snapshots that spell their value otherwise than its row.

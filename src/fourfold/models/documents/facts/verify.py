@@ -25,11 +25,11 @@ from fourfold.models.documents.problems import KeyRange, Rule, make_problem, sea
 from fourfold.models.problem import Problem
 
 _UNREADABLE = (FourfoldError, ValueError, TypeError, AttributeError, RecursionError)
-"""What damaged text and damaged references raise when they are read."""
+"""Errors that reading damaged text or references raises."""
 
 
 def _rows(view: HistoryReader, sql: str, params: Row = ()) -> Iterator[Row]:
-    """Rows whose texts come as bytes. What is no text any more is shown; it then equals nothing."""
+    """Yield rows with texts as bytes. Invalid text is shown, and equals nothing."""
     for row in view.rows(sql, params):
         yield tuple(
             column.decode(errors="backslashreplace") if isinstance(column, bytes) else column
@@ -44,7 +44,7 @@ def _values(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
         name = _name_of(data)
         if name != named:
             yield make_problem(
-                f"value {named}: its data is not what its hash says",
+                f"value {named}: its data does not match its hash",
                 "value",
                 {"hash": named},
                 expected=named,
@@ -104,7 +104,7 @@ def _facts(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
             same = False
         if not same:
             yield make_problem(
-                f"fact {named} about {entity!r}: its hash does not follow from what it says",
+                f"fact {named} about {entity!r}: its hash does not match its content",
                 "fact",
                 {"hash": named},
                 expected=named,
@@ -112,7 +112,7 @@ def _facts(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
             )
         if first != [said_on, said_at, commit]:
             yield make_problem(
-                f"fact {named} about {entity!r}: was not first said where its row says",
+                f"fact {named} about {entity!r}: its first occurrence is not where its row states",
                 "fact",
                 {"hash": named},
                 expected=[said_on, said_at, commit],

@@ -62,7 +62,7 @@ def broken(view: HistoryReader, seq: int) -> bool | None:
     try:
         seal = view.value(view.sql.seal, (seq,))
     except CorruptData:
-        # It is no text any more.
+        # It is not valid text.
         return True
     return None if seal is None else seal != spelled(seal_of(left_of(view, seq)))
 
@@ -104,7 +104,7 @@ class Seals:
                 raise CorruptData(f"the seal of commit {seq} is damaged: {text!r}") from error
         if not self._history.collecting.sound(view, seq):
             raise CorruptData(
-                f"commit {seq} is not what was committed, so nothing is taken from it",
+                f"commit {seq} differs from what was committed, so nothing is removed from it",
                 hint="Run `fourfold space verify`, then restore the newest good backup.",
             )
         parts = left_of(view, seq)

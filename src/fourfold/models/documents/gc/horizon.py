@@ -18,7 +18,7 @@ def horizon(view: HistoryReader) -> int:
 
 
 def check_point(view: HistoryReader, branch: str, seq: int) -> None:
-    """Refuse to read a branch at a seq that was given up."""
+    """Raise HistoryTruncated for a read of a branch below the horizon."""
     row = view.one(view.sql.readable, (branch, seq))
     assert row is not None
     if not row[1]:

@@ -38,9 +38,7 @@ Points = dict[str, list[int]]
 
 
 class Window(msgspec.Struct, frozen=True):
-    """A part of a branch's log, beyond one seq and up to another, whose entities may have rows that
-    no reader needs any more.
-    """
+    """A range of seqs of the log of a branch whose entities may have rows that no reader needs."""
 
     branch: str
     after: int
@@ -137,9 +135,9 @@ class _Known:
 
     def __init__(self, view: HistoryReader, branches: list[Branch]) -> None:
         self._forks = {
-            each.name: Point(each.parent, each.fork_seq)
-            for each in branches
-            if each.parent is not None and each.fork_seq is not None
+            known.name: Point(known.parent, known.fork_seq)
+            for known in branches
+            if known.parent is not None and known.fork_seq is not None
         }
         self._seqs: dict[str, list[int]] = {}
         self._sources: dict[str, list[Point]] = {}
@@ -201,7 +199,7 @@ class LogRow(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether the state after it is known without what comes before."""
+        """True if the state after it does not depend on earlier rows."""
         return self.op != "patch" or self.based
 
 
@@ -216,7 +214,7 @@ class Run(NamedTuple):
     leading_from: Place
     """The first of these."""
     rest: int
-    """How many rows go even when these stay."""
+    """Number of rows that are removed even if these stay."""
 
 
 def runs(rows: Iterable[LogRow], points: list[int]) -> Iterator[Run]:

@@ -24,7 +24,7 @@ to commit the reference.
 
 
 class GcPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What gc may remove. Everything else stays.
+    """Rules for what gc may remove; everything else stays.
 
     `keep_seqs` and `keep_seconds` set the horizon: the newest so many seqs, and the states of the
     last so many seconds, stay readable; with both, whatever either of them keeps. With neither, no
@@ -40,11 +40,11 @@ class GcPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     distinguishes a repeated request from another one under its name.
     """
     snapshots: Retention = "all"
-    """Which derived snapshots stay; see `Space.maintain`."""
+    """Derived snapshots to retain; see `Space.maintain`."""
     blobs: bool = False
-    """Whether blobs go that nothing readable mentions, and whose metadata was deleted."""
+    """True to remove blobs that no readable state mentions and whose metadata was deleted."""
     blob_age_s: float = GC_BLOB_AGE_S
-    """Blobs that were put since so many seconds stay."""
+    """Seconds for which a new blob stays, even without a reference."""
 
 
 def checked(policy: GcPolicy) -> GcPolicy:
@@ -83,7 +83,7 @@ def stored(view: HistoryReader) -> GcPolicy | None:
 
 
 def store(txn: Transaction, view: HistoryReader, policy: GcPolicy | None) -> None:
-    """Keep a policy, or none: then collection is off."""
+    """Store a policy, or delete it if it is None; then gc is off."""
     if policy is None:
         txn.execute(view.sql.drop_gc_policy)
     else:

@@ -219,6 +219,3 @@ WHERE fork_seq > 0 AND fork_seq < (SELECT seq FROM gc_horizon) AND NOT EXISTS (
 SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq FROM gc_base AS b WHERE NOT EXISTS (
     SELECT 1 FROM snapshot AS s WHERE s.branch = b.branch AND s.id = b.id AND s.seq = b.seq
 )
-
--- name: base_digest
-SELECT digest FROM gc_base WHERE branch = ?1 AND id = ?2 AND seq = ?3

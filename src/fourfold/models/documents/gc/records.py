@@ -1,4 +1,4 @@
-"""What a collection reports."""
+"""Reports of garbage collections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RemovedCount(msgspec.Struct, frozen=True):
 
 
 class GcReport(msgspec.Struct, frozen=True):
-    """What a collection took or, when it was a dry run, would take.
+    """Counts of what a collection removed or, in a dry run, would remove.
 
     `requests` were not removed but shortened to a digest; their bytes are what that saved. The file
     keeps its size: what became free in it is used for what is written next.
@@ -44,7 +44,7 @@ class GcReport(msgspec.Struct, frozen=True):
 
 
 class Tally(dict[str, RemovedCount]):
-    """What was removed so far, by kind."""
+    """Counts of rows removed so far, by kind."""
 
     def note(self, kind: str, count: int, size: int) -> None:
         if count:

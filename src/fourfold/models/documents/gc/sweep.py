@@ -46,6 +46,7 @@ from fourfold.models.documents.gc.plan import LogRow, Place, Points, Run, Window
 from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.models.documents.gc.records import GcReport, Tally
 from fourfold.models.documents.history import History, HistoryReader, Row
+from fourfold.models.documents.indexes.trim import trim
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
@@ -167,7 +168,7 @@ def _decided(view: HistoryReader, branch: str, entity: str, run: Run) -> SweepRu
 
 
 def _take(space: Space, waiting: list[SweepRun], tally: Tally, state: SweepState | None) -> None:
-    """Take a batch; with the last of it, write down the state if that is given."""
+    """Delete a batch of rows; after the last one, store the state if there is one."""
     history = space.history_kind
     while waiting:
         batch = waiting
@@ -218,7 +219,7 @@ class _SweepTransaction:
         )
 
     def take(self, doomed: SweepRun) -> int:
-        """Take the newest of the doomed rows, as many as still fit; how many that were."""
+        """Take the newest of the doomed rows, as many as still fit, and return their number."""
         rows = []
         for row in self._newest(doomed):
             # A seal needs all of its commit, so this is what takes the time.
@@ -274,7 +275,7 @@ def sweep_blobs(space: Space, age_s: float, tally: Tally) -> None:
 
 
 def time_before(age_s: float) -> str:
-    """Return the time so many seconds ago, as the table of blobs stores it."""
+    """Return the time `seconds` ago, as the table of blobs stores it."""
     before = datetime.fromtimestamp(max(time.time() - age_s, 0.0), UTC)
     return before.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
@@ -328,7 +329,7 @@ def _strike(candidates: set[str], texts: Iterable[str | None]) -> None:
 
 
 def _removed(txn: Transaction, space: Space, batch: list[str], moment: str, scanned: int) -> Tally:
-    """Take the blobs that are still as they were when they were looked at."""
+    """Delete the blobs that have not changed since they were marked."""
     view, tally = space.history_kind.view(txn), Tally()
     left = set(batch)
     for (seq,) in view.all(view.sql.seqs_since, (scanned,)):
@@ -343,21 +344,25 @@ def _removed(txn: Transaction, space: Space, batch: list[str], moment: str, scan
 
 
 def collect(
-    space: Space, asked: GcPolicy | None, *, pins: tuple[int, ...] = (), dry_run: bool = False
+    space: Space,
+    requested: GcPolicy | None,
+    *,
+    pins: tuple[int, ...] = (),
+    dry_run: bool = False,
 ) -> GcReport:
-    """Collect what `asked` allows or, if it is None, what the policy of the space does."""
-    if asked is not None:
-        asked = policy.checked(asked)
+    """Collect what `requested` allows or, if it is None, what the policy of the space allows."""
+    if requested is not None:
+        requested = policy.checked(requested)
     if dry_run:
-        return _on_a_copy(space, asked, pins)
+        return _on_a_copy(space, requested, pins)
     with space.upkeep:
         with space.background_view() as view:
             stored, before = policy.stored(view), horizon(view)
-        chosen = asked or stored
+        chosen = requested or stored
         if chosen is None:
             raise Refused(
-                f"{space.did} gives up nothing: it has no policy for collections",
-                hint="Say what may go: `fourfold space gc ROOT DID --keep 1000`, or "
+                f"{space.did}: has no policy for gc",
+                hint="Set a policy: `fourfold space gc ROOT DID --keep 1000`, or "
                 "`space.gc(GcPolicy(keep_seqs=1000))`.",
             )
         # A caller with another policy may not know the pins of the stored one.
@@ -380,7 +385,7 @@ def collect(
 
 
 def keep_policy(space: Space, asked: GcPolicy | None) -> None:
-    """Keep a policy in the space, if it can be followed as things are."""
+    """Store a policy in the space, if it can be applied to the current state."""
     chosen = None if asked is None else policy.checked(asked)
     kind = space.history_kind
 
@@ -393,7 +398,7 @@ def keep_policy(space: Space, asked: GcPolicy | None) -> None:
     space.database.transact(work)
 
 
-def _on_a_copy(space: Space, asked: GcPolicy | None, pins: tuple[int, ...]) -> GcReport:
+def _on_a_copy(space: Space, policy: GcPolicy | None, pins: tuple[int, ...]) -> GcReport:
     """Report what gc would remove, by running it on a copy.
 
     Only that counts shared facts and values exactly, and the space, open for reading, cannot
@@ -406,13 +411,15 @@ def _on_a_copy(space: Space, asked: GcPolicy | None, pins: tuple[int, ...]) -> G
         with Database.open(space.database.path, mode="r", **opened) as source:  # type: ignore[arg-type]
             source.backup(copy)
         with Database.open(copy, **opened) as database:  # type: ignore[arg-type]
-            done = collect(type(space)(space.did, database, kind), asked, pins=pins)
+            done = collect(type(space)(space.did, database, kind), policy, pins=pins)
     return msgspec.structs.replace(done, dry_run=True)
 
 
 def _begin(space: Space, chosen: GcPolicy, pins: tuple[int, ...]) -> None:
-    """Move the horizon, and write down which points stay. What needs these is decided beside the
-    writers, and once more among them after a concurrent fork or merge.
+    """Move the horizon, and store the points that stay.
+
+    The rows that these need are determined without the writer lock, and again in the transaction
+    after a concurrent fork or merge.
     """
     kind = space.history_kind
     with space.background_view() as view:
@@ -454,6 +461,7 @@ def _finish(space: Space, tally: Tally) -> None:
     sweep(space, state, points, tally)
     if state.requests:
         commit_digests.shorten(space, shortened, state.horizon, tally)
+    trim(space)
     space.database.transact(lambda txn: txn.execute(space.history_kind.sql.note_run, (None,)))
 
 
@@ -482,7 +490,7 @@ def _drop_snapshots(
 
 
 def _orphans(space: Space, tally: Tally) -> None:
-    """Values of snapshots that maintenance dropped without removing their values."""
+    """Delete values of snapshots that maintenance dropped without deleting their values."""
     kind = space.history_kind
     with space.background_view() as view:
         _, _, loose, _ = view.all(view.sql.gc_state)[0]

@@ -21,7 +21,7 @@ _REMOVAL_SQL = load_queries("fourfold.models.documents.revisions", "removal.sql"
 
 
 def remove(txn: Transaction, branch: str, entity: str, rows: Sequence[Row]) -> Tally:
-    """Take revisions of an entity of a branch."""
+    """Delete revisions of an entity of a branch."""
     places = [(branch, entity, row[2], row[3]) for row in rows]
     txn.execute_many(_REMOVAL_SQL.delete_revision, places)
     tally = Tally()

@@ -28,6 +28,14 @@ FROM "commit" WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3
 -- The newest commit at or before a seq, and when it was made.
 SELECT seq, created_at FROM "commit" WHERE seq <= ? ORDER BY seq DESC LIMIT 1
 
+-- name: first_moment
+-- When the oldest commit of the log was made.
+SELECT created_at FROM "commit" ORDER BY seq LIMIT 1
+
+-- name: newest_commit_of_branch
+-- The newest commit of a branch at or before a seq: writes, its creation and its deletion.
+SELECT max(seq) FROM "commit" WHERE branch = ?1 AND seq <= ?2
+
 -- name: newest_moment
 SELECT created_at FROM "commit" ORDER BY seq DESC LIMIT 1
 
@@ -77,10 +85,7 @@ SELECT branch, id, seq, op_index, op, data FROM revision WHERE commit_seq = ? OR
 -- name: later_revisions
 -- What happened to an entity on one branch after a reader looked, newest first.
 SELECT seq, op, data, commit_seq FROM revision
-WHERE branch = ?1 AND id = ?2 AND seq > ?3 AND seq <= ?4 ORDER BY seq DESC, op_index DESC
-
--- name: session_of_commit
-SELECT session_id, local_seq FROM "commit" WHERE seq = ?
+WHERE branch = ?1 AND id = ?2 AND seq > ?3 AND seq <= ?4 ORDER BY seq DESC, op_index DESC LIMIT ?5
 
 -- name: branch
 SELECT name, parent_branch, fork_seq, created_seq, head_seq, status, created_at FROM branch WHERE name = ?
@@ -144,7 +149,7 @@ FROM revision WHERE commit_seq = ? ORDER BY op_index
 -- name: verify_lines
 -- Which branch each commit belongs to, with the request where it looks like the birth or the end of a branch.
 SELECT seq, CAST(branch AS BLOB), CASE WHEN instr(original, '"cmd":"branch/') THEN CAST(original AS BLOB) END
-FROM "commit" ORDER BY seq
+FROM "commit" WHERE seq >= ?1 AND seq < ?2 ORDER BY seq
 
 -- name: verify_branches
 SELECT CAST(name AS BLOB), CAST(parent_branch AS BLOB), fork_seq, created_seq, head_seq, CAST(status AS BLOB)
@@ -195,9 +200,9 @@ SELECT CAST(branch AS BLOB), CAST(id AS BLOB) FROM (
 WHERE NOT EXISTS (SELECT 1 FROM head AS h WHERE h.branch = r.branch AND h.id = r.id)
 
 -- name: verify_operations
--- The log in the order in which it is replayed.
+-- The log after a position, in the order in which it is replayed.
 SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq, op_index, CAST(op AS BLOB), CAST(data AS BLOB) FROM revision
-WHERE (branch, id) >= (?1, ?2) AND (branch, id) < (?3, ?4) ORDER BY branch, id, seq, op_index
+WHERE (branch, id, seq, op_index) > (?1, ?2, ?3, ?4) AND (branch, id) < (?5, ?6) ORDER BY branch, id, seq, op_index
 
 -- name: verify_snapshots
 -- The snapshots in the same order, with the digest of those that the log begins with.
@@ -205,7 +210,7 @@ SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq, CAST(value AS BLOB), (
     SELECT CAST(b.digest AS BLOB) FROM gc_base AS b WHERE b.branch = s.branch AND b.id = s.id AND b.seq = s.seq
 )
 FROM snapshot AS s
-WHERE (branch, id) >= (?1, ?2) AND (branch, id) < (?3, ?4) ORDER BY branch, id, seq
+WHERE (branch, id, seq) >= (?1, ?2, ?3) AND (branch, id) < (?4, ?5) ORDER BY branch, id, seq
 
 -- name: verify_metadata
 -- What is said about blobs that are not there. The name of such an entity ends with the hash of the blob.

@@ -124,9 +124,9 @@ def _differs(named: Row, expected: Row | None, actual: Row | None) -> Problem:
     if actual is None:
         return make_problem(f"{where}: is missing", "revision", key, expected=expected)
     if expected is None:
-        return make_problem(f"{where}: was never asked for", "revision", key, found=actual)
+        return make_problem(f"{where}: was never requested", "revision", key, found=actual)
     return make_problem(
-        f"{where}: is not what was asked for", "revision", key, expected=expected, found=actual
+        f"{where}: is not what was requested", "revision", key, expected=expected, found=actual
     )
 
 
