@@ -13,6 +13,7 @@ from fourfold._lazy import exports
 if TYPE_CHECKING:
     from fourfold.models.streams.append import Append
     from fourfold.models.streams.database import MIGRATIONS, PROFILE
+    from fourfold.models.streams.feed_records import StreamRecord
     from fourfold.models.streams.records import Appended, Chunk, Producer, Record, StreamInfo
     from fourfold.models.streams.stream import Stream
     from fourfold.models.streams.streams import Streams
@@ -33,6 +34,7 @@ else:
             "Record": "fourfold.models.streams.records",
             "Stream": "fourfold.models.streams.stream",
             "StreamInfo": "fourfold.models.streams.records",
+            "StreamRecord": "fourfold.models.streams.feed_records",
             "Streams": "fourfold.models.streams.streams",
             "StreamOptions": "fourfold.models.streams.writer",
         },
@@ -51,5 +53,6 @@ __all__ = [
     "Stream",
     "StreamInfo",
     "StreamOptions",
+    "StreamRecord",
     "Streams",
 ]

@@ -1,6 +1,6 @@
 """Admission of appends: accepted, duplicate or rejected. Pure.
 
-    producer ──> closed ──> content type ──> Stream-Seq
+    producer ──> closed ──> content type ──> expected end ──> Stream-Seq
 
 The producer is checked first: a repeated request is recognized even if the stream was closed
 since, and a request of an older epoch is fenced. Nothing here uses a clock or a database.
@@ -13,15 +13,23 @@ from typing import NamedTuple, Protocol
 from fourfold.errors import (
     ContentTypeMismatch,
     InvalidInput,
+    PreconditionFailed,
     ProducerFenced,
     ProducerGap,
     StreamClosed,
-    StreamSeqBehind,
+    StreamSeqOutOfOrder,
 )
 from fourfold.models.streams.records import Producer
-from fourfold.models.streams.validation import check_storable, format_offset, plain_type
+from fourfold.models.streams.validation import (
+    Offset,
+    check_storable,
+    format_offset,
+    plain_type,
+)
 
 PRODUCER_NUMBER_MAX = 2**53 - 1
+PRODUCER_ID_BYTES_MAX = 1_024
+"""Maximum UTF-8 bytes of a producer id; the state of every producer of a stream is stored."""
 
 
 class Tail(Protocol):
@@ -52,7 +60,10 @@ def check_producer(producer: Producer) -> Producer:
     """Return `producer` if its id, epoch and seq are valid."""
     if not isinstance(producer.id, str) or not producer.id:
         raise InvalidInput(f"producer id must be non-empty text, got {producer.id!r:.80}")
-    check_storable(producer.id)
+    if (size := len(check_storable(producer.id).encode())) > PRODUCER_ID_BYTES_MAX:
+        raise InvalidInput(
+            f"producer id must have at most {PRODUCER_ID_BYTES_MAX} bytes, got {size}"
+        )
     for name, value in (("epoch", producer.epoch), ("seq", producer.seq)):
         if type(value) is not int or not 0 <= value <= PRODUCER_NUMBER_MAX:
             raise InvalidInput(
@@ -109,12 +120,26 @@ def check_same_type(info: Tail, content_type: str) -> None:
         )
 
 
+def check_expected(info: Tail, expected: Offset | int) -> None:
+    """Raise PreconditionFailed unless the stream ends exactly at `expected`."""
+    number = info.incarnation_number
+    end = Offset(info.next_offset, number)
+    if not isinstance(expected, Offset):
+        expected = Offset(expected, number)
+    if expected != end:
+        raise PreconditionFailed(
+            f"stream {info.name!r}: expected the end at {expected}, found {end}",
+            hint="Read the records after the expected offset, then append at the new end.",
+            details={"expected": str(expected), "next_offset": str(end)},
+        )
+
+
 def check_stream_seq(info: Tail, stream_seq: str | None) -> None:
-    """Raise StreamSeqBehind unless `stream_seq` is greater than the last one, byte by byte."""
+    """Raise StreamSeqOutOfOrder unless `stream_seq` is greater than the last one, byte by byte."""
     if stream_seq is None or info.stream_seq is None:
         return
     if stream_seq.encode() <= info.stream_seq.encode():
-        raise StreamSeqBehind(
+        raise StreamSeqOutOfOrder(
             f"stream {info.name!r}: Stream-Seq must be greater than {info.stream_seq!r}, "
             f"got {stream_seq!r}"
         )

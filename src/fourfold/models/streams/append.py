@@ -33,12 +33,14 @@ from fourfold import limits
 from fourfold.errors import Busy, FourfoldError, InvalidInput, NotFound, Refused, StreamGone
 from fourfold.kernel import Transaction, load_queries
 from fourfold.kernel.bulk_insert import values_statement
-from fourfold.models.streams import admission, preparation, validation
+from fourfold.models.streams import admission, preparation, record_ids, validation
 from fourfold.models.streams import rules as stream_rules
 from fourfold.models.streams.admission import KnownProducer
-from fourfold.models.streams.preparation import Prepared
+from fourfold.models.streams.preparation import PreparedAppend
+from fourfold.models.streams.record_headers import check_encoded
 from fourfold.models.streams.records import Appended, Producer, StreamInfo
 from fourfold.models.streams.rules import Rules
+from fourfold.models.streams.validation import Offset
 from fourfold.models.streams.writer import SQL, StreamClock, info_of
 
 STREAM_TAILS_MAX: Final = 8_192
@@ -66,10 +68,20 @@ class Places:
         """Number of rows in `wal_recent`; None while unknown."""
         self._cursor = 0
         """Stream that the next portion starts at."""
+        self._ids_checked = False
+        """True once the ids of new records are known to be new."""
 
     def invalidate(self) -> None:
-        """Drop the cached count after a write by others or a rollback."""
+        """Drop what is cached after a write by others or a rollback."""
         self._recent = None
+        self._ids_checked = False
+
+    def hold_id(self, txn: Transaction) -> int | None:
+        """Make the ids of new records greater than all before; see `record_ids.hold`."""
+        if self._ids_checked:
+            return None
+        self._ids_checked = True
+        return record_ids.hold(txn)
 
     def add_one(self, txn: Transaction, sid: int, offset: int) -> None:
         """Index the last inserted record."""
@@ -112,6 +124,7 @@ class Places:
 
 _COLUMNS = ("sid", "offset", "ts_ms", "payload", "payload_len")
 _KEYED = (*_COLUMNS, "routing_key")
+_WITH_HEADERS = (*_KEYED, "headers")
 _new = tuple.__new__
 """Creates a named tuple without the overhead of its `__new__`."""
 _SERIES_MIN = 4
@@ -128,8 +141,12 @@ class Append(NamedTuple):
     close: bool = False
     routing_key: bytes | None = None
     """Key by which the records can be read."""
-    prepared: Prepared | None = None
+    prepared: PreparedAppend | None = None
     """Result of validating the records before the transaction."""
+    expected: Offset | int | None = None
+    """End of the stream at which alone the append is accepted."""
+    headers: bytes | None = None
+    """Headers of each record, as JSON."""
 
 
 StreamAppend = tuple[str, Append]
@@ -147,6 +164,7 @@ class _Tail:
         "content_type",
         "deleted",
         "expires_at_ms",
+        "headers",
         "incarnation_number",
         "keyed",
         "name",
@@ -158,6 +176,7 @@ class _Tail:
         "sid",
         "size",
         "stream_seq",
+        "time_ms",
         "ttl_seconds",
     )
 
@@ -171,6 +190,8 @@ class _Tail:
         self.closed = info.closed
         self.closed_by = info.closed_by
         self.stream_seq = info.stream_seq
+        # A clock may be set back; the times of records never are.
+        self.time_ms = info.updated_at_ms
         self.ttl_seconds = info.ttl_seconds
         self.expires_at_ms = info.expires_at_ms
         self.deleted = info.deleted
@@ -178,6 +199,7 @@ class _Tail:
         # Pending writes of the current transaction.
         self.records: list[bytes] = []
         self.keyed: list[tuple[int, int, bytes]] = []
+        self.headers: list[tuple[int, int, bytes]] = []
         self.size = 0
         self.produced: set[str] = set()
         self.close = False
@@ -208,13 +230,13 @@ class Appender:
         """Return True if the stream is cached, so that its name is known to be valid."""
         return name in self._tails
 
-    def notice_sid(self, name: str) -> int | None:
-        """Return the sid of a cached stream whose records are stored as sent, otherwise None.
+    def notice_place(self, name: str) -> tuple[int, int] | None:
+        """Return the sid of a cached stream and the time of its last records.
 
-        The rules of a stream may change its records.
+        None if the stream is not cached or has rules, which may change its records.
         """
         tail = self._tails.get(name)
-        return None if tail is None or tail.rules is not None else tail.sid
+        return None if tail is None or tail.rules is not None else (tail.sid, tail.time_ms)
 
     def append(
         self, txn: Transaction, appends: Sequence[StreamAppend], now: StreamClock
@@ -267,10 +289,12 @@ class Appender:
             return before
         if tail.closed:
             if not records and request.close and producer is None:
+                _check_expected(tail, request)
                 return Appended(tail.next_offset, True, True, None, tail.incarnation_number)
             admission.check_open(tail)
         if records and request.content_type not in {None, tail.content_type}:
             admission.check_same_type(tail, request.content_type or "")
+        _check_expected(tail, request)
         if request.stream_seq is not None:
             admission.check_stream_seq(tail, request.stream_seq)
         request, keys = _apply_rules(tail, request, now.ms, self._on_unprepared)
@@ -292,7 +316,7 @@ class Appender:
 
 def check(name: str, request: Append) -> int:
     """Check an append that no stream could accept; return its size in bytes."""
-    records, _, producer, stream_seq, close, routing_key, _ = request
+    records, _, producer, stream_seq, close, routing_key, _, expected, headers = request
     if not records and not close:
         raise InvalidInput(f"stream {name!r}: append has no records")
     if producer is not None:
@@ -301,7 +325,9 @@ def check(name: str, request: Append) -> int:
         validation.check_storable(stream_seq)
     if routing_key is not None:
         validation.check_key(routing_key)
-    size = 0
+    if expected is not None:
+        validation.check_expected(expected)
+    size = 0 if headers is None else len(check_encoded(headers)) * len(records)
     for record in records:
         if type(record) is not bytes or not record:
             raise InvalidInput(
@@ -313,11 +339,13 @@ def check(name: str, request: Append) -> int:
 
 def _is_simple(tail: _Tail, request: Append) -> bool:
     """Return True if an append only adds records to an open stream that never expires."""
-    records, content_type, producer, stream_seq, close, routing_key, _ = request
+    records, content_type, producer, stream_seq, close, routing_key, _, expected, headers = request
     return (
         producer is None
         and stream_seq is None
         and routing_key is None
+        and expected is None
+        and headers is None
         and not close
         and not tail.closed
         and not tail.deleted
@@ -327,6 +355,11 @@ def _is_simple(tail: _Tail, request: Append) -> bool:
         and (content_type is None or content_type == tail.content_type)
         and len(records) > 0
     )
+
+
+def _check_expected(tail: _Tail, request: Append) -> None:
+    if request.expected is not None:
+        admission.check_expected(tail, request.expected)
 
 
 def _repeated(txn: Transaction, tail: _Tail, producer: Producer) -> Appended | None:
@@ -353,7 +386,7 @@ def _apply_rules(
         return request._replace(records=records), keys
     try:
         records, keys = preparation.admitted(rules, request.records, now_ms, request.routing_key)
-    except preparation.Unprepared:
+    except preparation.NotPrepared:
         on_unprepared(tail.name)
         raise Busy(
             f"stream {tail.name!r}: its schema changed during the append",
@@ -386,6 +419,8 @@ def _advance_tail(
             ]
         elif request.routing_key is not None:
             tail.keyed.append((at, at + len(records), request.routing_key))
+        if request.headers is not None:
+            tail.headers.append((at, at + len(records), request.headers))
         tail.records.extend(records)
         tail.next_offset += len(records)
         tail.size += sum(map(len, records))
@@ -409,17 +444,21 @@ def _known(txn: Transaction, tail: _Tail, producer: Producer) -> KnownProducer |
 
 
 def _write(txn: Transaction, tails: Any, now_ms: int, places: Places) -> None:
+    held = places.hold_id(txn)
     rows: list[tuple[Any, ...]] = []
     advanced, produced, closed = [], [], []
     for tail in tails:
         sid, records = tail.sid, tail.records
         first = tail.next_offset - len(records)
-        if tail.keyed:
-            _insert(txn, _KEYED, _with_keys(tail, first, now_ms), places)
+        tail.time_ms = time_ms = max(now_ms, tail.time_ms)
+        if tail.keyed or tail.headers:
+            if tail.headers:
+                txn.execute(SQL.mark_headers, (sid,))
+            _insert(txn, *_with_extras(tail, first), places)
         elif len(records) >= _SERIES_MIN:
             txn.insert_series(
                 "wal_log",
-                fixed={"sid": sid, "ts_ms": now_ms},
+                fixed={"sid": sid, "ts_ms": time_ms},
                 counter=("offset", first),
                 values=("payload", records),
                 lengths="payload_len",
@@ -427,7 +466,7 @@ def _write(txn: Transaction, tails: Any, now_ms: int, places: Places) -> None:
             places.add_together(txn, len(records))
         else:
             for offset, record in enumerate(records, first):
-                rows.append((sid, offset, now_ms, record, len(record)))
+                rows.append((sid, offset, time_ms, record, len(record)))
         end = tail.expires_at_ms
         advanced.append((sid, len(records), tail.size, now_ms, end, tail.stream_seq))
         for producer_id in tail.produced:
@@ -438,6 +477,7 @@ def _write(txn: Transaction, tails: Any, now_ms: int, places: Places) -> None:
             tail.close = False
         tail.records, tail.size, tail.produced = [], 0, set()
     _insert(txn, _COLUMNS, rows, places)
+    record_ids.release(txn, held)
     _advance(txn, advanced, now_ms)
     if produced:
         txn.execute_many(SQL.put_producer, produced)
@@ -472,16 +512,27 @@ def _advance(txn: Transaction, moved: list[tuple[Any, ...]], now_ms: int) -> Non
     txn.execute_many(SQL.advance, moved)
 
 
-def _with_keys(tail: _Tail, first: int, now_ms: int) -> list[tuple[Any, ...]]:
-    """Return the rows of a stream where some records have a routing key."""
-    keys: list[bytes | None] = [None] * len(tail.records)
-    for start, end, key in tail.keyed:
-        keys[start:end] = [key] * (end - start)
-    tail.keyed = []
-    return [
-        (tail.sid, offset, now_ms, record, len(record), key)
+def _with_extras(tail: _Tail, first: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Return the columns and rows of a stream where some records have a routing key or headers."""
+    keys, headers = (_spread(ranges, len(tail.records)) for ranges in (tail.keyed, tail.headers))
+    rows: list[tuple[Any, ...]] = [
+        (tail.sid, offset, tail.time_ms, record, len(record), key)
         for offset, (record, key) in enumerate(zip(tail.records, keys, strict=True), first)
     ]
+    columns: tuple[str, ...] = _KEYED
+    if tail.headers:
+        columns = _WITH_HEADERS
+        rows = [(*row, value) for row, value in zip(rows, headers, strict=True)]
+    tail.keyed, tail.headers = [], []
+    return columns, rows
+
+
+def _spread(ranges: list[tuple[int, int, bytes]], count: int) -> list[bytes | None]:
+    """Return the value of each record from ranges of records that have one."""
+    values: list[bytes | None] = [None] * count
+    for start, end, value in ranges:
+        values[start:end] = [value] * (end - start)
+    return values
 
 
 OnOutcome = Callable[[Outcome], None]

@@ -96,7 +96,7 @@ def trim_deleted(streams: Streams, slices: int) -> bool:
     Returns True while something is left.
     """
     database = streams.database
-    pace = _throttle(database)
+    pace = make_throttle(database)
     while True:
         with database.read() as snapshot:
             sid = snapshot.value(SQL.tombstones, (1,))
@@ -113,10 +113,12 @@ def trim_deleted(streams: Streams, slices: int) -> bool:
                 failpoints.hit("streams.delete.sliced")
 
 
-def _throttle(database: Database) -> Throttle:
+def make_throttle(database: Database) -> Throttle:
+    """Return a throttle that lets the clients of a database write first."""
     return Throttle(
         lambda: database.transactions,
         writing=database.is_writing,
+        writer_cpu=database.writer_cpu_seconds,
         pressing=database.is_checkpointing,
     )
 
@@ -150,7 +152,7 @@ def _retain_one(streams: Streams, name: str) -> None:
             return False
         return writer.trim(txn, now, next_trim_offset(txn, now, streams.clock())) > 0
 
-    pace = _throttle(streams.database)
+    pace = make_throttle(streams.database)
     left = True
     while left:
         with pace.piece():

@@ -44,8 +44,9 @@ def make_notice(
             return None
         first = outcome.next_offset - len(request.records)
         for offset, payload in enumerate(request.records, first):
-            records.append(Record(offset, payload, ts_ms))
-            size += len(payload)
+            record = Record(offset, payload, ts_ms, request.headers)
+            records.append(record)
+            size += record.size
         if size > STREAM_ECHO_BYTES:
             return None
     return AppendNotice(sid, tuple(records)) if records else None

@@ -13,21 +13,31 @@ Key = tuple[str, str]
 _WRITES = frozenset({"insert", "update", "upsert"})
 
 
+def find_change(message: Any) -> tuple[Key, bool] | None:
+    """Return the key that a message changes, and True if it writes a value; None for others."""
+    if not isinstance(message, dict):
+        return None
+    headers = message.get("headers")
+    operation = headers.get("operation") if isinstance(headers, dict) else None
+    key = message.get("key")
+    if not isinstance(key, str) or not isinstance(operation, str):
+        return None
+    writes = operation in _WRITES and "value" in message
+    if not writes and operation != "delete":
+        return None
+    return (str(message.get("type", "")), key), writes
+
+
 def apply(state: dict[Key, Any], change: Any) -> None:
     """Apply one change to `state`."""
-    if not isinstance(change, dict):
+    found = find_change(change)
+    if found is None:
         return
-    headers = change.get("headers")
-    operation = headers.get("operation") if isinstance(headers, dict) else None
-    key = (str(change.get("type", "")), change.get("key"))
-    if not isinstance(key[1], str) or not isinstance(operation, str):
-        return
-    if operation in _WRITES and "value" in change:
-        # A rewritten key moves to the end: the state is in the order of last changes.
-        state.pop(key, None)  # type: ignore[arg-type]
-        state[key] = change["value"]  # type: ignore[index]
-    elif operation == "delete":
-        state.pop(key, None)  # type: ignore[arg-type]
+    key, writes = found
+    # A rewritten key moves to the end: the state is in the order of last changes.
+    state.pop(key, None)
+    if writes:
+        state[key] = change["value"]
 
 
 def fold(changes: Iterable[Any]) -> dict[Key, Any]:

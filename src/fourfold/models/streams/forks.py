@@ -58,14 +58,14 @@ def _measure(
         if writer.find(snapshot, options.name, now) is not None:
             return None
         try:
-            source, asked, start = writer.fork_start(snapshot, fork, now)
+            source, fork_at, start = writer.fork_start(snapshot, fork, now)
         except FourfoldError:
             # The write transaction raises it, unless the stream has changed by then.
             return None
     partial = b""
     if start is None:
-        start, partial = _skip_bytes(read, source, asked, fork.sub_offset, cold)
-    return ForkPoint(source.sid, asked, start, partial, _size_until(read, source, start, cold))
+        start, partial = _skip_bytes(read, source, fork_at, fork.sub_offset, cold)
+    return ForkPoint(source.sid, fork_at, start, partial, _size_until(read, source, start, cold))
 
 
 def _skip_bytes(

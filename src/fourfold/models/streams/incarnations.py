@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fourfold.archive.manifest import Manifest
 from fourfold.kernel import Database, Transaction
+from fourfold.models.streams import record_ids
 from fourfold.models.streams.database import MIGRATIONS, PROFILE
 from fourfold.models.streams.writer import SQL
 
@@ -19,9 +20,10 @@ _EVERY_NAME = ""
 
 
 def reserve(txn: Transaction, now_ms: int, ended: Iterable[Manifest] = ()) -> None:
-    """Reserve the numbers of streams that may have existed but are not in this file."""
+    """Reserve the numbers of streams and records that may have existed but are not in this file."""
     past = [(manifest.name, manifest.incarnation_number) for manifest in ended]
     txn.execute_many(SQL.past_incarnation, [(_EVERY_NAME, now_ms), *past])
+    record_ids.begin_history(txn, now_ms)
 
 
 def reserve_in_file(path: Path, now_ms: int, migration_backups: Path) -> None:

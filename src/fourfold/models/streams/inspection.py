@@ -35,7 +35,7 @@ class SegmentInfo(NamedTuple):
 
     @property
     def location(self) -> Literal["published", "local"]:
-        """Where the file is: in the object store, or only on this disk."""
+        """Location of the file: the object store, or only this disk."""
         return "local" if self.published_at_ms is None else "published"
 
 

@@ -30,7 +30,7 @@ UNKNOWN: Final = limits.SCHEMA_INLINE_CHECKS + 1
 """Cost of a schema that may not be compiled yet, which can take long too: appends are prepared."""
 
 
-class Prepared(NamedTuple):
+class PreparedAppend(NamedTuple):
     """The records that rules made of an append, or the reason why they reject it."""
 
     rules: Rules
@@ -47,12 +47,12 @@ class Prepared(NamedTuple):
 
 def prepare(
     rules: Rules, records: Sequence[bytes], now_ms: int, routing_key: bytes | None
-) -> Prepared:
+) -> PreparedAppend:
     """Apply rules to the records of an append."""
     try:
-        return Prepared(rules, rules.admit(records, now_ms, routing_key))
+        return PreparedAppend(rules, rules.admit(records, now_ms, routing_key))
     except InvalidInput as error:
-        return Prepared(rules, None, error)
+        return PreparedAppend(rules, None, error)
 
 
 def admitted(
@@ -62,14 +62,14 @@ def admitted(
 
     Raises:
         InvalidInput: the rules reject a record.
-        Unprepared: the append is expensive.
+        NotPrepared: the append is expensive.
     """
     if rules.cost * sum(map(len, records)) > limits.SCHEMA_INLINE_CHECKS:
-        raise Unprepared
+        raise NotPrepared
     return rules.admit(records, now_ms, routing_key)
 
 
-class Unprepared(Exception):
+class NotPrepared(Exception):
     """An expensive append was not prepared, or the rules changed since then."""
 
 

@@ -2,26 +2,26 @@
 SELECT sid, stream, created_at_ms, next_offset, content_type, stream_seq, closed, closed_producer_id,
        closed_producer_epoch, closed_producer_seq, ttl_seconds, expires_at_ms, stream_flags, logical_size_bytes,
        first_offset, forked_from, fork_offset, forks, incarnation, profile, retention_seconds, retention_bytes, wal_bytes,
-       fork_asked, fork_sub_offset, schema_version, incarnation_number
+       fork_asked, fork_sub_offset, schema_version, incarnation_number, updated_at_ms
 FROM streams WHERE stream = ?1
 
 -- name: stream_by_sid
 SELECT sid, stream, created_at_ms, next_offset, content_type, stream_seq, closed, closed_producer_id,
        closed_producer_epoch, closed_producer_seq, ttl_seconds, expires_at_ms, stream_flags, logical_size_bytes,
        first_offset, forked_from, fork_offset, forks, incarnation, profile, retention_seconds, retention_bytes, wal_bytes,
-       fork_asked, fork_sub_offset, schema_version, incarnation_number
+       fork_asked, fork_sub_offset, schema_version, incarnation_number, updated_at_ms
 FROM streams WHERE sid = ?1
 
 -- name: is_there
 SELECT sid FROM streams WHERE sid = ?1
 
 -- name: streams_after
--- In the order of their names; deleted ones are left out.
+-- In the order of their names; deleted ones are left out. One bound, so that the names before a prefix are not read.
 SELECT sid, stream, created_at_ms, next_offset, content_type, stream_seq, closed, closed_producer_id,
        closed_producer_epoch, closed_producer_seq, ttl_seconds, expires_at_ms, stream_flags, logical_size_bytes,
        first_offset, forked_from, fork_offset, forks, incarnation, profile, retention_seconds, retention_bytes, wal_bytes,
-       fork_asked, fork_sub_offset, schema_version, incarnation_number
-FROM streams WHERE stream > ?1 AND stream >= ?2 AND (?3 IS NULL OR stream < ?3) AND (stream_flags & 1) = 0
+       fork_asked, fork_sub_offset, schema_version, incarnation_number, updated_at_ms
+FROM streams WHERE stream >= max(?1, ?2) AND +stream > ?1 AND (?3 IS NULL OR stream < ?3) AND (stream_flags & 1) = 0
 ORDER BY stream LIMIT ?4
 
 -- name: add_stream
@@ -29,7 +29,7 @@ INSERT INTO streams (stream, created_at_ms, updated_at_ms, last_segment_cut_ms, 
                      expires_at_ms, forked_from, fork_offset, incarnation, closed, first_offset, profile,
                      sealed_through, uploaded_through, retention_seconds, retention_bytes, logical_size_bytes, fork_asked, fork_sub_offset,
                      schema_version, incarnation_number)
-VALUES (?1, ?2, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?3 - 1, ?3 - 1, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
+VALUES (?1, ?2, ?20, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?3 - 1, ?3 - 1, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
 
 -- name: next_incarnation
 -- The number of a new stream: one that no stream of that name had.
@@ -48,11 +48,11 @@ SELECT s.stream FROM streams AS s JOIN stream_names AS n ON n.stream = s.stream
 WHERE s.incarnation_number <= n.incarnation_number LIMIT ?1
 
 -- name: advance
--- After an append: ?1 sid, ?2 rows, ?3 bytes, ?4 now, ?5 the new end of life, ?6 Stream-Seq if one was given.
+-- After an append; its records have the new updated_at_ms, which never steps back: ?1 sid, ?2 rows, ?3 bytes, ?4 now, ?5 the new end of life, ?6 Stream-Seq if one was given.
 UPDATE streams SET
     next_offset = next_offset + ?2, pending_rows = pending_rows + ?2, pending_bytes = pending_bytes + ?3,
     wal_rows = wal_rows + ?2, wal_bytes = wal_bytes + ?3, logical_size_bytes = logical_size_bytes + ?3,
-    updated_at_ms = ?4, expires_at_ms = ?5, stream_seq = coalesce(?6, stream_seq)
+    updated_at_ms = max(updated_at_ms, ?4), expires_at_ms = ?5, stream_seq = coalesce(?6, stream_seq)
 WHERE sid = ?1
 
 -- name: advance_all
@@ -61,12 +61,12 @@ WITH moved (sid, rows, bytes) AS (VALUES {rows})
 UPDATE streams SET
     next_offset = next_offset + moved.rows, pending_rows = pending_rows + moved.rows,
     pending_bytes = pending_bytes + moved.bytes, wal_rows = wal_rows + moved.rows, wal_bytes = wal_bytes + moved.bytes,
-    logical_size_bytes = logical_size_bytes + moved.bytes, updated_at_ms = ?
+    logical_size_bytes = logical_size_bytes + moved.bytes, updated_at_ms = max(updated_at_ms, ?)
 FROM moved WHERE streams.sid = moved.sid
 
 -- name: close
 UPDATE streams SET closed = 1, closed_producer_id = ?2, closed_producer_epoch = ?3, closed_producer_seq = ?4,
-    updated_at_ms = ?5, expires_at_ms = ?6
+    updated_at_ms = max(updated_at_ms, ?5), expires_at_ms = ?6
 WHERE sid = ?1
 
 -- name: touch
@@ -74,7 +74,7 @@ WHERE sid = ?1
 UPDATE streams SET expires_at_ms = max(expires_at_ms, ?2 + 1000 * ttl_seconds) WHERE sid = ?1 AND ttl_seconds IS NOT NULL
 
 -- name: configure
-UPDATE streams SET ttl_seconds = ?2, expires_at_ms = ?3, retention_seconds = ?4, retention_bytes = ?5, updated_at_ms = ?6
+UPDATE streams SET ttl_seconds = ?2, expires_at_ms = ?3, retention_seconds = ?4, retention_bytes = ?5, updated_at_ms = max(updated_at_ms, ?6)
 WHERE sid = ?1
 
 -- name: manifest_due
@@ -93,7 +93,7 @@ SET epoch = excluded.epoch, last_seq = excluded.last_seq, updated_at_ms = exclud
 UPDATE streams SET forks = forks + ?2 WHERE sid = ?1
 
 -- name: mark_deleted
-UPDATE streams SET stream_flags = stream_flags | 1, updated_at_ms = ?2 WHERE sid = ?1
+UPDATE streams SET stream_flags = stream_flags | 1, updated_at_ms = max(updated_at_ms, ?2) WHERE sid = ?1
 
 -- name: drop_stream
 DELETE FROM streams WHERE sid = ?1
@@ -113,9 +113,12 @@ DELETE FROM producer_state_log WHERE (sid, producer_id) IN (
     SELECT sid, producer_id FROM producer_state_log WHERE sid = ?1 LIMIT ?2
 )
 
+-- name: trim_keys
+DELETE FROM stream_keys WHERE (sid, routing_key) IN (SELECT sid, routing_key FROM stream_keys WHERE sid = ?1 LIMIT ?2)
+
 -- name: has_rows
 -- Whether anything is left of a deleted stream.
-SELECT EXISTS (SELECT 1 FROM wal_index WHERE sid = ?1) OR EXISTS (SELECT 1 FROM wal_recent WHERE sid = ?1)
+SELECT EXISTS (SELECT 1 FROM stream_keys WHERE sid = ?1) OR EXISTS (SELECT 1 FROM wal_index WHERE sid = ?1) OR EXISTS (SELECT 1 FROM wal_recent WHERE sid = ?1)
     OR EXISTS (SELECT 1 FROM producer_state_log WHERE sid = ?1)
 
 -- name: slice_of_rows
@@ -134,11 +137,15 @@ SELECT max(offset), count(*), coalesce(sum(payload_len), 0) FROM (
 
 -- name: records
 -- Records of one stream in a range of offsets, with the time at which each came.
-SELECT offset, payload, ts_ms FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
+SELECT offset, payload, ts_ms, headers FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
+
+-- name: record_with_key
+-- A record of the log with its routing key.
+SELECT offset, payload, ts_ms, headers, routing_key FROM wal_records WHERE sid = ?1 AND offset = ?2
 
 -- name: keyed_records
 -- The same for those with a routing key: ?4.
-SELECT offset, payload, ts_ms FROM wal_log WHERE sid = ?1 AND routing_key = ?4 AND offset >= ?2 AND offset < ?3 ORDER BY offset
+SELECT offset, payload, ts_ms, headers FROM wal_log WHERE sid = ?1 AND routing_key = ?4 AND offset >= ?2 AND offset < ?3 ORDER BY offset
 
 -- name: joined
 -- The payloads of a range of offsets as one, with ?4 between them; and how many there were, of those that have their places in
@@ -346,3 +353,154 @@ FROM segments WHERE stream = ?1 AND start_offset > ?2 ORDER BY start_offset LIMI
 SELECT s.id, s.kind, s.pattern, l.explicit, l.acked, s.failures, s.created_at_ms, s.owner_prefix
 FROM subscription_links AS l JOIN subscriptions AS s USING (sub)
 WHERE l.stream = ?1 AND s.id > ?2 ORDER BY s.id LIMIT ?3
+
+-- name: mark_headers
+UPDATE streams SET stream_flags = stream_flags | 2 WHERE sid = ?1 AND (stream_flags & 2) = 0
+
+-- name: leave_trail
+-- Where the records of stream ?1 below ?2 are in the order of all records, before they leave the log. Neighbours in both orders
+-- are one entry.
+INSERT INTO feed_trail (first_id, sid, first_offset, records)
+SELECT min(id), ?1, min(offset), count(*) FROM wal_places WHERE sid = ?1 AND offset < ?2 GROUP BY id - offset
+
+-- name: count_trail
+UPDATE feed_state SET trail_rows = trail_rows + ?1
+
+-- name: trail_excess
+SELECT trail_rows - ?1 FROM feed_state WHERE trail_rows > ?1
+
+-- name: trail_end
+-- The last id of the first ?1 entries.
+SELECT max(first_id + records - 1) FROM (SELECT first_id, records FROM feed_trail ORDER BY first_id LIMIT ?1)
+
+-- name: drop_trail
+DELETE FROM feed_trail WHERE first_id <= ?1
+
+-- name: move_horizon
+UPDATE feed_state SET horizon = max(horizon, ?1), trail_rows = trail_rows - ?2
+
+-- name: note_trimmed
+UPDATE feed_state SET trimmed_id = (SELECT max(id) FROM wal_log) WHERE trimmed_id < (SELECT max(id) FROM wal_log)
+
+-- name: missing_id
+-- The highest id that was used, if the next record would get it again.
+SELECT trimmed_id FROM feed_state WHERE trimmed_id > coalesce((SELECT max(id) FROM wal_log), 0)
+
+-- name: hold_id
+INSERT INTO wal_log (id, sid, offset, ts_ms, payload, payload_len) VALUES (?1, 0, 0, 0, x'', 0)
+
+-- name: release_id
+DELETE FROM wal_log WHERE id = ?1
+
+-- name: begin_history
+INSERT OR REPLACE INTO feed_histories (history, base_id)
+SELECT ?1, max(trimmed_id, coalesce((SELECT max(id) FROM wal_log), 0)) FROM feed_state
+
+-- name: begin_after_archive
+-- A log that is empty has records only in segments, which are not in the feed: cursors of earlier histories find a gap.
+UPDATE feed_state SET trimmed_id = 1, horizon = 1 WHERE trimmed_id = 0 AND NOT EXISTS (SELECT 1 FROM wal_log)
+
+-- name: feed_bounds
+-- The newest id, the horizon, and the current history.
+SELECT max(trimmed_id, coalesce((SELECT max(id) FROM wal_log), 0)), horizon,
+       coalesce((SELECT max(history) FROM feed_histories), 0)
+FROM feed_state
+
+-- name: history_base
+-- The last id of history ?1 that the current one shares; NULL if it is the current one.
+SELECT min(base_id) FROM feed_histories WHERE history > ?1
+
+-- name: feed_log
+SELECT id, sid, offset, 1 FROM wal_log WHERE id > ?1 ORDER BY id
+
+-- name: feed_trail
+-- From the entry on that contains the id after ?1.
+SELECT first_id, sid, first_offset, records FROM feed_trail
+WHERE first_id >= coalesce((SELECT max(first_id) FROM feed_trail WHERE first_id <= ?1), 0) ORDER BY first_id
+
+-- name: record_by_id
+SELECT offset, payload, ts_ms, headers FROM wal_log WHERE id = ?1
+
+-- name: broken_feed
+-- The count of the trail, and entries that overlap others or the log.
+SELECT 'count' FROM feed_state WHERE trail_rows <> (SELECT count(*) FROM feed_trail)
+UNION ALL
+SELECT 'tip' FROM feed_state WHERE trimmed_id < coalesce((SELECT max(first_id + records - 1) FROM feed_trail), 0) OR horizon > trimmed_id
+UNION ALL
+SELECT 'overlap' FROM (
+    SELECT first_id + records AS next_id, lead(first_id) OVER (ORDER BY first_id) AS following FROM feed_trail
+) WHERE next_id > following
+UNION ALL
+SELECT 'log' FROM feed_trail AS t WHERE EXISTS (SELECT 1 FROM wal_log WHERE id >= t.first_id AND id < t.first_id + t.records)
+LIMIT ?1
+
+-- name: unmarked_headers
+-- Streams with records whose headers would be lost when they are sealed.
+SELECT stream FROM streams
+WHERE (stream_flags & 2) = 0 AND sid IN (SELECT sid FROM wal_log WHERE headers IS NOT NULL) LIMIT ?1
+
+-- name: keep_keys
+-- The routing keys of the records of stream ?1 below ?2, which leave the log.
+INSERT INTO stream_keys (sid, routing_key, last_offset)
+SELECT p.sid, w.routing_key, max(p.offset) FROM wal_places AS p CROSS JOIN wal_log AS w ON w.id = p.id
+WHERE p.sid = ?1 AND p.offset < ?2 AND w.routing_key IS NOT NULL GROUP BY w.routing_key
+ON CONFLICT (sid, routing_key) DO UPDATE SET last_offset = max(last_offset, excluded.last_offset)
+
+-- name: forget_keys
+-- At most ?3 keys whose newest record is below ?2.
+DELETE FROM stream_keys WHERE (sid, routing_key) IN (
+    SELECT sid, routing_key FROM stream_keys WHERE sid = ?1 AND last_offset < ?2 LIMIT ?3
+)
+
+-- name: stray_keys
+-- Keys of no stream, or of records that are in the log or not there yet; gaps beyond what has left the log.
+SELECT k.sid FROM stream_keys AS k LEFT JOIN streams AS s ON s.sid = k.sid
+WHERE (s.sid IS NULL AND k.sid NOT IN (SELECT sid FROM deleted_streams)) OR k.last_offset > s.uploaded_through
+UNION ALL
+SELECT g.sid FROM stream_key_gaps AS g LEFT JOIN streams AS s ON s.sid = g.sid
+WHERE s.sid IS NULL OR g.until_offset > s.uploaded_through + 1
+LIMIT ?1
+
+-- name: has_keys
+SELECT EXISTS (SELECT 1 FROM wal_log WHERE sid = ?1 AND routing_key IS NOT NULL)
+
+-- name: put_key
+INSERT INTO stream_keys (sid, routing_key, last_offset) VALUES (?1, ?2, ?3)
+ON CONFLICT (sid, routing_key) DO UPDATE SET last_offset = max(last_offset, excluded.last_offset)
+
+-- name: keys_kept
+-- Keys after ?2 from ?3 on and before ?4.
+SELECT routing_key, last_offset FROM stream_keys
+WHERE sid = ?1 AND routing_key > ?2 AND routing_key >= ?3 AND routing_key < ?4 ORDER BY routing_key LIMIT ?5
+
+-- name: keys_in_log
+-- The same for the log, with one search in its index for each key.
+WITH RECURSIVE keys (routing_key) AS (
+    SELECT min(routing_key) FROM wal_log WHERE sid = ?1 AND routing_key > ?2 AND routing_key >= ?3 AND routing_key < ?4
+    UNION ALL
+    SELECT (
+        SELECT min(w.routing_key) FROM wal_log AS w WHERE w.sid = ?1 AND w.routing_key > k.routing_key AND w.routing_key < ?4
+    ) FROM keys AS k WHERE k.routing_key IS NOT NULL
+    LIMIT ?5
+)
+SELECT k.routing_key, (SELECT max(w.offset) FROM wal_log AS w WHERE w.sid = ?1 AND w.routing_key = k.routing_key)
+FROM keys AS k WHERE k.routing_key IS NOT NULL
+
+-- name: key_gap
+SELECT until_offset FROM stream_key_gaps WHERE sid = ?1
+
+-- name: key_gaps
+-- Streams with a gap after sid ?1: the sid, the name, and the offset.
+SELECT g.sid, s.stream, g.until_offset, max(s.first_offset, coalesce(s.fork_offset, 0))
+FROM stream_key_gaps AS g JOIN streams AS s USING (sid) WHERE g.sid > ?1 ORDER BY g.sid LIMIT ?2
+
+-- name: move_key_gap
+UPDATE stream_key_gaps SET until_offset = ?3 WHERE sid = ?1 AND until_offset = ?2
+
+-- name: close_key_gap
+DELETE FROM stream_key_gaps WHERE sid = ?1 AND until_offset = ?2
+
+-- name: note_key_gap
+INSERT OR REPLACE INTO stream_key_gaps (sid, until_offset)
+SELECT sid, uploaded_through + 1 FROM streams
+WHERE stream = ?1 AND uploaded_through >= max(first_offset, coalesce(fork_offset, 0))

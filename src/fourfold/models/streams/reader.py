@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Final
+
+import msgspec
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, OffsetGone
 from fourfold.kernel import ReadTransaction
-from fourfold.models.streams import rules
+from fourfold.models.streams import json_messages, rules
 from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.records import (
     Chunk,
@@ -93,7 +95,7 @@ def read_chunk(
     batch: list[Record] = []
     total_bytes = 0
     for record in records(snapshot, info, first, min(tail, first + records_max), cold):
-        total_bytes += len(record.payload)
+        total_bytes += record.size
         if batch and total_bytes > bytes_max:
             break
         batch.append(record)
@@ -112,24 +114,28 @@ def read_matching(
     bytes_max: int,
     cold: ColdRecords | None = None,
 ) -> Chunk:
-    """Return the records with a key from `offset` on; the chunk may be empty and end early.
+    """Return the matching records from `offset` on; the chunk may be empty and end early.
 
-    The search stops at a limit of examined records, bytes and segments. It compares messages as
-    they are stored, before they are promoted to the current schema version.
+    The search stops at a limit of examined records, bytes and segments. A key or a field is
+    compared with messages as they are stored, a filter with messages as they are read: promoted to
+    the current schema version.
     """
     tail = info.next_offset
     first = start_of(snapshot, info, offset)
+    select = _make_select(snapshot, info, sought)
     batch: list[Record] = []
     total_bytes, reached = 0, first
     rows = size = segments = 0
     for step in _steps(snapshot, info, first, tail, sought, cold):
-        if step.record is not None:
-            total_bytes += len(step.record.payload)
+        if step.record is not None and (record := select(step.record)) is not None:
+            total_bytes += record.size
             if batch and total_bytes > bytes_max:
                 break
-            batch.append(step.record)
+            batch.append(record)
         reached = max(reached, step.reached)
         rows, size, segments = rows + step.rows, size + step.bytes, segments + step.segments
+        if sought.where is not None and step.record is not None:
+            rows, size = rows + 1, size + len(step.record.payload)
         if (
             len(batch) == records_max
             or rows >= FIELD_READ_RECORDS
@@ -139,8 +145,33 @@ def read_matching(
             break
     else:
         reached = tail
-    promoted = tuple(rules.promote_records(snapshot, info, batch))
-    return _chunk(info, promoted, first, reached)
+    return _chunk(info, tuple(batch), first, reached)
+
+
+def _make_select(
+    snapshot: ReadTransaction, info: StreamInfo, sought: RecordFilter
+) -> Callable[[Record], Record | None]:
+    """Return the function that promotes a record and returns it if the filter matches."""
+    promote = rules.make_promote(snapshot, info)
+    if sought.where is None:
+        return promote
+    if not info.is_json:
+        raise InvalidInput(
+            f"stream {info.name!r} holds {info.content_type}: a filter requires JSON messages",
+            hint="Read it without a filter, or by key.",
+        )
+    matches = sought.where.matches
+
+    def select(record: Record) -> Record | None:
+        promoted = promote(record)
+        try:
+            value = json_messages.decode(promoted.payload)
+        except msgspec.DecodeError:
+            # Valid JSON with a number that no decoder can represent, such as 1e400.
+            return None
+        return promoted if matches(value) else None
+
+    return select
 
 
 def _steps(  # noqa: PLR0917 - a range of a stream and a filter
@@ -156,13 +187,23 @@ def _steps(  # noqa: PLR0917 - a range of a stream and a filter
         if edge > first:
             if cold is None:
                 raise NotInTheLog
-            yield from cold.sought(snapshot, sid, sought, first, edge)
-        if sought.field is None:
+            if sought.key is None:
+                yield from map(_step, cold.records(snapshot, sid, first, edge))
+            else:
+                yield from cold.sought(snapshot, sid, sought, first, edge)
+        if sought.key is None:
+            rows = snapshot.rows(SQL.records, (sid, edge, last))
+            yield from map(_step, map(Record._make, rows))
+        elif sought.field is None:
             for row in snapshot.rows(SQL.keyed_records, (sid, edge, last, sought.key)):
-                yield Step(row[0] + 1, Record._make(row))
+                yield _step(Record._make(row))
         else:
             rows = snapshot.rows(SQL.records, (sid, edge, last))
             yield from fields.search(rows, sought.field, sought.key)
+
+
+def _step(record: Record) -> Step:
+    return Step(record.offset + 1, record)
 
 
 def _chunk(info: StreamInfo, records: tuple[Record, ...], first: int, reached: int) -> Chunk:

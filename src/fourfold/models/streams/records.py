@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from fourfold import html
+from fourfold.content.filters import Filter
 from fourfold.errors import InvalidInput
+from fourfold.models.streams.record_headers import decode_headers
 from fourfold.models.streams.validation import JSON, Offset, plain_type
 from fourfold.tabular import Column, Table, Tabular
 
 if TYPE_CHECKING:
     from fourfold.kernel import ReadTransaction
+    from fourfold.models.streams.archive.records import Segment
     from fourfold.models.streams.archive.status import ArchiveStatus
+    from fourfold.models.streams.search.companions.reader import Companions
 
 
 class Producer(NamedTuple):
@@ -59,6 +63,8 @@ class StreamInfo(NamedTuple):
     """Schema version of its messages; 0 without a schema, None without a registry."""
     incarnation_number: int = 0
     """First half of its offsets; greater than that of every earlier stream of the name."""
+    updated_at_ms: int = 0
+    """Time of its last change, which never steps back; no record is later."""
 
     @property
     def has_rules(self) -> bool:
@@ -91,11 +97,23 @@ class Appended(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One entry of a stream: its offset, its payload, and when it was appended."""
+    """One entry of a stream: its offset, its payload, when it was appended, and its headers."""
 
     offset: int
     payload: bytes
     ts_ms: int
+    encoded_headers: bytes | None = None
+    """The headers as JSON; None without any."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the record, by name."""
+        return decode_headers(self.encoded_headers)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload and the headers."""
+        return len(self.payload) + len(self.encoded_headers or b"")
 
     @property
     def value(self) -> Any:
@@ -111,14 +129,25 @@ class Record(NamedTuple):
         return html.fragment(html.block(self.payload), caption=f"Record {self.offset}")
 
 
-class RecordFilter(NamedTuple):
-    """Selects records by routing key, or by the value of a JSON field.
+Where: TypeAlias = Mapping[str, Any] | Filter | tuple[str, Any]
+"""Selects JSON messages: a filter, or a field and its value."""
 
-    With `field`, `key` is the value of the field as JSON.
+
+class RecordFilter(NamedTuple):
+    """Selects records by routing key, by the value of a JSON field, or by a filter of messages.
+
+    With `field`, `key` is the value of the field as JSON. Without a key, all records are examined.
     """
 
-    key: bytes
+    key: bytes | None = None
     field: str | None = None
+    where: Filter | None = None
+    """Filter of messages as they are read, in the current schema version."""
+
+    @property
+    def decodes_messages(self) -> bool:
+        """True if a search decodes many messages that do not match."""
+        return self.field is not None or self.where is not None
 
 
 class Step(NamedTuple):
@@ -143,6 +172,19 @@ class ColdRecords(Protocol):
         """Yield the records from `start` up to `end`, exclusive."""
         ...
 
+    companions: Companions
+    """Search companions of segments."""
+
+    def pick(self, segment: Segment, offsets: Sequence[int]) -> Iterator[Record]:
+        """Yield the records at some offsets of a segment, in the order of `offsets`."""
+        ...
+
+    def keyed_records(
+        self, snapshot: ReadTransaction, sid: int, offsets: Sequence[int]
+    ) -> Iterator[tuple[Record, bytes | None]]:
+        """Yield the records at some offsets, in ascending order, with their routing keys."""
+        ...
+
     def joined(
         self, snapshot: ReadTransaction, sid: int, start: int, end: int, separator: bytes
     ) -> tuple[bytes, int]:
@@ -160,13 +202,19 @@ class ColdRecords(Protocol):
         ...
 
 
-RECORD_COLUMNS = (Column("offset", "int"), Column("time", "time"), Column("payload", "bytes"))
+RECORD_COLUMNS = (
+    Column("offset", "int"),
+    Column("time", "time"),
+    Column("payload", "bytes"),
+    Column("headers", "json"),
+)
 
 
 class Chunk(msgspec.Struct, Tabular, frozen=True):
     """A part of a stream: records, and where to continue. Iterating yields the records.
 
-    `to_arrow()`, `to_pandas()` and `to_polars()` have the columns `offset`, `time` and `payload`.
+    `to_arrow()`, `to_pandas()` and `to_polars()` have the columns `offset`, `time`, `payload` and
+    `headers`.
     """
 
     records: tuple[Record, ...]
@@ -188,7 +236,10 @@ class Chunk(msgspec.Struct, Tabular, frozen=True):
         return True
 
     def _table(self) -> Table:
-        rows = ((record.offset, record.ts_ms, record.payload) for record in self.records)
+        rows = (
+            (record.offset, record.ts_ms, record.payload, record.headers or None)
+            for record in self.records
+        )
         return RECORD_COLUMNS, rows
 
     def _repr_html_(self) -> str:
@@ -199,7 +250,7 @@ class Chunk(msgspec.Struct, Tabular, frozen=True):
 
     @property
     def offset(self) -> Offset:
-        """Where to continue, as an offset to read from."""
+        """Offset to continue from."""
         return Offset(self.next_offset, self.incarnation_number)
 
 

@@ -5,7 +5,7 @@ This module is pure: clients use it without loading a database.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import UNSET, UnsetType
@@ -27,7 +27,8 @@ class KeyPlace(Protocol):
 
 KeyChange: TypeAlias = str | KeyPlace | UnsetType | None
 """A location, a JSON pointer (not required), None for no routing key, or UNCHANGED."""
-FieldsChange: TypeAlias = Sequence[str] | UnsetType | None
+FieldsChange: TypeAlias = Sequence[str] | Mapping[str, Any] | UnsetType | None
+"""Fields to find messages by, or a whole search declaration; None for none, or UNCHANGED."""
 
 
 def registry_change(
@@ -45,7 +46,7 @@ def registry_change(
     if not isinstance(routing_key, UnsetType):
         change["routingKey"] = _key_place(routing_key)
     if not isinstance(search, UnsetType):
-        change["search"] = None if search is None else {"fields": _names(search, "search")}
+        change["search"] = _search(search)
     return change
 
 
@@ -72,6 +73,14 @@ def _key_place(place: str | KeyPlace | None) -> dict[str, Any] | None:
     if isinstance(place, str):
         return {"jsonPointer": place, "required": False}
     return {"jsonPointer": place.json_pointer, "required": place.required}
+
+
+def _search(search: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if search is None:
+        return None
+    if isinstance(search, Mapping):
+        return dict(search)
+    return {"fields": _names(search, "search")}
 
 
 def _names(names: Sequence[str], option: str) -> list[str]:

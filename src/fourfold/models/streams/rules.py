@@ -9,7 +9,7 @@ module.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from fourfold.models.streams.records import Record, StreamInfo
 from fourfold.models.streams.schemas import compatibility
 from fourfold.models.streams.schemas import registry as registries
 from fourfold.models.streams.schemas.registry import EMPTY, Registry
+from fourfold.models.streams.search.companions import plans
 
 SQL = load_queries("fourfold.models.streams", "rules.sql")
 
@@ -136,6 +137,7 @@ def inherit(
         registry = registry_of(txn, source).until(offset)
         version = registry.current_version
         txn.execute(SQL.put_schema, (name, registries.encoded(registry).decode(), now_ms))
+        plans.refresh(txn, name, registry, now_ms)
     profile = profile_of(txn, source)
     if profile.kind != profiles.GENERIC.kind:
         write_profile(txn, name, profile, offset, now_ms)
@@ -167,18 +169,20 @@ def promote_records(
     snapshot: ReadTransaction, info: StreamInfo, records: Iterable[Record]
 ) -> Iterable[Record]:
     """Return records of a stream, each promoted to its current schema version."""
+    return map(make_promote(snapshot, info), records) if info.schema_version else records
+
+
+def make_promote(snapshot: ReadTransaction, info: StreamInfo) -> Callable[[Record], Record]:
+    """Return the function that promotes a record of a stream to its current schema version."""
     version = info.schema_version
-    return _promoted(snapshot, info, version, records) if version else records
-
-
-def _promoted(
-    snapshot: ReadTransaction, info: StreamInfo, version: int, records: Iterable[Record]
-) -> Iterator[Record]:
+    if not version:
+        return lambda record: record
     registry = registry_of(snapshot, info)
     current = registry.begin_of(version)
-    for record in records:
+
+    def promote(record: Record) -> Record:
         if record.offset >= current:
-            yield record
-        else:
-            payload = registry.promote(record.payload, record.offset, version)
-            yield record._replace(payload=payload)
+            return record
+        return record._replace(payload=registry.promote(record.payload, record.offset, version))
+
+    return promote

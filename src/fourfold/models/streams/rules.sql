@@ -3,9 +3,6 @@
 -- name: schema
 SELECT schema_json FROM schemas WHERE stream = ?1
 
--- name: schema_row
-SELECT schema_json, updated_at_ms, uploaded_size_bytes FROM schemas WHERE stream = ?1
-
 -- name: streams_with_schemas
 SELECT stream FROM schemas
 
@@ -17,7 +14,7 @@ ON CONFLICT (stream) DO UPDATE SET schema_json = excluded.schema_json, updated_a
 DELETE FROM schemas WHERE stream = ?1
 
 -- name: set_schema_version
-UPDATE streams SET schema_version = ?2, updated_at_ms = ?3 WHERE sid = ?1
+UPDATE streams SET schema_version = ?2, updated_at_ms = max(updated_at_ms, ?3) WHERE sid = ?1
 
 -- name: profile
 SELECT profile_json FROM stream_profiles WHERE stream = ?1
@@ -30,7 +27,7 @@ ON CONFLICT (stream) DO UPDATE SET profile_json = excluded.profile_json, updated
 DELETE FROM stream_profiles WHERE stream = ?1
 
 -- name: set_profile
-UPDATE streams SET profile = ?2, updated_at_ms = ?3 WHERE sid = ?1
+UPDATE streams SET profile = ?2, updated_at_ms = max(updated_at_ms, ?3) WHERE sid = ?1
 
 -- name: begin_touch
 -- Rows are there for streams that are waited for, and for no others.

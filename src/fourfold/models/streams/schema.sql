@@ -25,7 +25,7 @@ CREATE TABLE streams (
     ttl_seconds            INTEGER,
     -- When the stream expires: fixed, or moved by every use if it has a TTL.
     expires_at_ms          INTEGER,
-    -- Bit 1: deleted, but still read by its forks.
+    -- Bit 1: deleted, but still read by its forks. Bit 2: a record has or had headers.
     stream_flags           INTEGER NOT NULL DEFAULT 0,
     logical_size_bytes     INTEGER NOT NULL DEFAULT 0,
     wal_rows               INTEGER NOT NULL DEFAULT 0,
@@ -142,6 +142,10 @@ BEGIN
     INSERT INTO stream_names (stream, incarnation_number) VALUES (old.stream, old.incarnation_number)
     ON CONFLICT (stream) DO UPDATE SET incarnation_number = max(incarnation_number, excluded.incarnation_number);
 END;
+CREATE TRIGGER stream_keys_ended AFTER DELETE ON streams
+BEGIN
+    DELETE FROM stream_key_gaps WHERE sid = old.sid;
+END;
 
 -- The log. The view `wal` has the names of the streams.
 CREATE TABLE wal_log (
@@ -152,7 +156,9 @@ CREATE TABLE wal_log (
     payload     BLOB NOT NULL,
     payload_len INTEGER NOT NULL,
     routing_key BLOB,
-    flags       INTEGER NOT NULL DEFAULT 0
+    flags       INTEGER NOT NULL DEFAULT 0,
+    -- Headers of the record, as JSON; NULL without any.
+    headers     BLOB
 );
 -- Records of one routing key that are still in the log.
 CREATE INDEX wal_stream_key_idx ON wal_log (sid, routing_key, offset) WHERE routing_key IS NOT NULL;
@@ -482,6 +488,47 @@ CREATE TABLE stream_names (
     incarnation_number INTEGER NOT NULL
 ) WITHOUT ROWID;
 
+-- One feed over all streams. The ids of records in `wal_log` are its order, and are never used twice: `trimmed_id` is the highest
+-- one that left the log. Entries of the trail up to `horizon` were dropped.
+CREATE TABLE feed_state (
+    only       INTEGER PRIMARY KEY CHECK (only = 1),
+    trimmed_id INTEGER NOT NULL,
+    horizon    INTEGER NOT NULL,
+    trail_rows INTEGER NOT NULL
+);
+INSERT INTO feed_state (only, trimmed_id, horizon, trail_rows) VALUES (1, 0, 0, 0);
+
+-- Where records that left the log were in that order: `records` of one stream with adjacent ids and offsets.
+CREATE TABLE feed_trail (
+    first_id     INTEGER PRIMARY KEY,
+    sid          INTEGER NOT NULL,
+    first_offset INTEGER NOT NULL,
+    records      INTEGER NOT NULL
+);
+
+-- A restored store continues with ids that later records had before: a cursor tells its history, and begins in a later one no
+-- later than where that left it.
+CREATE TABLE feed_histories (
+    history INTEGER PRIMARY KEY,
+    base_id INTEGER NOT NULL
+);
+
+-- Routing keys of records that have left the log, and the newest offset of each. Keys of records in the log are in its index.
+CREATE TABLE stream_keys (
+    sid         INTEGER NOT NULL,
+    routing_key BLOB NOT NULL,
+    last_offset INTEGER NOT NULL,
+    PRIMARY KEY (sid, routing_key)
+) WITHOUT ROWID;
+-- Keys without records, once retention has removed those.
+CREATE INDEX stream_keys_offset_idx ON stream_keys (sid, last_offset);
+
+-- Streams with segments from before that, or of another node: keys of the records below this offset may be missing.
+CREATE TABLE stream_key_gaps (
+    sid          INTEGER PRIMARY KEY,
+    until_offset INTEGER NOT NULL
+);
+
 -- The version of this schema; the kernel's table has the history of migrations.
 CREATE VIEW schema_version AS SELECT max(version) AS version FROM schema_migrations;
 
@@ -507,11 +554,11 @@ SELECT sid, offset, id FROM wal_index UNION ALL SELECT sid, offset, id FROM wal_
 -- The records of a stream in the order of offsets, for `WHERE sid = ?1 ... ORDER BY offset` with the offset among the
 -- columns: both indexes are merged. In a correlated subquery SQLite would read all of both.
 CREATE VIEW wal_records AS
-SELECT p.sid, p.offset, p.id, w.ts_ms, w.payload, w.payload_len, w.routing_key, w.flags
+SELECT p.sid, p.offset, p.id, w.ts_ms, w.payload, w.payload_len, w.routing_key, w.flags, w.headers
 FROM wal_places AS p CROSS JOIN wal_log AS w ON w.id = p.id;
 
 CREATE VIEW wal AS
-SELECT w.id, s.stream, w.offset, w.ts_ms, w.payload, w.payload_len, w.routing_key, s.content_type, w.flags
+SELECT w.id, s.stream, w.offset, w.ts_ms, w.payload, w.payload_len, w.routing_key, s.content_type, w.flags, w.headers
 FROM streams AS s CROSS JOIN wal_records AS w ON w.sid = s.sid;
 
 CREATE VIEW producer_state AS

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from fourfold import limits
 from fourfold.kernel import ReadTransaction, Transaction, load_queries
+from fourfold.models.streams import record_ids, routing_keys
 
 ARCHIVE_TRIM_BYTES: Final = 4 * limits.MIB
 """Bytes of records that one transaction trims, so that appends get their turn."""
@@ -30,8 +31,18 @@ def next_slice(snapshot: ReadTransaction, sid: int, through: int, rows_max: int)
     return Slice._make(row)
 
 
-def drop_below(txn: Transaction, sid: int, offset: int) -> None:
-    """Delete the records below an offset from the log; the caller updates the counters."""
+def drop_below(
+    txn: Transaction, sid: int, offset: int, *, trail: bool = True, keys: bool = False
+) -> None:
+    """Delete the records below an offset from the log; the caller updates the counters.
+
+    Args:
+        trail: The stream exists: leave a trail of its records for the feed.
+        keys: The records are in segments: keep their routing keys.
+    """
+    record_ids.leave(txn, sid, offset, trail=trail)
+    if keys:
+        routing_keys.keep(txn, sid, offset)
     txn.execute(_SQL.trim_records, (sid, offset))
     txn.execute(_SQL.trim_places, (sid, offset))
     txn.execute(_SQL.trim_recent_places, (sid, offset))

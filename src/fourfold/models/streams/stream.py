@@ -5,16 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fourfold import html, limits
+from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput
-from fourfold.models.streams import inspection, json_messages, rule_changes, validation
+from fourfold.models.streams import (
+    inspection,
+    json_messages,
+    routing_keys,
+    rule_changes,
+    validation,
+)
 from fourfold.models.streams.append import Append
 from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.profiles import Profile
+from fourfold.models.streams.record_headers import encode_headers
 from fourfold.models.streams.records import (
     Appended,
     Chunk,
@@ -22,35 +30,46 @@ from fourfold.models.streams.records import (
     Record,
     RecordFilter,
     StreamInfo,
+    Where,
 )
 from fourfold.models.streams.rule_changes import UNCHANGED, FieldsChange, KeyChange
+from fourfold.models.streams.search.request import (
+    SEARCH_BYTES,
+    SEARCH_LIMIT,
+    SEARCH_TIMEOUT_S,
+    check_aggregate,
+    check_search,
+)
 from fourfold.models.streams.settings import Setting, Settings
 from fourfold.models.streams.times import Time, check_start
 from fourfold.models.streams.validation import Offset, format_offset
 from fourfold.models.streams.writer import Fork, get_stream
 
 if TYPE_CHECKING:
+    from fourfold.content.filters import Filter
     from fourfold.kernel import ReadTransaction
+    from fourfold.models.streams.compaction_result import CompactionResult
     from fourfold.models.streams.inspection import (
         ProducerState,
         SegmentInfo,
         StreamSubscription,
     )
+    from fourfold.models.streams.routing_keys import KeyPage
     from fourfold.models.streams.schemas.registry import Registry
+    from fourfold.models.streams.search.results import Aggregates, SearchPage
     from fourfold.models.streams.streams import Streams
     from fourfold.tabular import Rows
 
 
-def sought(
-    key: str | bytes | None = None, where: tuple[str, Any] | None = None
-) -> RecordFilter | None:
-    """Return the filter of a read by key, or None for all records."""
-    if key is not None and where is not None:
-        raise InvalidInput("pass key or where, not both")
-    if key is not None:
-        return RecordFilter(validation.check_key(key))
+def sought(key: str | bytes | None = None, where: Where | None = None) -> RecordFilter | None:
+    """Return the filter of a read by key or by the values of messages, or None for all records."""
+    routing_key = None if key is None else validation.check_key(key)
     if where is None:
-        return None
+        return None if routing_key is None else RecordFilter(routing_key)
+    if not isinstance(where, tuple):
+        return RecordFilter(routing_key, where=parse_filter(where))
+    if routing_key is not None:
+        raise InvalidInput("pass key, or a field and its value, not both", hint="Use a filter.")
     field, value = where
     encoded = fields.key_of_value(value)
     if encoded is None:
@@ -86,6 +105,8 @@ class Stream:
         seq: str | None = None,
         close: bool = False,
         key: str | bytes | None = None,
+        expected: str | int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Appended:
         """Append one or several records; return when they are on disk.
 
@@ -101,12 +122,19 @@ class Stream:
             seq: A text that must be greater than that of the append before.
             close: Close the stream after these records.
             key: A routing key, by which the records can be read.
+            expected: Append only if the stream ends exactly here: an offset, or a number of
+                records. A repeated request of a producer is a duplicate all the same.
+            headers: Short texts by name, which each of the records has: `record.headers`.
 
         Raises:
             InvalidInput: A value does not fit the content type of the stream.
+            PreconditionFailed: The stream does not end at `expected`; `details["next_offset"]`
+                is where it ends.
             StreamClosed: The stream takes no more records.
         """
-        request = self._request(values, producer, seq, key, close=close)
+        request = self._request(
+            values, producer, seq, key, close=close, expected=expected, headers=headers
+        )
         return self._streams.append(self.name, request)
 
     def append_bytes(
@@ -117,6 +145,8 @@ class Stream:
         seq: str | None = None,
         close: bool = False,
         key: str | bytes | None = None,
+        expected: str | int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Appended:
         """Append records as bytes; an array of JSON text becomes one message per element."""
         data = [records] if isinstance(records, bytes) else list(records)
@@ -126,7 +156,15 @@ class Stream:
                     f"stream {self.name!r}: a record must be bytes, got {type(item).__name__}",
                     hint="Use append() for values.",
                 )
-        return self.append(data, producer=producer, seq=seq, close=close, key=key)
+        return self.append(
+            data,
+            producer=producer,
+            seq=seq,
+            close=close,
+            key=key,
+            expected=expected,
+            headers=headers,
+        )
 
     async def append_async(
         self,
@@ -136,9 +174,13 @@ class Stream:
         seq: str | None = None,
         close: bool = False,
         key: str | bytes | None = None,
+        expected: str | int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Appended:
         """Append one or several records like `append`, from a coroutine."""
-        request = self._request(values, producer, seq, key, close=close)
+        request = self._request(
+            values, producer, seq, key, close=close, expected=expected, headers=headers
+        )
         return await self._streams.append_async(self.name, request)
 
     def close(self) -> Appended:
@@ -152,24 +194,156 @@ class Stream:
         *,
         since: Time | None = None,
         key: str | bytes | None = None,
-        where: tuple[str, Any] | None = None,
+        where: Where | None = None,
     ) -> Chunk:
-        """Return the records after `offset`: all, those with `key`, or those that match `where`.
+        """Return the records after `offset`: all, or those with `key` that match `where`.
 
-        `where` is a field of JSON messages and its value. A chunk of a read by `key` or `where`
-        may be empty and end before the stream does: continue until it is `up_to_date`.
+        A chunk of a read by `key` or `where` may be empty and end before the stream does: continue
+        until it is `up_to_date`.
+
+            stream.read(where={"status": "open", "/total": {"$gte": 10}})
 
         Args:
+            where: A filter of JSON messages, as they are read: in the current schema version. Or a
+                field and its value, which an index can find, as they are stored.
             since: Start at the first record that was appended at or after this time, instead of
                 `offset`: a datetime, ISO 8601 text, or milliseconds since 1970.
         """
         offset = self._start(offset, since)
-        records_max = limits.STREAM_READ_RECORDS if limit is None else limit
+        records_max = limits.STREAM_READ_RECORDS if limit is None else validation.check_limit(limit)
         record_filter = sought(key, where)
         _, chunk = self._streams.read(
             self.name, offset, records_max=records_max, sought=record_filter
         )
         return chunk
+
+    def search(
+        self,
+        query: str = "",
+        *,
+        where: Mapping[str, Any] | Filter | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        order: str = "newest",
+        limit: int = SEARCH_LIMIT,
+        after: str | None = None,
+        total: bool = False,
+        timeout_s: float = SEARCH_TIMEOUT_S,
+        max_bytes: int = SEARCH_BYTES,
+    ) -> SearchPage:
+        """Return the messages that match a query and a filter, the newest first.
+
+            page = stream.search('service:auth status:>=500 "slow plan"', limit=20)
+            for hit in page:
+                print(hit.offset, hit.value, hit.snippets)
+            more = stream.search('service:auth status:>=500 "slow plan"', after=page.next)
+
+        Everything up to the end of the stream is searched. If the budget of time or bytes runs out,
+        `page.coverage.complete` is False, and the next page continues the search.
+
+        Args:
+            query: Words, `"phrases"`, `pre*`, `field:value`, `field:>=5`, `has:field`, `-not`,
+                `a OR b`, and parentheses.
+            where: A filter, as in `space.find`.
+            since: Only messages at or after this time: their declared timestamp, or when they were
+                appended.
+            until: Only messages at or before this time.
+            order: "newest", or "score" for the best of the newest 10,000 matches first.
+            limit: Maximum number of messages, up to 1,000.
+            after: The `next` of the page before.
+            total: Count all matches; only for the first page.
+            timeout_s: Maximum time.
+            max_bytes: Maximum payload that is read record by record.
+
+        Raises:
+            InvalidInput: The query, the filter or a cursor is invalid, or the stream is not JSON.
+        """
+        request = check_search(
+            query,
+            where=where,
+            since=since,
+            until=until,
+            order=order,
+            limit=limit,
+            after=after,
+            total=total,
+            timeout_s=timeout_s,
+            max_bytes=max_bytes,
+        )
+        return self._streams.search(self.name, request)
+
+    def aggregate(
+        self,
+        query: str = "",
+        *,
+        by: Sequence[str] = (),
+        every: str | None = None,
+        measures: Sequence[str] = ("count",),
+        where: Mapping[str, Any] | Filter | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        timeout_s: float = SEARCH_TIMEOUT_S,
+        max_bytes: int = SEARCH_BYTES,
+    ) -> Aggregates:
+        """Return groups of the messages that match, with their measures.
+
+            stream.aggregate(by=["service"], every="1m", measures=["count", "p95(duration)"])
+
+        Args:
+            query: As in `search`.
+            by: Fields to group by; a missing value is grouped as None.
+            every: Group by intervals of this length, such as "10s", "1m", "1h" or "1d".
+            measures: "count", or "sum", "min", "max", "avg" or a percentile of a field, such as
+                "p95(duration)".
+            where: A filter, as in `space.find`.
+            since: Only messages at or after this time, as in `search`.
+            until: Only messages at or before this time.
+            timeout_s: Maximum time.
+            max_bytes: Maximum payload that is read record by record.
+
+        Raises:
+            InvalidInput: An argument is invalid, or the stream is not JSON.
+            LimitExceeded: There are more than 50,000 groups.
+        """
+        request = check_aggregate(
+            query,
+            by=by,
+            every=every,
+            measures=measures,
+            where=where,
+            since=since,
+            until=until,
+            timeout_s=timeout_s,
+            max_bytes=max_bytes,
+        )
+        return self._streams.aggregate(self.name, request)
+
+    def compact(
+        self,
+        horizon: str | int | None = None,
+        *,
+        since: Time | None = None,
+        timeout_s: float | None = None,
+    ) -> CompactionResult:
+        """Remove the history of a state stream before a horizon, and keep its state.
+
+            stream.compact(since=datetime.now(UTC) - timedelta(days=7))
+
+        The newest change of each key before the horizon is appended once more; then all records
+        before it are removed for good. Reading them raises OffsetGone. A call that was interrupted
+        can be repeated.
+
+        Args:
+            horizon: An offset, or "now" for the end.
+            since: The horizon is the first record that was appended at or after this time.
+            timeout_s: Stop after this time; `result.complete` is False then. Repeat the call with
+                `result.horizon`.
+
+        Raises:
+            Refused: The stream has another profile than "state-protocol", or forks.
+            StreamClosed: The stream is closed.
+        """
+        return self._streams.compact(self.name, horizon, since=since, timeout_s=timeout_s)
 
     def fork(self, name: str, at: str | int | None = None, *, sub_offset: int = 0) -> Stream:
         """Create a stream that shares the records before `at`, by default all, without copying."""
@@ -220,6 +394,25 @@ class Stream:
         with self._snapshot() as (snapshot, info):
             return inspection.read_segments(snapshot, info, after, limit)
 
+    def keys(
+        self,
+        *,
+        prefix: str | bytes = "",
+        after: str | bytes | None = None,
+        limit: int = limits.PAGE_ITEMS_MAX,
+    ) -> KeyPage:
+        """Return the routing keys of the stream, each with the offset of its newest record.
+
+        Keys are in the order of their bytes. A fork has those of its own records only.
+
+        Args:
+            prefix: Only keys that begin with this.
+            after: Only keys after this one; pass `page.after` to continue.
+            limit: Maximum number of keys.
+        """
+        with self._snapshot() as (snapshot, info):
+            return routing_keys.read_keys(snapshot, info, prefix, after, limit)
+
     def subscriptions(
         self, *, after: str = "", limit: int = limits.PAGE_ITEMS_MAX
     ) -> Rows[StreamSubscription]:
@@ -243,7 +436,8 @@ class Stream:
         """Add a schema version, or set the routing key or the search fields.
 
         `lens` converts messages of the previous version; `routing_key` is where messages contain
-        their key, `search` the fields to find them by. Omitted parts do not change.
+        their key, `search` the fields to find them by, or a search declaration: a dictionary with
+        `fields`, `text`, `columns`, `timestamp` and `rollups`. Omitted parts do not change.
         """
         change = rule_changes.registry_change(schema, lens, routing_key, search)
         return self._streams.schemas.put(self.name, change)
@@ -275,16 +469,17 @@ class Stream:
         since: Time | None = None,
         timeout: float | None = None,
         key: str | bytes | None = None,
+        where: Where | None = None,
     ) -> Iterator[Chunk]:
         """Yield chunks and wait for more, until the stream is closed.
 
-        Ends after `timeout` seconds without new records. With `key`, only the records with that
-        routing key. With `since`, starts at the first record at or after that time, as in `read`.
+        Ends after `timeout` seconds without new records. `key`, `where` and `since` select records
+        as in `read`.
         """
         at = self._start(offset, since)
         while True:
             count = self._streams.notifier.count
-            chunk = self.read(at, key=key)
+            chunk = self.read(at, key=key, where=where)
             at = chunk.offset
             if not chunk.records and not chunk.up_to_date:
                 continue
@@ -315,24 +510,41 @@ class Stream:
                 return True
 
     async def follow_async(
-        self, offset: str | int = validation.START, *, since: Time | None = None
+        self,
+        offset: str | int = validation.START,
+        *,
+        since: Time | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - silence ends it, not an error
+        key: str | bytes | None = None,
+        where: Where | None = None,
     ) -> AsyncIterator[Chunk]:
         """Yield chunks and wait for more, until the stream is closed.
 
-        With `since`, starts at the first record at or after that time, as in `read`.
+        Ends after `timeout` seconds without new records. `key`, `where` and `since` select records
+        as in `read`.
         """
         at = await asyncio.to_thread(self._start, offset, since)
+        until: float | None = None
         with self._streams.notifier.listen(self.name) as listener:
             while True:
                 listener.drain()
-                chunk = await asyncio.to_thread(self.read, at)
+                chunk = await asyncio.to_thread(self.read, at, key=key, where=where)
                 at = chunk.offset
+                if not chunk.records and not chunk.up_to_date:
+                    continue
                 if chunk.records or chunk.closed:
                     yield chunk
                     if chunk.closed:
                         return
+                    until = None
                     continue
-                await listener.wait(limits.WATCH_HEARTBEAT_S)
+                pause = limits.WATCH_HEARTBEAT_S
+                if timeout is not None:
+                    until = time.monotonic() + timeout if until is None else until
+                    if (left := until - time.monotonic()) <= 0:
+                        return
+                    pause = min(left, pause)
+                await listener.wait(pause)
 
     def _request(
         self,
@@ -342,10 +554,20 @@ class Stream:
         key: str | bytes | None,
         *,
         close: bool,
+        expected: str | int | None,
+        headers: Mapping[str, str] | None,
     ) -> Append:
         records = encode_records(values, self.info)
-        routing_key = None if key is None else validation.check_key(key)
-        return Append(records, None, producer, seq, close, routing_key)
+        return Append(
+            records,
+            None,
+            producer,
+            seq,
+            close,
+            routing_key=None if key is None else validation.check_key(key),
+            expected=None if expected is None else validation.check_expected(expected),
+            headers=encode_headers(headers),
+        )
 
     @contextmanager
     def _snapshot(self) -> Iterator[tuple[ReadTransaction, StreamInfo]]:
@@ -390,14 +612,18 @@ class Stream:
         return f"<Stream {self.name!r}>"
 
     def _repr_html_(self) -> str:
-        info = self.info
-        facts = {
-            "content type": info.content_type,
-            "records": info.next_offset - info.first_offset,
-            "bytes": info.size_bytes,
-            "state": "closed" if info.closed else "open",
-        }
-        return html.fragment(html.facts(facts), caption=f"Stream {self.name}")
+        return show_stream(self.info)
+
+
+def show_stream(info: StreamInfo) -> str:
+    """Return the metadata of a stream as HTML."""
+    facts = {
+        "content type": info.content_type,
+        "records": info.next_offset - info.first_offset,
+        "bytes": info.size_bytes,
+        "state": "closed" if info.closed else "open",
+    }
+    return html.fragment(html.facts(facts), caption=f"Stream {info.name}")
 
 
 def encode_records(values: Any, info: StreamInfo) -> list[bytes]:

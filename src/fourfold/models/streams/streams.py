@@ -20,12 +20,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from fourfold import limits
-from fourfold.errors import CorruptData, FourfoldError, Refused
+from fourfold.errors import CorruptData, FourfoldError, InvalidInput, Refused
 from fourfold.kernel import Database, Notifier, Transaction, failpoints
 from fourfold.models.problem import Problem, to_problems
 from fourfold.models.streams import (
@@ -52,8 +52,13 @@ from fourfold.models.streams.append import (
     publish_first,
 )
 from fourfold.models.streams.archive.status import archived
+from fourfold.models.streams.compaction_result import CompactionResult, check_horizon
 from fourfold.models.streams.expiry import Uses
+from fourfold.models.streams.feed_records import FeedPage, check_after
+from fourfold.models.streams.key_compaction import Compactions
 from fourfold.models.streams.profiles.profiles import Profiles
+from fourfold.models.streams.record_feed import FEED_READ_RECORDS, FeedReader
+from fourfold.models.streams.record_follower import RecordFollower
 from fourfold.models.streams.records import (
     Appended,
     Chunk,
@@ -65,6 +70,9 @@ from fourfold.models.streams.records import (
     Totals,
 )
 from fourfold.models.streams.schemas.schemas import Schemas
+from fourfold.models.streams.search import engine
+from fourfold.models.streams.search.request import AggregateRequest, SearchRequest
+from fourfold.models.streams.search.results import Aggregates, SearchPage
 from fourfold.models.streams.settings import Settings
 from fourfold.models.streams.settings import change as change_settings
 from fourfold.models.streams.settings import check as check_settings
@@ -87,6 +95,7 @@ SWEEP_SLICES: Final = 200
 SWEEP_STREAMS: Final = 1_000
 """Streams that one sweep removes or examines."""
 
+T = TypeVar("T")
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
 
@@ -132,6 +141,7 @@ class Streams:
         self._queues = preparation.Queues(self._prepare)
         self._appender = Appender(self.note_schema)
         self._append_batch = self._append_all
+        self._compactions = Compactions(self)
 
     @property
     def archive(self) -> Archive:
@@ -414,11 +424,13 @@ class Streams:
         """Validate the records of an append before its transaction."""
         with self.database.read_current() as snapshot:
             info = writer.find(snapshot, name, self.read_clock())
-            found = None if info is None else rules.find(snapshot, info)
-        if found is not None and request.records:
-            result = preparation.prepare(found, request.records, self.clock(), request.routing_key)
+            stream_rules = None if info is None else rules.find(snapshot, info)
+        if stream_rules is not None and request.records:
+            result = preparation.prepare(
+                stream_rules, request.records, self.clock(), request.routing_key
+            )
             request = request._replace(prepared=result)
-            self._costs.set(name, found.cost)
+            self._costs.set(name, stream_rules.cost)
         return request
 
     def note_schema(self, name: str) -> None:
@@ -445,8 +457,8 @@ class Streams:
         notices = {}
         if self.notifier.has_listeners():
             for name in filter(self.notifier.has_listeners, names):
-                sid = self._appender.notice_sid(name)
-                notices[name] = sid and feed.make_notice(appends, outcomes, name, sid, now.ms)
+                place = self._appender.notice_place(name)
+                notices[name] = place and feed.make_notice(appends, outcomes, name, *place)
         self.notifier.notify_on_commit(txn, names, notices)
         return outcomes
 
@@ -482,10 +494,10 @@ class Streams:
     ) -> tuple[StreamInfo, Chunk]:
         """Return the next chunk of a stream from an offset, without blocking the event loop.
 
-        A few records of the log are read directly; longer reads and searches by a field run in
+        A few records of the log are read directly; longer reads and searches in messages run in
         another thread.
         """
-        if sought is None or sought.field is None:
+        if sought is None or not sought.decodes_messages:
             count = min(records_max, limits.STREAM_SHORT_READ_RECORDS)
             size = STREAM_SHORT_READ_BYTES
             with suppress(reader.NotInTheLog):
@@ -557,8 +569,7 @@ class Streams:
         paced: bool = False,
     ) -> tuple[StreamInfo, Chunk]:
         validation.check_name(name)
-        # A search by a field examines many records in Python.
-        is_long = paced or (sought is not None and sought.field is not None)
+        is_long = paced or (sought is not None and sought.decodes_messages)
         in_background = is_long and not self.database.in_transaction()
         read = self.database.read_in_background if in_background else self.database.read_current
         with read() as snapshot:
@@ -611,6 +622,47 @@ class Streams:
         with self.database.read_current() as snapshot:
             return reader.read_joined(snapshot, info, start, end)
 
+    def read_feed(
+        self, after: str | None = None, *, prefix: str = "", limit: int = FEED_READ_RECORDS
+    ) -> FeedPage:
+        """Return the next records of all streams after a cursor, in the order of their commits.
+
+        A page may be empty and end before the feed does: continue from its `cursor` until it is
+        `up_to_date`. Reading the feed does not extend the TTL of a stream.
+
+        Args:
+            after: A cursor of the feed; `-1` is before the earliest record, None after the newest.
+            prefix: Only streams whose names have this prefix.
+            limit: Maximum number of records.
+        """
+        checked = check_after(after)
+        with self.database.read_current() as snapshot:
+            feed_reader = FeedReader(snapshot, self.read_clock(), prefix, self.cold)
+            return feed_reader.read(checked, limit)
+
+    def follow(
+        self, *, prefix: str = "", after: str | None = None, timeout: float | None = None
+    ) -> RecordFollower:
+        """Iterate over the records of all streams and wait for more, with `for` or `async for`.
+
+            for item in store.streams.follow(prefix="orders/", after=cursor):
+                print(item.stream, item.record.value)
+                cursor = item.cursor
+
+        Records come in the order of their commits, each once, also across restarts: store the
+        cursor with what you made of the records.
+
+        Args:
+            prefix: Only streams whose names have this prefix.
+            after: A cursor; `-1` is before the earliest record, None after the newest one.
+            timeout: End after this many seconds without a record.
+
+        Raises:
+            HistoryTruncated: records after the cursor were removed; `details["cursor"]` is where
+                to continue.
+        """
+        return RecordFollower(self, prefix, after, timeout)
+
     def state(self, name: str) -> dict[fold.Key, Any]:
         """Return the newest value of each key of a state stream."""
         validation.check_name(name)
@@ -629,6 +681,60 @@ class Streams:
                     ) from None
         self.touch(info)
         return state
+
+    def compact(
+        self,
+        name: str,
+        horizon: str | int | None = None,
+        *,
+        since: times.Time | None = None,
+        timeout_s: float | None = None,
+    ) -> CompactionResult:
+        """Remove the history of a state stream before a horizon; see `Stream.compact`."""
+        self._check_not_in_transaction()
+        check_horizon(horizon, since)
+        at = horizon if since is None else self.offset_since(name, since)
+        work = self._compactions.open(name, at)
+        try:
+            result = work.run(timeout_s)
+        except reader.NotInTheLog:
+            self._segments()
+            raise
+        if not result.complete:
+            self._compactions.keep(work)
+        if self.publish_on_write is not None:
+            self.publish_on_write(name)
+        return result
+
+    # Searching
+
+    def search(self, name: str, request: SearchRequest) -> SearchPage:
+        """Return a page of the messages of a JSON stream that match a request."""
+        return self._ask(name, engine.search, request)
+
+    def aggregate(self, name: str, request: AggregateRequest) -> Aggregates:
+        """Return groups of the messages of a JSON stream that match a request."""
+        return self._ask(name, engine.aggregate, request)
+
+    def _ask(self, name: str, work: Callable[..., T], request: Any) -> T:
+        validation.check_name(name)
+        # It may examine many records in Python.
+        background = not self.database.in_transaction()
+        read = self.database.read_in_background if background else self.database.read_current
+        try:
+            with read() as snapshot:
+                info = writer.get_stream(snapshot, name, self.read_clock())
+                if not info.is_json:
+                    raise InvalidInput(
+                        f"stream {name!r}: a search requires JSON, got {info.content_type}",
+                        hint="Create the stream with the content type application/json.",
+                    )
+                result = work(snapshot, info, self.cold, request)
+        except reader.NotInTheLog:
+            self._segments()
+            raise
+        self.touch(info)
+        return result
 
     # Time
 
@@ -667,7 +773,8 @@ class Streams:
     def _check_not_in_transaction(self) -> None:
         if self.database.in_transaction():
             raise Refused(
-                "streams: cannot sweep inside a transaction", hint="Leave the transaction first."
+                "streams: cannot sweep or compact inside a transaction",
+                hint="Leave the transaction first.",
             )
 
     def candidates(self, pending_bytes: int, limit: int = 32) -> tuple[tuple[str, int, int], ...]:

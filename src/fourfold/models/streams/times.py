@@ -1,10 +1,10 @@
 """Times of records: find the first record that was appended at or after a time.
 
-Every record has the time of its commit in milliseconds, by the clock of the machine that wrote it.
-Times grow with offsets, so a record is found by binary search: over the segments first, by the time
-of the last record of each, and then over the records of one segment or of the log. If the clock was
-set back, times are not in order, and the search finds one of the records at which they pass the
-time.
+Every record has the time of its commit in milliseconds, by the clock of the machine that wrote it,
+or that of the record before it if the clock was set back. Times never step back along a stream, so
+a record is found by binary search: over the segments first, by the time of the last record of each,
+and then over the records of one segment or of the log. Earlier versions stored the time of the
+clock; in such records the search finds one at which they pass the time.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _find_segment(
     snapshot: ReadTransaction, sid: int, start: int, end: int, since_ms: int
 ) -> tuple[int, int] | None:
     """Return the range of the first segment with a record at or after a time, or None."""
-    found = None
+    segment = None
     low, high = start, end
     while low < high:
         row = snapshot.one(SQL.segment_of, (sid, (low + high) // 2))
@@ -107,8 +107,8 @@ def _find_segment(
         if last_ms < since_ms:
             low = last + 1
         else:
-            high, found = first, (max(first, start), min(last + 1, end))
-    return found
+            high, segment = first, (max(first, start), min(last + 1, end))
+    return segment
 
 
 def _time_in_segment(snapshot: ReadTransaction, cold: ColdRecords, sid: int, offset: int) -> int:

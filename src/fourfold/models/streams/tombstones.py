@@ -33,8 +33,9 @@ def trim(txn: Transaction, sid: int) -> bool:
     """Trim the next slice of a deleted stream; return True once nothing is left."""
     part = slices.next_slice(txn, sid, limits.INTEGER_MAX, STREAM_TRIM_ROWS)
     if part.through is not None:
-        slices.drop_below(txn, sid, part.through + 1)
+        slices.drop_below(txn, sid, part.through + 1, trail=False)
     txn.execute(_SQL.trim_producers, (sid, STREAM_TRIM_ROWS))
+    txn.execute(_SQL.trim_keys, (sid, STREAM_TRIM_ROWS))
     if txn.value(_SQL.has_rows, (sid,)):
         return False
     txn.execute(_SQL.drop_tombstone, (sid,))

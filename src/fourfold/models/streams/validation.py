@@ -128,6 +128,30 @@ def parse_offset(text: object) -> Offset | None:
     )
 
 
+def check_expected(expected: object) -> Offset | int:
+    """Return the expected end of a stream: an offset, or a record of the current incarnation.
+
+    `-1` and `now` are refused: every stream has such a place, so they state no condition.
+    """
+    if type(expected) is int and expected >= 0:
+        return expected
+    if isinstance(expected, str) and expected not in {START, NOW}:
+        offset = parse_offset(expected)
+        assert offset is not None
+        return offset
+    raise InvalidInput(
+        f"expected offset must be an offset or a number of records, got {expected!r:.80}",
+        hint="Pass the offset that a read or an append returned, or stream.position().",
+    )
+
+
+def check_limit(limit: object) -> int:
+    """Return the maximum number of records of a read: a read of none would never end."""
+    if type(limit) is not int or limit < 1:
+        raise InvalidInput(f"limit must be a positive integer, got {limit!r:.80}")
+    return limit
+
+
 def check_key(key: str | bytes) -> bytes:
     """Return a routing key as the bytes that are stored: text as UTF-8."""
     data = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key

@@ -50,6 +50,18 @@ def problems(snapshot: ReadTransaction) -> list[str]:
         for row in snapshot.all(_SQL.reused_incarnations, (_NAMED_MAX,))
     ]
     messages += [
+        f"streams: {row[0]!r} has headers, but is not marked so"
+        for row in snapshot.all(_SQL.unmarked_headers, (_NAMED_MAX,))
+    ]
+    messages += [
+        f"stream_keys: stream {row[0]} has keys of records that it does not have"
+        for row in snapshot.all(_SQL.stray_keys, (_NAMED_MAX,))
+    ]
+    messages += [
+        f"feed_trail: it does not match the log ({row[0]})"
+        for row in snapshot.all(_SQL.broken_feed, (_NAMED_MAX,))
+    ]
+    messages += [
         f"subscription_links: a cursor in {row[0]!r} has no subscription, or an invalid offset"
         for row in snapshot.all(_SUBSCRIPTIONS.broken_links, (_NAMED_MAX,))
     ]

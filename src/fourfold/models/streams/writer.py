@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from fourfold import limits
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound, StreamGone, StreamRecreated
 from fourfold.kernel import ReadTransaction, Transaction, load_queries
-from fourfold.models.streams import admission, rules, slices, tombstones
+from fourfold.models.streams import admission, record_ids, routing_keys, rules, slices, tombstones
 from fourfold.models.streams.records import CreateResult, Producer, StreamInfo
 from fourfold.models.streams.validation import (
     Offset,
@@ -49,14 +49,14 @@ class Fork(NamedTuple):
 
 
 class ForkPoint(NamedTuple):
-    """Where a fork of the stream `sid` at the record `asked` diverges.
+    """Point at which a fork of the stream `sid` diverges from it.
 
     It shares the records before `start`, whose bytes are `size`, and copies the first bytes of
     that record, `partial`.
     """
 
     sid: int
-    asked: int
+    fork_at: int
     start: int
     partial: bytes
     size: int
@@ -277,8 +277,35 @@ def trim(txn: Transaction, info: StreamInfo, first_offset: int) -> int:
         return 0
     counts = txn.one(SQL.held_below, (info.sid, first_offset)) or (0, 0, 0, 0)
     slices.drop_below(txn, info.sid, first_offset)
+    routing_keys.forget(txn, info.sid, first_offset)
     txn.execute(SQL.trimmed, (info.sid, first_offset, *counts))
     return first_offset - info.first_offset
+
+
+def append_copies(
+    txn: Transaction,
+    info: StreamInfo,
+    copies: Sequence[tuple[bytes, bytes | None, bytes | None]],
+    now_ms: int,
+) -> None:
+    """Append payloads with their routing keys and headers, as they are.
+
+    It is no use of the stream: its TTL does not change.
+    """
+    now_ms = max(now_ms, info.updated_at_ms)
+    held = record_ids.hold(txn)
+    if any(headers is not None for _, _, headers in copies):
+        txn.execute(SQL.mark_headers, (info.sid,))
+    columns = ("sid", "offset", "ts_ms", "payload", "payload_len", "routing_key", "headers")
+    rows = [
+        (info.sid, offset, now_ms, payload, len(payload), key, headers)
+        for offset, (payload, key, headers) in enumerate(copies, info.next_offset)
+    ]
+    txn.insert_many("wal_log", columns, rows)
+    txn.execute(SQL.place_last, (len(rows),))
+    record_ids.release(txn, held)
+    size = sum(len(payload) for payload, _, _ in copies)
+    txn.execute(SQL.advance, (info.sid, len(rows), size, now_ms, info.expires_at_ms, None))
 
 
 def end_of_life(info: StreamInfo, now_ms: int) -> int | None:
@@ -296,6 +323,8 @@ def _write(
     keys: Sequence[bytes | None] | None = None,
 ) -> None:
     """Insert the first records of a stream, with their routing keys if there are any."""
+    now_ms = max(now_ms, info.updated_at_ms)
+    held = record_ids.hold(txn)
     if keys is not None:
         columns = ("sid", "offset", "ts_ms", "payload", "payload_len", "routing_key")
         rows = [
@@ -314,6 +343,7 @@ def _write(
             lengths="payload_len",
         )
     txn.execute(SQL.place_last, (len(records),))
+    record_ids.release(txn, held)
     size = sum(map(len, records))
     params = (info.sid, len(records), size, now_ms, end_of_life(info, now_ms), None)
     txn.execute(SQL.advance, params)
@@ -329,7 +359,7 @@ def _add(
     txn: Transaction, options: StreamOptions, now: StreamClock, point: ForkPoint | None
 ) -> StreamInfo | None:
     source, partial = None, b""
-    first = asked = start = size = 0
+    first = fork_at = start = size = 0
     profile, version = "generic", None
     content_type = options.content_type or "application/octet-stream"
     ttl, expires = options.ttl_seconds, options.expires_at_ms
@@ -337,7 +367,7 @@ def _add(
         source, point = _fork_point(txn, options.fork, now, point)
         if point is None:
             return None
-        _, asked, start, partial, size = point
+        _, fork_at, start, partial, size = point
         if options.content_type is not None:
             admission.check_same_type(source, options.content_type)
         content_type, first = source.content_type, min(source.first_offset, start)
@@ -362,10 +392,11 @@ def _add(
         options.retention_seconds,
         options.retention_bytes,
         size,
-        None if options.fork is None or options.fork.offset is None else asked,
+        None if options.fork is None or options.fork.offset is None else fork_at,
         None if options.fork is None else options.fork.sub_offset,
         version,
         txn.value(SQL.next_incarnation, (options.name,)),
+        now.ms if source is None else max(now.ms, source.updated_at_ms),
     )
     txn.execute(SQL.add_stream, params)
     if source is not None:
@@ -381,10 +412,10 @@ def _fork_point(
     txn: Transaction, fork: Fork, now: StreamClock, point: ForkPoint | None
 ) -> tuple[StreamInfo, ForkPoint | None]:
     """Return the stream to fork and its fork point: its end, or `point` if that belongs to it."""
-    source, asked, start = fork_start(txn, fork, now)
+    source, fork_at, start = fork_start(txn, fork, now)
     if start == source.next_offset:
-        return source, ForkPoint(source.sid, asked, start, b"", source.size_bytes)
-    if point is not None and (point.sid, point.asked) != (source.sid, asked):
+        return source, ForkPoint(source.sid, fork_at, start, b"", source.size_bytes)
+    if point is not None and (point.sid, point.fork_at) != (source.sid, fork_at):
         point = None
     return source, point
 
@@ -402,18 +433,18 @@ def fork_start(
     if source.deleted:
         raise AlreadyExists(f"cannot fork: stream {fork.source!r} was deleted")
     end, sub = source.next_offset, fork.sub_offset
-    asked = end if fork.offset is None else _fork_record(snapshot, source, fork.offset)
+    fork_at = end if fork.offset is None else _fork_record(snapshot, source, fork.offset)
     if not sub:
-        return source, asked, asked
+        return source, fork_at, fork_at
     if not source.is_json:
-        if asked == end:
+        if fork_at == end:
             raise InvalidInput(f"stream {source.name!r} ends before the sub-offset of the fork")
-        return source, asked, None
-    if asked + sub > end:
+        return source, fork_at, None
+    if fork_at + sub > end:
         raise InvalidInput(
             f"stream {fork.source!r}: fork sub-offset {sub} is after the last message"
         )
-    return source, asked, asked + sub
+    return source, fork_at, fork_at + sub
 
 
 def _fork_record(snapshot: ReadTransaction, source: StreamInfo, offset: int | Offset) -> int:

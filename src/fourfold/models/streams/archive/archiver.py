@@ -221,6 +221,7 @@ class Archive:
         pace = Throttle(
             lambda: database.transactions,
             writing=database.is_writing,
+            writer_cpu=database.writer_cpu_seconds,
             pressing=database.is_checkpointing,
         )
         with suppress(MissingDependency):
@@ -242,10 +243,10 @@ class Archive:
                     self._backoffs.fail("", failure, pause_s=0.0)
 
         threads = [threading.Thread(target=run, name="fourfold-archive", daemon=True)]
-        if self.policy.index or self.policy.compact:
+        if self.policy.index or self.policy.compact or self.policy.companions:
             name = "fourfold-upkeep"
             threads.append(
-                threading.Thread(target=self._maintain, args=(stop,), name=name, daemon=True)
+                threading.Thread(target=self._maintain, args=(stop, pace), name=name, daemon=True)
             )
         for thread in threads:
             thread.start()
@@ -256,8 +257,8 @@ class Archive:
             for thread in threads:
                 thread.join()
 
-    def _maintain(self, stop: threading.Event) -> None:
-        """Index and compact periodically, if configured, without delaying the rounds."""
+    def _maintain(self, stop: threading.Event, pace: Throttle) -> None:
+        """Index, compact and build companions periodically, without delaying the rounds."""
         lower_thread_priority()
         while not stop.wait(ARCHIVE_UPKEEP_S):
             try:
@@ -265,6 +266,9 @@ class Archive:
                     self._back_off_failed(self.upkeep.compact(stop=stop.is_set))
                 if self.policy.index:
                     self._back_off_failed(self.upkeep.index(everything=False, stop=stop.is_set))
+                if self.policy.companions:
+                    built = self.upkeep.build_companions(stop=stop.is_set, pace=pace)
+                    self._back_off_failed(built)
             except Exception as error:  # noqa: BLE001 - the next time may succeed
                 failure = error if isinstance(error, FourfoldError) else None
                 failure = failure or StorageError(f"archive maintenance failed: {error!r}")
@@ -284,24 +288,29 @@ class Archive:
         self._check_not_in_transaction()
         return self.upkeep.compact()
 
-    def settle(self, name: str) -> None:
+    def build_companions(self) -> MaintenanceResult:
+        """Build the search companions of published segments."""
+        self._check_not_in_transaction()
+        return self.upkeep.build_companions()
+
+    def settle(self, name: str, *, until: int | None = None) -> None:
         """Publish a stream now, before its writer gets a response.
 
         Concurrent callers share the work.
+
+        Args:
+            until: Publish the records before this offset at least; everything by default.
         """
         self._check_not_in_transaction()
         idle = 0
         while True:
-            with self._database.read() as snapshot:
-                open_ends = snapshot.value(SQL.unsettled, (name,))
-            if not open_ends:
+            if self._is_settled(name, until):
                 return
             if name in (blocked := self._backoffs.blocked):
                 raise blocked[name]
             with self._lock(name):
-                with self._database.read() as snapshot:
-                    if not snapshot.value(SQL.unsettled, (name,)):
-                        return
+                if self._is_settled(name, until):
+                    return
                 self._note(name)
             try:
                 turn = self._process(name, True)
@@ -311,6 +320,12 @@ class Archive:
             idle = 0 if turn.sealed or turn.published else idle + 1
             if idle > limits.ARCHIVE_RETRIES_MAX:
                 raise Busy(f"the stream {name!r} cannot be published now", retry_after=1.0)
+
+    def _is_settled(self, name: str, until: int | None) -> bool:
+        with self._database.read() as snapshot:
+            if until is None:
+                return not snapshot.value(SQL.unsettled, (name,))
+            return not snapshot.value(SQL.unpublished_until, (name, until))
 
     # One stream
 

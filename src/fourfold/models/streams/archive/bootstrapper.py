@@ -19,11 +19,12 @@ from fourfold import limits
 from fourfold.archive.manifest import MANIFEST, ROOT, Manifest, decode, manifest_key
 from fourfold.errors import CorruptData, FormatError, FourfoldError, NotFound
 from fourfold.kernel import Database, Transaction
-from fourfold.models.streams import incarnations, validation
+from fourfold.models.streams import incarnations, routing_keys, validation
 from fourfold.models.streams.archive import manifest_rules
 from fourfold.models.streams.archive.indexes import catalog
 from fourfold.models.streams.archive.records import SQL, meta_of_manifest
 from fourfold.models.streams.archive.sweep import segment_of
+from fourfold.models.streams.search.companions import catalog as companions
 from fourfold.objects import ObjectStore
 from fourfold.retry import Retries
 
@@ -168,8 +169,8 @@ def unclaimed_of(found: Iterable[FoundManifest], held: dict[str, int]) -> list[U
     for row in found:
         for segment in row.manifest.kept():
             held.pop(segment.key, None)
-        for run in row.manifest.runs():
-            held.pop(run.key, None)
+        for key, _, _ in row.manifest.others():
+            held.pop(key, None)
     return [UnclaimedObject(key, size) for key, size in sorted(held.items())]
 
 
@@ -272,6 +273,7 @@ def _restore(txn: Transaction, batch: list[FoundManifest], now_ms: int) -> list[
     txn.execute_many(SQL.restore_manifest, map(_manifest_facts, new))
     for entry in new:
         catalog.restore(txn, entry.manifest, now_ms)
+        companions.restore(txn, entry.manifest, now_ms)
     return made
 
 
@@ -290,6 +292,7 @@ def _restore_stream(txn: Transaction, manifest: Manifest, now_ms: int) -> bool |
         txn.execute(SQL.restore_fork, (source,))
     txn.execute(SQL.restore_stream, _row(manifest, source, now_ms))
     manifest_rules.restore(txn, manifest, _end(manifest), now_ms)
+    routing_keys.note_gap(txn, manifest.name)
     return True
 
 
@@ -326,7 +329,7 @@ def _row(manifest: Manifest, source: int | None, now_ms: int) -> tuple[Any, ...]
     return (
         manifest.name,
         manifest.created_at_ms,
-        now_ms,
+        max((now_ms, *manifest.segments.last_append_ms)),
         manifest.uploaded_through,
         manifest.segment_count,
         manifest.content_type,

@@ -5,7 +5,7 @@ A read transaction lists the segments, which never change, so both parts always 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from fourfold.archive.segment_reader import StoredSegments
@@ -14,6 +14,7 @@ from fourfold.kernel import ReadTransaction
 from fourfold.models.streams.archive.indexes.lookups import Search
 from fourfold.models.streams.archive.records import SQL, Segment
 from fourfold.models.streams.records import Record, RecordFilter, Step
+from fourfold.models.streams.search.companions.reader import Companions
 
 
 class Cold:
@@ -22,6 +23,8 @@ class Cold:
     def __init__(self, segments: Callable[[], StoredSegments], folder: Path) -> None:
         self._open = segments
         self._folder = folder
+        self.companions = Companions(segments)
+        """Search companions of segments."""
 
     @property
     def segments(self) -> StoredSegments:
@@ -46,6 +49,27 @@ class Cold:
             if at == end:
                 return
         raise _missing(sid, at)
+
+    def pick(self, segment: Segment, offsets: Sequence[int]) -> Iterator[Record]:
+        """Yield the records at some offsets of a segment, in the order of `offsets`."""
+        for row in self.segments.pick(segment.wanted(self._folder), offsets):
+            yield Record(*row)
+
+    def keyed_records(
+        self, snapshot: ReadTransaction, sid: int, offsets: Sequence[int]
+    ) -> Iterator[tuple[Record, bytes | None]]:
+        """Yield the records at some offsets, in ascending order, with their routing keys."""
+        left = list(offsets)
+        while left:
+            row = snapshot.one(SQL.segments_between, (sid, left[0], left[0] + 1))
+            segment = None if row is None else Segment._make(row)
+            if segment is None or not segment.start_offset <= left[0] <= segment.end_offset:
+                raise _missing(sid, left[0])
+            here = [offset for offset in left if offset <= segment.end_offset]
+            left = left[len(here) :]
+            keys = self.segments.routing_keys(segment.wanted(self._folder), here)
+            for record in self.pick(segment, here):
+                yield record, keys[record.offset]
 
     def joined(
         self, snapshot: ReadTransaction, sid: int, start: int, end: int, separator: bytes

@@ -27,10 +27,18 @@ def batches(
     Yields at least one record, if there is one. `average` is the approximate size of a record.
     """
     rows, left, at = 0, policy.seal_bytes, start
+    # All row groups of a segment have the same columns.
+    headers = bool(snapshot.value(SQL.has_headers, (sid,)))
     while True:
         most = min(policy.seal_rows - rows, limits.SEGMENT_GROUP_ROWS)
         group = _group(
-            snapshot, (sid, at, end), most=most, left=left, average=average, begins=not rows
+            snapshot,
+            (sid, at, end),
+            most=most,
+            left=left,
+            average=average,
+            begins=not rows,
+            headers=headers,
         )
         if group is None:
             return
@@ -50,6 +58,7 @@ def _group(
     left: int,
     average: int,
     begins: bool,
+    headers: bool,
 ) -> Any:
     """Return the next row group, or None.
 
@@ -62,7 +71,7 @@ def _group(
         room = limits.SEGMENT_GROUP_BYTES - size
         # For a nearly full segment, do not read more than may fit.
         guess = max(1, min(room, 2 * (left - size)) // max(1, average))
-        found = _batch(snapshot, sid, at, min(guess, most - rows, end - at))
+        found = _batch(snapshot, sid, at, min(guess, most - rows, end - at), headers=headers)
         if found is None:
             break
         part = _cut(found, room, left - size, begins=begins and not parts, first=not parts)
@@ -82,7 +91,7 @@ def _group(
     return whole
 
 
-def _batch(snapshot: ReadTransaction, sid: int, start: int, most: int) -> Any:
+def _batch(snapshot: ReadTransaction, sid: int, start: int, most: int, *, headers: bool) -> Any:
     """Return at most `most` of the next records, fewer if they are large, or None."""
     bytes_max = 2 * limits.SEGMENT_GROUP_BYTES
     while True:
@@ -100,17 +109,19 @@ def _batch(snapshot: ReadTransaction, sid: int, start: int, most: int) -> Any:
     # It may start later than requested: retention removes records at any time.
     if last - first != count - 1:
         raise CorruptData(f"the log of stream {sid} has gaps between {first} and {last}")
-    return _arranged(snapshot, (sid, first, last + 1), columns)
+    return _arranged(snapshot, (sid, first, last + 1), columns, headers=headers)
 
 
-def _arranged(snapshot: ReadTransaction, between: tuple[int, int, int], columns: list[Any]) -> Any:
+def _arranged(
+    snapshot: ReadTransaction, between: tuple[int, int, int], columns: list[Any], *, headers: bool
+) -> Any:
     pa, _ = arrow()
     times, lengths, payloads, least, most, keys = columns
     _, start, end = between
     count = end - start
     ends = pa.compute.cumulative_sum(_numbers("0," + lengths).cast(pa.int32()))
     rest = snapshot.all(SQL.keys_and_flags, between) if keys or least != most else None
-    given = (
+    given = [
         pa.compute.add(pa.compute.cumulative_sum(pa.repeat(1, count)), start - 1),
         _numbers(times),
         pa.nulls(count, pa.binary())
@@ -122,12 +133,16 @@ def _arranged(snapshot: ReadTransaction, between: tuple[int, int, int], columns:
         pa.BinaryArray.from_buffers(
             pa.binary(), count, [None, ends.buffers()[1], pa.py_buffer(payloads)]
         ),
-    )
+    ]
+    if headers:
+        values = [row[0] for row in snapshot.all(SQL.headers_to_seal, between)]
+        given.append(pa.array(values, type=pa.binary()))
+    fields = schema(headers=headers)
     arrays = [
         each if each.type == field.type else each.cast(field.type)
-        for each, field in zip(given, schema(), strict=True)
+        for each, field in zip(given, fields, strict=True)
     ]
-    return pa.record_batch(arrays, schema=schema())
+    return pa.record_batch(arrays, schema=fields)
 
 
 def _numbers(listed: str) -> Any:

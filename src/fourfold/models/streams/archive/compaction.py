@@ -108,12 +108,14 @@ def build(segments: StoredSegments, group: Group, folder: Path, local: Path) -> 
 
     The node and Spark share this stage. It holds one row group of each kind at a time.
     """
-    rows = chain.from_iterable(segments.rows(segment.wanted(local)) for segment in group.segments)
+    wanted = [segment.wanted(local) for segment in group.segments]
+    rows = chain.from_iterable(map(segments.rows, wanted))
     sealed, path = write_segment(
         rows,
         # Separate files: Spark's workers build several at once, perhaps one of them twice.
         folder / f".{uuid.uuid4().hex}.partial",
         lambda sealed: folder / f"{group.segment_id(sealed)}.parquet",
+        headers=any(map(segments.has_headers, wanted)),
     )
     return CompactResult(group, sealed, path)
 

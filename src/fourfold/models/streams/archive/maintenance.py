@@ -21,11 +21,13 @@ from fourfold.errors import FourfoldError, InvalidInput, NotFound
 from fourfold.kernel import Database, Transaction, failpoints
 from fourfold.models.streams.archive import compaction
 from fourfold.models.streams.archive.compaction import CompactResult
-from fourfold.models.streams.archive.indexes import builder, catalog, fields
+from fourfold.models.streams.archive.indexes import builder, catalog, fields, key_gaps
 from fourfold.models.streams.archive.indexes.builder import Built
 from fourfold.models.streams.archive.publisher import Publisher
 from fourfold.models.streams.archive.records import SQL, Policy
-from fourfold.models.streams.archive.sweep import give_up
+from fourfold.models.streams.archive.sweep import give_up, segment_of
+from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
+from fourfold.models.streams.search.companions import builder as companions
 
 Publish = Callable[[str], None]
 Stop = Callable[[], bool]
@@ -48,6 +50,8 @@ class MaintenanceResult:
     """Segments that were indexed or compacted."""
     compacted: int = 0
     """Number of segments after compaction."""
+    companions: int = 0
+    """New companions of segments."""
     streams: set[str] = field(default_factory=set)
     failures: dict[str, FourfoldError] = field(default_factory=dict)
 
@@ -93,6 +97,12 @@ class SegmentMaintenance:
         """
         done = MaintenanceResult()
         policy = self._policy
+        for gap in key_gaps.gaps(self._database):
+            self._alone(
+                done,
+                gap.stream,
+                lambda: key_gaps.fill(self._database, self._segments, self._local, gap, stop),  # noqa: B023
+            )
         with self._database.read() as snapshot:
             found = dict(builder.streams_to_index(snapshot, policy, everything=everything))
         for stream, incarnation in found.items():
@@ -164,6 +174,60 @@ class SegmentMaintenance:
             catalog.declare(txn, stream, name, self._clock())
 
         self._database.transact(work)
+
+    # Companions
+
+    def build_companions(
+        self, *, stop: Stop = _never, pace: Throttle = NO_THROTTLE
+    ) -> MaintenanceResult:
+        """Build the search companions of segments that have none of the current plan.
+
+        Returns early if `stop` returns True.
+        """
+        done = MaintenanceResult()
+        with self._database.read() as snapshot:
+            found = list(companions.streams_with_plans(snapshot))
+        for stream, incarnation in found:
+            if not stop():
+                self._alone(
+                    done,
+                    stream,
+                    lambda: self._build_companions(done, stream, incarnation, stop, pace),  # noqa: B023
+                )
+        return done
+
+    def _build_companions(
+        self, done: MaintenanceResult, stream: str, incarnation: str, stop: Stop, pace: Throttle
+    ) -> None:
+        while not stop():
+            with self._database.read() as snapshot:
+                tasks = companions.tasks(snapshot, stream, incarnation, self._local)
+            adopted = 0
+            for task in tasks:
+                if stop():
+                    break
+                built = companions.build(self._segments, task, self._folder, pace)
+                adopted += self.adopt_companion(built)
+            done.segments += adopted
+            done.companions += adopted
+            if adopted:
+                done.streams.add(stream)
+                self.publish(stream)
+            else:
+                # Nothing is due, or what was planned has changed meanwhile.
+                return
+
+    def adopt_companion(self, built: companions.Built) -> bool:
+        """Upload a companion and register it for the next manifest; return False if outdated."""
+        now = self._clock()
+        return self._adopt(
+            built.object_key,
+            segment_of(built.object_key),
+            built.task.stream,
+            built.path,
+            built.digest,
+            lambda txn: companions.take_in(txn, built, now),
+        )
 
     # Segments
 

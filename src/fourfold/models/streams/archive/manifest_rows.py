@@ -20,6 +20,7 @@ from fourfold.models.streams.archive import manifest_rules
 from fourfold.models.streams.archive.indexes import catalog
 from fourfold.models.streams.archive.records import SQL, PublishResult, Swap, meta_of
 from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
+from fourfold.models.streams.search.companions import catalog as companions
 
 
 class KnownRows(NamedTuple):
@@ -149,7 +150,7 @@ def _trim(
     if reached is None:
         # Retention has already removed the rest.
         reached = through
-    slices.drop_below(txn, sid, reached + 1)
+    slices.drop_below(txn, sid, reached + 1, keys=True)
     starts, ends, at = manifest.segments.start_offset, manifest.segments.end_offset, count
     while at < manifest.segment_count and ends[at] <= reached:
         txn.execute(SQL.uploaded_segments, (stream, at, now, etags.get(starts[at])))
@@ -181,7 +182,10 @@ def _finish(txn: Transaction, stream: str, known: KnownRows, now: int) -> None:
         more = published != (closed, bool(row[12] & 1), first)
         more = more or _settings(manifest) != (row[10], row[10] is None and row[11], *row[13:15])
         more = (
-            more or catalog.has_changed(txn, manifest) or manifest_rules.has_changed(txn, manifest)
+            more
+            or catalog.has_changed(txn, manifest)
+            or companions.has_changed(txn, manifest)
+            or manifest_rules.has_changed(txn, manifest)
         )
         more = more or txn.one(SQL.swaps, (stream,)) is not None
     else:

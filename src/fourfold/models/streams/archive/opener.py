@@ -32,6 +32,7 @@ def policy_of(settings: Settings) -> Policy:
         concurrency=archive.concurrency,
         index=archive.index == "on",
         compact=archive.compact == "on",
+        companions=archive.companions == "on",
         compact_bytes=archive.compact_bytes,
     )
 

@@ -51,6 +51,7 @@ from fourfold.models.streams.archive.records import (
     meta_of,
 )
 from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
+from fourfold.models.streams.search.companions.catalog import manifest_fields as companion_fields
 from fourfold.models.streams.writer import SQL as STREAMS
 from fourfold.objects import Object, ObjectStore
 from fourfold.retry import Retries
@@ -422,7 +423,14 @@ def _build_manifest(snapshot: ReadTransaction, stream: str, plan: _Plan) -> dict
         "segments": meta.columns(),
         **manifest_rules.manifest_fields(snapshot, stream),
         **index_fields(snapshot, stream, first_offset),
+        **companion_fields(snapshot, stream, _digests(meta, first_offset)),
     }
+
+
+def _digests(meta: Meta, first_offset: int) -> dict[int, str]:
+    """Return the digests of the segments that are kept, by their first offsets."""
+    rows = zip(meta.starts, meta.ends, meta.digests, strict=True)
+    return {start: digest for start, end, digest in rows if end >= first_offset}
 
 
 def _size_through(snapshot: ReadTransaction, sid: int, through: int) -> int:

@@ -68,6 +68,13 @@ FROM (
 -- name: keys_and_flags
 SELECT routing_key, flags, offset FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
 
+-- name: has_headers
+-- Whether a record of the stream has or had headers.
+SELECT (stream_flags & 2) > 0 FROM streams WHERE sid = ?1
+
+-- name: headers_to_seal
+SELECT headers, offset FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
+
 -- name: add_segment
 INSERT INTO segments (segment_id, stream, segment_index, start_offset, end_offset, size_bytes, payload_bytes, block_count,
                       last_append_ms, digest, local_path, created_at_ms)
@@ -238,6 +245,7 @@ SELECT EXISTS (SELECT 1 FROM segments WHERE segment_id = ?2) OR EXISTS (SELECT 1
 -- Whether anything speaks of an object: ?2 is what it is called here.
 SELECT EXISTS (SELECT 1 FROM segments WHERE segment_id = ?2) OR EXISTS (SELECT 1 FROM segment_swaps WHERE segment_id = ?2)
     OR EXISTS (SELECT 1 FROM key_runs WHERE object_key = ?1)
+    OR EXISTS (SELECT 1 FROM search_segment_companions WHERE object_key = ?1)
 
 -- name: begin_grace
 UPDATE retired_objects SET retired_at_ms = ?2 WHERE stream = ?1 AND retired_at_ms IS NULL
@@ -387,6 +395,10 @@ SELECT pending_rows, pending_bytes, last_segment_cut_ms FROM streams WHERE strea
 -- Whether there is anything of a stream to publish now.
 SELECT EXISTS (SELECT 1 FROM segments WHERE stream = ?1 AND uploaded_at_ms IS NULL)
     OR EXISTS (SELECT 1 FROM manifests WHERE stream = ?1 AND generation > uploaded_generation)
+
+-- name: unpublished_until
+-- Whether a record before the offset ?2 is not published yet.
+SELECT EXISTS (SELECT 1 FROM streams WHERE stream = ?1 AND uploaded_through + 1 < ?2)
 
 -- name: unsettled
 -- Whether anything of a stream is not published yet: a record, its end, its being there.

@@ -43,6 +43,7 @@ class Policy:
     index: bool = False
     """True if the background rounds also index and compact."""
     compact: bool = False
+    companions: bool = False
     index_span: int = INDEX_SPAN
     index_fanout: int = INDEX_FANOUT
     compact_bytes: int = limits.COMPACT_BYTES

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from fourfold import limits
 from fourfold.archive.cache import DiskCache
+from fourfold.archive.manifest import COMPANION_SUFFIX
 from fourfold.kernel import Database, Transaction, failpoints
 from fourfold.models.streams.archive.indexes.records import SQL as INDEXES
 from fourfold.models.streams.archive.records import SQL, RetiredSegment
@@ -50,6 +51,6 @@ def give_up(txn: Transaction, key: str, stream: str, size: int, now_ms: int) -> 
 
 
 def segment_of(key: str) -> str:
-    """Return the local id of an object: a segment, or a run of an index."""
+    """Return the local id of an object: a segment, a run of an index, or a companion."""
     folder, file = key.split("/")[1::2]
-    return f"{folder}/{file.removesuffix('.parquet')}"
+    return f"{folder}/{file.removesuffix('.parquet').removesuffix(COMPANION_SUFFIX)}"

@@ -28,8 +28,9 @@ T = TypeVar("T")
 class Throttle:
     """Runs short pieces of work with pauses.
 
-    `written` returns the number of writes, and `writing` returns True if a write is imminent. While
-    something is `pressing`, on which writers wait, no piece starts for a while.
+    `written` returns the number of writes, `writing` returns True if a write is imminent, and
+    `writer_cpu` the processor time of the thread that writes. While something is `pressing`, on
+    which writers wait, no piece starts for a while.
     """
 
     def __init__(
@@ -38,11 +39,12 @@ class Throttle:
         pauses: float = limits.BACKGROUND_PAUSES,
         *,
         writing: Callable[[], bool] = lambda: False,
+        writer_cpu: Callable[[], float | None] = lambda: None,
         pressing: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        self._pauses = Pauses(written, writing, ratio=pauses, clock=clock, sleep=sleep)
+        self._pauses = Pauses(written, writing, writer_cpu, ratio=pauses, clock=clock, sleep=sleep)
         self._pressing = pressing
         self._clock = clock
         self._sleep = sleep

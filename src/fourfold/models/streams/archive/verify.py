@@ -12,13 +12,22 @@ from pathlib import Path
 
 from fourfold import limits
 from fourfold.archive import DiskCache, open_segments
-from fourfold.archive.manifest import LEFT, MANIFEST, ROOT, Manifest, decode, manifest_key
+from fourfold.archive.manifest import (
+    COMPANION_SUFFIX,
+    LEFT,
+    MANIFEST,
+    ROOT,
+    Manifest,
+    decode,
+    manifest_key,
+)
 from fourfold.errors import CorruptData, FourfoldError, NotFound
 from fourfold.kernel import Database, ReadTransaction
 from fourfold.models.streams.archive.indexes.records import SQL as INDEXES
 from fourfold.models.streams.archive.indexes.verify import index_problems
 from fourfold.models.streams.archive.records import SQL, meta_of
 from fourfold.models.streams.archive.sweep import segment_of
+from fourfold.models.streams.search.companions.verify import companion_problems
 from fourfold.objects import ObjectStore
 from fourfold.retry import Retries
 
@@ -103,6 +112,7 @@ def object_problems(
             yield from found
             if contents and not found:
                 yield from index_problems(segments, manifest)
+                yield from companion_problems(segments, manifest)
         after = rows[-1][0]
 
 
@@ -117,7 +127,7 @@ def unclaimed_problems(
     again = retries or Retries()
     listed = objects.list(f"{ROOT}/")
     for name, folder in groupby(listed, lambda each: each.key.split("/")[1]):
-        keys = [entry.key for entry in folder if entry.key.endswith(".parquet")]
+        keys = [entry.key for entry in folder if entry.key.endswith((".parquet", COMPANION_SUFFIX))]
         with database.read() as snapshot:
             found = [
                 key for key in keys if not snapshot.value(SQL.is_claimed, (key, segment_of(key)))
@@ -139,7 +149,7 @@ def _named(objects: ObjectStore, retries: Retries, key: str) -> Iterator[str]:
     except (NotFound, CorruptData):
         return
     yield from (segment.key for segment in manifest.kept())
-    yield from (run.key for run in manifest.runs())
+    yield from (key for key, _, _ in manifest.others())
 
 
 def _manifest(objects: ObjectStore, retries: Retries, name: str) -> Manifest:
@@ -151,7 +161,7 @@ def _objects_of(
     objects: ObjectStore, retries: Retries, manifest: Manifest, *, contents: bool
 ) -> Iterator[str]:
     named = [(segment.key, segment.size_bytes, segment.digest) for segment in manifest.kept()]
-    named += [(run.key, run.size_bytes, run.sha256) for run in manifest.runs()]
+    named += manifest.others()
     for key, size, digest in named:
         try:
             info = retries.run(lambda: objects.head(key))  # noqa: B023

@@ -9,9 +9,9 @@ CREATE TABLE subscriptions (
     wake_stream     TEXT,
     lease_ttl_ms    INTEGER NOT NULL,
     description     TEXT,
-    -- By which the same request is known again.
+    -- Identifies a repeated request.
     config_hash     TEXT NOT NULL,
-    -- Where whoever made it reached the server, so that a webhook can be answered there.
+    -- Address at which its creator reached the server, for the callback of a webhook.
     address         TEXT NOT NULL,
     created_at_ms   INTEGER NOT NULL,
     -- The number of the last wake. It only grows, also over subscriptions that were deleted.
@@ -20,7 +20,7 @@ CREATE TABLE subscriptions (
     wake_id         TEXT,
     holder          TEXT,
     lease_until_ms  INTEGER,
-    -- When the wake is to be told (again); NULL once it was.
+    -- Time of the next delivery of the wake; NULL once it was delivered.
     next_attempt_ms INTEGER,
     failures        INTEGER NOT NULL DEFAULT 0
 );
@@ -35,9 +35,9 @@ CREATE TABLE subscription_links (
     explicit INTEGER NOT NULL CHECK (explicit IN (0, 1)),
     globbed  INTEGER NOT NULL CHECK (globbed IN (0, 1)),
     acked    INTEGER NOT NULL,
-    -- Whether the stream goes on behind `acked`.
+    -- 1 if the stream has records after `acked`.
     pending  INTEGER NOT NULL DEFAULT 0 CHECK (pending IN (0, 1)),
-    -- Where the stream ended when the wake that is under way was issued.
+    -- End of the stream when the current wake was issued.
     told     INTEGER,
     PRIMARY KEY (sub, stream)
 ) WITHOUT ROWID;

@@ -29,16 +29,16 @@ class Profiles:
             info = writer.get_stream(snapshot, name, self._streams.read_clock())
             return rules.profile_of(snapshot, info)
 
-    def put(self, name: str, given: Any) -> Profile:
+    def put(self, name: str, value: Any) -> Profile:
         """Set the profile of a stream from JSON, for all later appends."""
-        profile = self._streams.database.transact(self._putting(name, read(given)))
+        profile = self._streams.database.transact(self._putting(name, read(value)))
         if self._streams.publish_on_write is not None:
             self._streams.publish_on_write(name)
         return profile
 
-    async def put_async(self, name: str, given: Any) -> Profile:
+    async def put_async(self, name: str, value: Any) -> Profile:
         """Set the profile of a stream from JSON, for all later appends."""
-        work = self._putting(name, read(given))
+        work = self._putting(name, read(value))
         profile = await self._streams.database.transact_async(work)
         if self._streams.publish_on_write is not None:
             await asyncio.to_thread(self._streams.publish_on_write, name)

@@ -553,7 +553,7 @@ AnyOp: TypeAlias = Rename | Copy | Add | Remove | Hoist | Plunge | Wrap | Head |
 
 def _check_different(one: str, other: str) -> None:
     if one == other:
-        raise ValueError(f"Object names the same property {one!r} twice")
+        raise ValueError(f"Object contains the property {one!r} twice")
 
 
 _ONE = msgspec.json.Decoder(msgspec.Raw)

@@ -5,7 +5,7 @@
      "lenses":     {"1": {"ops": [...]}},                    from version 1 to version 2
      "boundaries": [{"offset": "...", "version": 1}, ...],   start of each version
      "routingKey": {"jsonPointer": "/customer", "required": true},
-     "search":     {"fields": ["status"]}}
+     "search":     {"fields": ["status"], "text": ["note"]}}
 
 Versions and lenses are never removed: a message that was stored in an old version is read through
 every later lens. `routingKey` and `search` apply to later appends and can be removed.
@@ -22,15 +22,13 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import CorruptData, InvalidInput
-from fourfold.models.streams.archive.indexes.fields import check_field
 from fourfold.models.streams.schemas import compatibility, pointers
 from fourfold.models.streams.schemas.lens import Lens
+from fourfold.models.streams.schemas.search import Search, check_search
 from fourfold.models.streams.validation import format_offset
 
 STREAM_REGISTRY_BYTES: Final = 256 * limits.KIB
 """Bytes of a schema registry, all versions and lenses included."""
-STREAM_SEARCH_FIELDS: Final = 32
-"""Searchable fields of a registry."""
 
 Promote = Callable[[bytes], bytes]
 
@@ -40,12 +38,6 @@ class RoutingKey(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
 
     json_pointer: str
     required: bool = False
-
-
-class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The fields by which messages in published segments can be searched."""
-
-    fields: list[str]
 
 
 class Boundary(msgspec.Struct, frozen=True):
@@ -171,7 +163,7 @@ class Registry(msgspec.Struct, frozen=True, rename="camel", dict=True):
             registry = msgspec.structs.replace(registry, routing_key=change.routing_key)
         if change.search is not msgspec.UNSET:
             if change.search is not None:
-                _check_search(change.search)
+                check_search(change.search)
             registry = msgspec.structs.replace(registry, search=change.search)
         if len(encoded(registry)) > STREAM_REGISTRY_BYTES:
             raise InvalidInput(
@@ -281,12 +273,3 @@ def change_of(data: Any) -> Change:
 def same_json(one: Any, other: Any) -> bool:
     """Return True if two values are equal as JSON; true is not 1."""
     return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
-
-
-def _check_search(search: Search) -> None:
-    if len(search.fields) > STREAM_SEARCH_FIELDS:
-        raise InvalidInput(
-            f"search must have at most {STREAM_SEARCH_FIELDS} fields, got {len(search.fields)}"
-        )
-    for field in search.fields:
-        check_field(field)

@@ -22,6 +22,7 @@ from fourfold.models.streams.archive.indexes import catalog
 from fourfold.models.streams.records import StreamInfo
 from fourfold.models.streams.schemas import registry as registries
 from fourfold.models.streams.schemas.registry import Registry
+from fourfold.models.streams.search.companions import plans
 
 if TYPE_CHECKING:
     from fourfold.models.streams.streams import Streams
@@ -118,6 +119,7 @@ def _write(txn: Transaction, info: StreamInfo, after: Registry, now_ms: int) -> 
         text = registries.encoded(after).decode()
         txn.execute(rules.SQL.put_schema, (info.name, text, now_ms))
     txn.execute(rules.SQL.set_schema_version, (info.sid, version, now_ms))
+    plans.refresh(txn, info.name, after, now_ms)
     for field in () if after.search is None else after.search.fields:
         catalog.declare(txn, info.name, field, now_ms)
 

@@ -39,7 +39,7 @@ _UNSUITED_DRAFTS = ("draft-03", "draft-04")
 
 
 class Presence(Enum):
-    """Whether valid objects have a property."""
+    """Presence of a property in valid objects."""
 
     NEVER = "never"
     MAYBE = "maybe"
@@ -115,14 +115,14 @@ class Document:
     def _target(self, reference: str) -> Schema:
         target: Any = self._root
         if not reference.startswith(_HOMES):
-            raise InvalidInput(f"the reference {reference!r} does not lead into $defs")
+            raise InvalidInput(f"the reference {reference!r} does not point into $defs")
         for step in unquote(reference[2:]).split("/"):
             name = step.replace("~1", "/").replace("~0", "~")
             if not isinstance(target, dict) or name not in target:
-                raise InvalidInput(f"the reference {reference!r} leads nowhere")
+                raise InvalidInput(f"the reference {reference!r} has no target")
             target = target[name]
         if not isinstance(target, dict | bool):
-            raise InvalidInput(f"the reference {reference!r} does not lead to a schema")
+            raise InvalidInput(f"the reference {reference!r} does not point to a schema")
         return target
 
 

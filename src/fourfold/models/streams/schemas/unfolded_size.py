@@ -153,20 +153,20 @@ class _Graph:
         if not isinstance(reference, str):
             return []
         address, fragment = urldefrag(urljoin(base, reference))
-        found = self._resources.get(address)
-        if found is None:
+        resource = self._resources.get(address)
+        if resource is None:
             return []
         if fragment and not fragment.startswith("/"):
             return self._anchors.get(unquote(fragment), [])
         for step in unquote(fragment).split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
-                found = found[int(key)]
-            elif isinstance(found, dict) and key in found:
-                found = found[key]
+            if isinstance(resource, list) and key.isdecimal() and int(key) < len(resource):
+                resource = resource[int(key)]
+            elif isinstance(resource, dict) and key in resource:
+                resource = resource[key]
             else:
                 return []
-        number = self._numbers.get(id(found))
+        number = self._numbers.get(id(resource))
         return [] if number is None else [number]
 
     def components(self, *, in_place: bool = False) -> Iterator[list[int]]:

@@ -114,46 +114,46 @@ def find(snapshot: ReadTransaction, subscription_id: str) -> Subscription:
     return Subscription._make(row)
 
 
-def check(wanted: Subscribe) -> Subscribe:
+def check(request: Subscribe) -> Subscribe:
     """Return the settings of a subscription in normal form, or raise InvalidInput."""
     if (
-        not 0 < len(wanted.id) <= SUBSCRIPTION_ID_MAX
-        or not wanted.id.isprintable()
-        or "/" in wanted.id
+        not 0 < len(request.id) <= SUBSCRIPTION_ID_MAX
+        or not request.id.isprintable()
+        or "/" in request.id
     ):
         raise InvalidInput(
             f"subscription id must be printable text of 1 to {SUBSCRIPTION_ID_MAX} "
-            f"characters without a slash, got {wanted.id!r:.80}"
+            f"characters without a slash, got {request.id!r:.80}"
         )
-    if wanted.kind not in {"webhook", "pull-wake"}:
+    if request.kind not in {"webhook", "pull-wake"}:
         raise InvalidInput(
-            f"subscription type must be webhook or pull-wake, got {wanted.kind!r:.80}"
+            f"subscription type must be webhook or pull-wake, got {request.kind!r:.80}"
         )
-    pattern = None if wanted.pattern is None else check_pattern(wanted.pattern)
-    streams = check_streams(wanted.streams)
+    pattern = None if request.pattern is None else check_pattern(request.pattern)
+    streams = check_streams(request.streams)
     if pattern is None and not streams:
         raise InvalidInput("pass a pattern, streams, or both")
-    ttl = LEASE_TTL_MS if wanted.lease_ttl_ms is None else wanted.lease_ttl_ms
+    ttl = LEASE_TTL_MS if request.lease_ttl_ms is None else request.lease_ttl_ms
     if type(ttl) is not int or not LEASE_TTL_MS_MIN <= ttl <= LEASE_TTL_MS_MAX:
         raise InvalidInput(
             f"lease_ttl_ms must be an integer from {LEASE_TTL_MS_MIN} to "
             f"{LEASE_TTL_MS_MAX}, got {ttl!r:.80}"
         )
-    texts = {"description": wanted.description, "address": wanted.address}
+    texts = {"description": request.description, "address": request.address}
     for field, text in texts.items():
         if text is not None and len(validation.check_storable(text)) > limits.SUBSCRIPTION_TEXT_MAX:
             raise InvalidInput(
                 f"{field} must have at most {limits.SUBSCRIPTION_TEXT_MAX} characters"
             )
-    return wanted._replace(
-        pattern=pattern, streams=streams, lease_ttl_ms=ttl, wake_stream=_wake_stream(wanted)
+    return request._replace(
+        pattern=pattern, streams=streams, lease_ttl_ms=ttl, wake_stream=_wake_stream(request)
     )
 
 
-def _wake_stream(wanted: Subscribe) -> str | None:
+def _wake_stream(request: Subscribe) -> str | None:
     """Return the stream to write wakes to; None for a webhook."""
-    url, wake_stream = wanted.webhook_url, wanted.wake_stream
-    if wanted.kind == "webhook":
+    url, wake_stream = request.webhook_url, request.wake_stream
+    if request.kind == "webhook":
         if not url or wake_stream is not None:
             raise InvalidInput("a webhook subscription requires webhook.url, without wake_stream")
         return None
@@ -173,30 +173,30 @@ def check_streams(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({validation.check_name(name.strip("/")) for name in names}))
 
 
-def config_hash(wanted: Subscribe) -> str:
+def config_hash(request: Subscribe) -> str:
     """Return the hash of the settings, which is equal for repeated requests."""
-    fields = wanted._replace(address="", id="")[:-1]  # Without its owner.
+    fields = request._replace(address="", id="")[:-1]  # Without its owner.
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
-def create(txn: Transaction, wanted: Subscribe, now_ms: int) -> tuple[Subscription, bool]:
+def create(txn: Transaction, request: Subscribe, now_ms: int) -> tuple[Subscription, bool]:
     """Create a subscription at the end of its streams, or return an equal existing one.
 
     The second result is True if it is new.
     """
-    hashed = config_hash(wanted)
-    row = txn.one(SQL.by_id, (wanted.id,))
+    hashed = config_hash(request)
+    row = txn.one(SQL.by_id, (request.id,))
     if row is not None:
         subscription = Subscription._make(row)
         if subscription.config_hash != hashed:
-            raise AlreadyExists(f"subscription {wanted.id!r} already exists with other settings")
+            raise AlreadyExists(f"subscription {request.id!r} already exists with other settings")
         return subscription, False
     if txn.value(SQL.count) >= SUBSCRIPTIONS_MAX:
         raise LimitExceeded(
             f"cannot create more than {SUBSCRIPTIONS_MAX} subscriptions in a store",
             hint="Delete some, or follow several streams with one.",
         )
-    owner = wanted.owner
+    owner = request.owner
     if owner is not None and (
         txn.value(SQL.count_of_owner, (owner.prefix,)) >= SUBSCRIPTIONS_PER_OWNER_MAX
     ):
@@ -206,15 +206,15 @@ def create(txn: Transaction, wanted: Subscribe, now_ms: int) -> tuple[Subscripti
             hint="Delete some, or follow several streams with one.",
         )
     params = (
-        *(wanted.id, wanted.kind, wanted.pattern, wanted.webhook_url, wanted.wake_stream),
-        *(wanted.lease_ttl_ms, wanted.description, hashed, wanted.address, now_ms),
+        *(request.id, request.kind, request.pattern, request.webhook_url, request.wake_stream),
+        *(request.lease_ttl_ms, request.description, hashed, request.address, now_ms),
         *((None, None) if owner is None else owner),
     )
     txn.execute(SQL.add, params)
-    created = find(txn, wanted.id)
-    if wanted.pattern is not None:
-        _backfill(txn, created, wanted.pattern)
-    add_streams(txn, created, wanted.streams)
+    created = find(txn, request.id)
+    if request.pattern is not None:
+        _backfill(txn, created, request.pattern)
+    add_streams(txn, created, request.streams)
     return created, True
 
 

@@ -53,20 +53,20 @@ class Subscriptions:
 
     # Subscriptions
 
-    def create(self, wanted: Subscribe) -> tuple[Subscription, bool]:
+    def create(self, request: Subscribe) -> tuple[Subscription, bool]:
         """Create a subscription; return it, and True if it is new.
 
         Raises:
             AlreadyExists: a subscription of that id has other settings.
         """
-        return self._database.transact(self._creating(wanted))
+        return self._database.transact(self._creating(request))
 
-    async def create_async(self, wanted: Subscribe) -> tuple[Subscription, bool]:
+    async def create_async(self, request: Subscribe) -> tuple[Subscription, bool]:
         """Create a subscription; return it, and True if it is new."""
-        return await self._database.transact_async(self._creating(wanted))
+        return await self._database.transact_async(self._creating(request))
 
-    def _creating(self, wanted: Subscribe) -> _Work[tuple[Subscription, bool]]:
-        checked = members.check(wanted)
+    def _creating(self, request: Subscribe) -> _Work[tuple[Subscription, bool]]:
+        checked = members.check(request)
         return self._notifying(lambda txn: members.create(txn, checked, self._now().ms))
 
     def get(self, subscription_id: str) -> Subscription:

@@ -215,7 +215,7 @@ class _TooFarBack(Exception):
 
 
 class _ScanMode(NamedTuple):
-    """How a check reads: how much at once, from where, and whether it may block."""
+    """Mode of a check: batch size, start, and whether it may block."""
 
     reach: Reach
     cold: ColdRecords | None

@@ -127,25 +127,25 @@ class Touches:
 
     # Templates
 
-    def activate(self, name: str, wanted: Sequence[Template]) -> tuple[ActiveTemplate, ...]:
+    def activate(self, name: str, templates: Sequence[Template]) -> tuple[ActiveTemplate, ...]:
         """Activate templates for a stream, all or none; active ones are renewed."""
-        return self._streams.database.transact(self._activating(name, wanted))
+        return self._streams.database.transact(self._activating(name, templates))
 
     async def activate_async(
-        self, name: str, wanted: Sequence[Template]
+        self, name: str, templates: Sequence[Template]
     ) -> tuple[ActiveTemplate, ...]:
         """Activate templates for a stream, all or none; active ones are renewed."""
-        return await self._streams.database.transact_async(self._activating(name, wanted))
+        return await self._streams.database.transact_async(self._activating(name, templates))
 
     def _activating(
-        self, name: str, wanted: Sequence[Template]
+        self, name: str, requested: Sequence[Template]
     ) -> Callable[[Transaction], tuple[ActiveTemplate, ...]]:
         check_name(name)
-        if not 0 < len(wanted) <= limits.TOUCH_TEMPLATES_MAX:
+        if not 0 < len(requested) <= limits.TOUCH_TEMPLATES_MAX:
             raise InvalidInput(
-                f"pass 1 to {limits.TOUCH_TEMPLATES_MAX} templates, got {len(wanted)}"
+                f"pass 1 to {limits.TOUCH_TEMPLATES_MAX} templates, got {len(requested)}"
             )
-        checked = [templates.check(template) for template in wanted]
+        checked = [templates.check(template) for template in requested]
 
         def work(txn: Transaction) -> tuple[ActiveTemplate, ...]:
             info = self._scan.get_enabled(txn, name)

@@ -57,8 +57,11 @@ def key_of(payload: bytes, field: str) -> bytes | None:
     return key_of_value(found)
 
 
-def search(rows: Iterable[tuple[int, bytes, int]], field: str, key: bytes) -> Iterator[Step]:
-    """Yield the rows (offset, payload, time) whose field has a key, and progress between them."""
+def search(rows: Iterable[tuple[Any, ...]], field: str, key: bytes) -> Iterator[Step]:
+    """Yield the rows whose field has a key, and progress between them.
+
+    A row has an offset, a payload, a time and headers.
+    """
     examined = size = 0
     for row in rows:
         examined += 1

@@ -40,28 +40,30 @@ class Search:
     def steps(self, sid: int, sought: RecordFilter, start: int, end: int) -> Iterator[Step]:
         """Yield the records with the key, in order, and the progress after each segment."""
         stream = self._snapshot.value(SQL.name_of, (sid,))
-        for part in self._parts(stream, sought, start, end):
-            yield from self._within_segment(part, sought)
+        key = sought.key
+        assert key is not None
+        for part in self._parts(stream, sought.field or ROUTING_KEYS, key, (start, end)):
+            yield from self._within_segment(part, sought, key)
             yield Step(part.end, None, segments=1)
         yield Step(end, None)
 
-    def _within_segment(self, part: _Part, sought: RecordFilter) -> Iterator[Step]:
+    def _within_segment(self, part: _Part, sought: RecordFilter, key: bytes) -> Iterator[Step]:
         wanted = part.segment.wanted(self._folder)
         if sought.field is None:
-            for row in self._segments.keyed(wanted, sought.key, part.start, part.end):
+            for row in self._segments.keyed(wanted, key, part.start, part.end):
                 yield Step(row[0] + 1, Record(*row))
             return
         rows = self._segments.records(wanted, part.start, part.end)
-        yield from fields.search(rows, sought.field, sought.key)
+        yield from fields.search(rows, sought.field, key)
 
-    def _parts(self, stream: str, sought: RecordFilter, start: int, end: int) -> Iterator[_Part]:
+    def _parts(self, stream: str, name: str, key: bytes, ends: tuple[int, int]) -> Iterator[_Part]:
         """Yield the parts of segments that may contain the key, in order, one for each segment."""
-        name = sought.field or ROUTING_KEYS
+        start, end = ends
         known = self._snapshot.one(SQL.index, (stream, name))
         at = start
         if known is not None:
             secret, indexed = known
-            sealed = fingerprint(secret, sought.key)
+            sealed = fingerprint(secret, key)
             last: _Part | None = None
             for entry in self._entries(stream, name, sealed, (start, min(end, indexed))):
                 for part in self._within(stream, entry, start, end):

@@ -1,0 +1,500 @@
+"""The engine of searches and aggregates: walks a stream from its end, part by part.
+
+    log ──> newest segment ──> ... ──> oldest segment
+
+A part is a range of the log or of one segment, and is read in slices, so that memory and the time
+between two checks of the budget are bounded. Segments whose times are outside of the bounds are
+skipped; segments with a companion of the current plan are searched in it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from operator import neg
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from fourfold import limits
+from fourfold.content.json_pointer import lookup
+from fourfold.content.text import TextPart, TextQuery
+from fourfold.errors import CorruptData, MissingDependency
+from fourfold.kernel import ReadTransaction, load_queries
+from fourfold.models.streams import rules
+from fourfold.models.streams.archive.records import Segment
+from fourfold.models.streams.reader import NotInTheLog, source_ranges
+from fourfold.models.streams.records import ColdRecords, Record, StreamInfo
+from fourfold.models.streams.schemas.search import Search
+from fourfold.models.streams.search import evaluation
+from fourfold.models.streams.search.companions.plans import make_plan
+from fourfold.models.streams.search.companions.reader import CompanionRow
+from fourfold.models.streams.search.companions.rollups import RollupSums
+from fourfold.models.streams.search.measures import Accumulator
+from fourfold.models.streams.search.query import Query, decode_message, iter_texts
+from fourfold.models.streams.search.ranking import RANKED_MAX, Occurrences, Ranking
+from fourfold.models.streams.search.request import (
+    AggregateRequest,
+    Bounds,
+    Budget,
+    Cursor,
+    SearchRequest,
+    parse_cursor,
+)
+from fourfold.models.streams.search.results import Aggregates, Coverage, Hit, SearchPage, Total
+from fourfold.models.streams.search.timestamps import compile_time
+from fourfold.models.streams.validation import Offset
+from fourfold.models.streams.writer import SQL as STREAMS
+from fourfold.tabular import Rows
+
+if TYPE_CHECKING:
+    from fourfold.models.streams.search.companions.reader import Companion
+
+SQL = load_queries("fourfold.models.streams.search")
+SLICE_RECORDS: Final = 5_000
+SLICE_BYTES: Final = 2 * limits.MIB
+"""Records, and about how many of their bytes, that are read between two checks of the budget."""
+SEGMENTS_LISTED: Final = 256
+"""Segments that are listed at a time."""
+SNIPPETS_MAX: Final = 5
+"""Snippets of one match."""
+
+
+class Match(NamedTuple):
+    """A record that matches, its message, and its time."""
+
+    record: Record
+    message: Any
+    time_ms: int
+
+
+class Part(NamedTuple):
+    """Records from `start` to before `end`, in the log or in one segment."""
+
+    sid: int
+    start: int
+    end: int
+    segment: Segment | None
+    companion: CompanionRow | None = None
+    """The companion of the segment, if it is of the current plan."""
+
+
+class Slice(NamedTuple):
+    """The result of one step of a search: all matches from `start` to the step before."""
+
+    start: int
+    matches: list[Match]
+    """The newest first."""
+    uncollected: int = 0
+    """Number of further matches, whose records were not read."""
+
+
+class Walk:
+    """Reads one stream from its end, within the bounds of a request."""
+
+    def __init__(
+        self,
+        snapshot: ReadTransaction,
+        info: StreamInfo,
+        cold: ColdRecords | None,
+        bounds: Bounds,
+    ) -> None:
+        self._snapshot = snapshot
+        self._info = info
+        self._cold = cold
+        self._bounds = bounds
+        declared = rules.registry_of(snapshot, info).search or Search()
+        self._plan = make_plan(rules.registry_of(snapshot, info))
+        self.query = Query(bounds.text, declared.text, bounds.filter)
+        self.time_of = compile_time(declared.timestamp)
+        self.budget = Budget(bounds.max_bytes, bounds.timeout_s)
+        self.end = info.next_offset
+        self.reached = info.next_offset
+        """All records from here to the end were examined."""
+        self._collected = 0
+        self._counts = dict.fromkeys(("segments", "skipped", "indexed", "scanned"), 0)
+        self._average = max(1, info.size_bytes // max(1, info.next_offset))
+        self._step = max(1, min(SLICE_RECORDS, SLICE_BYTES // self._average))
+        self._current_from = rules.begin_of_version(snapshot, info) if info.schema_version else 0
+
+    def slices(self, before: int, limit: int | None = None) -> Iterator[Slice]:
+        """Yield the matches before an offset, slice by slice, the newest first.
+
+        With `limit`, matches after so many may be counted only: their records are left out.
+        """
+        self.reached = before
+        self._collected = 0
+        for part in self._parts(before):
+            for piece in self._steps(part, limit):
+                self.reached = piece.start
+                self._collected += len(piece.matches)
+                yield piece
+                if self.budget.is_exhausted and self.reached > self._info.first_offset:
+                    return
+
+    def coverage(self) -> Coverage:
+        """Return what was examined."""
+        number = self._info.incarnation_number
+        return Coverage(
+            complete=self.reached <= self._info.first_offset,
+            start=Offset(self.reached, number),
+            end=Offset(self.end, number),
+            segments=self._counts["segments"],
+            segments_skipped=self._counts["skipped"],
+            segments_indexed=self._counts["indexed"],
+            segments_scanned=self._counts["scanned"],
+            scanned_records=self.budget.records,
+            scanned_bytes=self.budget.bytes,
+        )
+
+    def read(self, offset: int) -> Match:
+        """Return the record at an offset as a match."""
+        [(sid, _, _)] = source_ranges(self._snapshot, self._info, offset, offset + 1)
+        [record] = self._records(Part(sid, offset, offset + 1, None), offset, offset + 1)
+        message = decode_message(record.payload)
+        return Match(record, message, self.time_of(message, record.ts_ms))
+
+    def _parts(self, before: int) -> Iterator[Part]:
+        """Yield the parts of the stream before an offset, the newest first."""
+        ranges = source_ranges(self._snapshot, self._info, self._info.first_offset, before)
+        for sid, first, last in reversed(ranges):
+            edge = min(last, max(first, int(self._snapshot.value(STREAMS.log_begin, (sid,)))))
+            if edge < last:
+                yield Part(sid, edge, last, None)
+            yield from self._segments(sid, first, edge)
+
+    def _segments(self, sid: int, first: int, end: int) -> Iterator[Part]:
+        if first >= end:
+            return
+        if self._cold is None:
+            raise NotInTheLog
+        stream = self._snapshot.value(SQL.stream_of, (sid,))
+        plan = self._snapshot.one(SQL.plan, (stream,))
+        # A fork uses the companions of its source, if both plan the same.
+        planned = plan is not None and plan[1] == self._plan.digest
+        generation = plan[0] if plan is not None and planned else None
+        while first < end:
+            rows = self._snapshot.all(SQL.segments_before, (stream, end, first, SEGMENTS_LISTED))
+            for row in rows:
+                segment = Segment._make(row[:11])
+                usable = row[11] is not None and row[12] == generation
+                companion = CompanionRow(*row[11:]) if usable else None
+                self._counts["segments"] += 1
+                yield Part(sid, max(first, segment.start_offset), end, segment, companion)
+                end = max(first, segment.start_offset)
+            if len(rows) < SEGMENTS_LISTED:
+                break
+        if first < end:
+            # No segment has them: reading reports what is missing.
+            yield Part(sid, first, end, None)
+
+    def _records(
+        self, part: Part, start: int, end: int, word: str | None = None
+    ) -> Iterator[Record]:
+        """Yield the records of a range of a part as readers receive them.
+
+        With `word`, records that cannot contain it may be left out.
+        """
+        if part.segment is None and start >= self._log_begin(part.sid):
+            query, params = STREAMS.records, (part.sid, start, end)
+            if word is not None and start >= self._current_from:
+                # SQLite examines the messages without making Python objects of them.
+                query, params = SQL.records_with_word, (*params, word)  # type: ignore[assignment]
+            rows: Iterator[Record] = map(Record._make, self._snapshot.rows(query, params))
+        else:
+            assert self._cold is not None
+            rows = self._cold.records(self._snapshot, part.sid, start, end)
+        return iter(rules.promote_records(self._snapshot, self._info, rows))
+
+    def _log_begin(self, sid: int) -> int:
+        return int(self._snapshot.value(STREAMS.log_begin, (sid,)))
+
+    def _steps(self, part: Part, limit: int | None) -> Iterator[Slice]:
+        """Search a part: in its companion if it has one, and record by record otherwise."""
+        if part.segment is None:
+            yield from self._scan(part)
+            return
+        if part.companion is not None:
+            if self.is_outside(part.companion):
+                self._counts["skipped"] += 1
+                yield Slice(part.start, [])
+                return
+            reached = part.end
+            try:
+                for piece in self._indexed(part, part.segment, part.companion, limit):
+                    reached = piece.start
+                    yield piece
+            except (CorruptData, MissingDependency):
+                # A companion makes a search faster, and is never required.
+                part = part._replace(end=reached)
+            else:
+                self._counts["indexed"] += 1
+                return
+        self._counts["scanned"] += 1
+        yield from self._scan(part)
+
+    def is_outside(self, companion: CompanionRow) -> bool:
+        """Return True if no time of a segment is within the bounds."""
+        low, high = companion.time_min_ms, companion.time_max_ms
+        since, until = self._bounds.since_ms, self._bounds.until_ms
+        if low is None or high is None:
+            return False
+        return (since is not None and high < since) or (until is not None and low > until)
+
+    def _indexed(
+        self, part: Part, segment: Segment, row: CompanionRow, limit: int | None
+    ) -> Iterator[Slice]:
+        """Search a segment in its companion."""
+        assert self._cold is not None
+        first = segment.start_offset
+        with self._cold.companions.open(row, self._plan, segment.segment_id) as companion:
+            rows = evaluation.text_rows(companion, self._plan, self.query.root)
+            sure: frozenset[int] = frozenset()
+            if rows is None or len(rows) > evaluation.FEW_ROWS:
+                masks = evaluation.matching(companion, self.query.root, self._bounds)
+                rows = evaluation.rows_of(masks.maybe)
+                if limit is not None:
+                    sure = evaluation.decided_rows(masks, rows)
+        rows = [at for at in rows if part.start <= first + at < part.end]
+        size = evaluation.FEW_ROWS if limit is None else min(limit + 1, evaluation.FEW_ROWS)
+        for batch in evaluation.batches(rows, size):
+            if limit is not None and self._collected > limit:
+                # The page is full, and what is left is only counted.
+                rest = rows[bisect_left(rows, -batch[0], key=neg) :]
+                undecided = [first + at for at in rest if at not in sure]
+                yield Slice(part.start, self._pick(segment, undecided), len(rest) - len(undecided))
+                return
+            yield Slice(first + batch[-1], self._pick(segment, [first + at for at in batch]))
+        yield Slice(part.start, [])
+
+    def _pick(self, segment: Segment, offsets: list[int]) -> list[Match]:
+        """Return the records at some offsets that match, in the order of the offsets."""
+        assert self._cold is not None
+        records = self._cold.pick(segment, offsets)
+        matches = []
+        size = 0
+        for record in rules.promote_records(self._snapshot, self._info, records):
+            size += len(record.payload)
+            message = decode_message(record.payload)
+            if self.query.matches(message):
+                time_ms = self.time_of(message, record.ts_ms)
+                if self._bounds.covers(time_ms):
+                    matches.append(Match(record, message, time_ms))
+        self.budget.spend(len(offsets), size)
+        return matches
+
+    def aggregate(self, groups: Accumulator) -> list[dict[str, Any]]:
+        """Add all messages that match to an aggregate, and return its rows."""
+        sums = RollupSums(groups)
+        self._aggregate(groups, sums)
+        if not groups.groups:
+            return sums.rows()
+        sums.merge()
+        return groups.rows()
+
+    def _aggregate(self, groups: Accumulator, sums: RollupSums) -> None:
+        for part in self._parts(self.end):
+            if part.segment is None or not self._aggregate_indexed(part, groups, sums):
+                if part.segment is not None:
+                    self._counts["scanned"] += 1
+                for piece in self._scan(part):
+                    for match in piece.matches:
+                        groups.add(match.message, match.time_ms)
+                    self.reached = piece.start
+                    if self.budget.is_exhausted and self.reached > self._info.first_offset:
+                        return
+            self.reached = part.start
+            if self.budget.is_exhausted and self.reached > self._info.first_offset:
+                return
+
+    def _aggregate_indexed(self, part: Part, groups: Accumulator, sums: RollupSums) -> bool:
+        """Add a segment to an aggregate by its companion; return False if it must be scanned."""
+        row, segment = part.companion, part.segment
+        if row is None or segment is None or self._cold is None:
+            return False
+        if self.is_outside(row):
+            self._counts["skipped"] += 1
+            return True
+        whole = (part.start, part.end) == (segment.start_offset, segment.end_offset + 1)
+        added = Accumulator(groups.by, groups.measures, groups.every_ms)
+        try:
+            with self._cold.companions.open(row, self._plan, segment.segment_id) as companion:
+                if not (
+                    whole
+                    and self._is_inside(row)
+                    and evaluation.aggregate_rollup(
+                        companion, self._plan, groups, sums, self.query.root, self.query.matches
+                    )
+                ):
+                    if not self._aggregate_columns(part, segment, companion, added):
+                        return False
+                    # Only now, so that a damaged companion adds nothing twice.
+                    groups.merge(added)
+        except (CorruptData, MissingDependency):
+            return False
+        self._counts["indexed"] += 1
+        return True
+
+    def _is_inside(self, companion: CompanionRow) -> bool:
+        """Return True if all times of a segment are within the bounds."""
+        low, high = companion.time_min_ms, companion.time_max_ms
+        return (
+            low is not None
+            and high is not None
+            and self._bounds.covers(low)
+            and self._bounds.covers(high)
+        )
+
+    def _aggregate_columns(
+        self, part: Part, segment: Segment, companion: Companion, groups: Accumulator
+    ) -> bool:
+        first = segment.start_offset
+
+        def add_rows(rows: Sequence[int]) -> None:
+            for batch in evaluation.batches(rows, evaluation.FEW_ROWS):
+                offsets = [first + at for at in batch]
+                for match in self._pick(segment, offsets):
+                    groups.add(match.message, match.time_ms)
+
+        masks = evaluation.matching(companion, self.query.root, self._bounds)
+        kept = range(part.start - first, part.end - first)
+        masks = evaluation.within(companion, masks, kept)
+        return evaluation.aggregate_columns(companion, groups, masks, add_rows)
+
+    def _scan(self, part: Part) -> Iterator[Slice]:
+        """Examine every record of a part."""
+        matches_query, time_of, bounds = self.query.matches, self.time_of, self._bounds
+        may_match = self.query.may_match
+        end = part.end
+        while end > part.start:
+            start = max(part.start, end - self._step)
+            matches: list[Match] = []
+            size = 0
+            for record in self._records(part, start, end, self.query.required_word):
+                payload = record.payload
+                size += len(payload)
+                if may_match is not None and not may_match(payload):
+                    continue
+                message = decode_message(payload)
+                if not matches_query(message):
+                    continue
+                time_ms = time_of(message, record.ts_ms)
+                if bounds.covers(time_ms):
+                    matches.append(Match(record, message, time_ms))
+            if self.query.required_word is not None:
+                # About so much, because not every record was seen here.
+                size = max(size, (end - start) * self._average)
+            self.budget.spend(end - start, size)
+            matches.reverse()
+            yield Slice(start, matches)
+            end = start
+
+
+def search(
+    snapshot: ReadTransaction, info: StreamInfo, cold: ColdRecords | None, request: SearchRequest
+) -> SearchPage:
+    """Return a page of the matches of a search."""
+    digest = request.digest(info.name)
+    cursor = parse_cursor(request.after, digest, info)
+    walk = Walk(snapshot, info, cold, request)
+    if cursor is not None:
+        walk.end = cursor.end
+    if request.order == "score":
+        return _ranked(walk, info, request, cursor, digest)
+    return _newest(walk, info, request, cursor, digest)
+
+
+def _newest(
+    walk: Walk, info: StreamInfo, request: SearchRequest, cursor: Cursor | None, digest: str
+) -> SearchPage:
+    # The first page has the total; later ones begin where the last one ended.
+    with_total = request.total and cursor is None
+    matches: list[Match] = []
+    count = 0
+    before = walk.end if cursor is None else cursor.position
+    for piece in walk.slices(before, request.limit):
+        count += len(piece.matches) + piece.uncollected
+        matches += piece.matches[: request.limit + 1 - len(matches)]
+        if len(matches) > request.limit and not with_total:
+            break
+    coverage = walk.coverage()
+    total = Total(count, coverage.complete) if with_total else None
+    following = None
+    if len(matches) > request.limit:
+        matches.pop()
+        following = matches[-1].record.offset
+        # The page is full; what is left is not missing from it.
+        coverage = coverage._replace(complete=True)
+    elif not coverage.complete:
+        following = walk.reached
+    number = info.incarnation_number
+    return SearchPage(
+        [_hit(walk.query, match, number, None) for match in matches],
+        None if following is None else Cursor(digest, number, walk.end, following).format(),
+        coverage,
+        total,
+    )
+
+
+def _ranked(
+    walk: Walk, info: StreamInfo, request: SearchRequest, cursor: Cursor | None, digest: str
+) -> SearchPage:
+    ranking = Ranking(walk.query)
+    offsets: list[int] = []
+    measured: list[Occurrences] = []
+    count = 0
+    for piece in walk.slices(walk.end):
+        count += len(piece.matches)
+        for match in piece.matches[: RANKED_MAX - len(offsets)]:
+            offsets.append(match.record.offset)
+            measured.append(ranking.measure(match.message))
+        if len(offsets) >= RANKED_MAX and not request.total:
+            break
+    scores = ranking.scores(measured)
+    # The best first, and of equal ones the newest.
+    order = sorted(range(len(offsets)), key=lambda at: (-scores[at], -offsets[at]))
+    done = 0 if cursor is None else cursor.position
+    page = order[done : done + request.limit]
+    number = info.incarnation_number
+    hits = [_hit(walk.query, walk.read(offsets[at]), number, round(scores[at], 6)) for at in page]
+    more = done + len(page) < len(order)
+    following = Cursor(digest, number, walk.end, done + len(page)).format() if more else None
+    coverage = walk.coverage()
+    with_total = request.total and cursor is None
+    return SearchPage(
+        hits, following, coverage, Total(count, coverage.complete) if with_total else None
+    )
+
+
+def aggregate(
+    snapshot: ReadTransaction, info: StreamInfo, cold: ColdRecords | None, request: AggregateRequest
+) -> Aggregates:
+    """Return the groups of the messages that match, with their measures."""
+    walk = Walk(snapshot, info, cold, request)
+    groups = Accumulator(request.by, request.measures, request.every_ms)
+    rows = walk.aggregate(groups)
+    return Aggregates(Rows(rows), walk.coverage(), groups.columns)
+
+
+def _hit(query: Query, match: Match, number: int, score: float | None) -> Hit:
+    offset = Offset(match.record.offset, number)
+    return Hit(offset, match.record, match.time_ms, score, _snippets(query, match.message))
+
+
+def _snippets(query: Query, message: Any) -> dict[str, Any]:
+    """Return the parts of a message that match words of the query, by field."""
+    parts: dict[tuple[str, ...] | None, list[TextPart]] = {}
+    for path, part in query.words():
+        parts.setdefault(path, []).append(part)
+    snippets: dict[str, Any] = {}
+    for path, words in parts.items():
+        text_query = TextQuery(tuple(words))
+        texts = (
+            iter_texts(message)
+            if path is None
+            else [(".".join(path), text) for text in [lookup(message, path)] if type(text) is str]
+        )
+        for field, text in texts:
+            if len(snippets) < SNIPPETS_MAX and field not in snippets:
+                snippet = text_query.snippet(text)
+                if snippet.highlights:
+                    snippets[field] = snippet
+    return snippets
