@@ -10,6 +10,7 @@ model.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,12 +41,12 @@ class FileKind:
     migrations: tuple[Migration, ...]
     sequences: tuple[Sequence, ...] = ()
     publication: Description | None = None
-    """What is published of a database; None if the model publishes its records itself."""
+    """Part of a database that is published; None if the model publishes its records itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where the databases of a model are in the folder of a store, and their names.
+    """Location of the databases of a model in the folder of a store, and their names.
 
     `Location("sessions", "events.db")` is one database with the name `sessions`.
     `Location("spaces", "did:*.sqlite", check_did)` is a database for each id, with the name
@@ -59,7 +60,7 @@ class Location:
 
     @property
     def suffix(self) -> str:
-        """What follows the id in the name of a file; the whole name for a single database."""
+        """Suffix of the id in the name of a file; the whole name for a single database."""
         return self.file.rpartition("*")[2]
 
     def name(self, key: str) -> str:
@@ -81,8 +82,18 @@ class Location:
         folder = root / self.folder
         if self.check_id is None:
             return [self.folder] if (folder / self.file).exists() else []
-        end = len(self.suffix)
-        return sorted(self.name(path.name[:-end]) for path in folder.glob(self.file))
+        start, _, suffix = self.file.rpartition("*")
+        end = len(suffix)
+        try:
+            # A path object for each of 10,000 files takes ten times as long.
+            files = os.listdir(folder)  # noqa: PTH208
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(
+            self.name(file[:-end])
+            for file in files
+            if file.startswith(start) and file.endswith(suffix)
+        )
 
     def path(self, root: Path, name: str | None = None) -> Path:
         """Return the path of a database in the store at `root`; it need not exist."""
@@ -96,7 +107,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class StoreContext:
-    """What a store passes to a model that it opens."""
+    """Context that a store passes to a model that it opens."""
 
     root: Path
     settings: Settings
@@ -146,6 +157,8 @@ class Model(Generic[T]):
     """
     is_harmless: Callable[[Problem], bool] = _never
     """Returns True for a problem that is not damage, so that a restore does not help."""
+    id_column: str = "database"
+    """Column of archive tables with the id of the database that a row is from."""
     tables: str | None = None
     """Module whose `TABLES` describes the tables of the model for SQL and Spark. It is above the
     models, and imported on first use.
@@ -236,8 +249,8 @@ def model_of(path: Path) -> Model[Any] | None:
     Raises:
         FormatError: the file is not a database of Fourfold.
     """
-    found = find_kind(inspection.model_of(path))
-    return None if found is None else found[0]
+    kind = find_kind(inspection.model_of(path))
+    return None if kind is None else kind[0]
 
 
 def find_kind(stored: str) -> tuple[Model[Any], FileKind] | None:

@@ -1,4 +1,4 @@
-"""What `verify()` reports, for every model and for a whole store."""
+"""Problems that `verify()` reports, for every model and for a whole store."""
 
 from __future__ import annotations
 

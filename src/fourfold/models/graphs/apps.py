@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from datetime import datetime
 
 from fourfold.errors import (
     AlreadyExists,
@@ -46,8 +47,17 @@ from fourfold.models.graphs.statements import (
 _NO_TYPES: frozenset[int] = frozenset()
 
 
+def existed_at(app: App, at: datetime | None) -> bool:
+    """Return True if an app had been created by a time; raise InvalidInput without a zone."""
+    if at is None:
+        return True
+    if at.tzinfo is None:
+        raise InvalidInput(f"at must be a time with a zone, got {at.isoformat()}")
+    return datetime.fromisoformat(app.created_at) <= at
+
+
 class Apps:
-    """What is known of the apps of one database."""
+    """Cached metadata of the apps of one database."""
 
     def __init__(self) -> None:
         self._known: set[int] = set()
@@ -82,11 +92,11 @@ class Apps:
         validation.check_text(title, "title")
         if app_id is not None:
             validation.check_integer(app_id, "app_id")
-        found = self.by_slug(txn, slug)
-        if found is not None:
-            if app_id not in {None, found.app_id}:
-                raise AlreadyExists(f"the app {slug!r} has the number {found.app_id}, not {app_id}")
-            return found
+        app = self.by_slug(txn, slug)
+        if app is not None:
+            if app_id not in {None, app.app_id}:
+                raise AlreadyExists(f"the app {slug!r} has the number {app.app_id}, not {app_id}")
+            return app
         number = int(txn.value(SQL.next_app)) if app_id is None else app_id
         if txn.one(SQL.app_by_id, (number,)) is not None:
             raise AlreadyExists(f"the number {number} belongs to another app")
@@ -102,7 +112,7 @@ class Apps:
         txn.after_commit(lambda: self._known.add(app_id))
 
     def upgrade(self, txn: Transaction, app_id: int, steps: Sequence[Migration], now: str) -> App:
-        """Bring an app to the version of the last of `steps`; those that it has had are compared,
+        """Upgrade an app to the version of the last of `steps`; applied ones are compared,
         the others run. `{app}` in their text stands for the beginning of the app's table names.
         """
         app = self.app(txn, app_id)
@@ -111,8 +121,7 @@ class Apps:
         for expected, step in enumerate(steps, start=2):
             if step.version != expected:
                 raise InvalidInput(
-                    f"step {step.version} ({step.name}) of app {app_id} stands where "
-                    f"number {expected} belongs",
+                    f"app {app_id}: expected step {expected}, found {step.version} ({step.name})",
                     hint="An app begins with version 1; its steps are 2, 3, and so on.",
                 )
             if step.version not in done:
@@ -140,17 +149,17 @@ class Apps:
         self.must_exist(txn, app_id)
         kind, key = validation.check_kind(kind), validation.check_text(type_key, "type_key")
         sql = app_statements(app_id)
-        found = txn.value(sql.type_by_key, (kind, key))
-        if found is None:
+        type_id = txn.value(sql.type_by_key, (kind, key))
+        if type_id is None:
             txn.execute(sql.add_type, (kind, key))
-            found = txn.value(sql.type_by_key, (kind, key))
-        return int(found)
+            type_id = txn.value(sql.type_by_key, (kind, key))
+        return int(type_id)
 
     def find_type(
         self, snapshot: ReadTransaction, app_id: int, kind: Kind, type_key: str
     ) -> int | None:
-        found = snapshot.value(app_statements(app_id).type_by_key, (kind, type_key))
-        return None if found is None else int(found)
+        type_id = snapshot.value(app_statements(app_id).type_by_key, (kind, type_key))
+        return None if type_id is None else int(type_id)
 
     def type_id(self, txn: Transaction, app_id: int, kind: Kind, type_key: str) -> int:
         known = self._keys.get((app_id, kind, type_key))
@@ -158,13 +167,13 @@ class Apps:
             return known
         self.must_exist(txn, app_id)
         key = validation.check_text(type_key, "type_key")
-        found = txn.value(app_statements(app_id).type_by_key, (validation.check_kind(kind), key))
-        if found is None:
+        type_id = txn.value(app_statements(app_id).type_by_key, (validation.check_kind(kind), key))
+        if type_id is None:
             raise NotFound(
                 f"app {app_id} has no type {type_key!r} of {kind}",
                 hint="Register it first: `fourfold app type`.",
             )
-        number = int(found)
+        number = int(type_id)
         txn.after_commit(lambda: self._keys.__setitem__((app_id, kind, key), number))
         return number
 
@@ -178,14 +187,16 @@ class Apps:
 
     def known_type(self, txn: Transaction, app_id: int, kind: Kind, type_id: int) -> frozenset[int]:
         """Return all types in this transaction; raise NotFound if `type_id` is not among them."""
-        found = frozenset(int(row[0]) for row in txn.all(app_statements(app_id).type_ids, (kind,)))
-        if type_id not in found:
+        type_ids = frozenset(
+            int(row[0]) for row in txn.all(app_statements(app_id).type_ids, (kind,))
+        )
+        if type_id not in type_ids:
             raise NotFound(
                 f"app {app_id} has no type {type_id} of {kind}",
                 hint="Register it first: `fourfold app type`.",
             )
-        txn.after_commit(lambda: self._remember(app_id, kind, found))
-        return found
+        txn.after_commit(lambda: self._remember(app_id, kind, type_ids))
+        return type_ids
 
     def _remember(self, app_id: int, kind: Kind, types: frozenset[int]) -> None:
         with self._lock:
@@ -220,8 +231,8 @@ class Apps:
 
     def check_globals(self, snapshot: ReadTransaction, subject: str) -> None:
         """Refuse a database in which a table that all apps share is missing, or lacks a column."""
-        for table, wanted in _GLOBALS.items():
-            _check_columns(snapshot, subject, table, wanted)
+        for table, columns in _GLOBALS.items():
+            _check_columns(snapshot, subject, table, columns)
 
     def check(self, snapshot: ReadTransaction, subject: str) -> None:
         """Refuse a database in which an app lacks a table or a column, or holds a row from after
@@ -247,12 +258,12 @@ class Apps:
 
 
 def _check_columns(
-    snapshot: ReadTransaction, subject: str, table: str, wanted: frozenset[str]
+    snapshot: ReadTransaction, subject: str, table: str, expected: frozenset[str]
 ) -> None:
-    found = {str(row[0]) for row in snapshot.all(SQL.columns, (table,))}
-    if not found:
+    columns = {str(row[0]) for row in snapshot.all(SQL.columns, (table,))}
+    if not columns:
         raise CorruptData(f"{subject}: the table {table} is missing")
-    if missing := sorted(wanted - found):
+    if missing := sorted(expected - columns):
         raise CorruptData(f"{subject}: {table} has no column {', '.join(missing)}")
 
 

@@ -57,9 +57,9 @@ class ParsedEnvelope(msgspec.Struct, frozen=True):
 
 def parse(envelope: Any) -> ParsedEnvelope:
     """Parse an envelope and check its shape, without the database."""
-    given = validation.check_fields(envelope, "envelope", _ENVELOPE)
-    trace_id = validation.check_text(given.get("trace_id"), "envelope.trace_id")
-    ops = given.get("ops")
+    fields = validation.check_fields(envelope, "envelope", _ENVELOPE)
+    trace_id = validation.check_text(fields.get("trace_id"), "envelope.trace_id")
+    ops = fields.get("ops")
     if not isinstance(ops, Sequence) or isinstance(ops, str | bytes) or not ops:
         raise InvalidInput("envelope.ops must be a list of at least one operation")
     if len(ops) > limits.ENVELOPE_OPERATIONS_MAX:
@@ -67,9 +67,9 @@ def parse(envelope: Any) -> ParsedEnvelope:
             f"an envelope of {len(ops)} operations is more than {limits.ENVELOPE_OPERATIONS_MAX}"
         )
     operations: list[Operation] = []
-    for at, each in enumerate(ops):
+    for at, item in enumerate(ops):
         try:
-            operation = _checked(each)
+            operation = _checked(item)
         except InvalidInput as error:
             raise error.with_message(f"ops[{at}]: {error.message}") from None
         operations.append(operation)
@@ -81,7 +81,7 @@ def parse(envelope: Any) -> ParsedEnvelope:
 
 def apply(handle: GraphTransaction, apps: Apps, parsed: ParsedEnvelope) -> ApplyResult:
     """Write the operations, in order, under one number."""
-    operations, made = parsed.operations, _Made([], [])
+    operations, made = parsed.operations, _NewObjects([], [])
     handle.trace(parsed.trace_id)
     at = 0
     while at < len(operations):
@@ -95,8 +95,8 @@ def apply(handle: GraphTransaction, apps: Apps, parsed: ParsedEnvelope) -> Apply
     return ApplyResult(handle.seq, tuple(made.ids))
 
 
-class _Made(msgspec.Struct):
-    """What the operations so far have made or changed."""
+class _NewObjects(msgspec.Struct):
+    """Objects that the operations so far have created or changed."""
 
     kinds: list[Kind]
     ids: list[int]
@@ -107,7 +107,11 @@ def _goes_with(operation: Operation, first: Operation) -> bool:
 
 
 def _apply_some(
-    handle: GraphTransaction, apps: Apps, run: Sequence[Operation], first: int, made: _Made
+    handle: GraphTransaction,
+    apps: Apps,
+    run: Sequence[Operation],
+    first: int,
+    made: _NewObjects,
 ) -> None:
     """Apply operations that can be written together; an error says which one it is about."""
     kind, at = run[0].kind, first
@@ -131,10 +135,10 @@ def _apply_some(
     made.ids.extend(ids)
 
 
-def _checked(given: Any) -> Operation:
-    op = given
-    if type(given) is not dict or not _OPERATION.issuperset(given):
-        op = validation.check_fields(given, "operation", _OPERATION)
+def _checked(operation: Any) -> Operation:
+    op = operation
+    if type(operation) is not dict or not _OPERATION.issuperset(operation):
+        op = validation.check_fields(operation, "operation", _OPERATION)
     name = op.get("op")
     if type(name) is not str or name not in _OPERATIONS:
         raise InvalidInput(
@@ -163,7 +167,7 @@ def _checked(given: Any) -> Operation:
 
 
 def _new_row(
-    handle: GraphTransaction, apps: Apps, operation: Operation, made: _Made
+    handle: GraphTransaction, apps: Apps, operation: Operation, made: _NewObjects
 ) -> dict[str, Any]:
     row = _columns(handle, apps, operation, made)
     if _ID_FIELDS[operation.kind] in row:
@@ -171,7 +175,7 @@ def _new_row(
     return row
 
 
-def _update(handle: GraphTransaction, apps: Apps, operation: Operation, made: _Made) -> int:
+def _update(handle: GraphTransaction, apps: Apps, operation: Operation, made: _NewObjects) -> int:
     kind, app_id = operation.kind, operation.app_id
     row = _columns(handle, apps, operation, made)
     object_id = row.pop(_ID_FIELDS[kind], None)
@@ -187,7 +191,7 @@ def _update(handle: GraphTransaction, apps: Apps, operation: Operation, made: _M
 
 
 def _columns(
-    handle: GraphTransaction, apps: Apps, operation: Operation, made: _Made
+    handle: GraphTransaction, apps: Apps, operation: Operation, made: _NewObjects
 ) -> dict[str, Any]:
     """Return a payload as columns: `value` by its type, and `$op` as an id."""
     kind, type_id = operation.kind, operation.type_id
@@ -213,7 +217,7 @@ def _columns(
     return row
 
 
-def _made(pointed: Mapping[str, Any], made: _Made, name: str, target: Kind) -> int:
+def _made(pointed: Mapping[str, Any], made: _NewObjects, name: str, target: Kind) -> int:
     at = pointed.get("$op")
     if len(pointed) != 1 or type(at) is not int or not 0 <= at < len(made.ids):
         raise InvalidInput(f"{name}: {validation.format_value(pointed)} names no earlier operation")

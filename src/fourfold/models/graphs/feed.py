@@ -101,10 +101,10 @@ def page(reader: Reader, query: FeedFilter, after: int, until: int, limit: int) 
     numbers = max(1, limit // 4)
     while True:
         window = _fitting(reader, query, (after, until), limit, numbers)
-        found = _cut(reader, query, window, limit)
-        if found.changes or found.position >= until or numbers >= limits.FEED_PAGE_ROWS:
-            return found
-        after, numbers = found.position, min(4 * numbers, limits.FEED_PAGE_ROWS)
+        rows = _cut(reader, query, window, limit)
+        if rows.changes or rows.position >= until or numbers >= limits.FEED_PAGE_ROWS:
+            return rows
+        after, numbers = rows.position, min(4 * numbers, limits.FEED_PAGE_ROWS)
 
 
 def _fitting(
@@ -124,9 +124,9 @@ def _fitting(
 
 def _window(reader: Reader, query: FeedFilter, after: int, until: int, numbers: int) -> _Window:
     """Return the range of seqs of the next envelopes that may match."""
-    found = reader.value(SQL.feed_end, (after, until, *query.filters, numbers - 1))
+    last = reader.value(SQL.feed_end, (after, until, *query.filters, numbers - 1))
     # Nothing is left up to the bound: numbers without rows are passed as well.
-    end = max(after, until) if found is None else int(found)
+    end = max(after, until) if last is None else int(last)
     tables = _tables(reader, query, after, end)
     return _Window(after, end, tables, sum(_matching_rows(table, query) for table in tables))
 
@@ -146,8 +146,8 @@ def _cut(reader: Reader, query: FeedFilter, window: _Window, limit: int) -> Page
 
 _NO_LIMIT = -1
 _SPARSE = 16
-"""Where there are more rows than so many for each envelope that is query, those of each envelope
-are looked up on their own.
+"""If there are more rows than this for each envelope in question, the rows of each envelope
+are looked up separately.
 """
 
 

@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 
 
 class ObjectVersion(Protocol):
-    """What the fold needs of a row."""
+    """Columns of a row that the fold needs."""
 
     @property
     def object_id(self) -> int: ...
@@ -29,8 +29,8 @@ class ObjectVersion(Protocol):
     def origin(self) -> str: ...
 
 
-class Judgement(ObjectVersion, Protocol):
-    """What the fold needs of a rating."""
+class RatingVersion(ObjectVersion, Protocol):
+    """Columns of a rating that the fold needs."""
 
     @property
     def type_id(self) -> int: ...
@@ -45,7 +45,7 @@ class Judgement(ObjectVersion, Protocol):
 
 
 R = TypeVar("R", bound=ObjectVersion)
-J = TypeVar("J", bound=Judgement)
+J = TypeVar("J", bound=RatingVersion)
 
 
 def rank(row: ObjectVersion, node: str) -> tuple[int, str]:
@@ -66,7 +66,7 @@ def current(rows: Iterable[R], node: str) -> dict[int, R]:
 def suppressions(
     ratings: Iterable[J], suppress_types: AbstractSet[int]
 ) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
-    """Who suppresses which parent, and who which attribute, by the current `ratings`."""
+    """Return the raters that suppress each parent and each attribute, by the current `ratings`."""
     parents: dict[int, set[int]] = {}
     attrs: dict[int, set[int]] = {}
     for rating in ratings:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fourfold import limits
 from fourfold.errors import NotFound
+from fourfold.models.graphs import validation
 from fourfold.models.graphs.feed import Feed, FeedFilter
 from fourfold.models.graphs.reader import Query
 from fourfold.models.graphs.records import (
+    ATTRS,
     ROWS,
     App,
     ApplyResult,
@@ -17,6 +19,7 @@ from fourfold.models.graphs.records import (
     Change,
     Kind,
     Neighbours,
+    Part,
     Row,
     Type,
     Usage,
@@ -117,7 +120,7 @@ class Graph:
         self, operations: Iterable[Mapping[str, Any]], owner: int, trace_id: str
     ) -> dict[str, Any]:
         common = {"app_id": self.app_id, "owner_identity": owner}
-        return {"trace_id": trace_id, "ops": [{**common, **each} for each in operations]}
+        return {"trace_id": trace_id, "ops": [{**common, **operation} for operation in operations]}
 
     def read(self, kind: Kind, object_id: int, at: At | None = None) -> Row | None:
         """Return the newest version of an object at or before a seq or a time, or None."""
@@ -170,6 +173,33 @@ class Graph:
         """
         return self.graphs.neighbours(
             self.app_id, object_id, kind=kind, at=at, limit=limit, suppressed=suppressed
+        )
+
+    def read_many(
+        self,
+        object_ids: Iterable[int],
+        *,
+        at: At | None = None,
+        limit: int = limits.NEIGHBOURS_MAX,
+        suppressed: bool = False,
+        parts: Collection[Part] = ATTRS,
+    ) -> list[Neighbours]:
+        """Return several parents with parts of their neighbourhood, all as of one seq.
+
+        Args:
+            object_ids: The parents, at most 200; those that do not exist are left out.
+            at: A seq or a time, by default the newest.
+            limit: Maximum number of each part of an object.
+            suppressed: Include objects that a rating suppresses.
+            parts: What to read besides the objects: "attrs", "edges", "ratings" and "objects",
+                the other ends of the edges.
+        """
+        return self.graphs.read_many(
+            *(self.app_id, validation.check_object_ids(object_ids)),
+            at=at,
+            limit=limit,
+            suppressed=suppressed,
+            parts=parts,
         )
 
     def history(self, kind: Kind, object_id: int) -> Rows[Row]:

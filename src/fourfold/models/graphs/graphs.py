@@ -18,13 +18,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from fourfold import limits
 from fourfold.errors import NotFound, Refused
 from fourfold.kernel import Database, Migration, Notifier, ReadTransaction, Transaction
 from fourfold.models.graphs import envelopes, feed, validation
-from fourfold.models.graphs.apps import Apps
+from fourfold.models.graphs.apps import Apps, existed_at
 from fourfold.models.graphs.database import GLOBAL_SEQ
 from fourfold.models.graphs.feed import Feed, FeedFilter, Page
 from fourfold.models.graphs.graph import Graph
@@ -220,9 +221,9 @@ class Graphs(Selections, Registers, Maintenance):
         info = self.app(app)
         return Graph(self, info.app_id, info.slug)
 
-    def list(self) -> Rows[App]:
-        """Return all apps, the system app included."""
-        return Rows(self.list_apps(), App)
+    def list(self, at: datetime | None = None) -> Rows[App]:
+        """Return all apps, the system app included; with `at`, those created by that time."""
+        return Rows(self.list_apps(at), App)
 
     def register_app(self, slug: str, title: str, *, app_id: int | None = None) -> App:
         """Create an app with its tables, or return the existing one of that slug."""
@@ -241,11 +242,11 @@ class Graphs(Selections, Registers, Maintenance):
             now = GraphTransaction(txn, self._apps, self.node, None).now
             return self._apps.upgrade(txn, app_id, steps, now)
 
-    def app(self, app: int | str) -> App:
+    def app(self, app: int | str, at: datetime | None = None) -> App:
         """Return an app by its id or slug.
 
         Raises:
-            NotFound: There is no such app.
+            NotFound: There is no such app, or there was none at that time.
         """
         with self.database.read() as snapshot:
             if isinstance(app, str):
@@ -254,13 +255,19 @@ class Graphs(Selections, Registers, Maintenance):
                     raise NotFound(
                         f"unknown app {app!r}", hint="List the apps with `fourfold app list`."
                     )
-                return info
-            return self._apps.app(snapshot, app)
+            else:
+                info = self._apps.app(snapshot, app)
+        if not existed_at(info, at):
+            raise NotFound(
+                f"app {info.slug!r} did not exist at {at}; it was created at {info.created_at}"
+            )
+        return info
 
-    def list_apps(self) -> tuple[App, ...]:
-        """Return all apps, the system app included."""
+    def list_apps(self, at: datetime | None = None) -> tuple[App, ...]:
+        """Return all apps, the system app included; with `at`, those created by that time."""
         with self.database.read() as snapshot:
-            return self._apps.all(snapshot)
+            apps = self._apps.all(snapshot)
+        return tuple(app for app in apps if existed_at(app, at))
 
     def register_type(
         self, app_id: int, kind: Kind, type_key: str, *, txn: GraphTransaction | None = None
@@ -288,7 +295,7 @@ class Graphs(Selections, Registers, Maintenance):
     def set_limits(
         self, app_id: int, *, rows_max: int | None = None, bytes_max: int | None = None
     ) -> Usage:
-        """Set the limits of an app; None is no limit. Existing rows stay."""
+        """Set the limits of an app; None means unlimited. Existing rows stay."""
         for name, value in (("rows_max", rows_max), ("bytes_max", bytes_max)):
             if value is not None:
                 validation.check_integer(value, name)
@@ -414,7 +421,7 @@ class Graphs(Selections, Registers, Maintenance):
     def apply_many(
         self, batch: Iterable[Mapping[str, Any]], *, note: tuple[str, str] | None = None
     ) -> builtins.list[ApplyResult]:
-        """Write several envelopes in one transaction, each under a seq of its own, or none.
+        """Write several envelopes in one transaction, each under its own seq, or none.
 
         `note` is a setting that is written with them, such as the progress of a load.
         """
@@ -497,7 +504,7 @@ class Graphs(Selections, Registers, Maintenance):
     def page(self, query: FeedFilter, after: int, limit: int, *, durable: bool) -> Page:
         """Read one page of the log after `after`."""
         until = self.durable_seq() if durable else None
-        with self.snapshot() as reader:
+        with self.database.paced(), self.snapshot() as reader:
             return feed.page(reader, query, after, reader.newest_seq(until), limit)
 
     def durable_seq(self) -> int:

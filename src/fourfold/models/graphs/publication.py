@@ -38,13 +38,14 @@ def _of_apps(snapshot: ReadTransaction) -> tuple[Table, ...]:
 
 
 def _table(name: str) -> Table:
-    found = _OF_APP.fullmatch(name)
-    noun = "" if found is None else found[2]
+    match = _OF_APP.fullmatch(name)
+    noun = "" if match is None else match[2]
     if noun in KINDS:
-        return Table(name, ("id",), position="global_seq", watch=("update of sync_flags",))
+        watch = ("update of sync_flags",)
+        return Table(name, ("id",), position="global_seq", watch=watch, group=noun)
     if noun in {"type", "log"}:
-        return Table(name, ("id",), position="id")
-    return Table(name, whole=True)
+        return Table(name, ("id",), position="id", group=noun)
+    return Table(name, whole=True, group="app_table", packed=True)
 
 
 def _rebuild(database: Database) -> None:

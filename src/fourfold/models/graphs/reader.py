@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast
@@ -22,6 +22,8 @@ from fourfold.kernel import Queries, ReadTransaction
 from fourfold.models.graphs import fold, validation
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import (
+    ATTRS,
+    PARTS,
     ROWS,
     SUPPRESS,
     App,
@@ -31,6 +33,7 @@ from fourfold.models.graphs.records import (
     Kind,
     LogEntry,
     Neighbours,
+    Part,
     Rating,
     Row,
 )
@@ -100,11 +103,11 @@ class Reader:
         types = _ids(question.type_ids, "type_ids")
         sql = statements_of(question.app_id, question.kind)
         if question.pointer is not None:
-            found = self._pointing(sql, question, types, bounds, current=current)
+            rows = self._pointing(sql, question, types, bounds, current=current)
         else:
-            found = self._walk(sql, question, types, bounds, limit, current=current)
+            rows = self._walk(sql, question, types, bounds, limit, current=current)
         make = ROWS[question.kind]._make
-        return (make(row) for row in (found if limit < 0 else islice(found, limit)))
+        return (make(row) for row in (rows if limit < 0 else islice(rows, limit)))
 
     def newest(self, app_id: int, kind: Kind, object_id: int, at: At | None = None) -> Row:
         """Return the newest version of one object up to a seq or a time."""
@@ -112,19 +115,19 @@ class Reader:
         validation.check_integer(object_id, f"{kind}.object_id", least=1)
         last = self._last_id(app_id, kind, at)
         sql = statements_of(app_id, kind).newest
-        found = self._snapshot.one(sql, (object_id, last))
-        if found is None:
+        row = self._snapshot.one(sql, (object_id, last))
+        if row is None:
             when = "" if at is None else f" at {at}"
             raise NotFound(f"app {app_id} has no {kind} {object_id}{when}")
-        return ROWS[kind]._make(found)
+        return ROWS[kind]._make(row)
 
     def versions(self, app_id: int, kind: Kind, object_id: int) -> tuple[Row, ...]:
         """Return every version of one object, oldest first."""
         self._apps.must_exist(self._snapshot, app_id)
         validation.check_integer(object_id, f"{kind}.object_id", least=1)
         rows = self._snapshot.all(statements_of(app_id, kind).versions, (object_id,))
-        found = [ROWS[kind]._make(row) for row in rows]
-        return tuple(sorted(found, key=lambda row: fold.rank(row, self._node)))
+        versions = [ROWS[kind]._make(row) for row in rows]
+        return tuple(sorted(versions, key=lambda row: fold.rank(row, self._node)))
 
     def history(
         self, app_id: int, kind: Kind, object_id: int, at: At | None, after_id: int = 0
@@ -151,8 +154,12 @@ class Reader:
         limit: int,
         trusted: frozenset[int] = frozenset(),
         suppressed: bool = False,
+        parts: Collection[Part] = PARTS,
     ) -> Neighbours:
-        """Return an object with up to `limit` attributes, edges and ratings one hop away."""
+        """Return an object with up to `limit` attributes, edges and ratings one hop away.
+
+        Only the `parts` are read; others are empty.
+        """
         if kind not in {"parent", "attr"}:
             raise InvalidInput(f"neighbours: kind must be parent or attr, got {kind!r}")
         validation.check_integer(limit, "limit", least=1)
@@ -160,13 +167,15 @@ class Reader:
         centre = self.newest(app_id, kind, object_id, seq)
 
         def pointing(pointing_kind: Kind, pointer: str) -> list[Any]:
-            asked = Query(app_id, pointing_kind, at=seq)
+            if f"{pointing_kind}s" not in parts:
+                return []
+            query = Query(app_id, pointing_kind, at=seq)
             sql = getattr(statements_of(app_id, pointing_kind), f"adjacent_{pointer}_current")
             last = self._last_id(app_id, pointing_kind, seq)
             make = ROWS[pointing_kind]._make
             rows: Iterator[Row] = (make(row) for row in self._snapshot.rows(sql, (object_id, last)))
             if not suppressed:
-                rows = self._unsuppressed(rows, asked, trusted, min(_PAGE, limit + _PAGE_MIN))
+                rows = self._unsuppressed(rows, query, trusted, min(_PAGE, limit + _PAGE_MIN))
             return list(islice(rows, limit + 1))
 
         outgoing: list[Edge] = []
@@ -186,9 +195,34 @@ class Reader:
             tuple(attrs[:limit]),
             tuple(edges),
             tuple(ratings[:limit]),
-            tuple(self._other_ends(app_id, centre, kind, edges, seq)),
+            tuple(self._other_ends(app_id, centre, kind, edges, seq) if "objects" in parts else ()),
             complete and len(attrs) <= limit and len(ratings) <= limit,
         )
+
+    def read_many(
+        self,
+        app_id: int,
+        object_ids: Iterable[int],
+        *,
+        at: At | None,
+        limit: int,
+        suppressed: bool = False,
+        parts: Collection[Part] = ATTRS,
+    ) -> Iterator[Neighbours]:
+        """Yield parents with up to `limit` of each part; those that do not exist are left out."""
+        validation.check_parts(parts)
+        seq = at if at is None else self.seq_at(at)
+        for object_id in object_ids:
+            try:
+                yield self.neighbours(
+                    *(app_id, "parent", object_id),
+                    at=seq,
+                    limit=limit,
+                    suppressed=suppressed,
+                    parts=parts,
+                )
+            except NotFound:
+                continue
 
     def _other_ends(
         self, app_id: int, centre: Row, kind: Kind, edges: Iterable[Edge], at: int | None
@@ -248,7 +282,7 @@ class Reader:
         """Return the objects of one kind that are suppressed themselves."""
         if not ids:
             return set()
-        asked = Query(
+        query = Query(
             judges.app_id,
             "rating",
             type_ids=[judges.suppress],
@@ -256,12 +290,12 @@ class Reader:
             targets=ids,
             at=judges.at,
         )
-        ratings = (row for row in self.rows(asked, current=True) if isinstance(row, Rating))
+        ratings = (row for row in self.rows(query, current=True) if isinstance(row, Rating))
         parents, attrs = fold.suppressions(ratings, frozenset({judges.suppress}))
         suppressed_by = parents if kind == "parent" else attrs
         sql = statements_of(judges.app_id, kind).owners
-        found = self._snapshot.all(sql, (json.dumps(sorted(suppressed_by)),))
-        owners: dict[int, int] = dict(cast("Any", found))
+        rows = self._snapshot.all(sql, (json.dumps(sorted(suppressed_by)),))
+        owners: dict[int, int] = dict(cast("Any", rows))
         return {
             number
             for number, by in suppressed_by.items()
@@ -271,21 +305,22 @@ class Reader:
     def pending(
         self, app_id: int, kind: Kind, flag_mask: int, limit: int, after_seq: int
     ) -> tuple[Row, ...]:
-        """Return rows after a seq that have one of the flags: at least `limit` of them if there are
-        so many, and never a part of a number.
+        """Return rows after a seq that have one of the flags.
+
+        Returns at least `limit` of them if there are that many, and never splits a seq.
         """
         self._apps.must_exist(self._snapshot, app_id)
         validation.check_integer(flag_mask, "flag_mask")
         validation.check_integer(after_seq, "after_seq")
         validation.check_integer(limit, "limit", least=1)
-        found: list[Row] = []
+        pending: list[Row] = []
         rows = self._snapshot.rows(statements_of(app_id, kind).pending, (after_seq, flag_mask))
         for values in rows:
             row = ROWS[kind]._make(values)
-            if len(found) >= limit and row.global_seq != found[-1].global_seq:
+            if len(pending) >= limit and row.global_seq != pending[-1].global_seq:
                 break
-            found.append(row)
-        return tuple(found)
+            pending.append(row)
+        return tuple(pending)
 
     def log(self, app_id: int, after: int, limit: int) -> tuple[LogEntry, ...]:
         return self._apps.read_log(self._snapshot, app_id, after, limit)
@@ -326,7 +361,7 @@ class Reader:
         return (0, 0) if first is None or last is None else (int(first) - 1, int(last))
 
     def raw_rows(self, sql: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """Rows as the database gives them, at once: for those of a page."""
+        """Return rows as the database returns them, all at once; for one page."""
         return self._snapshot.all(sql, params)
 
     def raw_rows_as(
@@ -355,8 +390,8 @@ class Reader:
             validation.check_integer(owner, "owner")
         ending = "_current" if current else ""
 
-        def walk(name: str, *given: int) -> Iterator[tuple[Any, ...]]:
-            return self._snapshot.rows(getattr(sql, name + ending), (*bounds, limit, *given))
+        def walk(name: str, *ids: int) -> Iterator[tuple[Any, ...]]:
+            return self._snapshot.rows(getattr(sql, name + ending), (*bounds, limit, *ids))
 
         if types is None:
             return walk("range_of_ids") if owner is None else walk("of_owner", owner)
@@ -409,16 +444,16 @@ class Reader:
         newest = int(self._snapshot.value(SQL.last_seq))
         if validation.check_integer(at, "at") > newest:
             raise InvalidInput(f"at must be at most {newest}, the newest seq, got {at}")
-        found = self._snapshot.value(statements_of(app_id, kind).last_until, (at,))
-        return 0 if found is None else int(found)
+        last_id = self._snapshot.value(statements_of(app_id, kind).last_until, (at,))
+        return 0 if last_id is None else int(last_id)
 
 
-def _ids(given: Iterable[int] | None, name: str) -> list[int] | None:
-    if given is None:
+def _ids(ids: Iterable[int] | None, name: str) -> list[int] | None:
+    if ids is None:
         return None
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise InvalidInput(f"{name} must be several ids, not {validation.format_value(given)}")
-    return sorted({validation.check_integer(each, name, least=1) for each in given})
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise InvalidInput(f"{name} must be several ids, not {validation.format_value(ids)}")
+    return sorted({validation.check_integer(value, name, least=1) for value in ids})
 
 
 def _about(row: Row, kind: Kind) -> frozenset[Target]:
@@ -426,8 +461,8 @@ def _about(row: Row, kind: Kind) -> frozenset[Target]:
     about = {(target, getattr(row, name)) for name, target in REFERENCES[kind]}
     if kind in {"parent", "attr"}:
         about.add((kind, row.object_id))
-    return frozenset(each for each in about if each[1] is not None)
+    return frozenset(pair for pair in about if pair[1] is not None)
 
 
-def _limit(given: int | None) -> int:
-    return _NO_LIMIT if given is None else validation.check_integer(given, "limit")
+def _limit(limit: int | None) -> int:
+    return _NO_LIMIT if limit is None else validation.check_integer(limit, "limit")

@@ -16,6 +16,12 @@ KINDS: tuple[Kind, ...] = ("parent", "attr", "edge", "rating")
 BITS: dict[Kind, int] = {"parent": 1, "attr": 2, "edge": 4, "rating": 8}
 """The bit of each kind in `envelopes.kinds`."""
 
+Part: TypeAlias = Literal["attrs", "edges", "ratings", "objects"]
+PARTS: tuple[Part, ...] = ("attrs", "edges", "ratings", "objects")
+"""Parts that can be read with an object; `objects` are the other ends of its edges."""
+
+ATTRS: tuple[Part, ...] = ("attrs",)
+
 SYSTEM_APP = 0
 """The app whose graph holds the identities."""
 SUPPRESS = "suppress"
@@ -186,7 +192,7 @@ class Progress(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """The rows and bytes that an app stores, and its limits; None is no limit."""
+    """The rows and bytes that an app stores, and its limits; None means unlimited."""
 
     app_id: int
     rows: int

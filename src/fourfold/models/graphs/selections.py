@@ -6,7 +6,7 @@ Each takes `at`, the seq up to which it reads, and `txn`, a transaction whose ow
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 from typing import cast
 
@@ -15,6 +15,7 @@ from fourfold.errors import InvalidInput
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.reader import Query, Reader
 from fourfold.models.graphs.records import (
+    ATTRS,
     At,
     Attr,
     Edge,
@@ -22,6 +23,7 @@ from fourfold.models.graphs.records import (
     LogEntry,
     Neighbours,
     Parent,
+    Part,
     Rating,
     Row,
 )
@@ -104,6 +106,27 @@ class Selections:
                 limit=limit,
                 trusted=frozenset(trusted),
                 suppressed=suppressed,
+            )
+
+    def read_many(
+        self,
+        app_id: int,
+        object_ids: Iterable[int],
+        *,
+        at: At | None = None,
+        limit: int = limits.NEIGHBOURS_MAX,
+        suppressed: bool = False,
+        parts: Collection[Part] = ATTRS,
+    ) -> list[Neighbours]:
+        """Return parents with parts of their neighbourhood, all as of one seq.
+
+        Those that do not exist are left out. At most `limit` of each part are returned.
+        """
+        with self._reader(None) as reader:
+            return list(
+                reader.read_many(
+                    *(app_id, object_ids), at=at, limit=limit, suppressed=suppressed, parts=parts
+                )
             )
 
     def seq_at(self, at: At) -> int:
@@ -238,8 +261,8 @@ class Selections:
     ) -> tuple[Parent, ...]:
         """Return the newest version of each parent."""
         query = Query(app_id, "parent", type_ids, owner, at=at, limit=limit)
-        found = self.current(query, trusted=trusted, suppressed=suppressed, txn=txn)
-        return cast("tuple[Parent, ...]", found)
+        rows = self.current(query, trusted=trusted, suppressed=suppressed, txn=txn)
+        return cast("tuple[Parent, ...]", rows)
 
     def current_attrs(
         self,
@@ -258,8 +281,8 @@ class Selections:
             Query(app_id, "attr", type_ids, since=None, at=at, limit=limit),
             {"parent_id": parent_ids},
         )
-        found = self.current(query, trusted=trusted, suppressed=suppressed, txn=txn)
-        return cast("tuple[Attr, ...]", found)
+        rows = self.current(query, trusted=trusted, suppressed=suppressed, txn=txn)
+        return cast("tuple[Attr, ...]", rows)
 
     def _select(
         self,

@@ -49,11 +49,11 @@ def run(txn: Transaction, app_id: int, steps: Sequence[Migration], now: str) -> 
 
 
 class _Schema(NamedTuple):
-    """What a step must not change."""
+    """Schema objects that a step must not change."""
 
     names: set[str]
     faults: set[Difference]
-    """How the tables and indexes of the app differ from those of a new one."""
+    """Differences of the tables and indexes of the app from those of a new one."""
     counters: dict[str, int]
     """The last id of every table that is not a step's own."""
 
@@ -67,7 +67,7 @@ class _Schema(NamedTuple):
         )
 
     def check(self, after: _Schema, prefix: str) -> None:
-        for fault in sorted(after.faults - self.faults, key=lambda each: each.name):
+        for fault in sorted(after.faults - self.faults, key=lambda difference: difference.name):
             done = "changes" if fault.found else "drops"
             raise MigrationFailed(f"it {done} the {fault.kind} {fault.name}")
         for name in sorted(after.names - self.names):

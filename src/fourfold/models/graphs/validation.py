@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.models.graphs.records import KINDS, ROWS, Kind
+from fourfold.models.graphs.records import KINDS, PARTS, ROWS, Kind, Part
 
 _SLUG = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -26,6 +26,23 @@ def check_integer(value: Any, name: str, *, least: int = 0) -> int:
     if type(value) is not int or not least <= value <= limits.INTEGER_MAX:
         raise InvalidInput(f"{name} must be an integer from {least} to 2**63 - 1, not {value!r}")
     return value
+
+
+def check_parts(parts: Collection[Part]) -> None:
+    """Raise InvalidInput for unknown parts of an object."""
+    if isinstance(parts, str) or not set(parts) <= set(PARTS):
+        raise InvalidInput(f"parts must be a list of {', '.join(PARTS)}, got {format_value(parts)}")
+
+
+def check_object_ids(object_ids: Iterable[Any]) -> list[int]:
+    """Return the ids of objects that are read together; raise InvalidInput for others."""
+    checked = [check_integer(value, "object_id", least=1) for value in object_ids]
+    if len(checked) > limits.OBJECTS_READ_MAX:
+        raise InvalidInput(
+            f"object_ids must be at most {limits.OBJECTS_READ_MAX}, got {len(checked)}",
+            hint="Read them in several calls.",
+        )
+    return checked
 
 
 def check_text(value: Any, name: str, *, most: int = limits.GRAPH_NAME_MAX) -> str:
@@ -42,7 +59,7 @@ def check_stored_text(value: Any, name: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidInput(f"{name} holds half a surrogate pair, which is no text") from None
+        raise InvalidInput(f"{name} contains a lone surrogate") from None
     return value
 
 
@@ -61,7 +78,7 @@ def check_timestamp(value: Any, name: str) -> str:
 
 
 def check_json_text(value: Any, name: str) -> str:
-    """Text that is JSON, as it stands."""
+    """Return text that is JSON, unchanged."""
     try:
         json.loads(check_stored_text(value, name), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -135,11 +152,11 @@ def encode_json(value: Any, name: str) -> str:
     return check_stored_text(written, name)
 
 
-def check_ids(given: Any, name: str) -> str:
+def check_ids(ids: Any, name: str) -> str:
     """Several ids, as the JSON list that a statement takes."""
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise InvalidInput(f"{name} must be several ids, not {format_value(given)}")
-    return json.dumps([check_integer(each, name, least=1) for each in given])
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise InvalidInput(f"{name} must be several ids, not {format_value(ids)}")
+    return json.dumps([check_integer(value, name, least=1) for value in ids])
 
 
 Values = tuple[Any, ...]
@@ -150,7 +167,7 @@ _OWN = frozenset({"type_id", "owner_identity", "sync_flags", "created_at"})
 
 
 class Shape(NamedTuple):
-    """How rows of one kind are read."""
+    """Columns and validators of one kind of rows."""
 
     table: str
     columns: tuple[str, ...]
@@ -158,7 +175,7 @@ class Shape(NamedTuple):
     read: Callable[[Mapping[str, Any], int, str], tuple[Values, int]]
     """A row, the number and the time of its transaction: its values, and the bytes they hold."""
     fixed: tuple[str, ...]
-    """What no later version of an object may change."""
+    """Columns that no later version of an object may change."""
     at_type: int
     at_flags: int
     """Indexes of the type and the flags among the columns."""

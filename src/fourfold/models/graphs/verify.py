@@ -1,4 +1,4 @@
-"""What must hold in a graph database, checked row by row. Each fault is named with its table."""
+"""Verification of a graph database, row by row. Each problem names its table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RULES = {
     "envelopes_without_rows": "nothing was written under {} in app {}, though the list says so",
     "out_of_order": "row {} has the number {}, which is smaller than one before it",
     "unknown_types": "row {} is of type {}, which is none of this kind",
-    "objects_without_first_row": "row {} is no version of object {}",
+    "objects_without_first_row": "row {} is not a version of object {}",
     "own_rows_elsewhere": "row {} of this node does not have its own number {}",
     "versions_twice": "row {} is not the only one of its version of object {}",
 }
@@ -35,25 +35,25 @@ _RULES = {
 
 def problems(snapshot: ReadTransaction, subject: str, node: str) -> list[str]:
     """Return the problems as messages; `node` is the name of the node of the database."""
-    found = of_registers(snapshot, subject)
+    problems = of_registers(snapshot, subject)
     for app in Apps().all(snapshot):
-        found += of_app(snapshot, app.app_id, node)
-    return found
+        problems += of_app(snapshot, app.app_id, node)
+    return problems
 
 
 def of_registers(snapshot: ReadTransaction, subject: str) -> list[str]:
     """Return the problems of what all apps share: the counter, the list of seqs, the identities."""
     Apps().check(snapshot, subject)
-    found = [
+    problems = [
         f"envelopes: number {row[0]} of app {row[1]} is not one that was given out"
         for row in snapshot.all(_SQL.numbers_behind_the_counter, (_NAMED_MAX,))
     ]
-    found += [
+    problems += [
         f"envelopes: number {row[0]} belongs to app {row[1]}, which is none"
         for row in snapshot.all(_SQL.envelopes_of_no_app, (_NAMED_MAX,))
     ]
-    found += identities.problems(snapshot)
-    return found
+    problems += identities.problems(snapshot)
+    return problems
 
 
 def of_app(snapshot: ReadTransaction, app_id: int, node: str) -> Iterator[str]:

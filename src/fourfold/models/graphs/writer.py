@@ -64,31 +64,31 @@ class Batch(NamedTuple):
 
     def column(self, name: str) -> Column:
         """Return the values of one column; a single one represents equal ones."""
-        found = self.varying.get(name)
-        return (self.fixed[name],) if found is None else found
+        column = self.varying.get(name)
+        return (self.fixed[name],) if column is None else column
 
 
 class _Unlike(Exception):
     """The rows differ in more than their values, or one of them is wrong."""
 
 
-def read(kind: Kind, given: Sequence[Any], now: str) -> Batch | None:
+def read(kind: Kind, rows: Sequence[Any], now: str) -> Batch | None:
     """Return the rows as columns; None if they must be checked one by one."""
     try:
-        return _read(kind, _columns(kind, given), len(given), now)
+        return _read(kind, _columns(kind, rows), len(rows), now)
     except (_Unlike, InvalidInput):
         return None
 
 
-def _columns(kind: Kind, given: Sequence[Any]) -> dict[str, Column]:
+def _columns(kind: Kind, rows: Sequence[Any]) -> dict[str, Column]:
     """Return every field that some row sets. If rows set different ones, they are unlike."""
-    if set(map(type, given)) != {dict}:
+    if set(map(type, rows)) != {dict}:
         raise _Unlike
-    names = tuple(given[0])
-    if not SHAPES[kind].fields.issuperset(names) or set(map(len, given)) != {len(names)}:
+    names = tuple(rows[0])
+    if not SHAPES[kind].fields.issuperset(names) or set(map(len, rows)) != {len(names)}:
         raise _Unlike
     try:
-        columns = {name: list(map(itemgetter(name), given)) for name in names}
+        columns = {name: list(map(itemgetter(name), rows)) for name in names}
     except KeyError:
         raise _Unlike from None
     return {name: column for name, column in columns.items() if not _is_empty(column)}
@@ -98,18 +98,18 @@ def _is_empty(column: Column) -> bool:
     return column[0] is None and set(map(type, column)) == {type(None)}
 
 
-def _read(kind: Kind, given: Mapping[str, Column], count: int, now: str) -> Batch:
-    if any(len([name for name in group if name in given]) > 1 for group in _ALTERNATIVES):
+def _read(kind: Kind, columns: Mapping[str, Column], count: int, now: str) -> Batch:
+    if any(len([name for name in group if name in columns]) > 1 for group in _ALTERNATIVES):
         raise _Unlike
-    if any(name not in given for name in _REQUIRED[kind]):
+    if any(name not in columns for name in _REQUIRED[kind]):
         raise _Unlike
-    if (choice := _CHOICES.get(kind)) and not any(name in given for name in choice):
+    if (choice := _CHOICES.get(kind)) and not any(name in columns for name in choice):
         raise _Unlike
     fixed: dict[str, Any] = dict.fromkeys(_EMPTY[kind])
     fixed["sync_flags"] = 0
     varying: dict[str, Column] = {}
     size = 0
-    for name, column in given.items():
+    for name, column in columns.items():
         checked, length = _CHECKS[name](column)
         size += length
         if len(checked) == 1:
@@ -117,7 +117,7 @@ def _read(kind: Kind, given: Mapping[str, Column], count: int, now: str) -> Batc
         else:
             varying[name] = checked
     for name in _TIMES[kind]:
-        if name not in given:
+        if name not in columns:
             # The time of a change is that of the creation, unless it is given.
             fixed[name] = fixed.get("created_at", now)
             if name == "updated_at" and "created_at" in varying:
@@ -159,8 +159,8 @@ def _times(column: Column) -> tuple[Column, int]:
     if set(map(type, column)) != {str}:
         raise _Unlike
     several = set(column)
-    for each in several:
-        validation.check_timestamp(each, "time")
+    for value in several:
+        validation.check_timestamp(value, "time")
     return (column[:1] if len(several) == 1 else column), 0
 
 
@@ -194,8 +194,8 @@ def _blobs(column: Column) -> tuple[Column, int]:
 
 
 def _documents(column: Column) -> tuple[Column, int]:
-    for each in column:
-        validation.check_json_text(each, "value_json")
+    for value in column:
+        validation.check_json_text(value, "value_json")
     return _texts(column)
 
 
@@ -258,11 +258,11 @@ _PLACES: dict[Kind, tuple[tuple[int, str, Kind], ...]] = {
     kind: tuple((SHAPES[kind].columns.index(name), name, target) for name, target in pointers)
     for kind, pointers in REFERENCES.items()
 }
-"""The same, with the places of the columns."""
+"""`REFERENCES` with the positions of the columns."""
 
 
-class _Written(msgspec.Struct):
-    """What one transaction wrote under one number in one app."""
+class _WrittenRows(msgspec.Struct):
+    """Rows that one transaction wrote under one seq in one app."""
 
     kinds: int = 0
     flags: int = 0
@@ -271,21 +271,21 @@ class _Written(msgspec.Struct):
 
 
 class _Progress(msgspec.Struct):
-    """What a step of a transaction changes, and an undone step must give back."""
+    """State that a step of a transaction changes, and a rollback restores."""
 
     seq: int | None = None
     position: int = 0
     traces: dict[int, str] = {}
     """The trace ids of envelopes that joined the transaction, by the number that they are under."""
-    written: dict[tuple[int, int], _Written] = {}
+    written: dict[tuple[int, int], _WrittenRows] = {}
     next_ids: dict[tuple[int, Kind], int] = {}
     fresh: dict[tuple[int, Kind], dict[int, int]] = {}
     """The flags of objects that this transaction made, as far as they are few."""
 
     def copy(self) -> _Progress:
         written = {
-            key: _Written(each.kinds, each.flags, each.rows, each.bytes)
-            for key, each in self.written.items()
+            key: _WrittenRows(batch.kinds, batch.flags, batch.rows, batch.bytes)
+            for key, batch in self.written.items()
         }
         fresh = {key: dict(made) for key, made in self.fresh.items()}
         return _Progress(
@@ -344,11 +344,12 @@ class GraphTransaction:
         """Forget what a step did that was rolled back."""
         self._progress = mark
 
-    def insert(self, app_id: int, kind: Kind, given: Iterable[Mapping[str, Any]]) -> list[int]:
-        """Add new objects; their ids, in order. What they point at must exist, and be shared at
-        least as widely.
+    def insert(self, app_id: int, kind: Kind, items: Iterable[Mapping[str, Any]]) -> list[int]:
+        """Insert new objects, and return their ids in order.
+
+        The targets of their references must exist, and be shared at least as widely.
         """
-        rows = given if isinstance(given, list) else list(given)
+        rows = items if isinstance(items, list) else list(items)
         self._apps.must_exist(self.txn, app_id)
         if not rows:
             return []
@@ -371,7 +372,7 @@ class GraphTransaction:
                 )
 
     def _insert_rows(
-        self, app_id: int, kind: Kind, given: Sequence[Mapping[str, Any]]
+        self, app_id: int, kind: Kind, items: Sequence[Mapping[str, Any]]
     ) -> list[int]:
         """Row by row: the way for few, and for those that have little in common."""
         shape, seq, now = SHAPES[kind], self.seq, self.now
@@ -381,7 +382,7 @@ class GraphTransaction:
         position = self._progress.position
         rows, flags, size = [], 0, 0
         fresh: dict[int, int] = {}
-        for row in given:
+        for row in items:
             if type(row) is not dict or not known.issuperset(row):
                 validation.check_fields(row, kind, known)
             values, length = shape.read(row, seq, now)
@@ -426,8 +427,9 @@ class GraphTransaction:
         return list(ids)
 
     def update(self, app_id: int, kind: Kind, object_id: int, changes: Mapping[str, Any]) -> int:
-        """Add a version of an object: what it was, with `changes`. Who owns it, what type it is
-        of and what it belongs to cannot change.
+        """Add a version of an object with `changes`.
+
+        The owner, the type and the parent of an object cannot change.
         """
         shape, seq = SHAPES[kind], self.seq
         old = self.newest(app_id, kind, object_id)
@@ -448,7 +450,7 @@ class GraphTransaction:
         return row_id
 
     def _refresh_label(self, row: Attr) -> None:
-        """Bring the new label of an identity into the cache."""
+        """Write the new label of an identity to the cache."""
         label = self._apps.find_type(self.txn, SYSTEM_APP, "attr", identities.LABEL)
         if row.type_id == label:
             self.txn.execute(SQL.set_label, (row.parent_id, row.value_text))
@@ -458,13 +460,13 @@ class GraphTransaction:
         validation.check_integer(object_id, f"{kind}.object_id", least=1)
         self._apps.must_exist(self.txn, app_id)
         sql = statements_of(app_id, kind).newest
-        found = self.txn.one(sql, (object_id, _LAST_ID))
-        if found is None:
+        row = self.txn.one(sql, (object_id, _LAST_ID))
+        if row is None:
             raise NotFound(f"app {app_id} has no {kind} {object_id}")
-        return ROWS[kind]._make(found)
+        return ROWS[kind]._make(row)
 
     def set_flags(self, app_id: int, kind: Kind, ids: str, flags: int) -> int:
-        """Give rows other flags; how many there were. `ids` is a JSON list."""
+        """Set the flags of rows, and return the number of rows. `ids` is a JSON list."""
         self._apps.must_exist(self.txn, app_id)
         sql = statements_of(app_id, kind)
         self.txn.execute(sql.set_flags, (flags, ids))
@@ -488,17 +490,17 @@ class GraphTransaction:
         return self._apps.register_type(self.txn, app_id, kind, type_key)
 
     def app_by_slug(self, slug: str) -> int | None:
-        found = self._apps.by_slug(self.txn, slug)
-        return None if found is None else found.app_id
+        app = self._apps.by_slug(self.txn, slug)
+        return None if app is None else app.app_id
 
     def identity(self, pubkey: str, label: str | None = None) -> int:
         """Return the number of the identity of a public key.
 
         A new one is created in the graph of the system app and in the cache.
         """
-        found = self.txn.value(SQL.identity_number, (pubkey,))
-        if found is not None:
-            return int(found)
+        known_number = self.txn.value(SQL.identity_number, (pubkey,))
+        if known_number is not None:
+            return int(known_number)
         number = self.next_id(SYSTEM_APP, "parent")
         own = {"owner_identity": number}
         self._insert_rows(SYSTEM_APP, "parent", [self._of_type("parent", identities.IDENTITY, own)])
@@ -514,8 +516,9 @@ class GraphTransaction:
         return {**row, "type_id": self.type_id(SYSTEM_APP, kind, type_key)}
 
     def finish(self) -> None:
-        """Write down what happened under each number, and hold it against the limits. The last
-        thing before the commit.
+        """Record what was written under each seq, and check the limits.
+
+        Runs last before the commit.
         """
         progress, txn = self._progress, self.txn
         for (seq, app_id), done in progress.written.items():
@@ -528,11 +531,11 @@ class GraphTransaction:
         if progress.seq is not None:
             txn.scratch[_SCRATCH] = (progress.seq, progress.next_ids)
 
-    def _refuse_use(self, app_id: int, done: _Written) -> None:
-        found = self.txn.one(SQL.usage, (app_id,))
-        if found is None:
+    def _refuse_use(self, app_id: int, done: _WrittenRows) -> None:
+        row = self.txn.one(SQL.usage, (app_id,))
+        if row is None:
             raise NotFound(f"app {app_id} has no row in app_usage")
-        usage = Usage._make(found)
+        usage = Usage._make(row)
         for held, most, what in (
             (usage.rows + done.rows, usage.rows_max, "rows"),
             (usage.bytes + done.bytes, usage.bytes_max, "bytes"),
@@ -560,7 +563,7 @@ class GraphTransaction:
         key = (progress.seq or self.next_seq(), app_id)
         done = progress.written.get(key)
         if done is None:
-            done = progress.written[key] = _Written()
+            done = progress.written[key] = _WrittenRows()
         done.kinds |= BITS[kind]
         done.flags |= flags
         done.rows += rows
@@ -591,9 +594,9 @@ class GraphTransaction:
             column = batch.column(name)
             if column[0] is None:
                 continue
-            wanted = json.dumps(sorted(set(column)))
+            targets = json.dumps(sorted(set(column)))
             sql = statements_of(app_id, target).flags_of_objects
-            shared: dict[int, int | None] = dict(cast("Any", self.txn.all(sql, (wanted,))))
+            shared: dict[int, int | None] = dict(cast("Any", self.txn.all(sql, (targets,))))
             pairs = set(zip(column, flags, strict=True)) if len(column) == len(flags) else None
             for pointed, bits in pairs or product(set(column), set(flags)):
                 held = shared[pointed]
@@ -610,7 +613,7 @@ class GraphTransaction:
             raise Refused(
                 f"{what}: {kind} {object_id} of app {app_id} has the flags {shared}; "
                 f"what belongs to it cannot have {flags}",
-                hint="A node that takes in a row must be able to take in what it points at.",
+                hint="A node that imports a row must be able to import what it points at.",
             )
 
 

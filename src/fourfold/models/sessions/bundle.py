@@ -183,7 +183,7 @@ def _draft(document: dict[str, Any]) -> Draft:
 
 
 class _KnownSessions(NamedTuple):
-    """What the store has of a session already."""
+    """Part of a session that the store already has."""
 
     row: SessionRow | None
     last: int
@@ -213,7 +213,7 @@ class _Check:
             except FourfoldError as error:
                 raise InvalidInput(f"line {number} of {path}: {error.message}") from error
             except (KeyError, TypeError, AttributeError, ValueError) as error:
-                raise InvalidInput(f"line {number} of {path} is no line of a bundle") from error
+                raise InvalidInput(f"line {number} of {path} is not a line of a bundle") from error
         self._finish_session()
         for ref in sorted(self._refs):
             if self._payloads.get(ref.id) != ref.size:
@@ -234,13 +234,15 @@ class _Check:
         else:
             counts = (len(self._sids), self._events, len(self._payloads))
             if counts != (document["sessions"], document["events"], document["payloads"]):
-                raise InvalidInput("the last line counts what is not there")
+                raise InvalidInput("the counts of the last line do not match the bundle")
 
     def _begin_session(self, document: dict[str, Any]) -> None:
         self._finish_session()
         sid = check_session_id(document["id"])
-        if sid in self._sids or not _is_time(document["created_at"]):
-            raise InvalidInput(f"session {sid!r} comes twice, or at no time")
+        if sid in self._sids:
+            raise InvalidInput(f"duplicate session {sid!r} in the bundle")
+        if not _is_time(document["created_at"]):
+            raise InvalidInput(f"session {sid!r}: created_at must be a timestamp")
         self._sids.add(sid)
         row = self._reading.session(sid)
         if row is not None and row.deleted_at is not None:
@@ -267,7 +269,7 @@ class _Check:
         [event], self._state = _stamped(self._sid, before, document, 1)
         place = (event.id, event.entity_id, event.digest.hex())
         if place != (document["id"], document["entity_id"], document["digest"]):
-            raise InvalidInput(f"event {document['id']} is not the one that its digest names")
+            raise InvalidInput(f"event {document['id']} does not match its digest")
         self._digests[event.id] = event.digest
         if kind == "head/published":
             self._head(before, event)
@@ -319,7 +321,7 @@ def _another_history(sid: str) -> AlreadyExists:
 def _check_name(content: dict[str, Any], what: str) -> None:
     rest = {name: value for name, value in content.items() if name != "id"}
     if content_id(encode(rest)) != content["id"]:
-        raise InvalidInput(f"the {what} {content['id']} is not the one that its id names")
+        raise InvalidInput(f"the {what} {content['id']} does not match its id")
 
 
 def _payload(document: dict[str, Any], number: int) -> InternedPayload:
@@ -329,7 +331,7 @@ def _payload(document: dict[str, Any], number: int) -> InternedPayload:
     try:
         decode(data)
     except ContentError as error:
-        raise InvalidInput(f"payload {document['id']} is no canonical content") from error
+        raise InvalidInput(f"payload {document['id']} is not canonical content") from error
     return InternedPayload(PayloadRef(document["id"], "message", len(data)), data)
 
 
@@ -363,8 +365,8 @@ def _parsed(line: bytes, number: int) -> dict[str, Any]:
     try:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"line {number} is no JSON: {error}") from error
+        raise InvalidInput(f"line {number} is not JSON: {error}") from error
     kinds = {"bundle", "session", "event", "payload", "end"}
     if type(document) is not dict or not any(document.get("kind") == kind for kind in kinds):
-        raise InvalidInput(f"line {number} is no line of a bundle of sessions")
+        raise InvalidInput(f"line {number} is not a line of a bundle of sessions")
     return document

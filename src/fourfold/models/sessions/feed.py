@@ -45,7 +45,7 @@ Item: TypeAlias = Event | Transient | Gap
 class Feed(Follower[Item]):
     """The position of one consumer in the log of a session, or of all sessions; an iterator.
 
-    `timeout` ends the iteration after so many seconds without an item; without it, the iteration
+    `timeout` ends the iteration after that many seconds without an item; without it, the iteration
     continues until `close`, which another thread may call.
     """
 
@@ -76,7 +76,7 @@ class Feed(Follower[Item]):
 
     @property
     def wakes(self) -> int:
-        """How often something was committed that concerns it, so that it looked at the log."""
+        """Number of commits that concerned it, after each of which it read the log."""
         return self._notifier.count
 
     @property
@@ -85,14 +85,15 @@ class Feed(Follower[Item]):
         return self._sid
 
     def finish(self) -> None:
-        """Hand out what is there by now, and then end."""
+        """Deliver the committed items, and then end."""
         self._finishing = True
         self._notifier.notify()
 
     @property
     def cursor(self) -> int:
-        """Everything up to here was handed out: an event id, or a position in the log of all
-        sessions. Where the next feed goes on.
+        """Position of the last delivered item; the next feed continues after it.
+
+        An event id, or a position in the log of all sessions.
         """
         return self._cursor
 
@@ -220,7 +221,7 @@ class Subscription:
     __call__ = close
 
     def drain(self) -> None:
-        """Hand out what is there by now, then end; as long as `SESSION_DRAIN_S` allows."""
+        """Deliver the committed items, then end; for as long as `SESSION_DRAIN_S` allows."""
         self._feed.finish()
         self._thread.join(SESSION_DRAIN_S)
         self._feed.close()
@@ -271,8 +272,9 @@ class Broadcast:
             return self._notifiers.setdefault(sid, Notifier())
 
     def notify(self, sid: str) -> None:
-        """Wake the feeds of a session, and those of all sessions: something was committed. A feed
-        has its notifier before it reads for the first time, so a missing one needs no call.
+        """Wake the feeds of a session, and those of all sessions, after a commit.
+
+        A feed has its notifier before it reads for the first time, so a missing one needs no call.
         """
         if self._notifiers:
             with self._lock:
@@ -289,7 +291,7 @@ class Broadcast:
             notifier.notify()
 
     def join(self, feed: Feed) -> Feed:
-        """Let a feed hear of transient items from now on."""
+        """Deliver transient items to a feed from now on."""
         with self._lock:
             for name in [name for name, feeds in self._feeds.items() if not feeds]:
                 del self._feeds[name]
@@ -366,12 +368,12 @@ class Broadcast:
         heard = self._thread.heard
         if heard and heard[0] in {None, sid}:
             raise Refused(
-                f"a subscriber of session {sid!r} cannot write to it: it would hear of it for ever",
+                f"session {sid!r}: a subscriber cannot write, or it would receive its own events",
                 hint="Write from another thread, or to another session.",
             )
 
     def close(self) -> None:
-        """End every feed. Subscriptions first hand out what is there by now."""
+        """End every feed. Subscriptions first deliver the committed items."""
         with self._lock:
             subscriptions, self._subscriptions = self._subscriptions, []
         for subscription in subscriptions:

@@ -34,7 +34,7 @@ from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.sessions.records import ENTITY_OF, Edge, Event, Head, edge_of, head_of
 
 MINTING: Final = frozenset(ENTITY_OF) - {"turn/put", "step/put"}
-"""Events that bring a new entity, whose id the store assigns."""
+"""Events that create an entity, whose id the store assigns."""
 STATUS_OF: Final = {
     "session/stop-requested": "stop-requested",
     "session/stopped": "stopped",
@@ -69,7 +69,7 @@ _PLACES: Final = {
 
 
 class State(msgspec.Struct, frozen=True):
-    """What is known of a session without its lists. `covered` is the last event that the current
+    """State of a session without its lists. `covered` is the last event that the current
     head covers, `digest` that of the newest event.
     """
 
@@ -228,7 +228,7 @@ _EFFECTS: Final = {
     "head/published": _published,
     **dict.fromkeys(STATUS_OF, _status),
 }
-"""What events change in the State, besides its counters."""
+"""Handlers of the events that change more in the State than its counters."""
 EFFECTIVE: Final = frozenset(_EFFECTS)
 
 

@@ -2,7 +2,7 @@
 
 A fork starts with what counts at that point: the fields of the session, its variables, and the
 messages of its transcript after the last compaction. Turns and steps stay in the source. The first
-head of a fork covers all of that, and a lineage edge of the type `derivation` leads to it. Large
+head of a fork covers all of that, and a lineage edge of the type `derivation` points to it. Large
 values are references to payloads, so they are not copied.
 """
 
@@ -23,7 +23,7 @@ from fourfold.models.sessions.request import encoded
 from fourfold.models.sessions.writer import Append, Publish
 
 KIND = "fork"
-"""The kind of the session, of its first head, and of the edge that leads to it."""
+"""The kind of the session, of its first head, and of the edge that points to it."""
 _OWN = ("id", "status", "kind", "source_session", "source_head", "source_event_id")
 
 

@@ -1,10 +1,10 @@
 """Heads and edges before they are published: their content, and the id that follows from it.
 
 A head covers the events after its basis, up to a boundary. So the ranges of the heads of a session
-tile its log: each begins where the one before it ended. The `head/published` event itself lies
+tile its log: each begins where the one before it ended. The `head/published` event itself is
 beyond its own boundary and belongs to the range of the next head.
 
-Where sessions came from: walks over heads and the edges between them.
+Lineage of sessions: walks over heads and the edges between them.
 
 A head stands on its basis, and on the heads from which edges lead to it. Heads and edges are facts
 in the log, so every walk gives the same answer in every store that holds the same logs. An edge may
@@ -25,7 +25,7 @@ from fourfold.errors import HeadMoved, InvalidInput, NotFound
 from fourfold.limits import SESSION_PAGE_EVENTS
 from fourfold.models.sessions.fold import State
 from fourfold.models.sessions.log import LogReader
-from fourfold.models.sessions.reader import existing
+from fourfold.models.sessions.reader import event_at, existing_at
 from fourfold.models.sessions.records import (
     EDGE_FIELDS,
     HEAD_FIELDS,
@@ -40,10 +40,6 @@ from fourfold.models.sessions.records import (
 )
 from fourfold.models.sessions.request import check_session_id
 from fourfold.models.sessions.stamps import event_of
-
-HEAD_KINDS = ("turn-final", "compaction")
-"""The kinds that the specification names; others may be used if they are spelt alike."""
-EDGE_TYPES = ("invocation", "derivation")
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 _GIVEN = ("kind", "turn_id", "vars_ref", "final_ref", "compact_from_event_id")
@@ -190,18 +186,24 @@ def descendants(reading: LogReader, head_id: str) -> list[str]:
     return _walk(head(reading, head_id).id, after)
 
 
-def edges_of(reading: LogReader, sid: str) -> list[Edge]:
-    """Return the edges that begin or end at a session, whichever log contains them, each once."""
-    existing(reading, sid)
-    return list(_edges(reading, sid))
+def edges_of(reading: LogReader, sid: str, at: str | None = None) -> list[Edge]:
+    """Return the edges that begin or end at a session, whichever log contains them, each once.
+
+    With `at`, those that were added at or before this time.
+    """
+    existing_at(reading, sid, at)
+    return list(_edges(reading, sid, at))
 
 
-def graph(reading: LogReader, sid: str, limit: int | None = None) -> LineageGraph:
+def graph(
+    reading: LogReader, sid: str, limit: int | None = None, at: str | None = None
+) -> LineageGraph:
     """Return the heads of all sessions that are connected with one, and the edges between them.
 
-    With `limit`, at most so many of both together: those of the nearest sessions.
+    `limit` is the maximum of both together: those of the nearest sessions. With `at`, those that
+    were published at or before this time.
     """
-    existing(reading, sid)
+    existing_at(reading, sid, at)
     heads: list[Head] = []
     edges: dict[str, Edge] = {}
     seen, waiting = {sid}, deque([sid])
@@ -209,7 +211,7 @@ def graph(reading: LogReader, sid: str, limit: int | None = None) -> LineageGrap
         current = waiting.popleft()
         rows_max = None if limit is None else limit + 1
         nearest: Iterator[Edge | Head] = chain(
-            _edges(reading, current), islice(_heads(reading, current), rows_max)
+            _edges(reading, current, at), islice(_heads(reading, current, at), rows_max)
         )
         for item in nearest:
             if item.id in edges:
@@ -246,11 +248,12 @@ def _find(reading: LogReader, head_id: str) -> Head | None:
     return None if event is None else head_of(event.data["head"])
 
 
-def _heads(reading: LogReader, sid: str) -> Iterator[Head]:
+def _heads(reading: LogReader, sid: str, at: str | None) -> Iterator[Head]:
     row = reading.session(sid)
     if row is None or row.deleted_at is not None:
         return
-    until, first = reading.last_event(row.key), 0
+    until = reading.last_event(row.key) if at is None else event_at(reading, row.key, at)
+    first = 0
     while ids := reading.marks("heads", row.key, until, first, SESSION_PAGE_EVENTS):
         for event_id in ids:
             event = _event(reading, row.key, event_id)
@@ -259,11 +262,11 @@ def _heads(reading: LogReader, sid: str) -> Iterator[Head]:
         first += len(ids)
 
 
-def _edges(reading: LogReader, sid: str) -> Iterator[Edge]:
+def _edges(reading: LogReader, sid: str, at: str | None) -> Iterator[Edge]:
     seen = set()
     for key, event_id in reading.edges_of_session(sid):
         event = _event(reading, key, event_id)
-        if event is not None:
+        if event is not None and (at is None or event.at <= at):
             edge = edge_of(event.data["edge"])
             if edge.id not in seen:
                 seen.add(edge.id)

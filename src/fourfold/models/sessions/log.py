@@ -11,12 +11,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from fourfold.content import InternedPayload, encode
 from fourfold.models.sessions.stamps import Appended, Row
 
 T = TypeVar("T")
+EVENT_MAX: Final = 2**62
+"""An event id after those of all logs."""
 
 
 class SessionRow(NamedTuple):
@@ -35,7 +37,7 @@ def seal_of(row: SessionRow) -> bytes:
 
 
 class SessionSummary(NamedTuple):
-    """What a list shows of a session besides its row."""
+    """Part of a list entry besides the row of the session."""
 
     last_event: int
     updated_at: str | None
@@ -84,8 +86,8 @@ class LogReader(Protocol):
         """
         ...
 
-    def summary(self, key: int) -> SessionSummary:
-        """Return id and time of the newest event of a session, and its status."""
+    def summary(self, key: int, until: int = EVENT_MAX) -> SessionSummary:
+        """Return id and time of the newest event up to `until`, and the status at that event."""
         ...
 
     def sessions_of_run(self, family: str, run_id: str) -> list[SessionRow]:
@@ -150,7 +152,7 @@ class LogWriter(LogReader, Protocol):
 
     @property
     def scratch(self) -> dict[str, Any]:
-        """What requests that share a transaction leave for each other."""
+        """Values that requests of one transaction share."""
         ...
 
     def after_commit(self, hook: Callable[[], None]) -> None: ...
@@ -195,7 +197,15 @@ class Log(Protocol):
 
     @property
     def writable(self) -> bool: ...
+    def in_transaction(self) -> bool:
+        """Return True inside an open transaction of the calling thread."""
+        ...
+
     def read(self) -> AbstractContextManager[LogReader]: ...
+    def paced(self) -> AbstractContextManager[None]:
+        """Pause after a block that reads a page or writes a slice, while others write."""
+        ...
+
     def transact(self, work: Callable[[LogWriter], T], size: int = 0) -> T: ...
     def transact_alone(self, work: Callable[[LogWriter], T]) -> T:
         """Open a transaction with a commit of its own, for long work."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from fourfold.content import InternedPayload, decode, encode, parse_content_id
 from fourfold.errors import Closed, Refused
 from fourfold.models.sessions.fold import STATUS_OF
 from fourfold.models.sessions.log import (
+    EVENT_MAX,
     EdgeRow,
     HeadRow,
     LogWriter,
@@ -74,8 +75,8 @@ class MemoryLogReader:
         named = (row for row in rows if row.id.startswith(prefix))
         return [row for row in named if deleted or row.deleted_at is None][:limit]
 
-    def summary(self, key: int) -> SessionSummary:
-        rows = self._tables.events.get(key, [])
+    def summary(self, key: int, until: int = EVENT_MAX) -> SessionSummary:
+        rows = self._tables.events.get(key, [])[:until]
         last = next((r for r in reversed(rows) if r.type in {"session/started", *STATUS_OF}), None)
         status = None
         if last is not None and last.type == "session/started":
@@ -349,11 +350,17 @@ class MemoryLog:
     def __repr__(self) -> str:
         return "<MemoryLog>"
 
+    def in_transaction(self) -> bool:
+        return False
+
     @contextmanager
     def read(self) -> Iterator[MemoryLogReader]:
         with self._lock:
             self.check_open()
             yield MemoryLogReader(self.tables)
+
+    def paced(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def transact(self, work: Callable[[LogWriter], T], size: int = 0) -> T:
         del size

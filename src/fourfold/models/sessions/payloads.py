@@ -48,7 +48,7 @@ def interned(value: object, kind: str) -> InternedPayload:
 
 
 def write_files(payloads: Iterable[InternedPayload], files: BlobStore | None) -> None:
-    """Bring the bytes of large payloads to disk, before the transaction that refers to them."""
+    """Write large payloads to disk, before the transaction that refers to them."""
     for payload in payloads:
         if is_file(payload, files):
             assert files is not None
@@ -81,10 +81,10 @@ def _bytes(row: tuple[int, bytes | None] | None, files: BlobStore | None, name: 
 def size(log: Log, name: str) -> int:
     """Return the number of canonical bytes of a payload."""
     with log.read() as reading:
-        found = reading.payload_size(_digest(name))
-    if found is None:
+        size_bytes = reading.payload_size(_digest(name))
+    if size_bytes is None:
         raise _missing(name)
-    return found
+    return size_bytes
 
 
 def read_range(
@@ -92,12 +92,12 @@ def read_range(
 ) -> bytes:
     """Return the canonical bytes of a payload from `start`, at most `length` of them."""
     with log.read() as reading:
-        found = reading.payload(_digest(name))
+        payload = reading.payload(_digest(name))
     end = None if length is None else start + length
-    if found is None or found[1] is not None or files is None or (start, length) == (0, None):
-        return _bytes(found, files, name)[start:end]
+    if payload is None or payload[1] is not None or files is None or (start, length) == (0, None):
+        return _bytes(payload, files, name)[start:end]
     try:
-        return files.get_range(name, start, found[0] - start if length is None else length)
+        return files.get_range(name, start, payload[0] - start if length is None else length)
     except NotFound:
         raise _missing(name) from None
 
@@ -120,7 +120,7 @@ def dangling(log: Log, files: BlobStore | None, sid: str | None) -> list[Payload
 def _lost(
     log: Log, files: BlobStore | None, ref: PayloadRef, seen: set[bytes]
 ) -> Iterator[PayloadRef]:
-    """Yield missing payloads among a reference and all that it leads to."""
+    """Yield missing payloads among a reference and all that it refers to."""
     waiting = [ref]
     while waiting:
         pending = waiting.pop()
@@ -177,8 +177,9 @@ def closure(log: Log, files: BlobStore | None, names: Iterable[str]) -> Iterator
 
 
 class Cutoff(NamedTuple):
-    """What is older may go: as a text, as seconds, and the latter for payloads, whose age is
-    refreshed only now and then.
+    """Age limit of a removal: as text, in seconds, and for payloads.
+
+    The last one is older, because the age of a payload is refreshed only now and then.
     """
 
     at: str
@@ -234,9 +235,9 @@ def mark(log: Log, files: BlobStore | None, cutoff: Cutoff) -> GcReport:
         if not rows:
             return GcReport(len(going), events, payloads, size)
         last_hash = rows[-1].hash
-        for each in rows:
-            if each.touched <= cutoff.touched and each.hash not in reached:
-                payloads, size = payloads + 1, size + each.size
+        for payload_row in rows:
+            if payload_row.touched <= cutoff.touched and payload_row.hash not in reached:
+                payloads, size = payloads + 1, size + payload_row.size
 
 
 def _sessions(log: Log, after: int) -> list[SessionRow]:
@@ -262,7 +263,7 @@ def _purge(log: Log, cutoff: str) -> tuple[int, int]:
 def _purge_session(log: Log, row: SessionRow) -> int:
     """Remove a session's events, newest first, in slices that other writers come between.
 
-    A collection that was killed leaves the beginning of the log, and the next one goes on.
+    A collection that was killed leaves the beginning of the log, and the next one continues.
     """
     events = 0
 
@@ -272,10 +273,11 @@ def _purge_session(log: Log, row: SessionRow) -> int:
             writing.mark_session(row._replace(purged=1))
         return count
 
-    while count := log.transact(work):
+    count = SESSION_PURGE_EVENTS
+    while count == SESSION_PURGE_EVENTS:
+        with log.paced():
+            count = log.transact(work)
         events += count
-        if count < SESSION_PURGE_EVENTS:
-            break
     return events
 
 
@@ -301,10 +303,10 @@ def _sweep(
     position: int,
     reached: set[bytes],
 ) -> tuple[list[PayloadRow], int]:
-    """Remove rows, unless an event after `position` leads to them, or they were stored again: in a
+    """Remove rows, unless an event after `position` refers to them, or they were stored again: in a
     transaction nothing more can come. What the events lead to is added to `reached`.
 
-    Returns the removed rows, and the position of the newest event that was looked at.
+    Returns the removed rows, and the position of the newest event that was examined.
     """
 
     def work(writing: LogWriter) -> tuple[list[PayloadRow], int]:
@@ -331,7 +333,7 @@ def _sweep(
 
 
 def _remove_files(log: Log, files: FolderBlobs, cutoff: Cutoff) -> None:
-    """Remove files whose row is gone, or never came because a writer died."""
+    """Remove files whose row is gone, or was never written because a writer died."""
     files.sweep(max(limits.BLOB_SWEEP_AGE_S, 0.0))
     for name in list(files.ids()):
         with log.read() as reading:

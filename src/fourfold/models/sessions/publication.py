@@ -1,7 +1,8 @@
 """Publication of the sessions, and the derived data that a restore rebuilds.
 
 The log is the events, the rows of the sessions and the payloads. A session that was purged has no
-events any more; its row says so, and what was published of it before is left out of a restore.
+events any more; its row says so, and what was published of it before is left out of a restore, and
+erased from the files of the archive.
 Heads, edges and snapshots of the folded state are made again from the events. Who holds a turn is
 not published, nor is who listens.
 """
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from fourfold import limits
-from fourfold.archive.publication import Content, Description, Table
+from fourfold.archive.publication import Content, Description, Purge, Table
 from fourfold.kernel import Database, load_queries
 from fourfold.models.sessions.fold import State, advance
 from fourfold.models.sessions.log import LogWriter, SessionRow
@@ -75,9 +76,11 @@ PUBLICATION = Description(
             ("hash",),
             watch=("insert", "update of size", "delete"),
             content=Content("hash", "data"),
+            erase=True,
         ),
     ),
     newest=_LOG.last_position,
     unsettled=(_SQL.forget_purged,),
+    purges=(Purge("sessions", "purged", "events", "session_key"),),
     rebuild=rebuild,
 )

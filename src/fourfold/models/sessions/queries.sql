@@ -47,7 +47,7 @@ WHERE session_id >= ?4 AND session_id < ?5 AND +session_key < ?1 AND (?2 OR dele
 ORDER BY +session_key DESC LIMIT ?3
 
 -- name: session_summary
--- Id and time of the newest event, and the status that the newest event with an effect on it has set.
+-- Id and time of the newest event up to an id, and the status that the newest event with an effect on it has set by then.
 SELECT coalesce(max(e.event_id), 0), max(e.at), (
     SELECT CASE
             WHEN s.type <> 'session/started' THEN substr(s.type, 9)
@@ -55,11 +55,13 @@ SELECT coalesce(max(e.event_id), 0), max(e.at), (
             THEN json_extract(s.body, '$.session.status')
         END
     FROM events AS s INDEXED BY idx_events_status
-    WHERE s.session_key = ?1
+    WHERE s.session_key = ?1 AND s.event_id <= ?2
         AND s.type IN ('session/started', 'session/stop-requested', 'session/stopped', 'session/error')
     ORDER BY s.event_id DESC LIMIT 1
 )
-FROM (SELECT event_id, at FROM events WHERE session_key = ?1 ORDER BY event_id DESC LIMIT 1) AS e
+FROM (
+    SELECT event_id, at FROM events WHERE session_key = ?1 AND event_id <= ?2 ORDER BY event_id DESC LIMIT 1
+) AS e
 
 -- name: sessions_of_family
 -- The same of those whose ids have ?3 up to their first slash, and are not deleted: in the order of the index.

@@ -191,6 +191,14 @@ def existing(reading: LogReader, sid: str) -> SessionRow:
     return row
 
 
+def existing_at(reading: LogReader, sid: str, at: str | None) -> SessionRow:
+    """Return the row of a session; raise NotFound unless it exists, and existed at a time."""
+    row = existing(reading, sid)
+    if at is not None and row.created_at > at:
+        raise NotFound(f"session {sid!r} did not exist at {at}; it was created at {row.created_at}")
+    return row
+
+
 def _folded(reading: LogReader, slot: Slot, until: int) -> Slot:
     row, state, snapshot_at = slot
     while state.counters.event < until:
@@ -237,7 +245,7 @@ class SessionListing(RecordTable, Sequence[T], Generic[T]):
             start, stop, step = at.indices(len(self))
             if step == 1:
                 return [item for page in self._pages(start, stop) for item in page]
-            return [self[each] for each in range(start, stop, step)]
+            return [self[position] for position in range(start, stop, step)]
         place = at + len(self) if at < 0 else at
         if not 0 <= place < len(self):
             raise IndexError(at)

@@ -1,4 +1,4 @@
-"""What the sessions model gives out: records that never change, plain values inside."""
+"""Records of the sessions model. They are immutable, and contain plain values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENTITY_OF: Final = {
     "session/compacted": "message",
     "eval/added": "eval",
 }
-"""What an event is about, where that is something with an id of its own."""
+"""Types of the entities that events create, by event type."""
 
 
 class _Unset(Enum):
@@ -172,7 +172,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """A fact about where a session came from, named by its content."""
+    """A lineage edge of a session, identified by its content."""
 
     id: str
     type: str
@@ -229,7 +229,7 @@ class Transient(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Transient items were dropped here, because the subscriber was slower than they came.
+    """Transient items were dropped here, because the subscriber was too slow.
 
     No durable event is ever dropped: they go on after `last_delivered_event_id`.
     """
@@ -240,7 +240,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class GcReport(msgspec.Struct, frozen=True):
-    """What a garbage collection removed."""
+    """Counts of what a garbage collection removed."""
 
     sessions: int
     events: int
@@ -249,7 +249,7 @@ class GcReport(msgspec.Struct, frozen=True):
 
 
 class BundleReport(msgspec.Struct, frozen=True):
-    """What a bundle holds."""
+    """Counts of the contents of a bundle."""
 
     sessions: int
     events: int
@@ -257,7 +257,7 @@ class BundleReport(msgspec.Struct, frozen=True):
 
 
 class HeadComparison(msgspec.Struct, frozen=True):
-    """What another head has that one has not: names of variables, and messages that still count.
+    """Difference of another head: names of variables, and messages that are still in effect.
     `common` is the nearest head that both go back to.
     """
 

@@ -62,7 +62,7 @@ class Payload:
 
 
 _PAYLOADS = frozenset({Payload, InternedPayload})
-"""What an event may hold for a payload: a value, or one that the caller has already encoded."""
+"""Payload of an event: a value, or one that the caller has already encoded."""
 
 
 class Draft(NamedTuple):
@@ -235,7 +235,7 @@ def encoded(kind: str, data: dict[str, Any], put: int | None = None) -> Draft:
 
 
 def _prepare(sid: str, kind: str, data: dict[str, Any]) -> int | None:
-    """Take ids out of the entity, since they are columns of their own; the id of a replaced one."""
+    """Remove ids from the entity, since they are separate columns; return the replaced id."""
     if kind == "session/started":
         data["session"] = _session_entity(sid, data["session"])
         return None

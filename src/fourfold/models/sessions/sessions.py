@@ -22,12 +22,14 @@ from typing import Any, TypeVar
 from fourfold import limits
 from fourfold.blobs import FolderBlobs
 from fourfold.content import PayloadRef, encode, is_ref
+from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput, NotFound, ReadOnly
 from fourfold.models.problem import Problem, to_problems
 from fourfold.models.sessions import bundle, heads, payloads, writer
 from fourfold.models.sessions.feed import Broadcast, Feed, Item, Subscription
 from fourfold.models.sessions.fork import Fork, prepare_fork, write_fork
-from fourfold.models.sessions.log import Log, LogWriter, SessionRow, SessionSummary
+from fourfold.models.sessions.listing import SessionListing, scan_sessions, session_info
+from fourfold.models.sessions.log import Log, LogReader, LogWriter, SessionRow
 from fourfold.models.sessions.memory_log import MemoryLog
 from fourfold.models.sessions.prepared import RequestBuilder
 from fourfold.models.sessions.reader import (
@@ -36,6 +38,7 @@ from fourfold.models.sessions.reader import (
     Slots,
     event_at,
     existing,
+    existing_at,
     state_at,
 )
 from fourfold.models.sessions.records import (
@@ -45,6 +48,7 @@ from fourfold.models.sessions.records import (
     Event,
     GcReport,
     Head,
+    HeadComparison,
     LineageGraph,
     SessionInfo,
     Unset,
@@ -142,8 +146,8 @@ class Sessions:
     def _forking(self, sid: str, session: Mapping[str, Any] | None, at: At) -> Fork:
         view = self.view_at(sid, at)
         head = at if isinstance(at, str) else view.current_head
-        found = None if head is None else self.head(head)
-        return prepare_fork(self._preparing, view, found, session)
+        source = None if head is None else self.head(head)
+        return prepare_fork(self._preparing, view, source, session)
 
     def open(self, sid: str) -> Session:
         """Return a handle of an existing session.
@@ -162,8 +166,12 @@ class Sessions:
         deleted: bool = False,
         prefix: str = "",
         newest_first: bool = False,
+        where: Mapping[str, Any] | None = None,
+        at: datetime | None = None,
     ) -> builtins.list[SessionInfo]:
         """Return sessions in the order of creation.
+
+            sessions.list(where={"model": "large", "status": "running"})
 
         Args:
             after: The id of a session: return those that come after it in this order.
@@ -171,30 +179,47 @@ class Sessions:
             deleted: Include deleted sessions.
             prefix: Only sessions whose ids begin with it.
             newest_first: Reverse the order.
+            where: A filter on the fields of the session and those of its `SessionInfo`. No index
+                serves it: sessions are examined until `limit` match.
+            at: Sessions that existed at this time, as they were; by default now. One that was
+                deleted later has its `deleted_at`, and can no longer be read.
         """
         check_count(limit, "limit", least=1)
-        if prefix:
-            check_session_id(prefix)
-        with self.log.read() as reading:
-            row = None if after is None else reading.session(check_session_id(after))
-            if after is not None and row is None:
-                raise NotFound(f"unknown session {after!r}")
-            key = (_ALL if newest_first else 0) if row is None else row.key
-            rows = reading.sessions(
-                key, limit, deleted=deleted, prefix=prefix, newest_first=newest_first
+        for sid in (prefix, after):
+            if sid:
+                check_session_id(sid)
+        condition = None if where is None else parse_filter(where)
+        matches: builtins.list[SessionInfo] = []
+        while True:
+            left = limit - len(matches)
+            listing = SessionListing(
+                after,
+                left,
+                deleted=deleted,
+                prefix=prefix,
+                newest_first=newest_first,
+                at=_optional_time(at),
             )
-            return [_info(row, reading.summary(row.key)) for row in rows]
+            sessions_max = limits.PAGE_ITEMS_MAX if condition or at else left
+            with self.log.read() as reading:
+                page = scan_sessions(reading, listing, condition, sessions_max)
+            matches += page.matches
+            after = page.last
+            if len(matches) == limit or not page.more:
+                return matches
 
-    def info(self, sid: str) -> SessionInfo:
-        """Return what a list shows of one session.
+    def info(self, sid: str, at: At = None) -> SessionInfo:
+        """Return what a list shows of one session, now or at an event id, a time or a head.
 
         Raises:
-            NotFound: There is no session of that id, or it was deleted.
+            NotFound: There is no session of that id, or it was deleted, or has no such point.
         """
         check_session_id(sid)
         with self.log.read() as reading:
-            row = existing(reading, sid)
-            return _info(row, reading.summary(row.key))
+            time = check_time(at) if isinstance(at, datetime) else None
+            row = existing_at(reading, sid, time)
+            until = None if at is None else self._event_id(reading, row, at)
+            return session_info(reading, row, until)
 
     def create_session(self, session: Mapping[str, Any] | None = None) -> Session:
         """Alias of `create`: the name in specification 004."""
@@ -216,10 +241,18 @@ class Sessions:
         deleted: bool = False,
         prefix: str = "",
         newest_first: bool = False,
+        where: Mapping[str, Any] | None = None,
+        at: datetime | None = None,
     ) -> builtins.list[SessionInfo]:
         """Alias of `list`: the name in specification 004."""
         return self.list(
-            after=after, limit=limit, deleted=deleted, prefix=prefix, newest_first=newest_first
+            after=after,
+            limit=limit,
+            deleted=deleted,
+            prefix=prefix,
+            newest_first=newest_first,
+            where=where,
+            at=at,
         )
 
     def delete_session(self, sid: str) -> None:
@@ -460,17 +493,23 @@ class Sessions:
         check_session_id(sid)
         with self.log.read() as reading:
             row = existing(reading, sid)
-            last = reading.last_event(row.key)
-            if isinstance(at, str):
-                head = heads.head(reading, at)
-                if head.session != sid:
-                    raise NotFound(f"session {sid!r}: unknown head {at!r}")
-                at = head.event_range[1]
-            elif isinstance(at, datetime):
-                at = event_at(reading, row.key, check_time(at))
-            if check_count(at, "at") > last:
-                raise NotFound(f"session {sid!r}: no event {at}, the newest is {last}")
-            return SessionView(self.log, row, state_at(reading, row, at).state)
+            event_id = self._event_id(reading, row, at)
+            return SessionView(self.log, row, state_at(reading, row, event_id).state)
+
+    @staticmethod
+    def _event_id(reading: LogReader, row: SessionRow, at: int | str | datetime) -> int:
+        """Return the event that a point means: an event id, a head, or a time."""
+        if isinstance(at, str):
+            head = heads.head(reading, at)
+            if head.session != row.id:
+                raise NotFound(f"session {row.id!r}: unknown head {at!r}")
+            return head.event_range[1]
+        if isinstance(at, datetime):
+            return event_at(reading, row.key, check_time(at))
+        last = reading.last_event(row.key)
+        if check_count(at, "at") > last:
+            raise NotFound(f"session {row.id!r}: no event {at}, the newest is {last}")
+        return at
 
     def events_since(self, sid: str, event_id: int = 0, *, limit: int | None = None) -> Rows[Event]:
         """Return the events of a session after `event_id`, at most `limit`."""
@@ -484,10 +523,11 @@ class Sessions:
         last = _ALL if until is None else check_count(until, "until")
         rows_max = _ALL if limit is None else check_count(limit, "limit", least=1)
         check_session_id(sid)
-        with self.log.read() as reading:
-            row = existing(reading, sid)
-            rows = reading.events(row.key, after, last, rows_max)
-        return Rows([event_of(sid, row) for row in rows], Event)
+        with self.log.paced():
+            with self.log.read() as reading:
+                row = existing(reading, sid)
+                rows = reading.events(row.key, after, last, rows_max)
+            return Rows([event_of(sid, row) for row in rows], Event)
 
     def events_of_key(self, sid: str, key: str) -> builtins.list[Event]:
         """Return the events that the request with this idempotency key appended, if any."""
@@ -534,20 +574,28 @@ class Sessions:
         with self.log.read() as reading:
             return heads.head(reading, head_id)
 
-    def lineage(self, sid: str) -> builtins.list[Edge]:
-        """Return the edges that begin or end at a session, whichever log contains them."""
-        with self.log.read() as reading:
-            return heads.edges_of(reading, check_session_id(sid))
+    def lineage(self, sid: str, *, at: datetime | None = None) -> builtins.list[Edge]:
+        """Return the edges that begin or end at a session, whichever log contains them.
 
-    def lineage_graph(self, sid: str, *, limit: int | None = None) -> LineageGraph:
+        With `at`, those that were added at or before this time.
+        """
+        with self.log.read() as reading:
+            return heads.edges_of(reading, check_session_id(sid), _optional_time(at))
+
+    def lineage_graph(
+        self, sid: str, *, limit: int | None = None, at: datetime | None = None
+    ) -> LineageGraph:
         """Return the heads and edges of all sessions connected to a session.
 
-        With `limit`, at most so many of both together: those of the nearest sessions.
+        Args:
+            sid: The id of the session.
+            limit: Maximum of both together: those of the nearest sessions.
+            at: Those that were published at or before this time; by default now.
         """
         if limit is not None:
             check_count(limit, "limit", least=1)
         with self.log.read() as reading:
-            return heads.graph(reading, check_session_id(sid), limit)
+            return heads.graph(reading, check_session_id(sid), limit, _optional_time(at))
 
     def ancestors(self, head_id: str) -> builtins.list[str]:
         """Return the ids of the heads that a head derives from, nearest first."""
@@ -558,6 +606,16 @@ class Sessions:
         """Return the ids of the heads that derive from a head, nearest first."""
         with self.log.read() as reading:
             return heads.descendants(reading, head_id)
+
+    def compare_heads(self, one: str, other: str) -> HeadComparison:
+        """Compare two heads, of the same session or of two: variables, messages, common ancestor.
+
+        Raises:
+            NotFound: There is no head of one of these ids.
+        """
+        from fourfold.models.sessions.comparison import compare_heads  # noqa: PLC0415 - the runtime
+
+        return compare_heads(self, one, other)
 
     # Bundles
 
@@ -706,8 +764,5 @@ class Sessions:
             return self._slots.committed(reading, sid, mark)
 
 
-def _info(row: SessionRow, summary: SessionSummary) -> SessionInfo:
-    updated_at = summary.updated_at or row.created_at
-    return SessionInfo(
-        row.id, row.created_at, summary.last_event, row.deleted_at, summary.status, updated_at
-    )
+def _optional_time(at: datetime | None) -> str | None:
+    return None if at is None else check_time(at)

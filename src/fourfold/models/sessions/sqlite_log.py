@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, TypeVar
 
 from fourfold import limits
@@ -12,6 +12,7 @@ from fourfold.content import InternedPayload, parse_content_id
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
 from fourfold.models.sessions.log import (
+    EVENT_MAX,
     EdgeRow,
     HeadRow,
     LogWriter,
@@ -71,8 +72,8 @@ class SqliteLogReader:
             rows = self._snapshot.all(sql, (after, deleted, limit))
         return [SessionRow(*row) for row in rows]
 
-    def summary(self, key: int) -> SessionSummary:
-        row = self._snapshot.one(SQL.session_summary, (key,))
+    def summary(self, key: int, until: int = EVENT_MAX) -> SessionSummary:
+        row = self._snapshot.one(SQL.session_summary, (key, until))
         assert row is not None
         return SessionSummary(*row)
 
@@ -155,7 +156,7 @@ class SqliteLogReader:
 
 
 class SqliteLogWriter(SqliteLogReader):
-    """The same with changes, in one transaction."""
+    """Reads and writes of a log in one transaction."""
 
     __slots__ = ("_txn", "scratch")
 
@@ -274,6 +275,9 @@ class SqliteLog:
     def writable(self) -> bool:
         return self.database.writable
 
+    def in_transaction(self) -> bool:
+        return self.database.in_transaction()
+
     def drop_copies(self) -> None:
         self.database.drop_migration_backups()
 
@@ -281,6 +285,9 @@ class SqliteLog:
     def read(self) -> Iterator[SqliteLogReader]:
         with self.database.read() as snapshot:
             yield SqliteLogReader(snapshot)
+
+    def paced(self) -> AbstractContextManager[None]:
+        return self.database.paced()
 
     def transact(self, work: Callable[[LogWriter], T], size: int = 0) -> T:
         if size >= limits.GROUP_BYTES_MAX:

@@ -32,7 +32,7 @@ from fourfold.models.sessions.request import Alike, Draft
 ENTITY_CODES = {"message": 1, "turn": 2, "step": 3, "eval": 4}
 COUNTED = Counters.__struct_fields__
 _ABOUT = {kind: (name, ENTITY_CODES[name], kind in MINTING) for kind, name in ENTITY_OF.items()}
-"""Of each type: its entity, the code of that, and whether the event brings a new one."""
+"""By event type: its entity, the code of that, and True if the event creates one."""
 
 
 sha256 = hashlib.sha256
@@ -92,7 +92,7 @@ class Appended(Sequence[Event]):
         self.position, self.event_id, self.at, self.key = first
         self.types, self.codes, self.entity_ids, self.bodies, self.digests = columns
         self.alike = alike
-        """Whether all are new entities of one type, so that their ids go up by one."""
+        """True if all are new entities of one type, whose ids are consecutive."""
         self._events: list[Event] | None = None
 
     def rows(self) -> list[Row]:

@@ -2,7 +2,7 @@
 
 One pass over each log, in bounded memory. The digests show which event is not what was appended;
 what is derived (heads, edges, snapshots of the fold) is derived again and compared. The one thing
-that nothing proves is the age of a payload, which is no part of what is kept.
+that nothing proves is the age of a payload, which is not part of the stored content.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def contents(log: Log, files: BlobStore | None) -> list[str]:
 
 
 def strays(audit: LogAudit) -> Iterator[str]:
-    """Rows that belong to no session."""
+    """Yield problems of rows that belong to no session."""
     for what, at in audit.strays():
         yield f"{what} {at}: its session does not exist"
 
@@ -139,7 +139,7 @@ class _Walk:
         try:
             row = Row._make((*map(_text, raw[:8]), raw[8]))
         except UnicodeDecodeError:
-            return None, "it is no text any more"
+            return None, "it is not valid text"
         try:
             header = header_of(row.event_id, row.type, row.at, row.entity_id, row.request_key)
             digest = next_digest(self._digest, header, row.body)
@@ -251,7 +251,7 @@ def of_payloads(audit: LogAudit, files: BlobStore | None, known: set[str]) -> It
             try:
                 refers[name] = [ref.id for ref in find_refs(decode(content))]
             except ContentError as error:
-                yield f"payload {name}: is no canonical content: {error.message}"
+                yield f"payload {name}: is not canonical content: {error.message}"
     for name, inner in refers.items():
         for inner_ref in inner:
             if inner_ref not in known:

@@ -128,12 +128,12 @@ def create(writing: LogWriter, slots: Slots, request: Append) -> tuple[SessionRo
 
 def publish_head(writing: LogWriter, slots: Slots, publish: Publish) -> Head:
     """Publish a head over the events since the current one."""
-    request, given = publish.append, publish.given
+    request, fields = publish.append, publish.given
     slot = slots.inside(writing, request.sid)
     if request.key is not None:
         rows = writing.events_of_request(slot.row.key, request.key)
         if rows:
-            return _published_before(request, given, [event_of(request.sid, r) for r in rows])
+            return _published_before(request, fields, [event_of(request.sid, r) for r in rows])
     check_basis(request.sid, slot.state, publish.expected_basis)
     if publish.covered is not None:
         _write(writing, slots, slot, publish.covered)
@@ -142,7 +142,7 @@ def publish_head(writing: LogWriter, slots: Slots, publish: Publish) -> Head:
     at_boundary = slot.state
     if boundary != slot.state.counters.event:
         at_boundary = state_at(writing, slot.row, boundary).state
-    content = head_content(request.sid, slot.state, at_boundary, boundary, given)
+    content = head_content(request.sid, slot.state, at_boundary, boundary, fields)
     draft = encoded("head/published", {"head": content})
     [event] = _write(writing, slots, slot, request._replace(drafts=[draft]))
     return head_of(event.data["head"])
@@ -220,8 +220,9 @@ def _settle(
     *,
     at_head: bool = False,
 ) -> Slot:
-    """Make the state after the last event, at `position`, that of the session. It is written down
-    when the events since the last time are many, or some of them and now a head.
+    """Store the state after the last event, at `position`, as that of the session.
+
+    It is written if there are many events since the last time, or some events and now a head.
     """
     row, _, snapshot_at = slot
     last = state.counters.event
@@ -306,11 +307,11 @@ def _replayed(reading: LogReader, row: SessionRow, request: Append) -> list[Even
     return [event_of(request.sid, event_row) for event_row in rows]
 
 
-def _published_before(request: Append, given: Mapping[str, Any], events: list[Event]) -> Head:
+def _published_before(request: Append, fields: Mapping[str, Any], events: list[Event]) -> Head:
     if len(events) != 1 or events[0].type != "head/published":
         raise _mismatch(request)
     head = events[0].data["head"]
-    if any(head.get(name) != value for name, value in given.items()):
+    if any(head.get(name) != value for name, value in fields.items()):
         raise _mismatch(request)
     return head_of(head)
 

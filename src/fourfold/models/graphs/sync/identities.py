@@ -34,24 +34,26 @@ def in_graph(snapshot: ReadTransaction) -> dict[int, Identity]:
     for key in (PUBKEY, LABEL):
         rows = [Attr._make(row) for row in _current(snapshot, "attr", key)]
         values[key] = {row.parent_id: row.value_text for row in rows}
-    found = {}
+    identities = {}
     for row in map(Parent._make, parents):
         number = row.object_id
         pubkey = values[PUBKEY].get(number)
         if pubkey is None:
             raise CorruptData(f"identity {number} has no public key in app {SYSTEM_APP}")
-        found[number] = Identity(number, pubkey, values[LABEL].get(number), row.created_at)
-    return found
+        identities[number] = Identity(number, pubkey, values[LABEL].get(number), row.created_at)
+    return identities
 
 
 def in_cache(snapshot: ReadTransaction) -> dict[int, Identity]:
     rows = [Identity._make(row) for row in snapshot.all(SQL.identities)]
-    return {each.id: each for each in rows}
+    return {identity.id: identity for identity in rows}
 
 
 def rebuild(txn: Transaction, *, drop_unknown: bool) -> Rebuilt:
-    """Make the cache say what the graph says. An identity that only the cache knows is dropped only
-    if that is asked for, because rows may name it as their owner.
+    """Rebuild the cache of identities from the graph.
+
+    An identity that is only in the cache is dropped only on request, because rows may have it as
+    their owner.
     """
     graph, cache = in_graph(txn), in_cache(txn)
     unknown = sorted(set(cache) - set(graph))
@@ -61,11 +63,11 @@ def rebuild(txn: Transaction, *, drop_unknown: bool) -> Rebuilt:
             f"{', '.join(map(str, unknown[:5]))}",
             hint="Drop them with `drop_unknown` if they are not needed.",
         )
-    wrong = [number for number, each in graph.items() if cache.get(number) != each]
+    wrong = [number for number, identity in graph.items() if cache.get(number) != identity]
     if wrong or unknown:
         txn.execute(SQL.drop_identities)
-        for _, each in sorted(graph.items()):
-            txn.execute(SQL.put_identity, tuple(each))
+        for _, identity in sorted(graph.items()):
+            txn.execute(SQL.put_identity, tuple(identity))
     return Rebuilt(len(graph) - len(wrong), len(wrong), len(unknown))
 
 

@@ -127,8 +127,9 @@ _ROW_FIELDS = frozenset(
 
 
 class Name(NamedTuple):
-    """The name of a row on every node: who wrote it, under which number, at which place. An object
-    has the name of its first row.
+    """The name of a row on every node: its author, seq and position.
+
+    The name of an object is that of its first row.
     """
 
     node: str
@@ -222,22 +223,22 @@ def _unpacked(value: Any, name: str) -> Any:
 
 
 def _package(body: Any, sender: str) -> Package:
-    given = validation.check_fields(body, "package", _FIELDS)
-    if given.get("format") != FORMAT:
-        raise InvalidInput(f"{given.get('format')!r} is not a format of packages known here")
-    if given.get("sender") != sender:
-        raise PackageTampered(f"the package names {given.get('sender')!r} as its sender")
-    from_seq = validation.check_integer(given.get("from_seq"), "from_seq", least=1)
-    to_seq = validation.check_integer(given.get("to_seq"), "to_seq", least=1)
+    fields = validation.check_fields(body, "package", _FIELDS)
+    if fields.get("format") != FORMAT:
+        raise InvalidInput(f"{fields.get('format')!r} is not a format of packages known here")
+    if fields.get("sender") != sender:
+        raise PackageTampered(f"the package names {fields.get('sender')!r} as its sender")
+    from_seq = validation.check_integer(fields.get("from_seq"), "from_seq", least=1)
+    to_seq = validation.check_integer(fields.get("to_seq"), "to_seq", least=1)
     if from_seq > to_seq:
         raise InvalidInput(f"a package cannot go from {from_seq} back to {to_seq}")
-    rows = given.get("rows")
+    rows = fields.get("rows")
     if not isinstance(rows, list):
         raise InvalidInput("package.rows must be a list")
     return Package(
-        validation.check_text(given.get("node"), "node"),
+        validation.check_text(fields.get("node"), "node"),
         sender,
-        validation.check_text(given.get("domain"), "domain", most=64),
+        validation.check_text(fields.get("domain"), "domain", most=64),
         from_seq,
         to_seq,
         tuple(_sent(row) for row in rows),
@@ -245,27 +246,27 @@ def _package(body: Any, sender: str) -> Package:
 
 
 def _sent(body: Any) -> Sent:
-    given = validation.check_fields(body, "package", _ROW_FIELDS)
-    points, values, domains = given.get("points"), given.get("values"), given.get("domains")
+    fields = validation.check_fields(body, "package", _ROW_FIELDS)
+    points, values, domains = fields.get("points"), fields.get("values"), fields.get("domains")
     if (
         not isinstance(points, dict)
         or not isinstance(values, dict)
         or not isinstance(domains, list)
     ):
         raise InvalidInput("a row of a package lacks its points, values or domains")
-    updated = given.get("updated_at")
+    updated = fields.get("updated_at")
     return Sent(
-        validation.check_slug(given.get("app")),
-        validation.check_kind(given.get("kind")),
-        validation.check_text(given.get("type"), "type"),
-        validation.check_text(given.get("owner"), "owner", most=4096),
-        tuple(validation.check_text(each, "domain", most=64) for each in domains),
-        _name(given.get("object"), "object"),
-        _name(given.get("row"), "row"),
-        validation.check_integer(given.get("version"), "version", least=1),
+        validation.check_slug(fields.get("app")),
+        validation.check_kind(fields.get("kind")),
+        validation.check_text(fields.get("type"), "type"),
+        validation.check_text(fields.get("owner"), "owner", most=4096),
+        tuple(validation.check_text(domain, "domain", most=64) for domain in domains),
+        _name(fields.get("object"), "object"),
+        _name(fields.get("row"), "row"),
+        validation.check_integer(fields.get("version"), "version", least=1),
         {str(name): _name(target, str(name)) for name, target in points.items()},
         {str(name): _unpacked(value, str(name)) for name, value in values.items()},
-        validation.check_timestamp(given.get("created_at"), "created_at"),
+        validation.check_timestamp(fields.get("created_at"), "created_at"),
         None if updated is None else validation.check_timestamp(updated, "updated_at"),
     )
 

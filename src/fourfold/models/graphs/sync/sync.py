@@ -3,10 +3,10 @@
     sender     export(domain, after) ──> package ──> bytes           only what is durable
     receiver   bytes ──> signature ──> place in the sequence ──> rows and cursor, one transaction
 
-A row keeps its name on every node, so it may come over several ways and is taken in once. Rows that
-were written under one number stay together under one number of the receiver. Everything that a row
-points at was written before it on the node that sends it, so it is there already, or the package is
-refused.
+A row keeps its name on every node, so it may arrive from several peers and is stored once. Rows
+that were written under one number stay together under one number of the receiver. Everything that a
+row points at was written before it on the node that sends it, so it is there already, or the
+package is refused.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Export(NamedTuple):
 
 
 class IngestReport(NamedTuple):
-    """What became of a package: how far the peer is now, and how many of its rows were new."""
+    """Result of an ingested package: the position of the peer, and the number of new rows."""
 
     to_seq: int
     added: int
@@ -94,7 +94,7 @@ def export(
 
 
 def ingest(graphs: Graphs, peer_id: int, data: bytes) -> IngestReport:
-    """Take in a package of a peer: all of it with the cursor, or nothing."""
+    """Import a package of a peer: all rows and the cursor, or nothing."""
     with graphs.database.read() as snapshot:
         sender = _key_of_peer(snapshot, peer_id)
     package = read(data, sender)
@@ -131,7 +131,9 @@ def _check_place(package: Package, last: int, peer_id: int) -> None:
     if package.from_seq > last + 1:
         raise PackageGap(f"{where}: a package from {window} leaves out some", details=details)
     if package.to_seq == last:
-        raise PackageReplayed(f"{where}: the package from {window} was taken in", details=details)
+        raise PackageReplayed(
+            f"{where}: the package from {window} was imported already", details=details
+        )
     if package.to_seq < last:
         raise PackageRegresses(f"{where}: a package from {window} goes back", details=details)
     if package.from_seq <= last:
@@ -180,15 +182,15 @@ class _Outward:
 
     def _name(self, app_id: int, kind: Kind, object_id: int, flags: int) -> Name:
         """Return the name of an object, which must be shared at least as widely as its referrer."""
-        found = self._snapshot.one(statements_of(app_id, kind).first_row, (object_id,))
-        if found is None:
+        row = self._snapshot.one(statements_of(app_id, kind).first_row, (object_id,))
+        if row is None:
             raise NotFound(f"app {app_id} has no {kind} {object_id}, but a row points at it")
-        if self._mask & flags & ~found[3]:
+        if self._mask & flags & ~row[3]:
             raise Refused(
                 f"{kind} {object_id} of app {app_id} is not shared, but something of it is",
                 hint="Share it as well, with `update_sync_flags`.",
             )
-        return Name(found[0] or self._node, found[1], found[2])
+        return Name(row[0] or self._node, row[1], row[2])
 
     def _type(self, app_id: int, type_id: int) -> str:
         if app_id not in self._types:
@@ -198,13 +200,13 @@ class _Outward:
 
     def _owner(self, owner: int) -> str:
         if owner not in self._owners:
-            found = self._snapshot.one(SQL.identity, (owner,))
-            if found is None:
+            row = self._snapshot.one(SQL.identity, (owner,))
+            if row is None:
                 raise NotFound(
                     f"identity {owner} owns rows to be sent, but has no public key",
                     hint="Make it known with `add_identity`.",
                 )
-            self._owners[owner] = str(found[1])
+            self._owners[owner] = str(row[1])
         return self._owners[owner]
 
 
@@ -241,7 +243,7 @@ class _Inward:
         shape, row_id = SHAPES[kind], self._handle.next_id(app_id, kind)
         first = sent.object == sent.row
         object_id = row_id if first else self._object(app_id, kind, sent.object)
-        given: dict[str, Any] = {
+        columns: dict[str, Any] = {
             **{name: sent.values[name] for name in sent.values if name in _VALUES},
             **self._points(app_id, sent),
             "type_id": self._handle.type_id(app_id, kind, sent.type),
@@ -250,23 +252,23 @@ class _Inward:
             "created_at": sent.created_at,
         }
         if sent.updated_at is not None and "updated_at" in shape.fields:
-            given["updated_at"] = sent.updated_at
+            columns["updated_at"] = sent.updated_at
         values, size = shape.read(
-            validation.check_fields(given, kind, shape.fields), self._handle.seq, ""
+            validation.check_fields(columns, kind, shape.fields), self._handle.seq, ""
         )
-        leads = first or self._leads(app_id, sent, object_id, given)
+        leads = first or self._leads(app_id, sent, object_id, columns)
         row = (row_id, *values, object_id, sent.version, *sent.row, int(leads))
-        self._handle.take_in(app_id, kind, row, given["sync_flags"], size)
+        self._handle.take_in(app_id, kind, row, columns["sync_flags"], size)
         self.added += 1
 
-    def _leads(self, app_id: int, sent: Sent, object_id: int, given: dict[str, Any]) -> bool:
+    def _leads(self, app_id: int, sent: Sent, object_id: int, columns: dict[str, Any]) -> bool:
         """Return True if a version is newer than all stored ones.
 
         It cannot change the owner of the object.
         """
         old = self._handle.newest(app_id, sent.kind, object_id)
         for name in SHAPES[sent.kind].fixed:
-            if given.get(name) != getattr(old, name):
+            if columns.get(name) != getattr(old, name):
                 raise InvalidInput(f"the package changes {name} of {sent.kind} {object_id}")
         return (sent.version, sent.row.node) > fold.rank(old, self._node)
 
@@ -280,27 +282,27 @@ class _Inward:
         }
 
     def _object(self, app_id: int, kind: Kind, name: Name) -> int:
-        found = self._find(app_id, kind, name)
-        if found is None:
+        existing = self._find(app_id, kind, name)
+        if existing is None:
             raise NotFound(
                 f"the package points at {kind} {name.node}/{name.seq}/{name.position}, "
                 "which is not here",
-                hint="The sender shares it in another domain: take that one in first.",
+                hint="The sender shares it in another domain: import that one first.",
             )
-        return found
+        return existing
 
     def _find(self, app_id: int, kind: Kind, name: Name) -> int | None:
         sql = statements_of(app_id, kind)
         if name.node != self._node:
-            found = self._txn.value(sql.foreign_row, tuple(name))
-            return None if found is None else int(found)
-        found = self._txn.value(sql.own_row, (name.seq, name.position))
-        if found is None:
+            row_id = self._txn.value(sql.foreign_row, tuple(name))
+            return None if row_id is None else int(row_id)
+        row_id = self._txn.value(sql.own_row, (name.seq, name.position))
+        if row_id is None:
             raise SequenceCorrupt(
                 f"a peer has {kind} {name.seq}/{name.position} of this node, which this node "
                 "does not have: it was restored from an old backup, or two nodes share a name"
             )
-        return int(found)
+        return int(row_id)
 
     def _flags(self, domains: Sequence[str]) -> int:
         flags = 0
@@ -309,10 +311,10 @@ class _Inward:
         return flags
 
     def _app(self, slug: str) -> int:
-        found = self._handle.app_by_slug(slug)
-        if found is None:
+        app = self._handle.app_by_slug(slug)
+        if app is None:
             raise NotFound(
                 f"the package is about app {slug!r}, which is not here",
                 hint="Register it with `register_app`.",
             )
-        return found
+        return app

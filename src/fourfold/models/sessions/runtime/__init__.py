@@ -4,9 +4,9 @@
     runtime.start({"id": "research", "model": "any"})
     runtime.run_turn("research", "What is a fold?").value
 
-The user brings the step function, and with it the model and the tools. Everything that it receives
-and tells is recorded before it goes on, so a process that is killed at any point can be followed by
-one that goes on from there.
+You provide the step function, and with it the model and the tools. Everything that it receives and
+returns is recorded before it continues, so after a process was killed at any point, another one can
+resume from there.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ async def run_child(
     *,
     index: int | None = None,
 ) -> TurnResult:
-    """Run a task in a session of its own; if it ends well, an edge leads there."""
+    """Run a task in a new session; if it succeeds, an edge points to it."""
     sid = child_id(parent, place)
     inherited = {name: parent.session[name] for name in _INHERITED if name in parent.session}
     capability = clamp(parent.capability, check_capability(options.capability))
@@ -127,8 +127,9 @@ async def attach(
     capability: Capability = None,
     settings: Settings,
 ) -> TurnResult:
-    """Run a task in a new session that starts with the variables of a head; the session of that
-    head stays as it is. Whatever is wrong is said before there is a new session.
+    """Run a task in a new session that starts with the variables of a head.
+
+    The session of that head does not change. Errors are raised before a new session exists.
     """
     check_session_id(sid)
     if options.vars is not None:

@@ -3,7 +3,7 @@
 A turn is opened by the user's message. Each step is started in the log before the step function is
 called; what the step records is in the log before the next one starts. A final turn takes a
 snapshot of the variables, gets its answer, and is published as a head. Every other outcome settles
-the turn and publishes nothing, so the session goes on from the head before.
+the turn and publishes nothing, so the session continues from the previous head.
 """
 
 from __future__ import annotations
@@ -98,8 +98,9 @@ class Turns:
         key: str | None = None,
         until: float | None = None,
     ) -> TurnResult:
-        """Run a turn for a task. Under a key that a turn was opened with before, that turn is gone
-        on with, or its result given again.
+        """Run a turn for a task.
+
+        With the key of an earlier turn, that turn is resumed, or its result returned.
         """
         encode(task)
         check_key(key)
@@ -125,7 +126,7 @@ class Turns:
             return None if turn is None else await self._again(sid, turn["id"], settings, None)
 
     async def abandon(self, sid: str, reason: str) -> int | None:
-        """Settle the turn that was interrupted, if there is one; its id."""
+        """Record the interrupted turn as an error, and return its id; None if there is none."""
         with self._running.one(sid):
             await self._mend(sid)
             return await self._settle_interrupted(sid, reason)

@@ -36,7 +36,7 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
         return result
     work.close()
     raise InvalidInput(
-        "a function that is no coroutine waited for one",
+        "a function that is not a coroutine waited for one",
         hint="Write the step function with `async def`, and call run_turn_async().",
     )
 
@@ -137,7 +137,7 @@ class Port(ABC):
 
     @abstractmethod
     async def gather(self, lanes: Sequence[Lane[T]]) -> list[T]:
-        """Run several at once; their results in the same order."""
+        """Run several at once, and return their results in the same order."""
 
 
 class Direct(Port):

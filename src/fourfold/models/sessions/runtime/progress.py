@@ -121,7 +121,7 @@ def turn_of_key(sessions: SessionStore, sid: str, key: str, task: Any) -> int | 
     message, turn = events[0].data.get("message"), events[-1]
     if turn.type != "turn/started" or message is None or not same(message["content"], task):
         raise ReplayMismatch(
-            f"another request of session {sid!r} came under the key {key!r} before",
+            f"another request of session {sid!r} was sent with the key {key!r} before",
             hint="Give each new task a key of its own.",
         )
     assert turn.entity_id is not None

@@ -1,4 +1,4 @@
-"""What the runtime takes and gives: how turns are run, how one ended, and what ends it early."""
+"""Records of the runtime: settings of turns, their results, and the errors that end them early."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PREVIEW_CHARS: Constant = 240
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """What a step function returns when the turn has its answer."""
+    """Result of a step function that ends the turn with an answer."""
 
     value: Any = None
 
@@ -35,7 +35,7 @@ class TurnResult(msgspec.Struct, frozen=True):
     """The result of a turn: `status` is final, error, timeout, budget-exceeded or stopped.
 
     `value` and `head` belong to a final turn; `error` is the reason of another outcome. `edge` is
-    the lineage edge that leads to a child's head.
+    the lineage edge to the head of a child.
     """
 
     session: str
@@ -65,7 +65,7 @@ class TurnEnded(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How turns are run."""
+    """Settings of turns."""
 
     step: Callable[..., Any]
     max_steps: int = limits.SESSION_STEPS_MAX
@@ -107,7 +107,7 @@ def described(error: BaseException) -> dict[str, Any]:
 
 
 Capability = list[str] | None
-"""What a session may do, as sorted names; None is everything."""
+"""Names of the allowed calls, sorted; None allows all."""
 
 
 def check_capability(value: Any) -> Capability:

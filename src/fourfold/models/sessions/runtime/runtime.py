@@ -71,32 +71,43 @@ class Runtime:
         return handle
 
     def run_turn(self, sid: str, task: Any, *, key: str | None = None) -> TurnResult:
-        """Run a turn for a task, until it is final or ends otherwise. A turn that was interrupted
-        before is settled as an error first. With a `key`, the same call goes on with the turn that
-        it started before, or gives its result again.
+        """Run a turn for a task, until it is final or ends otherwise.
+
+        A turn that was interrupted before is first recorded as an error. With a `key`, a repeated
+        call resumes the turn that it started before, or returns its result.
         """
         self._direct.check_step(self._settings)
         return drive(self._direct.run(sid, task, self._settings, key=key))
 
     async def run_turn_async(self, sid: str, task: Any, *, key: str | None = None) -> TurnResult:
+        """Run a turn for a task, until it is final or ends otherwise.
+
+        A turn that was interrupted before is first recorded as an error. With a `key`, a repeated
+        call resumes the turn that it started before, or returns its result.
+        """
         if not self._awaits:
             return await asyncio.to_thread(self.run_turn, sid, task, key=key)
         return await self._awaiting.run(sid, task, self._settings, key=key)
 
     def resume(self, sid: str) -> TurnResult | None:
-        """Go on with the turn that was interrupted; None if there is none. What it recorded is not
-        done again.
+        """Resume the interrupted turn, or return None if there is none.
+
+        Calls that it recorded are not made again.
         """
         self._direct.check_step(self._settings)
         return drive(self._direct.go_on(sid, self._settings))
 
     async def resume_async(self, sid: str) -> TurnResult | None:
+        """Resume the interrupted turn, or return None if there is none.
+
+        Calls that it recorded are not made again.
+        """
         if not self._awaits:
             return await asyncio.to_thread(self.resume, sid)
         return await self._awaiting.go_on(sid, self._settings)
 
     def abandon(self, sid: str, reason: str = "the turn was given up") -> int | None:
-        """Settle the turn that was interrupted as an error; its id, or None if there is none."""
+        """Record the interrupted turn as an error; return its id, or None if there is none."""
         return drive(self._direct.abandon(sid, reason))
 
     def attach(
@@ -107,8 +118,9 @@ class Runtime:
         sid: str,
         capability: Iterable[str] | None = None,
     ) -> TurnResult:
-        """Run a task in a new session `sid` that starts from a head, or from the current head of a
-        session. With a `capability`, a source that may do more is refused.
+        """Run a task in a new session `sid` that starts from a head, or from that of a session.
+
+        With a `capability`, a source that may do more is refused.
         """
         self._direct.check_step(self._settings)
         return drive(self._attach(self._direct, source, task, sid, capability))
@@ -121,6 +133,10 @@ class Runtime:
         sid: str,
         capability: Iterable[str] | None = None,
     ) -> TurnResult:
+        """Run a task in a new session `sid` that starts from a head, or from that of a session.
+
+        With a `capability`, a source that may do more is refused.
+        """
         if not self._awaits:
             return await asyncio.to_thread(
                 self.attach, source, task, sid=sid, capability=capability
@@ -150,6 +166,7 @@ class Runtime:
         return drive(self._direct.compact(sid, self._settings))
 
     async def compact_async(self, sid: str) -> str:
+        """Replace the transcript by a summary. Returns the new head's id."""
         return await self._awaiting.compact(sid, self._settings)
 
     def request_stop(self, sid: str) -> None:

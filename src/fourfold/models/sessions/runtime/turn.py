@@ -1,4 +1,4 @@
-"""What a step function gets: the turn that it works on.
+"""The argument of a step function: the turn that it works on.
 
     def step(turn):
         answer = turn.call("model", ask, turn.messages())
@@ -169,8 +169,8 @@ def _failed(recorded: Mapping[str, Any]) -> CallFailed:
     )
 
 
-class _Shown:
-    """What can be read of a turn without waiting."""
+class _TurnProperties:
+    """Properties of a turn that need no waiting."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -190,7 +190,7 @@ class _Shown:
 
     @property
     def number(self) -> int:
-        """Which step of the turn this is, from 1."""
+        """Number of the step in its turn, from 1."""
         return self._work.progress.steps
 
     @property
@@ -205,7 +205,7 @@ class _Shown:
 
     @property
     def remaining_s(self) -> float | None:
-        """How long the turn may go on; None is for ever."""
+        """Seconds until the deadline of the turn, or None without one."""
         return self._work.turns.remaining(self._work.progress)
 
     def messages(self) -> list[dict[str, Any]]:
@@ -237,33 +237,34 @@ class _Shown:
         self._work.turns.sessions.notify_transient(self.session, item)
 
 
-class Turn(_Shown):
+class Turn(_TurnProperties):
     """The turn that a step function receives."""
 
     def say(self, role: str, content: Any) -> int:
-        """Add a message to the transcript; its id."""
+        """Add a message to the transcript, and return its id."""
         return drive(self._work.say(role, content))
 
     def call(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function once, whatever happens: what it gave is recorded, and is given again when
-        the step is run again. `CallFailed` where it raised.
+        """Call a function once: its result is recorded, and returned when the step runs again.
+
+        Raises CallFailed if the function raised.
         """
         return drive(self._work.call(name, function, *args))
 
     def run_child(self, task: Any, **options: Any) -> TurnResult:
-        """Give a task to a session of its own."""
+        """Run a task in a new child session."""
         return drive(self._work.run_child(task, children.ChildOptions(**options)))
 
     def map_children(self, tasks: Sequence[Any], **options: Any) -> list[TurnResult]:
-        """Give each task to a session of its own, at the same time; one result for each."""
+        """Run each task in a new child session, concurrently; return a result for each."""
         return drive(self._work.map_children(tasks, children.ChildOptions(**options)))
 
     def attach(self, source: str | Head, task: Any, **options: Any) -> TurnResult:
-        """Give a task to a new session that starts from a head of another one."""
+        """Run a task in a new session that starts from a head of another one."""
         return drive(self._work.attach(source, task, children.ChildOptions(**options)))
 
 
-class AsyncTurn(_Shown):
+class AsyncTurn(_TurnProperties):
     """The turn that a coroutine receives."""
 
     async def say(self, role: str, content: Any) -> int:

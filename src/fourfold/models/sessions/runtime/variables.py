@@ -1,7 +1,7 @@
 """The variables of a session: a dict whose large values are stored once and read when used.
 
 A snapshot is `{"fourfold_vars": 1, "vars": {name: {"value": v} or {"ref": payload}}}`: each value
-beyond 512 canonical bytes is a payload of its own. So a step that changes one variable writes that
+beyond 512 canonical bytes is a separate payload. So a step that changes one variable writes that
 one, however large the others are, and equal states are equal snapshots.
 """
 
