@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -44,10 +44,11 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """The result of a publication once its manifest is replaced."""
+    """The result of a publication once its manifest is replaced, or the catalog has its token."""
 
     token: str
-    publication: Publication
+    publication: Publication | None
+    """None for a publication to archive tables."""
     state: State
     change: int
 
@@ -134,6 +135,14 @@ def columns_of(snapshot: ReadTransaction, table: str) -> tuple[Column, ...]:
     if strange or not columns:
         raise CorruptData(f"table {table} has columns that cannot be published: {strange}")
     return columns
+
+
+def defaults_of(snapshot: ReadTransaction, table: str) -> dict[str, Any]:
+    """Return the default values of the columns that have one."""
+    return {
+        name: snapshot.value(SQL.evaluate.format(expression=text))
+        for name, text in snapshot.all(SQL.defaults, (table,))
+    }
 
 
 def literal(text: str) -> str:

@@ -21,6 +21,8 @@ from fourfold.errors import CorruptData
 FORMAT = 1
 ROOT = "streams"
 MANIFEST = "manifest.json"
+COMPANION_SUFFIX = ".cix"
+"""Ending of the keys of companions, which are beside their segments."""
 LEFT = "left-behind"
 """Folder of stream manifests that a take-over has replaced."""
 
@@ -84,6 +86,33 @@ class Index(msgspec.Struct, frozen=True, gc=False):
     runs: list[Run] = []
 
 
+class Companion(msgspec.Struct, frozen=True, gc=False):
+    """The search companion of a segment. Its key ends with its digest."""
+
+    start_offset: int
+    key: str
+    plan_generation: int
+    sections_json: str
+    section_sizes_json: str
+    size_bytes: int
+    primary_timestamp_min_ms: int | None = None
+    primary_timestamp_max_ms: int | None = None
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the object."""
+        return self.key.rpartition("-")[2].removesuffix(COMPANION_SUFFIX)
+
+
+class Companions(msgspec.Struct, frozen=True, gc=False):
+    """The plan of a log's companions, and those of its segments."""
+
+    generation: int
+    plan_hash: str
+    plan_json: str
+    segments: list[Companion] = []
+
+
 class Manifest(msgspec.Struct, frozen=True, gc=False):
     """Published state of one log. The order of the fields is that of the JSON."""
 
@@ -126,11 +155,20 @@ class Manifest(msgspec.Struct, frozen=True, gc=False):
     """Profile as stored JSON."""
     incarnation_number: int = 0
     """First half of its offsets. For a deleted stream, the last number used by its name."""
+    companions: Companions | None = None
+    """Companions of its segments, for searches."""
 
     def runs(self) -> Iterator[Run]:
         """Return every run of every index."""
         for index in (self.index, *self.secondary.values()):
             yield from () if index is None else index.runs
+
+    def others(self) -> Iterator[tuple[str, int, str]]:
+        """Return the key, size and digest of every object besides segments."""
+        for run in self.runs():
+            yield run.key, run.size_bytes, run.sha256
+        for companion in () if self.companions is None else self.companions.segments:
+            yield companion.key, companion.size_bytes, companion.sha256
 
     @property
     def segment_count(self) -> int:

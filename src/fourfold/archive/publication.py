@@ -53,11 +53,30 @@ class Table:
     changed: tuple[str, ...] = ()
     """Query for rows changed up to the change ?1, in addition to those of `watch`."""
     content: Content | None = None
+    group: str | None = None
+    """Name under which equal tables of one database are archived together; by default `name`."""
+    packed: bool = False
+    """Archive each row as one JSON value, because the columns differ from table to table."""
+    erase: bool = False
+    """Erase a deleted row from older points, too."""
 
     @property
     def watched(self) -> str:
         """The table whose changes affect these rows."""
         return self.source or self.name
+
+
+class Purge(NamedTuple):
+    """Rows that are erased from older points, too, once another row is marked."""
+
+    table: str
+    """Table whose rows are marked; its key is one column."""
+    mark: str
+    """Column that is not 0 in a marked row."""
+    rows: str
+    """Table with the rows that are erased."""
+    column: str
+    """Column of these rows with the key of the marked one."""
 
 
 def _nothing(_database: Database) -> None:
@@ -84,6 +103,7 @@ class Description:
     """Rebuilds derived data after the log is restored."""
     unsettled: tuple[str, ...] = field(default=())
     """Statements that fix what cannot be published, before `rebuild`."""
+    purges: tuple[Purge, ...] = ()
 
 
 class Column(NamedTuple):

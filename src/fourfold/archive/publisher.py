@@ -53,6 +53,10 @@ class Subject:
     folder: Path
     contents: Contents | None = None
     """Returns the bytes of values that are files next to the database."""
+    prefix: str = ""
+    """Prefix of the names of its archive tables: the model, and the kind if it is not the first."""
+    label: tuple[str, str] = ("database", "")
+    """Column with the id of the database in archive tables, and the id."""
 
 
 class PublishTime(NamedTuple):
@@ -130,7 +134,7 @@ class DatabasePublisher:
         capture.watch(subject.database, subject.description)
         record = self._adopted(self._resolve_intent(self._record()))
         shutil.rmtree(subject.folder, ignore_errors=True)
-        carried = _CarriedOver(self._objects, self._retries)
+        carried = ValueUploads(self._objects, self._retries)
         try:
             target = Target(subject.folder, carried.carry, subject.contents)
             sealing = seal(subject.database, subject.description, record.state, target)
@@ -141,7 +145,7 @@ class DatabasePublisher:
             shutil.rmtree(subject.folder, ignore_errors=True)
 
     def _publish(
-        self, record: Record, sealing: Sealer, carried: _CarriedOver, time: PublishTime
+        self, record: Record, sealing: Sealer, carried: ValueUploads, time: PublishTime
     ) -> DatabasePublished:
         generation, previous = self._next(record)
         files = tuple(entry.file for entry in sealing.files)
@@ -232,7 +236,7 @@ class DatabasePublisher:
     def _resolve_intent(self, record: Record) -> Record:
         """Return the record after resolving the last intent."""
         intent = record.intent
-        if intent is None:
+        if intent is None or intent.publication is None:
             return record
         found = self._fetch()
         if found is not None and manifest_format.token_of(found.data) == intent.token:
@@ -376,6 +380,7 @@ class DatabasePublisher:
     def _recorded(self, intent: Intent, data: bytes, version: str) -> None:
         def work(txn: Transaction) -> None:
             state = _text(intent.state)
+            assert intent.publication is not None
             txn.execute(SQL.record, (intent.publication.generation, version, data, state))
             txn.execute(SQL.forget_changes, (intent.change,))
 
@@ -395,7 +400,7 @@ def read_page(
     return database_manifest.decode_page(get_checked(objects, key, page.sha256, retries), page, key)
 
 
-class _CarriedOver:
+class ValueUploads:
     """Uploads values, each once."""
 
     def __init__(self, objects: ObjectStore, retries: Retries) -> None:

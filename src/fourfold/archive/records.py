@@ -13,6 +13,8 @@ class Row(NamedTuple):
     routing_key: bytes | None
     flags: int
     payload: bytes
+    headers: bytes | None = None
+    """Headers of the record, as JSON."""
 
 
 class SealedSegment(NamedTuple):

@@ -7,35 +7,27 @@ when it is complete.
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from fourfold import limits
-from fourfold.archive import capture, database_manifest
-from fourfold.archive.capture import SCHEMA, SQL
+from fourfold.archive import database_manifest
+from fourfold.archive.capture import SCHEMA
+from fourfold.archive.database_filler import DatabaseFiller, PutContent
 from fourfold.archive.database_manifest import GONE, WHOLE, DatabaseManifest, File, Publication
-from fourfold.archive.publication import Description, Row, Table
+from fourfold.archive.publication import Description
 from fourfold.archive.publisher import read_page
 from fourfold.archive.row_files import RowFile
-from fourfold.archive.sealer import IN_FILE, OBJECT, state_of
 from fourfold.archive.uploads import get_checked
 from fourfold.errors import CorruptData, FutureFormat
-from fourfold.kernel import Database, Transaction
-from fourfold.kernel.bulk_insert import quoted
+from fourfold.kernel import Database
 from fourfold.objects import Object, ObjectStore
 from fourfold.retry import Retries
-
-PUBLISH_RESTORE_ROWS: Final = 8_192
-"""Rows of one transaction while a database is restored."""
-
-PutContent = Callable[[str, bytes], None]
-"""Stores the bytes of a value that is a file next to the database, by its SHA-256 in hex."""
 
 
 class History(NamedTuple):
@@ -79,18 +71,16 @@ class Restorer:
         retries: Retries,
         put_content: PutContent | None,
     ) -> None:
-        self._database = database
-        self._description = description
+        self._filler = DatabaseFiller(database, description, objects, retries, put_content)
         self._objects = objects
         self._retries = retries
-        self._put_content = put_content
 
     def restore(self, history: History, publication: Publication, migrations: int) -> int:
         """Restore the database to a publication; return the number of rows read."""
         manifest = history.manifest
         if manifest.migrations > migrations:
             raise FutureFormat(
-                f"{manifest.name}has {manifest.migrations} migrations; "
+                f"{manifest.name} has {manifest.migrations} migrations; "
                 f"this Fourfold knows {migrations}"
             )
         rows = 0
@@ -98,23 +88,12 @@ class Restorer:
         for file, read in self._fetched(manifest.name, _needed(steps)):
             self._apply(file, read)
             rows += file.rows
-        self._transact(self._apply_fixes)
-        self._description.rebuild(self._database)
+        self._filler.finish()
         return rows
 
     def remember(self, publication: Publication, version: str, manifest: bytes) -> None:
         """Let the database continue after a publication."""
-        capture.watch(self._database, self._description)
-        with self._database.read() as snapshot:
-            state = state_of(snapshot, self._description, publication.position)
-        text = msgspec.json.encode(state).decode()
-        params = (uuid.uuid4().hex, publication.generation, version, manifest, text)
-
-        def work(txn: Transaction) -> None:
-            txn.execute(SQL.restored, params)
-            txn.execute(SQL.forget_changes, ((1 << 63) - 1,))
-
-        self._transact(work)
+        self._filler.remember(publication.position, publication.generation, version, manifest)
 
     def _fetched(
         self, name: str, needed: list[tuple[int, File]]
@@ -148,66 +127,19 @@ class Restorer:
         return RowFile(get_checked(self._objects, key, file.sha256, self._retries), key)
 
     def _apply(self, file: File, read: RowFile | None) -> None:
-        if file.action == WHOLE and file.table != SCHEMA:
-            self._transact(lambda txn: txn.execute(SQL.delete_all.format(table=quoted(file.table))))
+        filler, table = self._filler, file.table
+        if file.action == WHOLE and table != SCHEMA:
+            filler.clear(table)
         if read is None:
             return
         part = read.rows() if file.pack is None else read.rows(file.at, file.rows)
         for columns, rows in part:
-            for some in _parts(rows):
-                self._transact(self._work(file, columns, some))
-
-    def _work(
-        self, file: File, columns: list[str], rows: Sequence[Row]
-    ) -> Callable[[Transaction], None]:
-        if file.table == SCHEMA:
-            return lambda txn: _make(txn, rows)
-        if file.action == GONE:
-            match = " AND ".join(f"{quoted(name)} = ?" for name in columns)
-            sql = SQL.delete_row.format(table=quoted(file.table), match=match)
-            return lambda txn: txn.execute_many(sql, rows)
-        if OBJECT in columns:
-            columns, rows = self._with_contents(file.table, columns, rows)
-        names = tuple(columns)
-        return lambda txn: txn.insert_many(file.table, names, rows, verb=SQL.put)
-
-    def _with_contents(
-        self, table: str, columns: list[str], rows: Sequence[Row]
-    ) -> tuple[list[str], list[Row]]:
-        """Yield rows with their large values, which are separate objects."""
-        [content] = [entry.content for entry in self._tables() if entry.name == table]
-        assert content is not None
-        object_at, file_at = columns.index(OBJECT), columns.index(IN_FILE)
-        data_at = columns.index(content.data)
-        kept = [at for at in range(len(columns)) if at not in {object_at, file_at}]
-        filled: list[Row] = []
-        for row in rows:
-            digest, values = row[object_at], list(row)
-            if digest is not None:
-                key = database_manifest.blob_key(digest)
-                data = get_checked(self._objects, key, digest, self._retries)
-                if row[file_at]:
-                    self._keep(digest, data)
-                else:
-                    values[data_at] = data
-            filled.append(tuple(values[at] for at in kept))
-        return [columns[at] for at in kept], filled
-
-    def _keep(self, digest: str, data: bytes) -> None:
-        if self._put_content is None:
-            raise CorruptData(f"value {digest} must be a file, but no blob folder is available")
-        self._put_content(digest, data)
-
-    def _tables(self) -> tuple[Table, ...]:
-        return self._description.tables
-
-    def _apply_fixes(self, txn: Transaction) -> None:
-        for statement in self._description.unsettled:
-            txn.execute(statement)
-
-    def _transact(self, work: Callable[[Transaction], Any]) -> None:
-        with self._database.write(deadline_s=limits.PUBLISH_DEADLINE_S) as txn:
-            work(txn)
+            if table == SCHEMA:
+                filler.create_objects(rows)
+            elif file.action == GONE:
+                filler.delete(table, columns, rows)
+            else:
+                filler.put(table, columns, rows)
 
 
 def _needed(steps: list[Publication]) -> list[tuple[int, File]]:
@@ -250,15 +182,3 @@ def _joined(found: list[tuple[int, File]]) -> list[tuple[int, File]]:
         else:
             joined.append((generation, file))
     return joined
-
-
-def _parts(rows: list[Row]) -> Iterator[list[Row]]:
-    for at in range(0, len(rows), PUBLISH_RESTORE_ROWS):
-        yield rows[at : at + PUBLISH_RESTORE_ROWS]
-
-
-def _make(txn: Transaction, rows: Sequence[Row]) -> None:
-    """Create the missing tables of a database's own schema."""
-    for kind, name, sql in rows:
-        if txn.one(SQL.has_object, (kind, name)) is None:
-            txn.execute(sql)

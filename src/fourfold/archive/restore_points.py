@@ -155,11 +155,7 @@ class Points:
     def next_id(self, now: datetime) -> str:
         """Return an id for the next restore point, greater than all others."""
         newest = self.newest()
-        if newest is not None:
-            last = datetime.strptime(newest.id.split("Z-")[0], _TIME).replace(tzinfo=UTC)
-            # A clock that was set back must not order a point before existing ones.
-            now = max(now, last + timedelta(milliseconds=1))
-        return f"{now.strftime(_TIME)[:-3]}Z-{secrets.token_hex(2)}"
+        return next_id(now, None if newest is None else newest.id)
 
     def read(self, info: PointInfo) -> RestorePoint:
         if info.id not in self._packed:
@@ -346,6 +342,15 @@ class Points:
         put_once(self._objects, upload_of(key, data), self._retries)
 
 
+def next_id(now: datetime, newest: str | None) -> str:
+    """Return an id for a point at a time, greater than the id of the newest one."""
+    if newest is not None:
+        last = datetime.strptime(newest.split("Z-")[0], _TIME).replace(tzinfo=UTC)
+        # A clock that was set back must not order a point before existing ones.
+        now = max(now, last + timedelta(milliseconds=1))
+    return f"{now.strftime(_TIME)[:-3]}Z-{secrets.token_hex(2)}"
+
+
 def lineage(points: list[PointInfo], point: PointInfo) -> Iterator[PointInfo]:
     """Return the restore points that lead to one, oldest first, without those left aside by a
     take-over.
@@ -383,8 +388,9 @@ def find(points: list[PointInfo], text: str) -> PointInfo:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
+        oldest = f": the oldest is {points[0].id!r}" if points and text < points[0].id else ""
         raise NotFound(
-            f"unknown restore point {text!r}",
+            f"unknown restore point {text!r}{oldest}",
             hint="List the restore points: `fourfold publish ROOT --points`.",
         ) from None
     if time.tzinfo is None:

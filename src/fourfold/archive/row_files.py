@@ -49,7 +49,7 @@ def write_rows(
 
     Yields none for no rows. `named` returns the name of a file for its digest.
     """
-    groups = group_rows(rows, _size)
+    groups = group_rows(rows, row_size)
     group = next(groups, None)
     while group is not None:
         temporary = folder / f".{os.getpid()}.partial"
@@ -79,11 +79,13 @@ def _write(
     with path.open("wb") as file:
         os.fchmod(file.fileno(), 0o600)
         hashing = HashingFile(file)
-        with pq.ParquetWriter(pa.PythonFile(hashing, mode="w"), schema, **_options()) as writer:
+        with pq.ParquetWriter(
+            pa.PythonFile(hashing, mode="w"), schema, **write_options()
+        ) as writer:
             while group is not None and held < PUBLISH_SEGMENT_BYTES:
                 writer.write_batch(_batch(group, columns, schema, what), row_group_size=len(group))
                 count += len(group)
-                held += sum(map(_size, group))
+                held += sum(map(row_size, group))
                 group = next(groups, None)
         file.flush()
         os.fsync(file.fileno())
@@ -101,7 +103,7 @@ class RowFile:
         self._what = what
         self._starts: list[int]
         self._decoded: tuple[int, list[str], list[Row]] | None = None
-        with _damage(what):
+        with damage(what):
             pa, pq = arrow()
             self._file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
             metadata = self._file.metadata
@@ -124,7 +126,7 @@ class RowFile:
 
     def _group(self, at: int) -> tuple[list[str], list[Row]]:
         if self._decoded is None or self._decoded[0] != at:
-            with _damage(self._what):
+            with damage(self._what):
                 table = self._file.read_row_group(at, use_threads=False)
                 lists = [column.to_pylist() for column in table.columns]
                 self._decoded = at, table.column_names, list(zip(*lists, strict=True))
@@ -138,7 +140,7 @@ def read_rows(data: bytes, what: str) -> Iterator[tuple[list[str], list[Row]]]:
 
 def read_table(data: bytes, what: str) -> Any:
     """Read the rows of a file as an Arrow table."""
-    with _damage(what):
+    with damage(what):
         pa, pq = arrow()
         return pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read(
             use_threads=False
@@ -156,7 +158,7 @@ def write_table(table: Any, folder: Path, what: str, named: Callable[[str], str]
             os.fchmod(file.fileno(), 0o600)
             hashing = HashingFile(file)
             sink = pa.PythonFile(hashing, mode="w")
-            with pq.ParquetWriter(sink, table.schema, **_options()) as writer:
+            with pq.ParquetWriter(sink, table.schema, **write_options()) as writer:
                 writer.write_table(table, row_group_size=rows)
             file.flush()
             os.fsync(file.fileno())
@@ -174,7 +176,8 @@ def _rows_of_a_group(table: Any) -> int:
 
 
 @contextmanager
-def _damage(what: str) -> Iterator[None]:
+def damage(what: str) -> Iterator[None]:
+    """Raise CorruptData for a file that cannot be read as rows."""
     try:
         yield
     except FourfoldError:
@@ -183,23 +186,31 @@ def _damage(what: str) -> Iterator[None]:
         raise CorruptData(f"{what} is not a file of rows: {error}") from error
 
 
-def _size(row: Row) -> int:
+def row_size(row: Row) -> int:
+    """Return the approximate size of the values of a row."""
     return sum(len(value) if isinstance(value, str | bytes) else 8 for value in row)
 
 
 def _batch(group: list[Row], columns: Sequence[Column], schema: Any, what: str) -> Any:
     pa, _ = arrow()
-    arrays = []
-    for column, values, field in zip(columns, zip(*group, strict=True), schema, strict=True):
-        allowed = {_TYPES[column.kind], type(None)}
-        strange = set(map(type, values)) - allowed
+    check_values(group, columns, what)
+    arrays = [
+        pa.array(values, type=field.type)
+        for values, field in zip(zip(*group, strict=True), schema, strict=True)
+    ]
+    return pa.record_batch(arrays, schema=schema)
+
+
+def check_values(group: list[Row], columns: Sequence[Column], what: str) -> None:
+    """Raise CorruptData if a value is not of the type of its column."""
+    # Rows of a table with large values have more values than columns.
+    for column, values in zip(columns, zip(*group, strict=True), strict=False):
+        strange = set(map(type, values)) - {_TYPES[column.kind], type(None)}
         if strange:
             raise CorruptData(
                 f"{what}: column {column.name} must be {column.kind}, got "
                 f"{', '.join(sorted(entry.__name__ for entry in strange))}"
             )
-        arrays.append(pa.array(values, type=field.type))
-    return pa.record_batch(arrays, schema=schema)
 
 
 def _schema(columns: Sequence[Column]) -> Any:
@@ -208,7 +219,8 @@ def _schema(columns: Sequence[Column]) -> Any:
     return pa.schema([pa.field(column.name, kinds[column.kind]) for column in columns])
 
 
-def _options() -> dict[str, Any]:
+def write_options() -> dict[str, Any]:
+    """Return the options of Parquet files of rows."""
     return {
         "compression": "zstd",
         "compression_level": limits.SEGMENT_ZSTD_LEVEL,

@@ -1,4 +1,4 @@
-"""Sealing of a database: write its new rows as files, from one consistent state.
+"""Sealing of a database: write its new rows, from one consistent state.
 
 The cost depends on the new data only: rows after the published positions, rows whose keys a trigger
 recorded, and small tables as a whole if they changed. Values that are separate objects are uploaded
@@ -8,11 +8,11 @@ before the row that refers to them is written.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -30,6 +30,8 @@ PUBLISH_INLINE_BYTES: Final = 64 * limits.KIB
 
 
 OBJECT, IN_FILE = "object", "in_file"
+SCHEMA_TABLE: Final = Table(SCHEMA, whole=True)
+"""The schema of the tables that a database makes itself, published like a table."""
 _SCHEMA_COLUMNS = (Column("type", "TEXT"), Column("name", "TEXT"), Column("sql", "TEXT"))
 Carry = Callable[[str, Callable[[], Iterator[bytes]], int | None], None]
 """Uploads a value as an object: its digest, its bytes, and its size if known."""
@@ -51,6 +53,19 @@ class Target(NamedTuple):
     """Returns the bytes of values that are files next to the database."""
 
 
+class Sink(Protocol):
+    """Receives the new rows of a database, table by table."""
+
+    def write(
+        self, table: Table, action: str, columns: tuple[Column, ...], rows: Iterable[Row]
+    ) -> None:
+        """Write rows; `columns` are those of the table.
+
+        With the action GONE, rows are keys. With PUT, rows of a table with large values have two
+        more values: OBJECT and IN_FILE. With WHOLE, rows may be empty.
+        """
+
+
 @dataclass(slots=True)
 class Sealer:
     """The new rows of one state of a database."""
@@ -63,13 +78,47 @@ class Sealer:
 
 def seal(database: Database, description: Description, state: State, target: Target) -> Sealer:
     """Write the new rows as files."""
+    sink = _FileSink(target.folder)
+    done = seal_into(sink, database, description, state, target)
+    done.files = sink.files
+    return done
+
+
+def seal_into(
+    sink: Sink, database: Database, description: Description, state: State, target: Target
+) -> Sealer:
+    """Write the new rows into a sink."""
     while True:
         watched = capture.watch(database, description)
         with database.read(deadline_s=limits.PUBLISH_DEADLINE_S) as snapshot:
             tables = capture.tables_of(snapshot, description)
             # A new table gets its triggers first: its changes must be recorded.
             if {table.name for table in tables} <= watched:
-                return _Sealer(snapshot, description, state, target).run(tables)
+                return _Sealer(snapshot, description, state, target, sink).run(tables)
+
+
+class _FileSink:
+    """Writes the rows of each table and action as files of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.files: list[SealedTable] = []
+
+    def write(
+        self, table: Table, action: str, columns: tuple[Column, ...], rows: Iterable[Row]
+    ) -> None:
+        name = table.name
+        if action == WHOLE and not rows:
+            self.files.append(SealedTable(File(name, WHOLE, 0, 0, ""), None))
+        if action == GONE:
+            columns = key_columns(table, columns)
+        elif action == PUT and table.content is not None:
+            columns = (*columns, Column(OBJECT, "TEXT"), Column(IN_FILE, "INTEGER"))
+        folder = self._folder / name
+        for written in write_rows(rows, columns, folder, name, f"{action}-{{}}.parquet".format):
+            self.files.append(_sealed_table(name, action, written))
+            # Of several files of a whole table, only the first replaces its content.
+            action = PUT if action == WHOLE else action
 
 
 class _Sealer:
@@ -79,11 +128,13 @@ class _Sealer:
         description: Description,
         state: State,
         target: Target,
+        sink: Sink,
     ) -> None:
         self._snapshot = snapshot
         self._description = description
         self._before = state
         self._target = target
+        self._sink = sink
         self._done = Sealer()
         self._positions = dict(state.positions)
         self._wholes = dict(state.wholes)
@@ -94,44 +145,42 @@ class _Sealer:
         newest = int(snapshot.value(self._description.newest))
         done.position = max(newest, self._before.position)
         if self._description.schema is not None:
-            self._whole(SCHEMA, _SCHEMA_COLUMNS, snapshot.all(self._description.schema))
+            self._whole(SCHEMA_TABLE, _SCHEMA_COLUMNS, snapshot.all(self._description.schema))
         for table in tables:
             columns = capture.columns_of(snapshot, table.name)
             if table.whole:
-                self._whole(table.name, columns, snapshot.all(_everything(table, columns)))
+                self._whole(table, columns, snapshot.all(_everything(table, columns)))
             else:
                 self._gone(table, columns)
                 self._put(table, columns)
         done.state = State(done.position, self._positions, self._wholes)
         return done
 
-    def _whole(self, name: str, columns: tuple[Column, ...], rows: list[Row]) -> None:
+    def _whole(self, table: Table, columns: tuple[Column, ...], rows: list[Row]) -> None:
         digest = _digest(columns, rows)
-        if self._wholes.get(name) == digest:
+        if self._wholes.get(table.name) == digest:
             return
-        self._wholes[name] = digest
-        if not rows:
-            self._done.files.append(SealedTable(File(name, WHOLE, 0, 0, ""), None))
-        self._write(name, WHOLE, columns, iter(rows))
+        self._wholes[table.name] = digest
+        self._sink.write(table, WHOLE, columns, rows)
 
     def _gone(self, table: Table, columns: tuple[Column, ...]) -> None:
         if not table.watch and table.source is None:
             return
-        key = _key(table, columns)
+        key = key_columns(table, columns)
         sql = SQL.gone_rows.format(
             keys=", ".join(capture.picked(column, at) for at, column in enumerate(key)),
             literal=capture.literal(table.watched),
             table=quoted(table.watched),
             match=capture.match(key),
         )
-        self._write(table.name, GONE, key, self._snapshot.rows(sql, (self._done.change,)))
+        gone = self._snapshot.rows(sql, (self._done.change,))
+        self._sink.write(table, GONE, columns, gone)
 
     def _put(self, table: Table, columns: tuple[Column, ...]) -> None:
         rows = self._rows(table, columns)
         if table.content is not None:
             rows = self._referring(rows, columns, table.content)
-            columns = (*columns, Column(OBJECT, "TEXT"), Column(IN_FILE, "INTEGER"))
-        self._write(table.name, PUT, columns, rows)
+        self._sink.write(table, PUT, columns, rows)
 
     def _rows(self, table: Table, columns: tuple[Column, ...]) -> Iterator[Row]:
         """Yield the new and the changed rows of a table."""
@@ -177,15 +226,6 @@ class _Sealer:
         elif contents is not None:
             carry(digits, lambda: contents(digits), None)
 
-    def _write(
-        self, name: str, action: str, columns: tuple[Column, ...], rows: Iterator[Row]
-    ) -> None:
-        folder = self._target.folder / name
-        for written in write_rows(rows, columns, folder, name, f"{action}-{{}}.parquet".format):
-            self._done.files.append(_sealed_table(name, action, written))
-            # Of several files of a whole table, only the first replaces its content.
-            action = PUT if action == WHOLE else action
-
 
 def queries(table: Table, columns: tuple[Column, ...]) -> tuple[list[str], list[str]]:
     """Return the queries for new and for changed rows of a published table.
@@ -204,7 +244,7 @@ def queries(table: Table, columns: tuple[Column, ...]) -> tuple[list[str], list[
             columns=own,
             table=quoted(table.name),
             literal=capture.literal(table.name),
-            match=capture.match(_key(table, columns)),
+            match=capture.match(key_columns(table, columns)),
         )
         changed.append(sql)
     return new, changed
@@ -228,7 +268,8 @@ def _names(columns: tuple[Column, ...], prefix: str = "") -> str:
     return ", ".join(f"{prefix}{quoted(column.name)}" for column in columns)
 
 
-def _key(table: Table, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+def key_columns(table: Table, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return the columns of the key of a table."""
     kinds = {column.name: column for column in columns}
     return tuple(kinds[name] for name in table.key)
 

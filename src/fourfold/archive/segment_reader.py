@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -25,7 +25,7 @@ from fourfold.archive.key_filter import bitset_of, may_have
 from fourfold.archive.manifest import key_of
 from fourfold.archive.parquet import arrow
 from fourfold.archive.records import Row
-from fourfold.archive.segment_writer import FLAGS, KEY, OFFSET, PAYLOAD, TIME
+from fourfold.archive.segment_writer import FLAGS, HEADERS, KEY, OFFSET, PAYLOAD, TIME
 from fourfold.cache import LruCache
 from fourfold.errors import CorruptData, FourfoldError, NotFound, StorageError
 from fourfold.objects import ObjectStore
@@ -38,8 +38,8 @@ ARCHIVE_INDEXES_MAX: Final = 1_024
 ARCHIVE_GROUPS_HELD: Final = 16
 """Decoded row groups cached in memory for sequential readers."""
 
-Record = tuple[int, bytes, int]
-"""An offset, the payload of its record, and its time in milliseconds since 1970."""
+Record = tuple[int, bytes, int, bytes | None]
+"""An offset, the payload of its record, its time in milliseconds since 1970, and its headers."""
 
 
 class SegmentRequest(NamedTuple):
@@ -57,15 +57,20 @@ class SegmentRequest(NamedTuple):
         return self.key or key_of(self.segment)
 
 
-def open_parquet(source: Any, metadata: Any = None) -> Any:
+def open_parquet(source: Any, metadata: Any = None, dictionaries: list[str] | None = None) -> Any:
     """Open a Parquet file whose bytes a Python object reads.
 
     Without buffering ahead, all reads happen on the calling thread: a thread of Arrow that still
-    held the object when the interpreter ends would abort the process.
+    held the object when the interpreter ends would abort the process. Columns in `dictionaries` are
+    read as numbers of distinct values.
     """
     _, pq = arrow()
     return pq.ParquetFile(
-        source, metadata=metadata, page_checksum_verification=True, pre_buffer=False
+        source,
+        metadata=metadata,
+        read_dictionary=dictionaries,
+        page_checksum_verification=True,
+        pre_buffer=False,
     )
 
 
@@ -103,6 +108,10 @@ class OpenFile:
         if self._file is None:
             self._file = open_parquet(self._source, metadata=self._metadata)
         return self._file.read_row_group(at, columns=columns, use_threads=False)
+
+    def has_column(self, column: str) -> bool:
+        """Return True if the file has a column of that name."""
+        return column in self._metadata.schema.names
 
     def has_only_nulls(self, at: int, column: str) -> bool:
         chunk = self._column(at, column)
@@ -179,7 +188,12 @@ class StoredSegments:
                 columns = [table.column(name) for name in (OFFSET, KEY, FLAGS, PAYLOAD)]
                 columns.insert(1, times)
                 lists = [column.to_pylist() for column in columns]
-                yield from map(Row._make, zip(*lists, strict=True))
+                yield from map(Row._make, zip(*lists, _headers(table), strict=True))
+
+    def has_headers(self, request: SegmentRequest) -> bool:
+        """Return True if a segment has a column for headers of records."""
+        with self.open(request) as file:
+            return file.has_column(HEADERS)
 
     def keyed(self, request: SegmentRequest, key: bytes, start: int, end: int) -> Iterator[Record]:
         """Yield the records with a routing key, from `start` to before `end`.
@@ -199,11 +213,11 @@ class StoredSegments:
                         if found == key and start <= first + row < end
                     ]
                     if hits:
-                        part = file.read(at, [TIME, PAYLOAD]).take(pa.array(hits))
+                        part = file.read(at, [TIME, PAYLOAD, HEADERS]).take(pa.array(hits))
                         times = part.column(TIME).cast(pa.int64()).to_pylist()
                         payloads = part.column(PAYLOAD).to_pylist()
                         offsets = [first + row for row in hits]
-                        yield from zip(offsets, payloads, times, strict=True)
+                        yield from zip(offsets, payloads, times, _headers(part), strict=True)
                 at += 1
 
     def records(self, request: SegmentRequest, start: int, end: int) -> Iterator[Record]:
@@ -216,6 +230,37 @@ class StoredSegments:
                 at += 1
         finally:
             source.close()
+
+    def pick(self, request: SegmentRequest, offsets: Sequence[int]) -> Iterator[Record]:
+        """Yield the records at some offsets of a segment, in the order of `offsets`."""
+        if not offsets:
+            return
+        source = self._open(request, offsets[0])
+        try:
+            index = self._index(request, source)
+            for offset in offsets:
+                at = bisect_left(index.lasts, offset)
+                yield from self._group(request, source, index, at, (offset, offset + 1))
+        finally:
+            source.close()
+
+    def routing_keys(
+        self, request: SegmentRequest, offsets: Sequence[int]
+    ) -> dict[int, bytes | None]:
+        """Return the routing keys of the records at some offsets of a segment."""
+        keys: dict[int, bytes | None] = {}
+        columns: dict[int, list[bytes | None]] = {}
+        with self.open(request, min(offsets, default=0)) as file:
+            for offset in offsets:
+                at = bisect_left(file.lasts, offset)
+                if at not in columns:
+                    columns[at] = file.read(at, [KEY]).column(KEY).to_pylist()
+                keys[offset] = columns[at][offset - file.firsts[at]]
+        return keys
+
+    def open_object(self, request: SegmentRequest) -> Any:
+        """Open an object that is not a segment, from a local file if possible."""
+        return self._open(request, 0)
 
     def joined(
         self, request: SegmentRequest, start: int, end: int, separator: bytes
@@ -327,11 +372,13 @@ class StoredSegments:
             part = table.slice(low, count)
             times = part.column(TIME).to_pylist()
             payloads = part.column(PAYLOAD).to_pylist()
+            headers = _headers(part)
         except FourfoldError:
             raise
         except (OSError, ValueError) as error:
             raise self._damaged(request, error) from error
-        yield from zip(range(first + low, first + low + count), payloads, times, strict=True)
+        offsets = range(first + low, first + low + count)
+        yield from zip(offsets, payloads, times, headers, strict=True)
 
     def _decoded(self, request: SegmentRequest, source: Any, index: _Index, at: int) -> Any:
         """Return a row group; the last ones are cached."""
@@ -342,7 +389,7 @@ class StoredSegments:
                 return table
         pa, _ = arrow()
         file = open_parquet(source, metadata=index.metadata)
-        table = file.read_row_group(at, columns=[TIME, PAYLOAD], use_threads=False)
+        table = file.read_row_group(at, columns=[TIME, PAYLOAD, HEADERS], use_threads=False)
         column = table.schema.get_field_index(TIME)
         table = table.set_column(column, TIME, table.column(TIME).cast(pa.int64()))
         with self._lock:
@@ -421,6 +468,14 @@ class RangeFile(io.RawIOBase):
                 f"object {self._key!r} ends before byte {start + length}; expected {self._size}"
             )
         return data
+
+
+def _headers(table: Any) -> list[bytes | None]:
+    """Return the headers of each row; a segment without them has no such column."""
+    if HEADERS not in table.column_names:
+        return [None] * table.num_rows
+    headers: list[bytes | None] = table.column(HEADERS).to_pylist()
+    return headers
 
 
 def _missing(key: str) -> CorruptData:

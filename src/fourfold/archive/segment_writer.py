@@ -1,6 +1,7 @@
 """Writer of segments: Parquet files of records in the order of their offsets.
 
-    offset int64, append_time timestamp (ms, UTC), routing_key binary, flags int32, payload binary
+    offset int64, append_time timestamp (ms, UTC), routing_key binary, flags int32, payload binary,
+    headers binary: only in a segment with headers of records, as JSON
 
 A segment is written under a temporary name, in row groups of bounded size and so in bounded memory;
 then it is synced and renamed. So a file with its final name is complete. Every page has a checksum,
@@ -15,7 +16,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self, TypeVar
 
@@ -32,20 +33,21 @@ SEGMENT_BLOOM_FPP: Final = 0.01
 
 
 OFFSET, TIME, KEY, FLAGS, PAYLOAD = "offset", "append_time", "routing_key", "flags", "payload"
+HEADERS = "headers"
 
 
 @cache
-def schema() -> Any:
+def schema(*, headers: bool = False) -> Any:
+    """Return the columns of a segment, with or without headers of records."""
     pa, _ = arrow()
-    return pa.schema(
-        [
-            pa.field(OFFSET, pa.int64(), nullable=False),
-            pa.field(TIME, pa.timestamp("ms", tz="UTC"), nullable=False),
-            pa.field(KEY, pa.binary()),
-            pa.field(FLAGS, pa.int32(), nullable=False),
-            pa.field(PAYLOAD, pa.binary(), nullable=False),
-        ]
-    )
+    fields = [
+        pa.field(OFFSET, pa.int64(), nullable=False),
+        pa.field(TIME, pa.timestamp("ms", tz="UTC"), nullable=False),
+        pa.field(KEY, pa.binary()),
+        pa.field(FLAGS, pa.int32(), nullable=False),
+        pa.field(PAYLOAD, pa.binary(), nullable=False),
+    ]
+    return pa.schema([*fields, pa.field(HEADERS, pa.binary())] if headers else fields)
 
 
 def write_segment(
@@ -54,14 +56,16 @@ def write_segment(
     named: Callable[[SealedSegment], Path],
     *,
     durable: bool = True,
+    headers: bool = False,
 ) -> tuple[SealedSegment, Path]:
     """Write `rows` as a segment, and rename it to what `named` returns.
 
     If this raises, no file remains. With `durable=False` the caller syncs many files together.
+    With `headers` the segment has a column for them.
     """
-    return write_batches(
-        map(_batch, group_rows(rows, lambda row: len(row[4]))), temporary, named, durable=durable
-    )
+    groups = group_rows(rows, lambda row: len(row.payload) + len(row.headers or b""))
+    batches = map(partial(_batch, schema(headers=headers)), groups)
+    return write_batches(batches, temporary, named, durable=durable)
 
 
 def write_batches(
@@ -94,7 +98,7 @@ def _write(batches: Iterable[Any], file: BinaryIO, *, durable: bool, beside: boo
     hashing = _HashingLater(file)
     with _SegmentFile(pa.PythonFile(hashing, mode="w"), beside=beside) as writing:
         for batch in batches:
-            offsets, times, _, _, payloads = batch.columns
+            offsets, times, _, _, payloads = batch.columns[:5]
             if not groups:
                 first, last = offsets[0].as_py(), offsets[0].as_py() - 1
             if not _follow(offsets, last):
@@ -139,7 +143,7 @@ class _SegmentFile:
         """Write a row group of `size` bytes after the previous ones."""
         if self._writer is None:
             _, pq = arrow()
-            self._writer = pq.ParquetWriter(self._sink, schema(), **_options())
+            self._writer = pq.ParquetWriter(self._sink, batch.schema, **_options())
         small = size < limits.SEGMENT_GROUP_BYTES // 2 and len(batch) < limits.SEGMENT_GROUP_ROWS
         if small or not self._beside:
             # Probably the last, and often the only one: not worth a thread.
@@ -197,13 +201,14 @@ def group_rows(rows: Iterable[R], size_of: Callable[[R], int]) -> Iterator[list[
         yield group
 
 
-def _batch(group: list[Row]) -> Any:
+def _batch(columns: Any, group: list[Row]) -> Any:
     pa, _ = arrow()
-    columns = zip(*group, strict=True)
+    # Without a column for headers, no row has any.
+    values = list(zip(*group, strict=True))[: len(columns)]
     arrays = [
-        pa.array(column, type=field.type) for column, field in zip(columns, schema(), strict=True)
+        pa.array(column, type=field.type) for column, field in zip(values, columns, strict=True)
     ]
-    return pa.record_batch(arrays, schema=schema())
+    return pa.record_batch(arrays, schema=columns)
 
 
 @cache

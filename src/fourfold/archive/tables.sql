@@ -25,6 +25,13 @@ SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'publ
 -- name: columns
 SELECT name, upper(type) FROM pragma_table_info(?1) ORDER BY cid
 
+-- name: defaults
+-- The defaults of columns, as expressions.
+SELECT name, dflt_value FROM pragma_table_info(?1) WHERE dflt_value IS NOT NULL
+
+-- name: evaluate
+SELECT {expression}
+
 -- name: begin
 INSERT OR IGNORE INTO published (one, node) VALUES (1, ?1)
 

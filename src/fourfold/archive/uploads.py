@@ -75,15 +75,36 @@ def get_checked(objects: ObjectStore, key: str, digest: str, retries: Retries) -
     try:
         data = retries.run(lambda: objects.get(key)).data
     except NotFound as error:
-        raise CorruptData(
-            f"object {key!r} is missing", hint="Run `fourfold verify --objects`."
-        ) from error
+        raise _missing(key) from error
     if hashlib.sha256(data).hexdigest() != digest:
-        raise CorruptData(
-            f"object {key!r} does not match its digest",
-            hint="Run `fourfold verify --objects` to list all damage.",
-        )
+        raise _different(key)
     return data
+
+
+def download_checked(objects: ObjectStore, key: str, digest: str | None, path: Path) -> None:
+    """Download an object; raise CorruptData if it is missing, or does not have a known digest."""
+    hashing = hashlib.sha256()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with path.open("wb") as target:
+            for chunk in objects.read(key, limits.ARCHIVE_CHUNK_BYTES):
+                hashing.update(chunk)
+                target.write(chunk)
+    except NotFound as error:
+        raise _missing(key) from error
+    if digest is not None and hashing.hexdigest() != digest:
+        raise _different(key)
+
+
+def _missing(key: str) -> CorruptData:
+    return CorruptData(f"object {key!r} is missing", hint="Run `fourfold verify --objects`.")
+
+
+def _different(key: str) -> CorruptData:
+    return CorruptData(
+        f"object {key!r} does not match its digest",
+        hint="Run `fourfold verify --objects` to list all damage.",
+    )
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
