@@ -24,9 +24,10 @@ from fourfold.kernel.transaction import Params
 from fourfold.kernel.virtual_table import VirtualTable
 from fourfold.models.model import Model, all_models
 from fourfold.query.documents.lines import ALL_BRANCHES
-from fourfold.query.files import Folded, Point, QueryFile, open_file
+from fourfold.query.files import FoldedTable, Point, QueryFile, open_file
 from fourfold.query.tables import FILES, ROOT, SPACE, Column, ModelTables, Table
 from fourfold.sql_result import Result
+from fourfold.wire.sql import SqlTable, SqlTableColumn
 
 _SQL_TYPES: Final = {
     "string": "TEXT",
@@ -43,7 +44,7 @@ _BRANCH_ARGUMENT: Final = "on_branch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryOptions:
-    """What a query reads, and how much it may use."""
+    """Options of a query: what it reads, and its limits."""
 
     at: Point = None
     branch: str = ""
@@ -71,8 +72,8 @@ def tables_of(model: Model[Any]) -> ModelTables | None:
 
 def all_tables() -> dict[str, ModelTables]:
     """Return the tables of every model, by its name."""
-    found = ((model.name, tables_of(model)) for model in all_models())
-    return {name: tables for name, tables in found if tables is not None}
+    by_model = ((model.name, tables_of(model)) for model in all_models())
+    return {name: tables for name, tables in by_model if tables is not None}
 
 
 def run_query(
@@ -279,12 +280,12 @@ class _Session:
     def _define(self, use: _Use) -> None:
         files = self._files[use.table.model]
         if use.table.name == FILES:
-            table = self._virtual(use, files, Folded(self._file_rows, ()))
+            table = self._virtual(use, files, FoldedTable(self._file_rows, ()))
         elif use.table.folded:
             folded = import_module(use.tables.rows).FOLDED[use.table.name]
             table = self._virtual(use, files, folded)
         elif files.in_turn:
-            table = self._virtual(use, files, Folded(self._raw_rows(use), ()))
+            table = self._virtual(use, files, FoldedTable(self._raw_rows(use), ()))
         else:
             selects = [
                 file.snapshot.qualify(text)
@@ -297,7 +298,7 @@ class _Session:
         for name in use.names:
             self._connection.add_virtual_table(name, table)
 
-    def _virtual(self, use: _Use, files: _ModelFiles, folded: Folded) -> VirtualTable:
+    def _virtual(self, use: _Use, files: _ModelFiles, folded: FoldedTable) -> VirtualTable:
         visible = [column for column in use.table.columns if not column.hidden]
         hidden = [column for column in use.table.columns if column.hidden]
         with_root = bool(hidden) and hidden[-1].name == ROOT
@@ -307,15 +308,15 @@ class _Session:
         named = use.tables.name_column
         owner = names.index(named) if named in names else 0
 
-        def rows(given: Mapping[str, Any], _used: frozenset[int]) -> Iterator[Sequence[Any]]:
-            arguments = dict(given)
+        def rows(constraints: Mapping[str, Any], _used: frozenset[int]) -> Iterator[Sequence[Any]]:
+            arguments = dict(constraints)
             if arguments.get(_BRANCH_ARGUMENT) is None:
                 arguments[_BRANCH_ARGUMENT] = options.branch
-            point = _point_argument(given.get("at"))
-            selected = self._iter_files(files, given.get(SPACE))
+            point = _point_argument(constraints.get("at"))
+            selected = self._iter_files(files, constraints.get(SPACE))
             for count, file in enumerate(selected):
                 if isinstance(point, int) and (
-                    count or (SPACE not in given and len(files.names) > 1)
+                    count or (SPACE not in constraints and len(files.names) > 1)
                 ):
                     raise InvalidInput(
                         f"{use.names[0]}: at must be a time, got seq {point}: there are"
@@ -399,14 +400,14 @@ class _Session:
 
     def types(self, names: Sequence[str]) -> dict[str, str]:
         """Return the types of result columns that have one type in all tables of the query."""
-        found: dict[str, set[str]] = {}
+        types: dict[str, set[str]] = {}
         for use in self._uses:
             for column in use.table.columns:
-                found.setdefault(column.name, set()).add(column.type)
+                types.setdefault(column.name, set()).add(column.type)
         return {
-            name: next(iter(found[name]))
+            name: next(iter(types[name]))
             for name in names
-            if name in found and len(found[name]) == 1
+            if name in types and len(types[name]) == 1
         }
 
 
@@ -423,6 +424,30 @@ def readable_tables(
         for table in tables.public()
         if allowed and any(column.name == tables.name_column for column in table.columns)
     ]
+
+
+def describe_tables(
+    prefixes: Mapping[str, tuple[str, ...]] | None = None,
+) -> Iterator[SqlTable]:
+    """Yield the tables of all models that a reader with these prefixes may use, by their names."""
+    for model, tables in all_tables().items():
+        for table in readable_tables(tables, prefixes):
+            columns = [
+                SqlTableColumn(
+                    name=column.name,
+                    type=column.type,
+                    hidden=column.hidden,
+                    description=column.description,
+                )
+                for column in table.columns
+            ]
+            yield SqlTable(
+                name=f"{model}_{table.name}",
+                model=model,
+                description=table.description,
+                key=list(table.identity),
+                columns=columns,
+            )
 
 
 def _point_argument(value: Any) -> Point:

@@ -73,8 +73,8 @@ class QueryFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
-    """How a folded table is computed in process.
+class FoldedTable:
+    """A table that is folded in process.
 
     `rows` yields the rows of one file, for the values of columns that a query compares with `=` and
     of the arguments; a value may be a function that computes it when it is read.

@@ -87,6 +87,8 @@ class Table:
     description: str
     recent: str | None = None
     also: str = ""
+    bulk: str = ""
+    """The name of a query for the same rows that is fast for most of them."""
     position: str | None = None
     key: tuple[str, ...] = ()
     identity: tuple[str, ...] = ()

@@ -1,13 +1,13 @@
-"""What happened last in a store: the newest entries of all models, and how many there were.
+"""Latest activity in a store: the newest entries of all models, and their counts.
 
 The cost does not grow with the logs: only their newest entries are read, and of many spaces only
-those that changed last.
+those that changed last. At a time in the past, the newest entry by then is found by bisection.
+Records of streams that are published and trimmed are not listed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from fourfold.errors import FourfoldError
@@ -16,6 +16,7 @@ from fourfold.models.documents import LogEntry
 from fourfold.models.model import all_models
 from fourfold.models.sessions import SqliteLog
 from fourfold.store import overview
+from fourfold.store.log_times import ENTRIES, last_key, to_ms
 from fourfold.store.store import Store
 from fourfold.wire.store import Activity, RecentEntry
 
@@ -30,8 +31,15 @@ RECENT_MAX: Final = 12
 MINUTES: Final = 60
 
 
-def read_activity(store: Store, now_ms: int) -> Activity:
-    """Return the newest entries of all models, and their number by the minute of the last hour."""
+def read_activity(store: Store, now_ms: int, until_ms: int | None = None) -> Activity:
+    """Return the newest entries of all models, and their number by the minute of the last hour.
+
+    Args:
+        store: The store.
+        now_ms: End of the hour.
+        until_ms: Ignore what is newer, and count the hour before this time.
+    """
+    end_ms = now_ms if until_ms is None else until_ms
     minutes: dict[str, list[int]] = {}
     entries: list[RecentEntry] = []
     for model in overview.in_order(all_models()):
@@ -40,41 +48,43 @@ def read_activity(store: Store, now_ms: int) -> Activity:
         if read is None or not files.databases:
             continue
         try:
-            times, found = read(store, files)
+            times, newest = read(store, files, until_ms)
         except FourfoldError:
             # The overview of the model reports it.
             continue
-        minutes[model.name] = _by_minute(times, now_ms)
-        entries += found
+        minutes[model.name] = _by_minute(times, end_ms)
+        entries += newest
     entries.sort(key=lambda entry: (entry.at_ms, entry.seq), reverse=True)
     return Activity(minutes=minutes, recent=entries[:RECENT_MAX])
 
 
-def _by_minute(times_ms: Iterable[int], now_ms: int) -> list[int]:
+def _by_minute(times_ms: Iterable[int], end_ms: int) -> list[int]:
     counts = [0] * MINUTES
     for time_ms in times_ms:
-        minute = (now_ms - time_ms) // 60_000
+        minute = (end_ms - time_ms) // 60_000
         if 0 <= minute < MINUTES:
             counts[MINUTES - 1 - minute] += 1
     return counts
 
 
-def _document_activity(store: Store, files: overview.Files) -> tuple[list[int], list[RecentEntry]]:
+def _document_activity(
+    store: Store, files: overview.Files, until_ms: int | None
+) -> tuple[list[int], list[RecentEntry]]:
     times, spaces = [], []
     for _, path in files.newest:
         space = store.space(path.stem)
         with space.database.read() as reading:
             limit = ENTRIES_SAMPLED // overview.SPACES_SAMPLED
-            found = [_ms(row[0]) for row in reading.all(SQL.newest_commits, (limit,))]
-        if found:
-            times += found
-            spaces.append((found[0], space.did))
+            seq = last_key(reading, ENTRIES.commit_before, until_ms)
+            commits = [to_ms(row[0]) for row in reading.all(SQL.newest_commits, (limit, seq))]
+        if commits:
+            times += commits
+            spaces.append((commits[0], space.did, seq))
     entries = []
     # By their commits: a file also changes without one, and keeps its time when it is copied.
-    for _, did in sorted(spaces, reverse=True)[:SPACES_READ]:
-        space = store.space(did)
-        after = max(0, space.seq() - RECENT_MAX)
-        entries += [_commit_entry(did, entry) for entry in space.log(after=after)]
+    for _, did, seq in sorted(spaces, reverse=True)[:SPACES_READ]:
+        log = store.space(did).log(after=max(0, seq - RECENT_MAX), until=seq)
+        entries += [_commit_entry(did, entry) for entry in log]
     return times, entries
 
 
@@ -92,7 +102,7 @@ def _commit_entry(did: str, entry: LogEntry) -> RecentEntry:
         change += f", on {entry.branch}"
     return RecentEntry(
         model="documents",
-        at_ms=_ms(entry.created_at),
+        at_ms=to_ms(entry.created_at),
         name=did,
         item=operations[0]["id"] if operations else "",
         change=change,
@@ -106,9 +116,12 @@ def _operation_text(operation: dict[str, Any]) -> str:
     return f"{operation['op']} {paths}".strip()
 
 
-def _stream_activity(store: Store, _files: overview.Files) -> tuple[list[int], list[RecentEntry]]:
+def _stream_activity(
+    store: Store, _files: overview.Files, until_ms: int | None
+) -> tuple[list[int], list[RecentEntry]]:
     with store.streams.database.read() as reading:
-        rows = reading.all(SQL.newest_records, (ENTRIES_SAMPLED,))
+        key = last_key(reading, ENTRIES.record_before, until_ms)
+        rows = reading.all(SQL.newest_records, (ENTRIES_SAMPLED, key))
     by_stream: dict[str, list[Any]] = {}
     for row in rows[:RECORDS_GROUPED]:
         by_stream.setdefault(row[0], []).append(row)
@@ -129,14 +142,17 @@ def _stream_activity(store: Store, _files: overview.Files) -> tuple[list[int], l
     return [row[1] for row in rows], entries
 
 
-def _graph_activity(store: Store, _files: overview.Files) -> tuple[list[int], list[RecentEntry]]:
+def _graph_activity(
+    store: Store, _files: overview.Files, until_ms: int | None
+) -> tuple[list[int], list[RecentEntry]]:
     names = {app.app_id: app.slug for app in store.graphs.list_apps()}
     with store.graphs.database.read() as reading:
-        rows = reading.all(SQL.newest_envelopes, (ENTRIES_SAMPLED,))
+        key = last_key(reading, ENTRIES.envelope_before, until_ms)
+        rows = reading.all(SQL.newest_envelopes, (ENTRIES_SAMPLED, key))
     entries = [
         RecentEntry(
             model="graphs",
-            at_ms=_ms(created_at),
+            at_ms=to_ms(created_at),
             name=names.get(app_id, str(app_id)),
             item="",
             change="transaction",
@@ -145,18 +161,21 @@ def _graph_activity(store: Store, _files: overview.Files) -> tuple[list[int], li
         )
         for seq, app_id, created_at in rows[:RECENT_MAX]
     ]
-    return [_ms(row[2]) for row in rows], entries
+    return [to_ms(row[2]) for row in rows], entries
 
 
-def _session_activity(store: Store, _files: overview.Files) -> tuple[list[int], list[RecentEntry]]:
+def _session_activity(
+    store: Store, _files: overview.Files, until_ms: int | None
+) -> tuple[list[int], list[RecentEntry]]:
     log = store.sessions.log
     assert isinstance(log, SqliteLog)
     with log.database.read() as reading:
-        rows = reading.all(SQL.newest_events, (ENTRIES_SAMPLED,))
+        key = last_key(reading, ENTRIES.event_before, until_ms)
+        rows = reading.all(SQL.newest_events, (ENTRIES_SAMPLED, key))
     entries = [
         RecentEntry(
             model="sessions",
-            at_ms=_ms(at),
+            at_ms=to_ms(at),
             name=session,
             item="",
             change=kind.replace("_", " "),
@@ -165,20 +184,15 @@ def _session_activity(store: Store, _files: overview.Files) -> tuple[list[int], 
         )
         for session, event_id, kind, at in rows[:RECENT_MAX]
     ]
-    return [_ms(row[3]) for row in rows], entries
+    return [to_ms(row[3]) for row in rows], entries
 
 
 _ACTIVITIES: Final[
-    dict[str, Callable[[Store, overview.Files], tuple[list[int], list[RecentEntry]]]]
+    dict[str, Callable[[Store, overview.Files, int | None], tuple[list[int], list[RecentEntry]]]]
 ] = {
     "documents": _document_activity,
     "streams": _stream_activity,
     "graphs": _graph_activity,
     "sessions": _session_activity,
 }
-"""How to read the newest entries of a model."""
-
-
-def _ms(text: str) -> int:
-    time = datetime.fromisoformat(text)
-    return int((time.replace(tzinfo=UTC) if time.tzinfo is None else time).timestamp() * 1000)
+"""Readers of the newest entries, by model."""

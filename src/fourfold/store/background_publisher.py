@@ -24,10 +24,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fourfold import limits
+from fourfold.archive.table_layout import TABLES
 from fourfold.errors import FourfoldError, PublisherFenced, StorageError, WriterLocked
+from fourfold.kernel.pauses import Pauses, lower_thread_priority
 from fourfold.models.model import model_of_database
 from fourfold.retry import Backoffs
-from fourfold.store import database_files, publish, retention
+from fourfold.store import database_files, publish, retention, table_archive, table_maintenance
 from fourfold.store.publish import STREAMS, PublishReport, has_streams
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ PUBLISH_BUSY_S: Final = 15.0
 """Pause before a database that another process writes is tried again."""
 PUBLISH_COLLECT_S: Final = 3_600.0
 """Interval at which the background drops old restore points and deletes unused objects."""
+
+COMPACT_EVERY_S: Final = 60.0
+"""Interval at which the background compacts archive tables."""
 
 _STABLE_NS = 1_000_000_000
 """A file that changed less than a second ago may change again with the same timestamp."""
@@ -60,7 +65,7 @@ class PublisherState:
     """Number of unreferenced objects deleted."""
     last_point: str | None = None
     last_round_ms: int | None = None
-    """When all due databases were last checked; newer data may not be published."""
+    """Time at which all due databases were last checked; newer data may not be published."""
     failures: int = 0
     """Number of databases that currently cannot be published."""
 
@@ -87,7 +92,7 @@ class Continuous:
 
     @property
     def failures(self) -> dict[str, FourfoldError]:
-        """Why databases are currently not published, by name."""
+        """Errors of databases that are currently not published, by name."""
         return self._backoffs.errors
 
     def state(self) -> PublisherState:
@@ -119,7 +124,7 @@ class Continuous:
                 self._remember_files(name, states[name])
         self._count(report, len(names))
         self._record(STREAMS, report.failures.get(STREAMS))
-        self._backoffs.retain([*names, "", STREAMS])
+        self._backoffs.retain([*names, "", STREAMS, TABLES])
         return report
 
     def _is_due(self, name: str, state: _FileState, *, everything: bool) -> bool:
@@ -183,15 +188,21 @@ class Continuous:
                 self._try(self.round)
                 self._maintain()
 
-        thread = threading.Thread(target=run, name="fourfold-publishing", daemon=True)
+        threads = [threading.Thread(target=run, name="fourfold-publishing", daemon=True)]
+        if self._store.settings.archive.compact == "on":
+            name = "fourfold-compaction"
+            thread = threading.Thread(target=self._compact, args=(stop,), name=name, daemon=True)
+            threads.append(thread)
         if every:
-            thread.start()
+            for thread in threads:
+                thread.start()
         try:
             yield self
         finally:
             stop.set()
             if every:
-                thread.join()
+                for thread in threads:
+                    thread.join()
                 self._try(self._last_round)
                 self.left = {**self.failures, **self.left}
 
@@ -219,6 +230,35 @@ class Continuous:
         self._collected = time.monotonic()
         self._try(self.collect)
 
+    def _compact(self, stop: threading.Event) -> None:
+        """Compact archive tables periodically, without delaying the rounds."""
+        lower_thread_priority()
+        while not stop.wait(COMPACT_EVERY_S):
+            self.compact_tables(stop)
+
+    def compact_tables(self, stop: threading.Event | None = None) -> None:
+        """Compact archive tables with many files, one at a time, until `stop` is set."""
+        store, pauses = self._store, Pauses(self._store.count_transactions)
+
+        def pause() -> None:
+            if stop is not None and stop.is_set():
+                raise _Stopped
+            pauses.pause()
+
+        try:
+            with store.publishing:
+                uses_tables = table_archive.uses_tables(store)
+            pauses.start()
+            while uses_tables and table_maintenance.compact_one(store, pause) is not None:
+                self._state.merges += 1
+            self._record(TABLES, None)
+        except _Stopped:
+            return
+        except FourfoldError as error:
+            self._record(TABLES, error)
+        except Exception as error:  # noqa: BLE001 - the next time may succeed
+            self._record(TABLES, StorageError(f"compaction failed: {error!r}"))
+
     def collect(self) -> None:
         """Remove restore points beyond the retention, and delete unreferenced objects."""
         done = retention.collect(self._store, seldom=True)
@@ -228,6 +268,10 @@ class Continuous:
                 self._record(name, error)
         if self._streams() and STREAMS not in self._backoffs:
             self._state.deleted += len(self._store.archive.collect())
+
+
+class _Stopped(Exception):
+    """The background ends; a compaction is given up."""
 
 
 def _times(path: Path) -> tuple[int, int] | None:

@@ -159,8 +159,8 @@ def restore(
             advance=advance,
             replace_unreadable=replace_unreadable,
         )
-        if (found := find_kind(sidecar.model)) is not None:
-            model, _ = found
+        if (kind := find_kind(sidecar.model)) is not None:
+            model, _ = kind
             model.restored(target / name, layout.migration_backups(target, target / name))
     for entry in manifest.files:
         _restore_file(folder / entry.path, target / entry.path, entry)
@@ -199,8 +199,8 @@ def _copy_all(root: Path, partial: Path, progress: Progress | None) -> BackupMan
 
 def _counters(stored: str) -> tuple[Sequence, ...] | None:
     """Return the counters of a model's databases; None if the kernel's table has them."""
-    found = find_kind(stored)
-    return None if found is None else found[1].sequences
+    kind = find_kind(stored)
+    return None if kind is None else kind[1].sequences
 
 
 def _copy_durably(source: Path, target: Path) -> tuple[int, str]:
@@ -234,10 +234,10 @@ def _write_manifest(path: Path, manifest: BackupManifest) -> None:
 
 def _database_problems(path: Path, expected: Sidecar) -> tuple[Problem, ...]:
     try:
-        found = verify_database(path)
+        problems = verify_database(path)
     except (CorruptData, NotFound, FutureFormat) as error:
         return (Problem(error.message),)
-    if found != expected:
+    if problems != expected:
         return (Problem(f"{path}: sidecar does not match the backup manifest"),)
     return ()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fourfold.archive.publication import Contents, Description
 from fourfold.archive.publisher import Subject
+from fourfold.archive.table_purge import PurgeRule, rules_of
 from fourfold.content.hashes import PREFIX
 from fourfold.errors import FormatError, InvalidInput
 from fourfold.kernel import Database, Profile
@@ -31,11 +32,32 @@ class DatabaseFile(NamedTuple):
     profile: Profile
 
     @property
+    def prefix(self) -> str:
+        """Prefix of the names of its archive tables."""
+        return table_prefix(self.model, self.kind)
+
+    @property
     def publication(self) -> Description:
-        """What is published of it; raises FormatError if its model publishes records itself."""
+        """Publication of the database; raises FormatError if its model publishes records itself."""
         if self.kind.publication is None:
             raise FormatError(f"{self.name!r} is not published as a database")
         return self.kind.publication
+
+
+def table_prefix(model: Model[Any], kind: FileKind) -> str:
+    """Return the prefix of the names of the archive tables of a kind of database."""
+    return model.name if kind == model.kinds[0] else f"{model.name}.{kind.name}"
+
+
+def purge_rules() -> list[PurgeRule]:
+    """Return which rows of archive tables are purged, for every model of the registry."""
+    return [
+        rule
+        for model in all_models()
+        for kind in model.kinds
+        if kind.publication is not None
+        for rule in rules_of(table_prefix(model, kind), model.id_column, kind.publication)
+    ]
 
 
 def locate(
@@ -79,6 +101,8 @@ def _subject(store: Store, file: DatabaseFile, database: Database) -> Subject:
         file.publication,
         scratch_of(store.root) / file.name,
         _contents(store, file.model),
+        file.prefix,
+        (file.model.id_column, file.model.location.id_of(file.name)),
     )
 
 

@@ -1,5 +1,8 @@
 """Overview of the four models of a store: sizes, counts, newest activity and health.
 
+At a time in the past, counts and the newest activity are those of that time. Sizes are not known
+then; health is that of now, and streams that were deleted since are not counted.
+
 The cost does not grow with the logs. Counted: the files of each model, streams, sessions, apps and
 rows of graphs. Read from the newest entry of a log: the time of the newest activity. Sampled: the
 spaces that were written last, for commits and health. Records of streams are counted as long as
@@ -20,15 +23,21 @@ from fourfold import kernel, limits
 from fourfold.errors import FourfoldError
 from fourfold.kernel import inspection
 from fourfold.kernel.named_queries import load_queries
+from fourfold.models.documents.ancestry import seq_of
 from fourfold.models.model import Model, all_models
 from fourfold.models.sessions import SqliteLog
+from fourfold.models.sessions.request import check_time
+from fourfold.store.log_times import ENTRIES, last_key, last_time
 from fourfold.store.store import Store, open_store
+from fourfold.wire.store import ModelOverview, StoreOverview
 
 SQL: Final = load_queries("fourfold.store", "overview.sql")
 SPACES_SAMPLED: Final = 20
 COUNT_MAX: Final = 1_000_000
 STREAMS_SUMMED_MAX: Final = 10_000
 FILES_MAX: Final = 100_000
+SPACES_OPENED_MAX: Final = 1_000
+"""Spaces that are opened to find out whether they existed at a time."""
 
 
 class Files(NamedTuple):
@@ -42,18 +51,30 @@ class Files(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a model holds."""
+    """Counts of the contents of a model."""
 
     unit: str
     total: int
     newest: str | None
     details: dict[str, Any]
+    exact: bool = True
 
 
-def describe(root: Path) -> list[dict[str, Any]]:
-    """Return an overview of each model of the store in `root`, which may be in use."""
+def describe(root: Path, at: datetime | None = None) -> list[dict[str, Any]]:
+    """Return an overview of each model of the store in `root`, now or at a time.
+
+    The store may be in use.
+    """
     with open_store(root, mode="r") as store:
-        return [_describe(store, model) for model in in_order(all_models())]
+        return [_describe(store, model, at) for model in in_order(all_models())]
+
+
+def summarize(rows: Iterable[dict[str, Any]]) -> StoreOverview:
+    """Return the overviews of all models as one."""
+    fields = ModelOverview.__struct_fields__
+    models = [ModelOverview(**{name: row[name] for name in fields}) for row in rows]
+    sizes = [model.bytes for model in models if model.bytes is not None]
+    return StoreOverview(bytes=sum(sizes) if len(sizes) == len(models) else None, models=models)
 
 
 def in_order(models: Iterable[Model[Any]]) -> list[Model[Any]]:
@@ -64,28 +85,28 @@ def in_order(models: Iterable[Model[Any]]) -> list[Model[Any]]:
     )
 
 
-def _describe(store: Store, model: Model[Any]) -> dict[str, Any]:
+def _describe(store: Store, model: Model[Any], at: datetime | None) -> dict[str, Any]:
     files = find_files(store.root / model.location.folder, model.location.file)
     count_facts = COUNTERS.get(model.name, _files_only)
     problems = [problem for _, path in files.newest for problem in _problems(store, path)]
     writers = (kernel.holder(path) for _, path in files.newest)
     facts = Facts("", 0, None, {})
     try:
-        facts = count_facts(store, files)
+        facts = count_facts(store, files, at)
     except FourfoldError as error:
         problems.append(("fail", error.message))
     newest = None
     if facts.newest is not None:
         newest = _time(datetime.fromisoformat(facts.newest))
-    elif files.newest:
+    elif files.newest and at is None:
         newest = _time(datetime.fromtimestamp(files.newest[0][0], UTC))
     statuses = {status for status, _ in problems}
     return {
         "model": model.name,
         "unit": facts.unit,
         "count": min(facts.total, COUNT_MAX),
-        "count_exact": facts.total <= COUNT_MAX,
-        "bytes": files.bytes,
+        "count_exact": facts.exact and facts.total <= COUNT_MAX,
+        "bytes": files.bytes if at is None else None,
         "bytes_exact": files.exact,
         "newest": newest,
         "health": next((status for status in ("fail", "warn") if status in statuses), "ok"),
@@ -136,63 +157,96 @@ def find_files(folder: Path, pattern: str) -> Files:
     return Files(total, seen < FILES_MAX, len(changed), newest)
 
 
-def _documents(store: Store, files: Files) -> Facts:
-    commits, newest = 0, ""
+def _documents(store: Store, files: Files, at: datetime | None) -> Facts:
+    commits, newest, sampled = 0, "", 0
     for _, path in files.newest:
         space = store.space(path.stem)
-        seq = space.seq()
+        if at is not None and not space.existed_at(at):
+            continue
+        sampled += 1
+        with space.view() as view:
+            seq = seq_of(view, at)
         commits += seq
         for entry in space.log(after=seq - 1, limit=1) if seq else ():
             newest = max(newest, entry.created_at)
-    details = {"sampled_spaces": len(files.newest), "commits": commits}
-    return Facts("space", files.databases, newest or None, details)
+    total, exact = (files.databases, True) if at is None else _count_spaces(store, at)
+    details = {"sampled_spaces": sampled, "commits": commits}
+    return Facts("space", total, newest or None, details, exact)
 
 
-def _streams(store: Store, files: Files) -> Facts:
+def _count_spaces(store: Store, at: datetime) -> tuple[int, bool]:
+    """Return how many spaces existed at a time, and whether all were counted.
+
+    A file that did not change since existed then; the others are opened, up to a limit.
+    """
+    count, opened = 0, 0
+    for did in store.spaces():
+        if store.space_file(did)[1] < at.timestamp() * 1_000_000_000:
+            count += 1
+        elif opened < SPACES_OPENED_MAX:
+            opened += 1
+            count += store.documents.changed_at(did, at) is not None
+    return count, opened < SPACES_OPENED_MAX
+
+
+def _streams(store: Store, files: Files, at: datetime | None) -> Facts:
     if not files.databases:
         return Facts("stream", 0, None, {"records": 0})
+    until_ms = _ms(at)
     with store.streams.database.read() as reading:
-        count = reading.value(SQL.streams, (COUNT_MAX + 1,))
+        if until_ms is None:
+            count = reading.value(SQL.streams, (COUNT_MAX + 1,))
+        else:
+            count = reading.value(SQL.streams_until, (COUNT_MAX + 1, until_ms))
         # The sum reads the row of every stream, so it is left out for many streams.
-        records = reading.value(SQL.stream_records) if count <= STREAMS_SUMMED_MAX else None
-        at_ms = reading.value(SQL.newest_record)
-    newest = None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()
+        counted = until_ms is None and count <= STREAMS_SUMMED_MAX
+        records = reading.value(SQL.stream_records) if counted else None
+        newest = last_time(reading, ENTRIES.record_before, until_ms)
     return Facts("stream", count, newest, {"records": records})
 
 
-def _graphs(store: Store, files: Files) -> Facts:
+def _graphs(store: Store, files: Files, at: datetime | None) -> Facts:
     if not files.databases:
         return Facts("app", 0, None, {"rows": 0, "global_seq": 0})
     graphs = store.graphs
-    apps = graphs.list_apps()
-    rows = sum(graphs.usage(app.app_id).rows for app in apps)
+    apps = graphs.list_apps(at)
+    rows = None if at is not None else sum(graphs.usage(app.app_id).rows for app in apps)
+    seq = graphs.get_global_seq() if at is None else graphs.seq_at(at)
     with graphs.database.read() as reading:
-        newest = reading.value(SQL.newest_envelope)
-    return Facts("app", len(apps), newest, {"rows": rows, "global_seq": graphs.get_global_seq()})
+        newest = last_time(reading, ENTRIES.envelope_before, _ms(at))
+    return Facts("app", len(apps), newest, {"rows": rows, "global_seq": seq})
 
 
-def _sessions(store: Store, files: Files) -> Facts:
+def _sessions(store: Store, files: Files, at: datetime | None) -> Facts:
     if not files.databases:
         return Facts("session", 0, None, {"events": 0})
     log = store.sessions.log
     assert isinstance(log, SqliteLog)
     with log.database.read() as reading:
-        count = reading.value(SQL.sessions, (COUNT_MAX + 1,))
-        newest = reading.value(SQL.newest_event)
-    return Facts("session", count, newest, {"events": store.sessions.position()})
+        if at is None:
+            count = reading.value(SQL.sessions, (COUNT_MAX + 1,))
+        else:
+            count = reading.value(SQL.sessions_until, (COUNT_MAX + 1, check_time(at)))
+        newest = last_time(reading, ENTRIES.event_before, _ms(at))
+        events = last_key(reading, ENTRIES.event_before, _ms(at))
+    return Facts("session", count, newest, {"events": events})
 
 
-def _files_only(_store: Store, files: Files) -> Facts:
-    return Facts("database", files.databases, None, {})
+def _files_only(_store: Store, files: Files, at: datetime | None) -> Facts:
+    return Facts("database", files.databases, None, {}, exact=at is None)
 
 
-COUNTERS: Final[dict[str, Callable[[Store, Files], Facts]]] = {
+def _ms(at: datetime | None) -> int | None:
+    return None if at is None else int(at.timestamp() * 1_000)
+
+
+COUNTERS: Final[dict[str, Callable[[Store, Files, datetime | None], Facts]]] = {
     "documents": _documents,
     "streams": _streams,
     "graphs": _graphs,
     "sessions": _sessions,
 }
-"""How to count what a model holds; of any other model the databases are counted."""
+"""Functions that count the contents, by model; for other models, databases are counted."""
 
 
 def _time(time: datetime) -> str:

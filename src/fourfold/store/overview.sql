@@ -3,17 +3,18 @@
 -- name: streams
 SELECT count(*) FROM (SELECT 1 FROM streams LIMIT ?1)
 
+-- name: streams_until
+-- Streams that were created by a time (?2) and still exist.
+SELECT count(*) FROM (SELECT 1 FROM streams WHERE created_at_ms <= ?2 LIMIT ?1)
+
 -- name: stream_records
 SELECT coalesce(sum(next_offset - max(first_offset, coalesce(fork_offset, 0))), 0) FROM streams
-
--- name: newest_record
-SELECT ts_ms FROM wal_log ORDER BY id DESC LIMIT 1
 
 -- name: sessions
 SELECT count(*) FROM (SELECT 1 FROM sessions WHERE deleted_at IS NULL LIMIT ?1)
 
--- name: newest_event
-SELECT at FROM events ORDER BY position DESC LIMIT 1
-
--- name: newest_envelope
-SELECT created_at FROM envelopes ORDER BY global_seq DESC LIMIT 1
+-- name: sessions_until
+-- Sessions that existed at a time (?2).
+SELECT count(*) FROM (
+    SELECT 1 FROM sessions WHERE created_at <= ?2 AND (deleted_at IS NULL OR deleted_at > ?2) LIMIT ?1
+)

@@ -28,10 +28,11 @@ from fourfold.archive.publisher import (
     standing,
 )
 from fourfold.archive.restore_points import Place, PointInfo, Points, RestorePoint
+from fourfold.archive.table_layout import TABLES
 from fourfold.errors import FourfoldError, ReadOnly, StorageError, WriterLocked
 from fourfold.models.streams import model as streams_model
 from fourfold.models.streams.publication import TrimmedRecords, moved_since
-from fourfold.store import database_files
+from fourfold.store import database_files, table_archive, table_maintenance
 from fourfold.store.database_files import check_models, scratch_of, subject_lent
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class PublishReport:
     """Databases whose small publications were compacted."""
     streams: Round | None = None
     failures: dict[str, FourfoldError] = field(default_factory=dict)
-    """Why databases and streams were not published, by name."""
+    """Errors of databases and streams that were not published, by name."""
 
     def raise_if_failed(self) -> None:
         for error in self.failures.values():
@@ -70,7 +71,23 @@ def publish(
     refuse_reader(store)
     with store.publishing:
         names = database_files.names(store.root, models)
-        return publish_some(store, list(names), progress, streams=STREAMS in models)
+        report = publish_some(store, list(names), progress, streams=STREAMS in models)
+    if report.published and store.settings.archive.compact == "on":
+        _compact_due_table(store, report)
+    return report
+
+
+def _compact_due_table(store: Store, report: PublishReport) -> None:
+    """Compact a table that has many files after a publication."""
+    if not table_archive.uses_tables(store):
+        return
+    try:
+        done = table_maintenance.compact_one(store, lambda: None)
+    except FourfoldError as error:
+        report.failures[TABLES] = error
+        return
+    if done is not None:
+        report.merged.append(table_maintenance.compact_result(done))
 
 
 def iter_publish(
@@ -110,9 +127,19 @@ def publish_some(
     With `moved` the restore point includes streams that another publisher uploads. The caller holds
     `store.publishing`.
     """
-    points, report = Points(store.objects), PublishReport()
+    report = PublishReport()
     if not names and not streams and not moved:
         return report
+    if table_archive.uses_tables(store):
+
+        def publish_streams() -> bool:
+            if streams and has_streams(store):
+                _publish_streams(store, report, progress)
+            return moved or (streams and report.streams is not None)
+
+        table_archive.Round(store, names, report, progress).run(publish_streams)
+        return report
+    points = Points(store.objects)
     before = points.newest()
     started_ms = now_ms()
     time_ = PublishTime(points.next_id(datetime.now(UTC)), now())
@@ -217,6 +244,9 @@ def object_problems(
     store: Store, progress: Progress | None = None
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Return the problems in the object store of each published database."""
+    if table_archive.uses_tables(store):
+        yield from table_archive.object_problems(store, progress)
+        return
     names = list(database_files.names(store.root))
     checked: set[str] = set()
     for number, name in enumerate(names):

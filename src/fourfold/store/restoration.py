@@ -37,7 +37,7 @@ from fourfold.store.publish import Progress
 if TYPE_CHECKING:
     from fourfold.store.store import Store
 
-_STAGING = ".restoring"
+STAGING = ".restoring"
 
 
 class RestoreReport(NamedTuple):
@@ -47,7 +47,7 @@ class RestoreReport(NamedTuple):
     generation: int
     position: int
     at: str
-    """When the restored state was published; later writes are lost."""
+    """Time at which the restored state was published; later writes are lost."""
     rows: int
 
 
@@ -74,6 +74,10 @@ def rebuild(
     progress: Progress | None = None,
 ) -> RebuildReport:
     """Restore the databases and streams of a store from its object store."""
+    from fourfold.store import table_restoration  # noqa: PLC0415 - it imports this module
+
+    if table_restoration.is_in_tables(store, at, take_over=take_over):
+        return table_restoration.TableRestore(store, at, take_over=take_over).run(progress)
     return _Restore(store, at, take_over=take_over).run(progress)
 
 
@@ -93,7 +97,7 @@ class _Restore:
 
     def run(self, progress: Progress | None) -> RebuildReport:
         report = self._report
-        shutil.rmtree(self._store.root / _STAGING, ignore_errors=True)
+        shutil.rmtree(self._store.root / STAGING, ignore_errors=True)
         histories = self._histories()
         for number, history in enumerate(histories):
             name = history.manifest.name
@@ -103,7 +107,7 @@ class _Restore:
                 self._restore(history)
             except FourfoldError as error:
                 report.failures[name] = error
-        shutil.rmtree(self._store.root / _STAGING, ignore_errors=True)
+        shutil.rmtree(self._store.root / STAGING, ignore_errors=True)
         report.streams = self._streams(progress)
         report.failures |= report.streams.failures
         point = report.point
@@ -129,14 +133,14 @@ class _Restore:
             names = self._points.read(info).databases
             keys += [database_manifest.manifest_key(name) for name in names]
         keys = sorted(set(keys))
-        found: list[History] = []
+        histories: list[History] = []
         with ThreadPoolExecutor(4 * limits.ARCHIVE_CONCURRENCY) as pool:
             for key, read in zip(keys, pool.map(self._read, keys), strict=True):
                 if isinstance(read, FourfoldError):
                     self._report.failures[key] = read
                 elif read is not None:
-                    found.append(read)
-        return sorted(found, key=lambda each: each.manifest.name)
+                    histories.append(read)
+        return sorted(histories, key=lambda history: history.manifest.name)
 
     def _read(self, key: str) -> History | FourfoldError | None:
         try:
@@ -159,19 +163,19 @@ class _Restore:
             if self._take_over and point is not None and not history.manifest.last.absent:
                 self._branch_off(history, None)
             return
-        staged = self._store.root / _STAGING / file.path.relative_to(self._store.root)
+        staged = self._store.root / STAGING / file.path.relative_to(self._store.root)
         with opened_aside(staged, file) as database:
             restorer = Restorer(
                 database,
                 file.publication,
                 self._objects,
                 self._retries,
-                self._put_content(file.model),
+                put_content(self._store, file.model),
             )
             rows = restorer.restore(history, publication, len(file.kind.migrations))
             self._remember(restorer, history, publication)
             database.checkpoint("TRUNCATE")
-        _put_in_place(staged, file.path)
+        put_in_place(staged, file.path)
         self._report.restored.append(
             RestoreReport(name, publication.generation, publication.position, publication.at, rows)
         )
@@ -197,17 +201,6 @@ class _Restore:
         self._branched[history.manifest.name] = Place(step.generation, step.position)
         return branched
 
-    def _put_content(self, model: Model[Any]) -> Callable[[str, bytes], None] | None:
-        """Return a function that stores a large value as a file, if the model has such files."""
-        if model.blobs is None:
-            return None
-        blobs = model.blobs(self._store.root)
-
-        def put(_digest: str, data: bytes) -> None:
-            blobs.put(data)
-
-        return put
-
     # Streams
 
     def _streams(self, progress: Progress | None) -> BootstrapReport:
@@ -222,6 +215,18 @@ class _Restore:
         return done._replace(unclaimed=())
 
 
+def put_content(store: Store, model: Model[Any]) -> Callable[[str, bytes], None] | None:
+    """Return a function that stores a large value as a file, if the model has such files."""
+    if model.blobs is None:
+        return None
+    blobs = model.blobs(store.root)
+
+    def put(_digest: str, data: bytes) -> None:
+        blobs.put(data)
+
+    return put
+
+
 def opened_aside(path: Path, file: DatabaseFile) -> Database:
     """Open a new database without syncs; it is synced at the end."""
     return Database.open(
@@ -232,7 +237,8 @@ def opened_aside(path: Path, file: DatabaseFile) -> Database:
     )
 
 
-def _put_in_place(staged: Path, path: Path) -> None:
+def put_in_place(staged: Path, path: Path) -> None:
+    """Move a restored database to its place, durably."""
     fd = os.open(staged, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -27,10 +27,13 @@ from fourfold.archive.restore_points import PointInfo, Points
 from fourfold.archive.retention import Forgotten, Retainer, Scratch, values_needed
 from fourfold.archive.retired_objects import RetiredObject
 from fourfold.archive.sweep import sweep
+from fourfold.archive.table_compaction import COMPACT_FILES_MAX
+from fourfold.archive.table_layout import TABLES
 from fourfold.errors import FourfoldError, PublisherFenced
 from fourfold.kernel import Database
+from fourfold.objects import ObjectStore
 from fourfold.retry import Retries
-from fourfold.store import database_files
+from fourfold.store import database_files, table_archive, table_maintenance
 from fourfold.store.database_files import (
     published_as,
     scratch_of,
@@ -69,7 +72,7 @@ class MergeReport:
 
 @dataclass(slots=True)
 class CollectReport:
-    """What was or would be removed and deleted."""
+    """Counts of what was, or would be, removed and deleted."""
 
     points: int = 0
     """Number of removed restore points."""
@@ -91,6 +94,10 @@ def merge(store: Store, *, everything: bool = True) -> MergeReport:
     """
     refuse_reader(store)
     report = MergeReport()
+    if table_archive.uses_tables(store):
+        with store.publishing:
+            _isolate(TABLES, report.failures, lambda: _compact_tables(store, report, everything))
+        return report
     with store.publishing:
 
         def one(subject: Subject) -> None:
@@ -135,7 +142,63 @@ def collect(
     grace = store.settings.archive.grace_s if grace_s is None else grace_s
     with store.publishing:
         time_ms = now_ms() if at_ms is None else at_ms
+        if table_archive.uses_tables(store):
+            tables = _TableCollection(store, keep, grace, time_ms, seldom=seldom)
+            return tables.run(dry_run=dry_run)
         return _Collection(store, keep, grace, time_ms, seldom=seldom).run(dry_run=dry_run)
+
+
+def _compact_tables(store: Store, report: MergeReport, everything: bool) -> None:
+    table_maintenance.purge(store)
+    files_max = 2 if everything else COMPACT_FILES_MAX
+    compacted = table_maintenance.compact(store, files_max=files_max)
+    report.merged += map(table_maintenance.compact_result, compacted)
+
+
+class _TableCollection:
+    """Retention of an archive of tables. Points of format 1 beside them are kept."""
+
+    def __init__(
+        self, store: Store, keep: Keep, grace_s: float, at_ms: int, *, seldom: bool
+    ) -> None:
+        self._store = store
+        self._keep = keep
+        self._grace_s = grace_s
+        self._at_ms = at_ms
+        self._seldom = seldom
+        self._report = CollectReport()
+
+    def run(self, *, dry_run: bool) -> CollectReport:
+        failures = self._report.failures
+        if not dry_run:
+            _isolate(TABLES, failures, lambda: table_maintenance.purge(self._store))
+        if not failures:
+            _isolate(TABLES, failures, lambda: self._drop_points(dry_run=dry_run))
+        if not failures:
+            _isolate(TABLES, failures, lambda: self._sweep(dry_run=dry_run))
+        return self._report
+
+    def _drop_points(self, *, dry_run: bool) -> None:
+        known = table_maintenance.table_points(self._store)
+        kept = kept_points(known, self._keep, self._at_ms)
+        dropped = len(known) - len(kept)
+        # Every removal writes the state at the oldest kept point again.
+        if not dropped or (self._seldom and dropped < max(limits.PUBLISH_FORGET_POINTS, len(kept))):
+            return
+        if not dry_run:
+            table_maintenance.drop_points(self._store, kept[0].id)
+        self._report.points = dropped
+
+    def _sweep(self, *, dry_run: bool) -> None:
+        store = self._store
+        self._report.deleted += table_maintenance.sweep(
+            store,
+            lambda: values_of_manifests(store.objects, Retries()),
+            grace_s=self._grace_s,
+            at_ms=self._at_ms,
+            dry_run=dry_run,
+            seldom=self._seldom,
+        )
 
 
 class _Collection:
@@ -229,16 +292,19 @@ class _Collection:
         Computed once, and only if one is about to be deleted.
         """
         if self._values is None:
-            needed: set[str] = set()
-            tables = tables_with_values()
-            for info in self._retries.run(
-                lambda: list(self._objects.list(database_manifest.MANIFESTS))
-            ):
-                read = self._retries.run(lambda key=info.key: self._objects.get(key))  # type: ignore[misc]
-                history = read_history(read, self._objects, self._retries)
-                needed |= values_needed(history, tables, self._objects, self._retries)
-            self._values = frozenset(needed)
+            self._values = values_of_manifests(self._objects, self._retries)
         return self._values
+
+
+def values_of_manifests(objects: ObjectStore, retries: Retries) -> frozenset[str]:
+    """Return the keys of the large values that any database with a manifest refers to."""
+    needed: set[str] = set()
+    tables = tables_with_values()
+    for info in retries.run(lambda: list(objects.list(database_manifest.MANIFESTS))):
+        read = retries.run(lambda key=info.key: objects.get(key))  # type: ignore[misc]
+        history = read_history(read, objects, retries)
+        needed |= values_needed(history, tables, objects, retries)
+    return frozenset(needed)
 
 
 def _for_each(

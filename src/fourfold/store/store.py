@@ -13,15 +13,15 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
+from time import time_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fourfold import html, limits
-from fourfold.archive.restore_points import PointInfo, Points
+from fourfold.archive.restore_points import PointInfo
 from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, Refused, StorageError
 from fourfold.kernel import (
     Database,
@@ -64,6 +64,8 @@ from fourfold.store.verification import Progress
 if TYPE_CHECKING:
     from fourfold.archive.publisher import DatabaseStatus
     from fourfold.store.publish import PublishReport
+    from fourfold.wire.sql import SqlTable
+    from fourfold.wire.store import Activity, StoreOverview
 
 
 def options_of(settings: Settings) -> Options:
@@ -172,7 +174,8 @@ class Store:
             with suppress(FileNotFoundError):
                 status = Path(name).stat()
                 size += status.st_size
-                changed_ns = max(changed_ns, status.st_mtime_ns)
+                # A reader creates an empty log.
+                changed_ns = max(changed_ns, status.st_mtime_ns if status.st_size else 0)
         return size, changed_ns
 
     def spaces(self) -> list[str]:
@@ -262,8 +265,9 @@ class Store:
     def verify(
         self, progress: Progress | None = None, *, objects: bool = False
     ) -> verification.VerifyReport:
-        """Verify every database and every content-addressed file; with `objects`, also published
-        ones.
+        """Verify every database and every content-addressed file.
+
+        With `objects`, published objects are verified too.
         """
         self._refuse_if_closed()
         report = verification.verify(self.root, progress)
@@ -271,8 +275,10 @@ class Store:
             with self.streams.database.read(deadline_s=float("inf")) as snapshot:
                 messages = [*object_problems(snapshot, self.objects, progress=progress)]
             messages += unclaimed_problems(self.streams.database, self.objects)
-            found = tuple(to_problems(messages))
-            report = report.with_(verification.CheckResult("objects", "published streams", found))
+            file_problems = tuple(to_problems(messages))
+            report = report.with_(
+                verification.CheckResult("objects", "published streams", file_problems)
+            )
         if objects:
             from fourfold.store import publish as publish_module  # noqa: PLC0415 - few stores publish
 
@@ -300,7 +306,7 @@ class Store:
             store.sql("select count(*) from sessions_messages", at=datetime(2026, 3, 1, tzinfo=UTC))
 
         The query sees one state of each database, which `result.cut` names, and writes nothing.
-        `fourfold sql --tables` lists the tables.
+        `sql_tables` lists the tables.
 
         Args:
             query: One SELECT, in the dialect of SQLite.
@@ -333,6 +339,52 @@ class Store:
         )
         return engine.run_query(self.root, query, params, options)
 
+    def sql_tables(self) -> list[SqlTable]:
+        """Return the tables that `sql` can read, with their columns."""
+        from fourfold.query import engine  # noqa: PLC0415 - few processes run queries
+
+        return list(engine.describe_tables())
+
+    def overview(self, at: datetime | str | None = None) -> StoreOverview:
+        """Return what each model of the store contains: counts, sizes and health.
+
+        Args:
+            at: As of a time, or of the id of a restore point, without sizes; by default now.
+
+        Raises:
+            NotFound: There is no such restore point.
+        """
+        from fourfold.store import overview  # noqa: PLC0415 - it imports this module
+
+        self._refuse_if_closed()
+        return overview.summarize(overview.describe(self.root, self._time_of(at)))
+
+    def activity(self, at: datetime | str | None = None) -> Activity:
+        """Return the newest entries of all models, and their number by the minute of an hour.
+
+        Args:
+            at: What happened at or before a time, or the id of a restore point; by default now.
+
+        Raises:
+            NotFound: There is no such restore point.
+        """
+        from fourfold.store import activity  # noqa: PLC0415 - it imports this module
+
+        self._refuse_if_closed()
+        time = self._time_of(at)
+        until_ms = None if time is None else int(time.timestamp() * 1_000)
+        # Connections that only read lock no database.
+        with open_store(self.root, mode="r") as store:
+            return activity.read_activity(store, time_ns() // 1_000_000, until_ms)
+
+    def _time_of(self, at: datetime | str | None) -> datetime | None:
+        time = self.point_of(at)
+        if isinstance(time, int) or (time is not None and time.tzinfo is None):
+            raise InvalidInput(
+                f"at must be a datetime with a time zone, or a restore point, got {at!r:.100}"
+            )
+        return time
+
     def point_of(self, at: datetime | int | str | None) -> datetime | int | None:
         """Return a point in history for `sql`; a text is the id of a restore point, a time.
 
@@ -343,7 +395,9 @@ class Store:
             return at
         for point in self.points():
             if point.id == at:
-                return datetime.fromtimestamp(point.started_ms / 1_000, UTC)
+                # Commits have microseconds: those of the same millisecond belong to the point.
+                second = datetime.fromtimestamp(point.started_ms // 1_000, UTC)
+                return second + timedelta(milliseconds=point.started_ms % 1_000, microseconds=999)
         raise NotFound(
             f"unknown restore point {at!r:.100}",
             hint="Pass a datetime, or an id of store.points().",
@@ -370,7 +424,9 @@ class Store:
 
     def points(self) -> list[PointInfo]:
         """Return the restore points of this store, oldest first."""
-        return Points(self.objects).all()
+        from fourfold.store import table_archive  # noqa: PLC0415 - few stores publish
+
+        return table_archive.list_points(self)
 
     def release(self, did: str) -> None:
         """Close a space, to limit open files; handles on it become unusable.
@@ -440,10 +496,8 @@ class Store:
         return f"<Store {self.root} {'closed' if self._closed else self.mode}>"
 
     def _repr_html_(self) -> str:
-        spaces = list(islice(self.documents, html.ROWS_MAX))
-        facts = {"mode": "closed" if self._closed else self.mode, "spaces": len(self.documents)}
-        table = html.table(("space",), ((did,) for did in spaces))
-        return html.fragment(html.facts(facts), table, caption=f"Store {self.root}")
+        mode = "closed" if self._closed else self.mode
+        return show_store(f"Store {self.root}", mode, list(self.documents))
 
     def _open_file(self, file: DatabaseFile, *, lent: bool = False) -> Database:
         kind = file.kind
@@ -478,6 +532,10 @@ class Store:
                 self._retained.add(path)
             return self._databases[path]
 
+    def count_transactions(self) -> int:
+        """Return the number of transactions of the databases that are open."""
+        return sum(database.transactions for _, database in self._open_ones())
+
     def _open_ones(self) -> list[tuple[Path, Database]]:
         with self._lock:
             return sorted(self._databases.items())
@@ -485,6 +543,12 @@ class Store:
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise Closed(f"{self.root} is closed")
+
+
+def show_store(caption: str, mode: str, dids: Sequence[str]) -> str:
+    """Return a store with its first spaces as HTML."""
+    table = html.table(("space",), ((did,) for did in dids[: html.ROWS_MAX]))
+    return html.fragment(html.facts({"mode": mode, "spaces": len(dids)}), table, caption=caption)
 
 
 def open_store(
@@ -569,10 +633,10 @@ def _prepare(root: Path, *, create: bool) -> None:
         raise StorageError(f"{root}: cannot be created: {error.strerror}") from error
 
 
-def _check_history(did: str, found: str, wanted: str | None) -> None:
-    if wanted is not None and wanted != found:
+def _check_history(did: str, actual: str, expected: str | None) -> None:
+    if expected is not None and expected != actual:
         raise Refused(
-            f"the space {did} has the history {found!r}, got {wanted!r}",
+            f"the space {did} has the history {actual!r}, got {expected!r}",
             hint="Omit `history`, or copy the space into a new one with `carry`.",
         )
 
@@ -593,13 +657,13 @@ def remember(root: Path, objects: str | None) -> None:
         return
     file = root / FILE_NAME
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    found = [number for number, line in enumerate(lines) if line.startswith(_DEFAULT_LINE)]
-    if settings.source(_SETTING).layer != "default" or len(found) != 1:
+    numbers = [number for number, line in enumerate(lines) if line.startswith(_DEFAULT_LINE)]
+    if settings.source(_SETTING).layer != "default" or len(numbers) != 1:
         raise Refused(
             f"{root}: has its objects at {known!r} ({settings.source(_SETTING)}), not at {url!r}",
             hint=f"Change {_SETTING} in {file}, once the objects are there.",
         )
-    lines[found[0]] = f"url = {json.dumps(url)}\n"
+    lines[numbers[0]] = f"url = {json.dumps(url)}\n"
     partial = file.with_name(f".{file.name}.partial")
     partial.write_text("".join(lines), encoding="utf-8")
     partial.chmod(0o600)

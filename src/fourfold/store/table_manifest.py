@@ -37,7 +37,7 @@ class FolderManifest(msgspec.Struct, frozen=True):
     version: int
     work: str
     origin: Mapping[str, Any]
-    """What the tables were built from; another origin needs another folder."""
+    """Origin of the tables; another origin needs another folder."""
     spaces: Mapping[str, int]
     files: tuple[File, ...]
     tables: tuple[str, ...] = ("state",)

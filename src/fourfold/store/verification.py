@@ -106,7 +106,7 @@ def database_problems(path: Path) -> list[Problem]:
 
 
 def _blob_problems(path: Path) -> tuple[Problem, ...]:
-    found = inspection.checksum(path)
-    if found == path.name.removesuffix(".blob"):
+    checksum = inspection.checksum(path)
+    if checksum == path.name.removesuffix(".blob"):
         return ()
-    return (Problem(f"{path}: SHA-256 of the content is {found}"),)
+    return (Problem(f"{path}: SHA-256 of the content is {checksum}"),)

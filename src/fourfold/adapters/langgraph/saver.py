@@ -17,13 +17,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import islice
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from fourfold.cache import LruCache
-from fourfold.errors import AlreadyExists, InvalidInput, MissingDependency, NotFound
+from fourfold.errors import AlreadyExists, InvalidInput, MissingDependency, NotFound, Refused
 from fourfold.models.sessions import Sessions
 
 try:
@@ -108,7 +108,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         """Store a checkpoint and return the config that names it."""
         thread, ns, parent = _parse_config(config)
         merged_metadata = get_checkpoint_metadata(config, metadata)
-        with self._locked(thread):
+        with self._writing(thread):
             log = self._get_or_create_log(thread, ns)
             log.put(checkpoint, merged_metadata, parent, new_versions or {})
         return _config(thread, ns, checkpoint["id"])
@@ -131,7 +131,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
             for index, (channel, value) in enumerate(writes)
         ]
         replace = all(channel in WRITES_IDX_MAP for channel, _ in writes)
-        with self._locked(thread):
+        with self._writing(thread):
             log = self._get_or_create_log(thread, ns)
             log.put_writes(checkpoint_id, indexed_writes, (task_id, task_path), replace=replace)
 
@@ -191,7 +191,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         Garbage collection removes their events once they are old enough.
         """
         thread = check_name(thread_id, "thread_id")
-        with self._locked(thread):
+        with self._writing(thread):
             if next(self._names.iter_sessions(f"{self._names.name_prefix(thread)}/"), None) is None:
                 return
             number = self._names.next_free_number(thread)
@@ -202,7 +202,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         """Copy a thread with its history to one that does not exist yet."""
         source = check_name(source_thread_id, "source_thread_id")
         target = check_name(target_thread_id, "target_thread_id")
-        with self._locked(source, target):
+        with self._writing(source, target):
             if self._namespaces(target):
                 raise AlreadyExists(
                     f"thread {target!r} already exists",
@@ -356,7 +356,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
 
     def _rewrite(self, thread: str, select: Callable[[ThreadLog], set[str]]) -> None:
         """Copy selected checkpoints to a new generation of the thread, and delete the old one."""
-        with self._locked(thread):
+        with self._writing(thread):
             spaces = self._namespaces(thread)
             choices = {ns: select(log) for ns, log in spaces.items()}
             if all(len(choices[ns]) == sum(1 for _ in log.records()) for ns, log in spaces.items()):
@@ -440,6 +440,19 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
     def _sid(self, thread: str, number: int, ns: str) -> str:
         sid = f"{self._names.name_prefix(thread)}/{number}"
         return f"{sid}/{encode_name(ns)}" if ns else sid
+
+    def _writing(self, *threads: str) -> AbstractContextManager[None]:
+        """Hold the locks of these threads, to change them.
+
+        Refused inside a transaction: reads would not see what it wrote, and a rollback would leave
+        it in the caches.
+        """
+        if self.sessions.log.in_transaction():
+            raise Refused(
+                "checkpoints cannot be written inside a transaction of the sessions",
+                hint="Leave the transaction first.",
+            )
+        return self._locked(*threads)
 
     @contextmanager
     def _locked(self, *threads: str) -> Iterator[None]:

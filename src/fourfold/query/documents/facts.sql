@@ -15,6 +15,13 @@ SELECT
     (SELECT c.created_at FROM "commit" AS c WHERE c.seq = revision.seq) AS time, fact_hash AS fact
 FROM revision
 
+-- name: all_revisions
+WITH times AS MATERIALIZED (SELECT seq, created_at FROM "commit")
+SELECT
+    r.branch AS branch, r.id AS id, r.seq AS seq, r.op_index AS op_index, r.op AS op, r.data AS data,
+    t.created_at AS time, r.fact_hash AS fact
+FROM revision AS r LEFT JOIN times AS t ON t.seq = r.seq
+
 -- name: recent_revisions
 SELECT
     o.branch AS branch, o.id AS id, c.seq AS seq, o.op_index AS op_index, o.fact_type AS op,

@@ -31,7 +31,7 @@ SNAPSHOT: Final = "snapshot"
 """The operation of a row that holds a whole document and is not part of the log."""
 
 Key = tuple[str, ...]
-"""What identifies an entity: `space`, `branch`, `id`."""
+"""Identity of an entity: `space`, `branch`, `id`."""
 Row = tuple[Key, int, str, str | None]
 FoldedRow = tuple[Any, ...]
 """The key, the seq, the operation and the document."""

@@ -21,15 +21,15 @@ from fourfold.query.documents.row_fold import (
     iter_versions,
     replay_text,
 )
-from fourfold.query.files import Folded, QueryFile
+from fourfold.query.files import FoldedTable, QueryFile
 from fourfold.query.tables import Kind
 
 _id_of = itemgetter(0)
 
 
-def _lines(file: QueryFile, given: Mapping[str, Any]) -> list[Line]:
+def _lines(file: QueryFile, constraints: Mapping[str, Any]) -> list[Line]:
     """Return the selected lines of a file: one branch, or every branch that existed."""
-    branch = str(given.get("on_branch") or "")
+    branch = str(constraints.get("on_branch") or "")
     lines = (
         [Line("", (Link("", file.seq),))]
         if not branch
@@ -40,14 +40,14 @@ def _lines(file: QueryFile, given: Mapping[str, Any]) -> list[Line]:
             str(file.path),
         )
     )
-    wanted = given.get("branch")
-    return [line for line in lines if wanted is None or line.branch == wanted]
+    name = constraints.get("branch")
+    return [line for line in lines if name is None or line.branch == name]
 
 
 def _input(
-    file: QueryFile, line: Line, given: Mapping[str, Any], *, versions: bool
+    file: QueryFile, line: Line, constraints: Mapping[str, Any], *, versions: bool
 ) -> Iterator[tuple[Any, ...]]:
-    entity = given.get("id")
+    entity = constraints.get("id")
     sql, parameters = _query(file.kind, line, versions=versions, one=entity is not None)
     return file.snapshot.rows(sql, parameters if entity is None else (entity, *parameters))
 
@@ -69,15 +69,15 @@ def _query(kind: Kind, line: Line, *, versions: bool, one: bool) -> tuple[str, t
     return sql, tuple(parameters[1:] if one else parameters)
 
 
-def state_rows(file: QueryFile, given: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
+def state_rows(file: QueryFile, constraints: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
     """Yield every entity of the selected branches, including deleted ones."""
     readable = file.kind.queries.readable
-    for line in _lines(file, given):
+    for line in _lines(file, constraints):
         if file.is_past and not file.snapshot.value(readable, (line.branch, file.seq)):
             name = f"branch {line.branch!r}" if line.branch else "the default branch"
             raise HistoryTruncated(f"{file.path}: gc removed the state of {name} at seq {file.seq}")
         space, branch = file.space, line.branch
-        for entity, group in groupby(_input(file, line, given, versions=False), _id_of):
+        for entity, group in groupby(_input(file, line, constraints, versions=False), _id_of):
             pending: list[tuple[Any, ...]] = []
             for row in group:
                 if row[3] != "patch":
@@ -106,14 +106,14 @@ def _document(key: tuple[str, str, str], rows: list[tuple[Any, ...]]) -> str | N
     return document
 
 
-def history_rows(file: QueryFile, given: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
+def history_rows(file: QueryFile, constraints: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
     """Yield the state of every entity of the selected branches after each commit."""
     # Everything after the horizon is readable; the horizon itself is the first whole version.
     horizon = int(file.snapshot.value(file.kind.queries.horizon))
     since = max(horizon - 1, 0)
-    for line in _lines(file, given):
+    for line in _lines(file, constraints):
         space, branch = file.space, line.branch
-        rows = _input(file, line._replace(since=since), given, versions=True)
+        rows = _input(file, line._replace(since=since), constraints, versions=True)
         for entity, group in groupby(rows, _id_of):
             key = (space, branch, entity)
             versions = iter_versions(key, ((key, row[1], row[3], row[4]) for row in group))
@@ -125,6 +125,6 @@ def history_rows(file: QueryFile, given: Mapping[str, Any]) -> Iterator[Sequence
 _ARGUMENTS: Final = ("on_branch", "at")
 _KEYS: Final = ("id", "space", "branch")
 FOLDED: Final = {
-    "state": Folded(state_rows, _ARGUMENTS, _KEYS),
-    "history": Folded(history_rows, _ARGUMENTS, _KEYS),
+    "state": FoldedTable(state_rows, _ARGUMENTS, _KEYS),
+    "history": FoldedTable(history_rows, _ARGUMENTS, _KEYS),
 }

@@ -110,6 +110,7 @@ _TABLES = (
         ),
         query="revisions",
         recent="recent_revisions",
+        bulk="all_revisions",
         position="seq",
         key=_KEY,
         count_query="count_revisions",
@@ -275,7 +276,7 @@ _DESCRIPTIONS: Final = {
     "size": "Number of bytes.",
     "content_type": "Media type of the blob.",
 }
-"""What columns mean: by name, or by `table.column` where tables differ."""
+"""Descriptions of columns, by name, or by `table.column` where tables differ."""
 
 TABLES = ModelTables(
     model=MODEL,

@@ -59,6 +59,14 @@ SELECT
     (SELECT c.created_at FROM "commit" AS c WHERE c.seq = revision.seq) AS time, NULL AS fact
 FROM revision
 
+-- name: all_revisions
+-- The time of a commit is stored after its request, which may be large, so it is not looked up for each row.
+WITH times AS MATERIALIZED (SELECT seq, created_at FROM "commit")
+SELECT
+    r.branch AS branch, r.id AS id, r.seq AS seq, r.op_index AS op_index, r.op AS op, r.data AS data,
+    t.created_at AS time, NULL AS fact
+FROM revision AS r LEFT JOIN times AS t ON t.seq = r.seq
+
 -- name: recent_revisions
 -- The commits drive the join, by the index on branch and seq.
 SELECT

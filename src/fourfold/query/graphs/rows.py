@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, cast
 
 from fourfold.models.graphs.records import KINDS
-from fourfold.query.files import Folded, QueryFile
+from fourfold.query.files import FoldedTable, QueryFile
 from fourfold.query.graphs import shapes
 from fourfold.query.graphs.current import current_query, select_current
 from fourfold.query.graphs.tables import SQL
@@ -38,19 +38,22 @@ def expand(file: QueryFile, table: str, query: str) -> list[str]:
     return texts
 
 
-def current_rows(file: QueryFile, given: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
+def current_rows(file: QueryFile, constraints: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
     """Yield the newest version of every object, without suppressed ones."""
     node = str(file.snapshot.value(SQL.node))
-    trusted = frozenset(json.loads(given.get("trusted") or "[]"))
-    suppressed = bool(given.get("suppressed"))
+    trusted = frozenset(json.loads(constraints.get("trusted") or "[]"))
+    suppressed = bool(constraints.get("suppressed"))
     names = ", ".join((*_OUTPUT, *_EXTRA))
     for app_id, slug in file.snapshot.all(SQL.all_apps):
-        if given.get("app") not in {None, slug} or given.get("app_id") not in {None, app_id}:
+        if constraints.get("app") not in {None, slug} or constraints.get("app_id") not in {
+            None,
+            app_id,
+        }:
             continue
         if not file.may_read(slug):
             continue
         for kind in KINDS:
-            if given.get("kind") not in {None, kind}:
+            if constraints.get("kind") not in {None, kind}:
                 continue
             parts = current_query(app_id, cast("Any", kind), file.seq)
             sql = SQL.by_object.format(columns=names, parts=parts)
@@ -61,5 +64,5 @@ def current_rows(file: QueryFile, given: Mapping[str, Any]) -> Iterator[Sequence
 
 
 FOLDED: Final = {
-    "current": Folded(current_rows, ("at", "trusted", "suppressed"), ("app", "kind", "app_id"))
+    "current": FoldedTable(current_rows, ("at", "trusted", "suppressed"), ("app", "kind", "app_id"))
 }

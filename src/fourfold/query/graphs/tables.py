@@ -240,7 +240,7 @@ _DESCRIPTIONS: Final = {
     "lag": "Seqs that the peer has not confirmed.",
     "waiting": "Transactions that are still to be sent.",
 }
-"""What columns mean: by name, or by `table.column` where tables differ."""
+"""Descriptions of columns, by name, or by `table.column` where tables differ."""
 
 TABLES = ModelTables(
     model=MODEL,

@@ -304,7 +304,7 @@ _DESCRIPTIONS: Final = {
     "vars_ref": "Reference to the variables.",
     "compact_from_event_id": "Event from which the transcript counts.",
 }
-"""What columns mean: by name, or by `table.column` where tables differ."""
+"""Descriptions of columns, by name, or by `table.column` where tables differ."""
 
 TABLES = ModelTables(
     model=MODEL,

@@ -55,7 +55,7 @@ SELECT
         SELECT f.at FROM events AS f
         WHERE f.session_key = e.session_key AND f.entity = 2 AND f.entity_id = e.entity_id ORDER BY f.event_id LIMIT 1
     ) AS started,
-    e.at AS time, e.body ->> '$.turn.status' AS outcome,
+    e.at AS time, CAST(e.body ->> '$.turn.status' AS TEXT) AS outcome,
     CASE json_type(e.body, '$.turn.steps') WHEN 'integer' THEN e.body ->> '$.turn.steps' END AS steps,
     coalesce(
         CASE WHEN json_type(e.body, '$.turn.usage.tokens') IN ('integer', 'real') THEN e.body ->> '$.turn.usage.tokens' END,
@@ -77,7 +77,7 @@ WHERE e.entity = 2 AND s.deleted_at IS NULL AND NOT EXISTS (
 SELECT
     s.session_id AS session, e.entity_id AS step_id, e.event_id AS event_id, e.position AS position, e.at AS time,
     CASE json_type(e.body, '$.step.turn_id') WHEN 'integer' THEN e.body ->> '$.step.turn_id' END AS turn_id,
-    e.body ->> '$.step.status' AS status, e.body -> '$.step.usage' AS usage, e.body -> '$.step' AS step
+    CAST(e.body ->> '$.step.status' AS TEXT) AS status, e.body -> '$.step.usage' AS usage, e.body -> '$.step' AS step
 FROM events AS e JOIN sessions AS s USING (session_key)
 WHERE e.entity = 3 AND s.deleted_at IS NULL AND NOT EXISTS (
     SELECT 1 FROM events AS n
@@ -90,7 +90,7 @@ SELECT
     s.session_id AS session, e.entity_id AS message_id, e.event_id AS event_id, e.position AS position, e.at AS time,
     e.type = 'session/compacted' AS compaction,
     CASE json_type(e.body, '$.message.turn_id') WHEN 'integer' THEN e.body ->> '$.message.turn_id' END AS turn_id,
-    e.body ->> '$.message.role' AS role, e.body -> '$.message.content' AS content, e.body -> '$.message' AS message
+    CAST(e.body ->> '$.message.role' AS TEXT) AS role, e.body -> '$.message.content' AS content, e.body -> '$.message' AS message
 FROM events AS e JOIN sessions AS s USING (session_key)
 WHERE e.entity = 1 AND s.deleted_at IS NULL
 
@@ -98,13 +98,13 @@ WHERE e.entity = 1 AND s.deleted_at IS NULL
 SELECT
     s.session_id AS session, e.entity_id AS eval_id, e.event_id AS event_id, e.position AS position, e.at AS time,
     CASE json_type(e.body, '$.eval.turn_id') WHEN 'integer' THEN e.body ->> '$.eval.turn_id' END AS turn_id,
-    e.body ->> '$.eval.name' AS name, e.body ->> '$.eval.status' AS status, e.body -> '$.eval' AS eval
+    CAST(e.body ->> '$.eval.name' AS TEXT) AS name, CAST(e.body ->> '$.eval.status' AS TEXT) AS status, e.body -> '$.eval' AS eval
 FROM events AS e JOIN sessions AS s USING (session_key)
 WHERE e.entity = 4 AND s.deleted_at IS NULL
 
 -- name: heads
 SELECT
-    s.session_id AS session, h.head_id AS head, h.basis AS basis, e.body ->> '$.head.kind' AS kind,
+    s.session_id AS session, h.head_id AS head, h.basis AS basis, CAST(e.body ->> '$.head.kind' AS TEXT) AS kind,
     e.body ->> '$.head.event_range[0]' AS first_event, e.body ->> '$.head.event_range[1]' AS last_event,
     e.body ->> '$.head.turn_id' AS turn_id, h.event_id AS event_id, e.position AS position, e.at AS time,
     e.body -> '$.head' AS content
@@ -114,7 +114,7 @@ WHERE s.deleted_at IS NULL
 
 -- name: edges
 SELECT
-    s.session_id AS session, d.edge_id AS edge, e.body ->> '$.edge.type' AS type, d.from_session AS from_session,
+    s.session_id AS session, d.edge_id AS edge, CAST(e.body ->> '$.edge.type' AS TEXT) AS type, d.from_session AS from_session,
     d.to_session AS to_session, d.from_head AS from_head, d.to_head AS to_head, d.event_id AS event_id,
     e.position AS position, e.at AS time, e.body -> '$.edge' AS content
 FROM edges AS d JOIN sessions AS s USING (session_key)

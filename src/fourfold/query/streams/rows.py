@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from fourfold.errors import HistoryTruncated
-from fourfold.query.files import Folded, QueryFile, read_all
+from fourfold.query.files import FoldedTable, QueryFile, read_all
 from fourfold.query.streams.promotion import fold_messages, outdated, promoter
 from fourfold.query.streams.tables import SQL
 
@@ -21,28 +21,28 @@ _CHANGES: Final = {
 _TEXTUAL: Final = ("application/json", "text/")
 
 
-def message_rows(file: QueryFile, given: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
+def message_rows(file: QueryFile, constraints: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
     """Yield the records of the file as readers get them, in the current version."""
     promote = promoter(_registries(file))
-    sql, params = _records(file, given)
+    sql, params = _records(file, constraints)
     for row in file.snapshot.rows(sql, params):
-        stream, offset, position, time, stored, routing_key, content_type = row
+        stream, offset, position, time, stored, routing_key, headers, content_type = row
         payload = promote(stream, offset, stored)
         textual = content_type.lower().startswith(_TEXTUAL)
         text = payload.decode(errors="surrogateescape") if textual else None
         yield (
             *(stream, offset, position, time, payload),
-            *(text, len(payload), routing_key, content_type),
+            *(text, len(payload), routing_key, headers, content_type),
         )
 
 
-def _records(file: QueryFile, given: Mapping[str, Any]) -> tuple[str, list[Any]]:
+def _records(file: QueryFile, constraints: Mapping[str, Any]) -> tuple[str, list[Any]]:
     params: list[Any] = [file.seq]
     conditions = f"position <= ?1 AND {file.prefix_condition('stream')}"
-    if given.get("stream") is not None:
-        params.append(given["stream"])
+    if constraints.get("stream") is not None:
+        params.append(constraints["stream"])
         conditions += " AND stream = ?2"
-    columns = "stream, offset, position, time, payload, routing_key, content_type"
+    columns = "stream, offset, position, time, payload, routing_key, headers, content_type"
     return SQL.selected.format(columns=columns, query=SQL.records, conditions=conditions), params
 
 
@@ -51,13 +51,13 @@ def _registries(file: QueryFile) -> Any:
     return outdated((stream, text, first) for _, stream, _, text, first in rows)
 
 
-def state_rows(file: QueryFile, given: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
+def state_rows(file: QueryFile, constraints: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
     """Yield the newest value of each key of every state stream."""
     promote = promoter(_registries(file))
     params: list[Any] = [0, _LAST]
     conditions = file.prefix_condition("stream")
-    if given.get("stream") is not None:
-        params.append(given["stream"])
+    if constraints.get("stream") is not None:
+        params.append(constraints["stream"])
         conditions += ' AND "stream" = ?3'
     if not file.snapshot.value(SQL.changes_whole.format(conditions=conditions), params):
         raise HistoryTruncated(
@@ -76,6 +76,6 @@ def state_rows(file: QueryFile, given: Mapping[str, Any]) -> Iterator[Sequence[A
 
 
 FOLDED: Final = {
-    "messages": Folded(message_rows, keys=("stream",)),
-    "state": Folded(state_rows, keys=("stream",)),
+    "messages": FoldedTable(message_rows, keys=("stream",)),
+    "state": FoldedTable(state_rows, keys=("stream",)),
 }

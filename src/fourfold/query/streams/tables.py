@@ -37,6 +37,7 @@ _STORED = (
     Column("time", "timestamp", nullable=False),
     Column("payload", "binary", nullable=False),
     Column("routing_key", "string", filtered=True),
+    Column("headers", "string"),
     Column("content_type", "string", nullable=False, filtered=True),
 )
 
@@ -54,6 +55,7 @@ _TABLES = (
             Column("text", "string"),
             Column("size", "bigint", nullable=False, filtered=True),
             Column("routing_key", "string", filtered=True),
+            Column("headers", "string"),
             Column("content_type", "string", nullable=False, filtered=True),
         ),
         query="records",
@@ -193,6 +195,7 @@ _DESCRIPTIONS: Final = {
     "size": "Number of bytes of the record.",
     "streams.size": "Bytes of all records that were ever appended.",
     "routing_key": "Routing key of the record.",
+    "headers": "Headers of the record as JSON; null without any.",
     "content_type": "Media type of the stream.",
     "created": "Time when the stream was created.",
     "updated": "Time of the newest change of the stream.",
@@ -221,7 +224,7 @@ _DESCRIPTIONS: Final = {
     "key": "Key of the row.",
     "value": "Newest value of the key, as JSON.",
 }
-"""What columns mean: by name, or by `table.column` where tables differ."""
+"""Descriptions of columns, by name, or by `table.column` where tables differ."""
 
 TABLES = ModelTables(
     model=MODEL,

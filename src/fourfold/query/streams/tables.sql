@@ -39,7 +39,7 @@ SELECT
     CASE
         WHEN s.content_type LIKE 'application/json%' OR s.content_type LIKE 'text/%' THEN CAST(w.payload AS TEXT)
     END AS text,
-    w.payload_len AS size, CAST(w.routing_key AS TEXT) AS routing_key, s.content_type AS content_type
+    w.payload_len AS size, CAST(w.routing_key AS TEXT) AS routing_key, CAST(w.headers AS TEXT) AS headers, s.content_type AS content_type
 FROM wal_log AS w JOIN streams AS s ON s.sid = w.sid
 WHERE (s.stream_flags & 1) = 0
 
@@ -132,7 +132,7 @@ SELECT {samples} UNION ALL SELECT {columns} FROM (
         CASE
             WHEN s.content_type LIKE 'application/json%' OR s.content_type LIKE 'text/%' THEN CAST(w.payload AS TEXT)
         END AS text,
-        w.payload_len AS size, CAST(w.routing_key AS TEXT) AS routing_key, s.content_type AS content_type
+        w.payload_len AS size, CAST(w.routing_key AS TEXT) AS routing_key, CAST(w.headers AS TEXT) AS headers, s.content_type AS content_type
     FROM json_each(?1) AS j CROSS JOIN wal_records AS w
     ON w.sid = j.value ->> 0 AND w.offset >= j.value ->> 1 AND w.offset < j.value ->> 2
     CROSS JOIN streams AS s ON s.sid = w.sid

@@ -1,0 +1,239 @@
+"""The archive of a store as tables: publish, points, verify.
+
+Used for an archive of format 2: one that is there already, or a new one with the setting
+`archive.format = 2`. Streams keep their own segments and manifests; a point has their positions.
+"""
+
+from __future__ import annotations
+
+import shutil
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from fourfold.archive import stream_positions
+from fourfold.archive.catalog import CatalogState, CommitRow
+from fourfold.archive.node_record import archive_lock, read_record
+from fourfold.archive.restore_points import Place, PointInfo, Points, next_id
+from fourfold.archive.table_publisher import PointTime, Publication, TableArchive
+from fourfold.archive.table_purge import purge_problems
+from fourfold.archive.table_reader import TableReader
+from fourfold.archive.table_verify import table_problems
+from fourfold.errors import FourfoldError, StorageError, WriterLocked
+from fourfold.models.streams.publication import TrimmedRecords, moved_since
+from fourfold.store.database_files import purge_rules, scratch_of, subject_lent
+
+if TYPE_CHECKING:
+    from fourfold.store.publish import Progress, PublishReport
+    from fourfold.store.store import Store
+
+_archives: weakref.WeakKeyDictionary[Store, TableArchive] = weakref.WeakKeyDictionary()
+_FORMAT = 2
+
+
+def archive_of(store: Store) -> TableArchive:
+    """Return the archive of a store; it is read once and then kept up to date."""
+    archive = _archives.get(store)
+    if archive is None or archive.objects is not store.objects:
+        archive = TableArchive(store.root, store.objects)
+        _archives[store] = archive
+    return archive
+
+
+def uses_tables(store: Store) -> bool:
+    """Return True if the archive of a store has tables, or will have them.
+
+    The format of an existing archive takes precedence over the setting.
+    """
+    if store.settings.archive.format == _FORMAT or read_record(store.root) is not None:
+        return True
+    catalog = archive_of(store).catalog
+    if not catalog.exists:
+        catalog.refresh()
+    return catalog.exists
+
+
+def list_points(store: Store) -> list[PointInfo]:
+    """Return the points of an archive, oldest first; those of format 1 are older."""
+    state = archive_of(store).catalog.refresh()
+    older = Points(store.objects).all()
+    return [*older, *map(point_info, state.points)]
+
+
+def point_info(commit: CommitRow) -> PointInfo:
+    """Return a point as it is listed."""
+    return PointInfo(
+        commit.id,
+        commit.at,
+        commit.started_ms,
+        "",
+        commit.databases,
+        commit.streams,
+        commit.restored,
+    )
+
+
+def new_point(
+    store: Store, state: CatalogState, started: datetime, *, restored: str | None = None
+) -> PointTime:
+    """Return the identity of a point that is complete now; it is greater than all others."""
+    if state.points:
+        newest: str | None = state.points[-1].id
+    else:
+        before = Points(store.objects).newest()
+        newest = None if before is None else before.id
+    at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return PointTime(next_id(started, newest), at, _ms(started), restored)
+
+
+def _ms(time: datetime) -> int:
+    return int(time.timestamp() * 1000)
+
+
+class Round:
+    """One publication of some databases of a store."""
+
+    def __init__(
+        self, store: Store, names: Sequence[str], report: PublishReport, progress: Progress | None
+    ) -> None:
+        self._store = store
+        self._names = list(names)
+        self._report = report
+        self._progress = progress
+        self._archive = archive_of(store)
+        self._folder = scratch_of(store.root)
+        self._started = datetime.now(UTC)
+
+    def run(self, publish_streams: Callable[[], bool]) -> None:
+        """Publish the databases, then the streams, and add a point.
+
+        `publish_streams` returns True if positions of streams belong to the point.
+        """
+        with archive_lock(self._store.root):
+            try:
+                self._run(publish_streams)
+            finally:
+                shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _run(self, publish_streams: Callable[[], bool]) -> None:
+        report = self._report
+        try:
+            publication = self._added()
+        except FourfoldError as error:
+            publish_streams()
+            report.failures |= dict.fromkeys(self._names, error)
+            return
+        try:
+            places = self._places() if publish_streams() else {}
+            if publication.published or places:
+                self._commit(publication, places)
+        except FourfoldError as error:
+            report.unchanged = 0
+            names = [published.name for published in publication.published]
+            report.failures |= dict.fromkeys(names or ["streams"], error)
+        finally:
+            publication.close()
+
+    def _added(self) -> Publication:
+        """Return a publication with the new rows of all databases that do not fail."""
+        while True:
+            publication = self._archive.begin(self._folder / ".tables")
+            tainted = self._add_all(publication)
+            if tainted is None:
+                return publication
+            # Some of its rows are in the files: start again without it.
+            publication.close()
+            self._names.remove(tainted)
+
+    def _add_all(self, publication: Publication) -> str | None:
+        """Add all databases; return the name of one that failed after rows were written."""
+        self._report.unchanged = 0
+        for number, name in enumerate(self._names):
+            if self._progress is not None:
+                self._progress(name, number, len(self._names))
+            try:
+                with subject_lent(self._store, name) as subject:
+                    self._report.unchanged += not publication.add(subject)
+            except FourfoldError as error:
+                self._report.failures[name] = error
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is of this database alone
+                self._report.failures[name] = StorageError(
+                    f"{name!r} cannot be published: {error!r}"
+                )
+            if publication.is_tainted:
+                return name
+        return None
+
+    def _places(self) -> dict[str, Place]:
+        """Return the positions of the streams published since the last point."""
+        store, state = self._store, self._archive.catalog.state
+        points = state.points
+        # The clock may have been set back since.
+        since = min(points[-1].started_ms, _ms(self._started)) if points else 0
+        try:
+            with store.streams.database.read() as snapshot:
+                moved = {entry.name: _place(entry) for entry in moved_since(snapshot, since)}
+        except WriterLocked as error:
+            # The process that has the streams open adds points of its own.
+            self._report.failures[stream_positions.NAME] = error
+            return {}
+        if not moved or state.find(stream_positions.NAME) is None:
+            return moved
+        reader = TableReader(
+            store.objects, dict(state.tables), self._folder / ".positions", self._archive.retries
+        )
+        try:
+            known = stream_positions.last_positions(reader, state)
+        finally:
+            reader.close()
+        return {name: place for name, place in moved.items() if known.get(name) != place}
+
+    def _commit(self, publication: Publication, places: dict[str, Place]) -> None:
+        store, state, report = self._store, self._archive.catalog.state, self._report
+        more = []
+        if places:
+            before = state.find(stream_positions.NAME)
+            more.append(stream_positions.add_positions(publication, places, before))
+        point = new_point(store, state, self._started)
+        head = publication.commit(point, more, streams=len(places))
+        report.point = point_info(head)
+        report.published = publication.published
+        for published in publication.published:
+            try:
+                with subject_lent(store, published.name) as subject:
+                    publication.record(subject)
+            except WriterLocked:
+                # Another process has opened it meanwhile; the next publication finds this one.
+                continue
+            except FourfoldError as error:
+                report.failures[published.name] = error
+
+
+def _place(moved: TrimmedRecords) -> Place:
+    return Place(moved.generation, moved.uploaded_through, moved.incarnation)
+
+
+def object_problems(
+    store: Store, progress: Progress | None = None
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the problems of each archive table."""
+    archive = archive_of(store)
+    state = archive.catalog.refresh()
+    for number, table in enumerate(sorted(state.tables)):
+        if progress is not None:
+            progress(table, number, len(state.tables))
+        problems = tuple(table_problems(archive, table))
+        if not problems:
+            problems = tuple(_purge_problems(store, table))
+        yield table, problems
+
+
+def _purge_problems(store: Store, table: str) -> Iterator[str]:
+    folder = scratch_of(store.root) / ".verify"
+    try:
+        yield from purge_problems(archive_of(store), folder, purge_rules(), table)
+    except FourfoldError as error:
+        yield error.message
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
