@@ -7,9 +7,8 @@ in single quotes, in which a quote is doubled. Strings compare by their UTF-8 by
 Only columns that the table declares as filtered are allowed: a condition on another could not be
 applied exactly.
 
-Filters of a query are not pushed down. Spark shares a Python reader between the scans of a
-relation, so one that accepts filters would filter other queries as well; a condition belongs to the
-options of one DataFrame.
+A condition belongs to the options of one DataFrame: rows that do not meet it are not exported.
+Filters of a query are Spark's, which applies them to the exported files.
 """
 
 from __future__ import annotations

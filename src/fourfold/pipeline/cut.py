@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
@@ -50,8 +50,11 @@ from fourfold.pipeline.store_files import (
     find_files,
     find_stores,
 )
-from fourfold.query.tables import Kind, ModelTables
+from fourfold.query.tables import Kind, ModelTables, arrow
 from fourfold.retry import Attempts, Retries
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SOURCE_CREATION_WAIT_S: Final = 2.0
 """Maximum wait for a space that is being created."""
@@ -182,6 +185,24 @@ def inspect_file(
                     file.root, file.path, file.space, file.bytes, kind, str(error)
                 )
             time.sleep(pause)
+
+
+def file_rows(options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the table `files`. The problem of an unreadable file is in its row."""
+    stores = find_stores(options.root, options.roots)
+    store_files = find_files(stores, options.tables, options.space)
+
+    def row(file: StoreFile) -> dict[str, Any]:
+        result = inspect_file(file, options.tables, deep=options.skip_bad, at=options.at)
+        row = {"space": file.space, "root": file.root, "path": file.path, "bytes": file.bytes}
+        if isinstance(result, UnreadableFile):
+            return row | {"error": result.kind, "problem": result.problem}
+        columns = {"kind": result.kind, "seq": result.seq, "bytes": result.bytes}
+        return row | columns | {"file_id": result.file_id, "horizon": result.horizon}
+
+    with ThreadPoolExecutor(SOURCE_OPENERS) as pool:
+        rows = list(pool.map(row, store_files))
+    yield arrow().RecordBatch.from_pylist(rows, schema=schema)
 
 
 def _inspect(file: StoreFile, tables: ModelTables, *, deep: bool, at: Point) -> FileBound:

@@ -267,6 +267,8 @@ def build_pieces(
         constants[table.key[0]] = part.branch
     own = tuple(column for column in columns if column.name not in constants)
     first = table.recent if recent and table.recent else table.query
+    if table.bulk and not recent and not any(options.conditions.on(name) for name in LOOKED_UP):
+        first = table.bulk
     named = [getattr(queries, name) for name in (first, table.also) if name]
     groups: Iterable[tuple[str, ...]] = [tuple(named)]
     if kind.spread is not None:

@@ -1,17 +1,25 @@
 """`fourfold.pipeline.read`: read a table of one or many stores as a DataFrame.
 
-It is the table that `spark.read.format("fourfold")` returns with the same options; the cut is read
-when the DataFrame is created. Errors are Fourfold errors, not Spark errors with a traceback inside.
+The cut is read and its rows are exported when the DataFrame is created; Spark reads them with its
+own Parquet reader, so it prunes columns, pushes filters down and knows their size. It is the table
+that `spark.read.format("fourfold")` returns with the same options. Errors are Fourfold errors, not
+Spark errors with a traceback inside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from fourfold import settings
+from fourfold.pipeline import driver
+from fourfold.pipeline.exporter import ROW
+from fourfold.pipeline.file_server import get_server
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.spark import unwrap_error
+from fourfold.pipeline.spark import register, unwrap_error
+from fourfold.pipeline.table_files import PIECE, TableFiles, fold_function, table_files
 from fourfold.query.tables import FILES
 
 if TYPE_CHECKING:
@@ -33,8 +41,51 @@ def read(spark: SparkSession, **options: Any) -> DataFrame:
 def frame(spark: SparkSession, options: Mapping[str, str], cut: Cut | None = None) -> DataFrame:
     """Read a table with options as texts, at `cut` if one is given."""
     parsed = read_options(options)
+    if parsed.objects is not None or not driver.is_reachable(spark):
+        return _frame_of_source(spark, options, cut)
+    from fourfold.pipeline import cut as cuts  # noqa: PLC0415 - workers do not need the kernel
+
+    if parsed.table_name == FILES:
+        bounds = cuts.Cut(())
+    elif cut is None:
+        bounds = cuts.read_cut(parsed)
+    else:
+        bounds = cuts.apply_bounds(cuts.select_space(cut, parsed.space), parsed)
+    return file_frame(spark, table_files(bounds, parsed))
+
+
+def file_frame(spark: SparkSession, files: TableFiles) -> DataFrame:
+    """Return the rows of a table from its files."""
+    schema = ", ".join(f"`{column.name}` {column.type}" for column in files.columns)
+    # The paths are names of files, whatever characters they contain.
+    source = spark.read.schema(schema).option("globPaths", "false")
+    rows = source.parquet(*_addresses(spark, [part.path for part in files.parts]))
+    if files.fold is None:
+        return rows
+    if not files.whole:
+        rows = rows.repartition(PIECE).sortWithinPartitions(PIECE, ROW)
+    output = ", ".join(f"`{column.name}` {column.type}" for column in files.output)
+    return rows.mapInArrow(fold_function(files.parts), output)
+
+
+def _addresses(spark: SparkSession, paths: Sequence[str]) -> list[str]:
+    """Return where executors find files of this machine: the driver serves them on a cluster."""
+    shared = settings.load(None, environ=os.environ).pipeline.cache_shared == "on"
+    if shared or driver.is_local(spark):
+        return [f"file://{path}" for path in paths]
+    conf = spark.sparkContext.getConf()
+    host = conf.get("spark.driver.host") or "127.0.0.1"
+    server = get_server(conf.get("spark.driver.bindAddress") or host)
+    return [server.add(path, host) for path in paths]
+
+
+def _frame_of_source(spark: SparkSession, options: Mapping[str, str], cut: Cut | None) -> DataFrame:
+    """Return the table as the format reads it: published objects, and Spark Connect, whose server
+    has the files.
+    """
+    register(spark)
     reader = spark.read.format("fourfold").options(**options)
-    if cut is not None and parsed.table_name != FILES:
+    if cut is not None and options.get("table") != FILES:
         reader = reader.option("cut", cut.token())
     try:
         return reader.load()

@@ -1,10 +1,10 @@
-"""Scan files in Spark's workers: SQLite to Arrow, one file after the other.
+"""Scan files: SQLite to Arrow, one file after the other.
 
-This is the only module that uses adbc, which ships its own SQLite: it runs in Spark's worker
-processes, which open no file through the kernel at the same time. A task has one file open at a
-time, however many it reads, and every file is opened read-only. An immutable file (in a folder
-without write permission, without a WAL) is opened as such, because SQLite could not create its
-shared memory there; no other file ever is.
+This is the only module that uses adbc, which ships its own SQLite: it runs in children of the
+process that plans a read, and in Spark's workers for streaming queries, which open no file through
+the kernel at the same time. A task has one file open at a time, however many it reads, and every
+file is opened read-only. An immutable file (in a folder without write permission, without a WAL) is
+opened as such, because SQLite could not create its shared memory there; no other file ever is.
 
 adbc infers the type of a column from the first rows, and treats an empty column as a number. So the
 first row of every result is a sample that fixes the types; it is dropped here.
@@ -187,12 +187,23 @@ def _folded(piece: Piece, task: ScanTask, cursor: Any) -> Iterator[pa.RecordBatc
     """Yield the folded rows of one piece. Each file is folded separately, because two stores may
     have the same space.
     """
-    schema = arrow_schema(task.output)
-    constants = _Constants(piece.constants)
     assert task.fold is not None
     context = () if piece.context is None else (piece.context,)
-    for batch in task.fold(_piece(piece, task, cursor), *context):
-        rows = _after(batch, piece.since) if piece.since else batch
+    folded = task.fold(_piece(piece, task, cursor), *context)
+    yield from shape_folded(folded, task.output, piece.constants, piece.since)
+
+
+def shape_folded(
+    folded: Iterable[pa.RecordBatch],
+    output: Sequence[Column],
+    values: Iterable[tuple[str, Any]],
+    since: int,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the result of a fold with the columns of its table, without rows until `since`."""
+    schema = arrow_schema(output)
+    constants = _Constants(values)
+    for batch in folded:
+        rows = _after(batch, since) if since else batch
         if rows.num_rows:
             yield _shaped(rows, schema, constants)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import os
+import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +15,13 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from fourfold.errors import InvalidInput, Refused
+from fourfold.pipeline.scratch import staging_folder
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
     from pyspark.sql.types import StructType
+
+    from fourfold.client import RemoteStore
 
     BatchWriterOf = Callable[[Mapping[str, str], StructType, bool], DataSourceWriter]
     StreamWriterOf = Callable[[Mapping[str, str], StructType, bool], DataSourceStreamWriter]
@@ -31,6 +36,41 @@ class Sink:
 
     batch_writer: BatchWriterOf
     stream_writer: StreamWriterOf
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a sink writes: the folder of a store, or a server that has it open."""
+
+    root: Path | None
+    url: str = ""
+    key: str | None = None
+
+    def staging(self, texts: Mapping[str, str]) -> Path:
+        """Return the folder in which tasks stage rows: of the option, or of the store."""
+        if "staging" in texts:
+            return Path(texts["staging"]).absolute()
+        if self.root is None:
+            return Path(tempfile.gettempdir()) / "fourfold-staging"
+        return staging_folder(self.root).absolute()
+
+    def connect(self) -> RemoteStore:
+        """Return the store of the server, to be closed."""
+        from fourfold.client import connect  # noqa: PLC0415 - workers need no client
+
+        return connect(self.url, self.key)
+
+
+def parse_destination(texts: Mapping[str, str]) -> Destination:
+    """Return where a sink writes; raise InvalidInput unless there is one of `root` and `url`."""
+    from fourfold.pipeline.documents.ingest import check_root  # noqa: PLC0415 - workers need no kernel
+
+    url = texts.get("url", "")
+    if url and texts.get("root"):
+        raise InvalidInput("pass either the option 'root' or the option 'url'")
+    if url:
+        return Destination(None, url, texts.get("key") or os.environ.get("FOURFOLD_KEY"))
+    return Destination(check_root(texts.get("root")))
 
 
 def parse_options(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:

@@ -3,8 +3,7 @@
     options     read_options    validated; unknown options are errors
     files       cut             discovered by name alone
     cut         cut             each file opened once for its newest seq; bad files are reported
-    tasks       plan            large files split, small ones packed; `where` passed to SQLite
-    rows        scan            in Spark's workers: SQLite to Arrow
+    rows        table_files     exported as Parquet, `where` applied by SQLite
 
 The cut is read when the DataFrame is created (`load()`), and stays with it: counting it twice, or
 joining it with itself, uses the same rows, whatever is committed meanwhile. The exception is a
@@ -42,18 +41,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput, NotFound
 from fourfold.pipeline import scan
 from fourfold.pipeline.models import DEFAULT_MODEL, PipelineModel, get_model, model_names
 from fourfold.pipeline.options import ReadOptions, is_table, plain_options, read_options
-from fourfold.pipeline.scan import ScanTask, read_batches
+from fourfold.pipeline.scan import ScanTask
 from fourfold.pipeline.spark import wrap_error
-from fourfold.pipeline.store_files import find_files, find_stores
-from fourfold.query.tables import (
-    FILES,
-    arrow,
-)
+from fourfold.query.tables import FILES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +55,7 @@ if TYPE_CHECKING:
 
     from fourfold.pipeline.cut import Cut
     from fourfold.pipeline.sink import Sink
-    from fourfold.pipeline.store_files import StoreFile
+    from fourfold.pipeline.table_files import FilePart
 
 NAME = "fourfold"
 _OPTIONS = "fourfold.options"
@@ -106,15 +100,13 @@ class FourfoldSource(DataSource):
                 )
             options = read_options(texts)
             names = column_names(options, schema)
-            if options.table.name == FILES:
-                return FilesReader(options, names)
             cut = self._cut or _read_cut(options)
             self._drop_cut()
             if options.objects is not None:
                 from fourfold.pipeline.streams.published_source import PublishedReader  # noqa: PLC0415
 
                 return PublishedReader(options, names, cut)
-            return FourfoldReader(replace(options, cut=None, columns=names), names, cut)
+            return FourfoldReader(replace(options, cut=None, columns=names), cut)
         except FourfoldError as error:
             raise wrap_error(error) from error
 
@@ -152,85 +144,43 @@ class Task(InputPartition):
         self.work = work
 
 
-class FourfoldReader(DataSourceReader):
-    """A batch reader. `partitions` runs on the driver, `read` in the workers."""
+class FilePartition(InputPartition):
+    """The input partition of one exported file."""
 
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...], cut: Cut) -> None:
+    def __init__(self, part: FilePart) -> None:
+        super().__init__(None)
+        self.part = part
+
+
+class FourfoldReader(DataSourceReader):
+    """A batch reader of the files of a table. `partitions` runs on the driver, `read` in the
+    workers.
+    """
+
+    def __init__(self, options: ReadOptions, cut: Cut) -> None:
         self._options = options
-        self._columns = columns
         self._cut: Cut | None = cut
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan the tasks of the read."""
-        try:
-            from fourfold.pipeline import plan  # noqa: PLC0415 - workers do not need the kernel
+        """Export the rows; return a partition for each file."""
+        from fourfold.pipeline.table_files import table_files  # noqa: PLC0415 - only on the driver
 
+        try:
             assert self._cut is not None
-            columns = self._options.table.select_columns(self._columns)
-            tasks = plan.plan(self._cut.bounds, self._options, columns)
+            return [FilePartition(part) for part in table_files(self._cut, self._options).parts]
         except FourfoldError as error:
             raise wrap_error(error) from error
-        # For an empty list Spark creates a default partition, which `read` cannot handle.
-        return [Task(task) for task in tasks] or [Task(_empty_task(columns))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one task."""
-        assert isinstance(partition, Task)
-        return read_batches(partition.work)
+        """Yield the rows of one file."""
+        from fourfold.pipeline.table_files import read_part  # noqa: PLC0415 - only for batches
+
+        assert isinstance(partition, FilePartition)
+        return read_part(partition.part)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the cut: a task contains all that a worker needs of it."""
+        """Return the state without the cut, which workers do not need."""
         return self.__dict__ | {"_cut": None}
-
-
-class FilesPartition(InputPartition):
-    """The files that one task inspects."""
-
-    def __init__(self, files: tuple[StoreFile, ...]) -> None:
-        super().__init__(None)
-        self.files = files
-
-
-class FilesReader(DataSourceReader):
-    """Reader of the table `files`: tasks open the files, many in parallel.
-
-    The problem of an unreadable file is in its row. Only here do workers use the kernel.
-    """
-
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
-        self._options = options
-        self._columns = columns
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Group the files into tasks."""
-        options = self._options
-        try:
-            stores = find_stores(options.root, options.roots)
-            files = find_files(stores, options.tables, options.space)
-        except FourfoldError as error:
-            raise wrap_error(error) from error
-        size = limits.SOURCE_FILES_PER_LOOK
-        groups = [tuple(files[at : at + size]) for at in range(0, len(files), size)]
-        return [FilesPartition(group) for group in groups or [()]]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield one row for each file."""
-        from fourfold.pipeline import cut  # noqa: PLC0415 - other workers do not need the kernel
-
-        assert isinstance(partition, FilesPartition)
-        table, tables = self._options.table, self._options.tables
-        rows = []
-        for file in partition.files:
-            result = cut.inspect_file(
-                file, tables, deep=self._options.skip_bad, at=self._options.at
-            )
-            row = {"space": file.space, "root": file.root, "path": file.path, "bytes": file.bytes}
-            if isinstance(result, cut.FileBound):
-                columns = {"kind": result.kind, "seq": result.seq, "bytes": result.bytes}
-                rows.append(row | columns | {"file_id": result.file_id, "horizon": result.horizon})
-            else:
-                rows.append(row | {"error": result.kind, "problem": result.problem})
-        yield arrow().RecordBatch.from_pylist(rows, schema=table.schema(self._columns))
 
 
 def _table_schema(options: ReadOptions, texts: dict[str, str]) -> StructType:
@@ -278,10 +228,6 @@ def _sink(options: Mapping[str, str]) -> Sink:
     return model.sink()
 
 
-def _empty_task(columns: Any) -> ScanTask:
-    return ScanTask((), columns, (), "", "", 1)
-
-
 def _read_cut(options: ReadOptions) -> Any:
     """Return the cut of a read, of files or of published objects."""
     if options.objects is not None:
@@ -290,7 +236,7 @@ def _read_cut(options: ReadOptions) -> Any:
         return read_cut(options)
     from fourfold.pipeline import cut  # noqa: PLC0415 - workers do not need the kernel
 
-    return cut.read_cut(options)
+    return cut.Cut(()) if options.table.name == FILES else cut.read_cut(options)
 
 
 def _check_options(options: ReadOptions, cut: Any) -> None:

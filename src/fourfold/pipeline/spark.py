@@ -14,13 +14,14 @@ error, with its kind and its exit code.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,6 +42,8 @@ LOCAL: Final = "local[*]"
 _LOOPBACK: Final = "127.0.0.1"
 _CONNECT_PORT: Final = 15002
 _CONNECT_HINT: Final = "Check the address, as in sc://HOST:15002, and that the server runs."
+TRAINING: Final = "FOURFOLD_SPARK_TRAINING"
+"""Variable that disables the process which writes the class archive, with the value `off`."""
 _ARCHIVE_JAVA_MIN: Final = 19
 """The first Java that writes a class archive by itself on exit."""
 
@@ -67,6 +70,7 @@ _SILENT: Final = (
     "-Xlog:cds=off",
     "-Xlog:cds+dynamic=off",
 )
+_BRIEF: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 ARROW_OPTIONS: Final = (
     # Java's Arrow checks the bounds of every cell that is read, and repeats Spark's null check.
     # The batches were written by pyarrow and are read by Spark's own accessors.
@@ -84,6 +88,23 @@ def session(
     has no dots, `session(spark__sql__shuffle__partitions=4)`. With `quiet` the output of a JVM that
     is started here does not reach the terminal.
     """
+    spark = start_session(master, remote, quiet=quiet, **conf)
+    register(spark)
+    return spark
+
+
+def start_session(
+    master: str | None = None,
+    remote: str | None = None,
+    *,
+    quiet: bool = False,
+    brief: bool = False,
+    **conf: Any,
+) -> SparkSession:
+    """Return a session without the format, which reads of tables do not need.
+
+    A `brief` one is for one query: its JVM starts faster, and compiles less.
+    """
     if master is not None and remote is not None:
         raise InvalidInput(
             "pass either master or remote, not both",
@@ -91,9 +112,9 @@ def session(
         )
     settings = {name.replace("__", "."): _text(value) for name, value in conf.items()}
     local = master or LOCAL
-    spark = _remote(remote, settings) if remote else _with_jvm(local, settings, quiet=quiet)
-    register(spark)
-    return spark
+    if remote:
+        return _remote(remote, settings)
+    return _with_jvm(local, settings, quiet=quiet, options=_BRIEF if brief else ())
 
 
 def register(spark: SparkSession) -> None:
@@ -156,7 +177,9 @@ def _refuse_unreachable(remote: str) -> None:
         ) from error
 
 
-def _with_jvm(master: str, conf: Mapping[str, str], *, quiet: bool) -> SparkSession:
+def _with_jvm(
+    master: str, conf: Mapping[str, str], *, quiet: bool, options: Sequence[str]
+) -> SparkSession:
     builder = _builder()
     active = running()
     if active is not None:
@@ -166,15 +189,20 @@ def _with_jvm(master: str, conf: Mapping[str, str], *, quiet: bool) -> SparkSess
         return active
     chosen = prepare(os.environ)
     settings = {**_SQL, **_STATIC, **(_LOCAL_ONLY if master.startswith("local") else {})}
-    options = " ".join([*ARROW_OPTIONS, *quick_start(chosen, java.cache_folder(os.environ))])
+    cache = java.cache_folder(os.environ)
+    archive = quick_start(chosen, cache)
+    jvm_options = " ".join([*ARROW_OPTIONS, *options, *archive])
     # Spark's launcher passes these to the driver's JVM only.
     before = os.environ.get("SPARK_SUBMIT_OPTS")
-    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(filter(None, [options, before]))
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(filter(None, [jvm_options, before]))
     try:
         builder = builder.master(master).appName("fourfold")
         for name, value in {**settings, **conf}.items():
             builder = builder.config(name, value)
-        return _started(builder, quiet=quiet)
+        spark = _started(builder, quiet=quiet)
+        if not archive:
+            train_later(chosen, cache)
+        return spark
     finally:
         if before is None:
             del os.environ["SPARK_SUBMIT_OPTS"]
@@ -281,6 +309,33 @@ def train_archive(chosen: java.Java, cache: Path) -> Iterator[list[str]]:
             partial.replace(trained)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def train_later(chosen: java.Java, cache: Path) -> None:
+    """Write the class archive of a Java before 19 in a process of its own, unless one does.
+
+    It runs at low priority and outlives this process; what it prints is dropped.
+    """
+    if java.major_version(chosen.version) >= _ARCHIVE_JAVA_MIN or os.environ.get(TRAINING) == "off":
+        return
+    lock = trained_archive(chosen, cache).with_suffix(".lock")
+    try:
+        lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with lock.open("a") as held:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The process inherits the lock, and holds it until it ends.
+            subprocess.Popen(
+                [sys.executable, "-m", "fourfold.pipeline.self_test", "--train"],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[held.fileno()],
+                start_new_session=True,
+            )
+    except OSError:
+        # Without an archive sessions start as before.
+        return
 
 
 def _own_classes(chosen: java.Java, archive: Path) -> str | None:

@@ -5,13 +5,11 @@
     views(spark, "my-store")
     spark.sql("select space, count(*) from revisions group by space").show()
 
-`views` reads one cut, for which every file is opened once, and creates a temporary view of each
-table at that cut: a join of two of them never sees a commit in one but not in the other. To
-see newer commits, call it again.
+`views` reads one cut, for which every file is opened once, exports the rows of each table, and
+creates a temporary view of it at that cut: a join of two of them never sees a commit in one but not
+in the other. To see newer commits, call it again. `columns` and `where` narrow what is exported.
 
-Spark prunes no columns of a Python source, and passes it no conditions. `sql` plans the query first
-and creates views of what it needs, for this query only. For several queries over wide tables,
-`columns` and `where` of `views` narrow what is read.
+`sql` creates the views of the tables that a query names, for this query only.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,13 +25,12 @@ from typing import TYPE_CHECKING, Any, Final
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput
 from fourfold.pipeline import driver
 from fourfold.pipeline.models import DEFAULT_MODEL, model_tables
-from fourfold.pipeline.options import point, read_options
-from fourfold.pipeline.query_plan import EmptyTable, TableNeed, needs
+from fourfold.pipeline.options import read_options
 from fourfold.pipeline.reader import frame
 from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.streams.published_tables import MESSAGES, RECORDS, published_tables
 from fourfold.pipeline.streams.published_tables import MODEL as STREAMS
-from fourfold.query.tables import Table
+from fourfold.query.tables import FILES, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,13 +89,18 @@ def views(
             columns=columns or {},
             where=where or {},
         )
+    from fourfold.pipeline.cut import Cut, read_cut  # noqa: PLC0415 - it needs the kernel
+
+    selected = _select_tables(model, tables)
+    if not selected:
+        return Views((), Cut(()))
     options = _options(store, roots, space, at, model, skip_bad=skip_bad)
-    cut = collect_cut(spark, options)
+    cut = read_cut(read_options({**options, "table": FILES}))
     special = {"branch": branch} | ({} if app is None else {"app": str(app)})
     # The cut contains it already, for each file.
     options.pop("at", None)
     names = []
-    for table in _select_tables(model, tables):
+    for table in selected:
         table_options = options | {"table": table.name}
         table_options |= {name: value for name, value in special.items() if name in table.options}
         if columns and table.name in columns:
@@ -190,9 +192,9 @@ def sql(
 ) -> tuple[DataFrame, Views]:
     """Run a query over the tables of a store; return the result and the views it uses.
 
-    The other arguments are those of `views`. Only what the query needs is read: columns, and rows
-    where a table is used once. So the views belong to this query, and are dropped again; a command
-    (`create view`, `describe`), and any query through Spark Connect, gets complete views that stay.
+    The other arguments are those of `views`. Only tables that the query names are read. The views
+    belong to this query and are dropped again; those of a command (`create view`, `describe`), and
+    of any query through Spark Connect, stay.
     """
     words = set(re.findall(r"\w+", query.lower()))
     prefix = options.get("prefix", "")
@@ -201,62 +203,49 @@ def sql(
     if objects is not None:
         published = published_tables(STREAMS).tables
         public = [published.get(table.name, table) for table in public]
-    named = [table for table in public if f"{prefix}{table.name}".lower() in words] or public
+    named = [table for table in public if f"{prefix}{table.name}".lower() in words]
+    if not named and "show" in words:
+        named = public
     names = [table.name for table in named]
     if not driver.is_reachable(spark):
         created = views(spark, store, tables=names, **options)
         return spark.sql(query), created
-    with _restored_views(spark, [f"{prefix}{name}" for name in names]) as keep:
-        table_needs = planned_needs(spark, query, named, prefix)
-        if table_needs is None:
-            keep()
-            created = views(spark, store, tables=names, **options)
-            return spark.sql(query), created
-        columns = {name: need.columns for name, need in table_needs.items()}
-        where = {
-            name: need.conditions.text() for name, need in table_needs.items() if need.conditions
-        }
-        created = views(spark, store, tables=names, columns=columns, where=where, **options)
-        from pyspark.errors import AnalysisException  # noqa: PLC0415 - an optional dependency
-
-        try:
-            return spark.sql(query), created
-        except AnalysisException:
-            # A query may name a column that it does not use: `select * except (data)`.
-            created = views(spark, store, tables=names, where=where, **options)
-            return spark.sql(query), created
-
-
-def planned_needs(
-    spark: SparkSession, query: str, tables: Iterable[Table], prefix: str
-) -> dict[str, TableNeed] | None:
-    """Plan a query over empty tables, adding hidden columns if it uses them."""
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - an optional dependency
 
-    words = set(re.findall(r"\w+", query.lower()))
-    visible = [
-        EmptyTable(f"{prefix}{table.name}", table, table.select_columns()) for table in tables
-    ]
-    try:
-        return needs(spark, query, visible)
-    except AnalysisException:
-        extended = [
-            replace(
-                empty,
-                columns=(
-                    *empty.columns,
-                    *(
-                        column
-                        for column in empty.table.columns
-                        if column.hidden and column.name in words
-                    ),
-                ),
-            )
-            for empty in visible
+    with _restored_views(spark, [f"{prefix}{name}" for name in names]) as keep:
+        created = views(spark, store, tables=names, **options)
+        try:
+            frame = spark.sql(query)
+        except AnalysisException:
+            columns = _with_hidden(named, words)
+            if not columns:
+                raise
+            created = views(spark, store, tables=names, columns=columns, **options)
+            frame = spark.sql(query)
+        if _is_command(frame):
+            keep()
+        return frame, created
+
+
+def _with_hidden(tables: Iterable[Table], words: set[str]) -> dict[str, list[str]]:
+    """Return the columns of tables whose hidden columns a query may use."""
+    hidden = {
+        table.name: [
+            column.name for column in table.columns if column.hidden and column.name in words
         ]
-        if extended == visible:
-            raise
-        return needs(spark, query, extended)
+        for table in tables
+    }
+    return {
+        table.name: [*(column.name for column in table.select_columns()), *hidden[table.name]]
+        for table in tables
+        if hidden[table.name]
+    }
+
+
+def _is_command(frame: Any) -> bool:
+    """Return True if the query was a command, which has been executed."""
+    analyzed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - the only way
+    return str(analyzed.nodeName()) == "CommandResult"
 
 
 @contextmanager
@@ -292,50 +281,6 @@ def to_user_error(error: Exception) -> BaseException:
         str(error).strip().splitlines()[0],
         hint="See Spark SQL: https://spark.apache.org/docs/latest/sql-ref.html.",
     )
-
-
-def collect_cut(spark: SparkSession, options: Mapping[str, str]) -> Cut:
-    """Return the cut of all files of a read.
-
-    The driver opens the files if it runs the tasks, too; on a cluster the workers open them, in a
-    Spark job.
-    """
-    from fourfold.pipeline.cut import (  # noqa: PLC0415
-        Cut,
-        FileBound,
-        UnreadableFile,
-        check_reach,
-        read_cut,
-        unreadable_error,
-    )
-
-    ignored = {"since", "branch", "columns", "where", "cut"}
-    read = {name: value for name, value in options.items() if name not in ignored}
-    if driver.is_local(spark):
-        return read_cut(read_options({**read, "table": "files"}))
-    rows = spark.read.format("fourfold").options(**read).option("table", "files").load().collect()
-    ordered = sorted(rows, key=lambda row: str(row["path"]))
-    bounds = tuple(
-        FileBound(
-            *(row["root"], row["path"], row["space"], row["kind"], row["seq"], row["bytes"]),
-            file_id=row["file_id"],
-            horizon=row["horizon"],
-        )
-        for row in ordered
-        if row["problem"] is None
-    )
-    bad = tuple(
-        UnreadableFile(
-            row["root"], row["path"], row["space"], row["bytes"], row["error"], row["problem"]
-        )
-        for row in ordered
-        if row["problem"] is not None
-    )
-    if bad and options.get("skip_bad") != "true":
-        raise unreadable_error(bad)
-    cut = Cut(bounds, bad)
-    check_reach(cut, point(options.get("at"), "at"), options.get("root", options.get("roots", "")))
-    return cut
 
 
 def _options(

@@ -8,86 +8,81 @@ limited to the retained versions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import time
+from pathlib import Path, PurePosixPath
+from typing import Final
 
-from fourfold.errors import MissingDependency
+from fourfold.archive.delta_actions import Action, AddFile, Snapshot, Txn, table_actions
+from fourfold.archive.delta_log import DeltaLog
+from fourfold.archive.delta_schema import encode_schema, file_statistics
+from fourfold.archive.parquet import arrow
+from fourfold.objects import FolderStore
 from fourfold.pipeline.documents.fold import folded_schema
 from fourfold.pipeline.jobs.table_folder import VERSIONS, TableFolder
 from fourfold.store.table_manifest import FolderManifest
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
+CHECKPOINT_COMMITS: Final = 10
+"""Commits between two checkpoints: each commit contains all files."""
 _APPLICATION: Final = "fourfold"
-
-
-def check_installed() -> None:
-    """Raise MissingDependency if the package that writes the log is not installed."""
-    _package()
+_PAYLOAD: Final = "document"
 
 
 def is_current(folder: TableFolder, manifest: FolderManifest) -> bool:
     """Return True if the log has this version."""
-    table = _table(folder)
-    version = None if table is None else table.transaction_version(_APPLICATION)
-    return version is not None and int(version) == manifest.version
+    with FolderStore(folder.into) as objects:
+        return _version(DeltaLog(objects, "").snapshot()) == manifest.version
 
 
-def commit(table_folder: TableFolder, manifest: FolderManifest) -> None:
+def commit(folder: TableFolder, manifest: FolderManifest) -> None:
     """Add a version to the log unless it is already there."""
-    if is_current(table_folder, manifest):
-        return
-    delta = _package()
-    from deltalake.transaction import (  # noqa: PLC0415 - checked by _package
-        AddAction,
-        create_table_with_add_actions,
-    )
+    with FolderStore(folder.into) as objects:
+        log = DeltaLog(objects, "")
+        snapshot = log.snapshot()
+        if _version(snapshot) == manifest.version:
+            return
+        snapshot.check_writable()
+        log.commit(_actions(folder, manifest, snapshot), snapshot.version + 1)
+        if (snapshot.version + 1) % CHECKPOINT_COMMITS == 0:
+            # Files of older versions are swept with their folder, not by the log.
+            log.checkpoint(log.update(snapshot), forget_removed_before_ms=_now_ms() + 1)
 
-    state_folder = table_folder.into / VERSIONS / manifest.folder / "state"
-    actions: list[Any] = [
-        AddAction(
-            path=f"{VERSIONS}/{manifest.folder}/state/{file.name}",
-            size=file.bytes,
-            partition_values={},
-            modification_time=int((state_folder / file.name).stat().st_mtime * 1000),
-            data_change=True,
-            stats=f'{{"numRecords":{file.rows}}}',
+
+def _version(snapshot: Snapshot) -> int | None:
+    txn = snapshot.txns.get(_APPLICATION)
+    return None if txn is None else txn.version
+
+
+def _actions(folder: TableFolder, manifest: FolderManifest, snapshot: Snapshot) -> list[Action]:
+    schema = folded_schema()
+    actions: list[Action] = [Txn(_APPLICATION, manifest.version)]
+    if not snapshot.exists:
+        actions += table_actions(schema, name="state")
+    elif snapshot.defined().schema_string != encode_schema(schema):
+        actions.append(snapshot.metadata_with(schema))
+    now_ms = _now_ms()
+    actions += [file.removed(now_ms) for file in snapshot.files.values()]
+    # An unchanged file has the same name in every version.
+    known = {PurePosixPath(path).name: file for path, file in snapshot.files.items()}
+    state = Path(VERSIONS, manifest.folder, "state")
+    for file in manifest.files:
+        before, path = known.get(file.name), folder.into / state / file.name
+        reused = before is not None and before.size == file.bytes and before.stats is not None
+        actions.append(
+            AddFile(
+                (state / file.name).as_posix(),
+                file.bytes,
+                int(path.stat().st_mtime * 1000),
+                stats=before.stats if before is not None and reused else _statistics(path),
+            )
         )
-        for file in manifest.files
-    ]
-    schema = delta.Schema.from_arrow(folded_schema())
-    properties = delta.CommitProperties(
-        app_transactions=[delta.Transaction(_APPLICATION, manifest.version)]
-    )
-    table = _table(table_folder)
-    if table is None:
-        create_table_with_add_actions(
-            str(table_folder.into),
-            schema,
-            actions,
-            mode="error",
-            name="state",
-            commit_properties=properties,
-        )
-    else:
-        table.create_write_transaction(
-            actions, mode="overwrite", schema=schema, commit_properties=properties
-        )
+    return actions
 
 
-def _table(folder: TableFolder) -> DeltaTable | None:
-    delta = _package()
-    if not (folder.into / "_delta_log").is_dir():
-        return None
-    table: DeltaTable = delta.DeltaTable(str(folder.into))
-    return table
+def _statistics(path: Path) -> str:
+    _, pq = arrow()
+    columns = [name for name in folded_schema().names if name != _PAYLOAD]
+    return file_statistics(pq.read_metadata(path), columns)
 
 
-def _package() -> Any:
-    try:
-        import deltalake  # noqa: PLC0415 - an optional dependency
-    except ImportError as error:
-        raise MissingDependency(
-            "deltalake is not installed", hint="Install it: `pip install 'fourfold[delta]'`."
-        ) from error
-    return deltalake
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,13 +36,16 @@ from fourfold.retry import Retries
 from fourfold.store import Store, open_store
 
 if TYPE_CHECKING:
-    pass
+    from fourfold.client import RemoteStore
 
 SINK_COMMIT_OPERATIONS: Final = 10_000
 """Operations in one commit of the sink. A batch with more of them becomes several commits in the
 same transaction.
 """
 SINK_COMMIT_BYTES: Final = 8 * limits.MIB
+SINK_SLICE_OPERATIONS: Final = 1_000
+SINK_SLICE_BYTES: Final = limits.MIB
+"""Operations and bytes of a commit that the sink sends to a server."""
 SINK_REMEMBERED_OPERATIONS: Final = 50_000
 """Operations of a transaction whose documents the sink caches for later patches."""
 SINK_SPACES_OPEN: Final = 32
@@ -75,15 +78,10 @@ def ingest(
     advance: Progress = ignore_progress,
 ) -> IngestReport:
     """Commit staged rows into the spaces of a store, skipping spaces that have the batch."""
-    refused = tuple(itertools.chain.from_iterable(file.refused for file in staged))
-    refused_rows = sum(file.refused_rows for file in staged)
-    if refused_rows and not batch.skip_bad:
-        raise _refused_error(refused, refused_rows)
+    refused, refused_rows = _refused(staged, batch)
     parts = index_parts(staged)
     reader = StagedReader()
-    if not all(file.ordered for file in staged if file.path):
-        for did, located in parts.items():
-            _check_order(did, reader.find_duplicate(located))
+    _check_orders(staged, parts, reader)
     risky = [did for did, located in parts.items() if len(parts) > 1 and _is_risky(located)]
     for did, space in _spaces(Path(root), risky, batch, create=False):
         _write(space, reader.rows(parts[did]), batch, trial=True)
@@ -101,6 +99,54 @@ def ingest(
     return IngestReport(rows, commits, len(parts), replayed, refused, refused_rows)
 
 
+def ingest_through_api(
+    store: RemoteStore, staged: Sequence[StagedFile], batch: Batch
+) -> IngestReport:
+    """Commit staged rows into the spaces of a server, in slices that it commits once.
+
+    `store` is that of `fourfold.connect`.
+    """
+    refused, refused_rows = _refused(staged, batch)
+    parts = index_parts(staged)
+    reader = StagedReader()
+    _check_orders(staged, parts, reader)
+    rows = commits = replayed = 0
+    for did, located in parts.items():
+        space = store.documents.open(did) if did in store.documents else None
+        space = space or store.space(did, batch.history)
+        slices = _chunks(reader.rows(located), SINK_SLICE_OPERATIONS, SINK_SLICE_BYTES)
+        is_new = False
+        for number, (branch, chunk) in enumerate(slices, start=batch.number * _PARTS):
+            operations = [_operation(row) for row in chunk]
+            try:
+                commit = space.transact(
+                    operations, session=batch.session, local_seq=number, branch=branch
+                )
+            except FourfoldError as error:
+                raise _located(error, did, chunk) from error
+            if not commit.replayed:
+                is_new, rows, commits = True, rows + len(chunk), commits + 1
+        replayed += not is_new
+    return IngestReport(rows, commits, len(parts), replayed, refused, refused_rows)
+
+
+def _refused(staged: Sequence[StagedFile], batch: Batch) -> tuple[tuple[RefusedRow, ...], int]:
+    """Return the rows that tasks refused, and their number; raise unless they may be skipped."""
+    refused = tuple(itertools.chain.from_iterable(file.refused for file in staged))
+    count = sum(file.refused_rows for file in staged)
+    if count and not batch.skip_bad:
+        raise _refused_error(refused, count)
+    return refused, count
+
+
+def _check_orders(
+    staged: Sequence[StagedFile], parts: Mapping[str, Sequence[Located]], reader: StagedReader
+) -> None:
+    if not all(file.ordered for file in staged if file.path):
+        for did, located in parts.items():
+            _check_order(did, reader.find_duplicate(located))
+
+
 def _write(space: Space, rows: Iterator[Row], batch: Batch, *, trial: bool = False) -> int | None:
     """Commit the rows of one space in one transaction; return the number of commits, or None if it
     has them already. A trial is rolled back.
@@ -112,7 +158,7 @@ def _write(space: Space, rows: Iterator[Row], batch: Batch, *, trial: bool = Fal
         with space.database.write(deadline_s=float("inf")) as txn:
             if _has_batch(txn, space.did, batch):
                 return None
-            for branch, chunk in _chunks(rows):
+            for branch, chunk in _chunks(rows, SINK_COMMIT_OPERATIONS, SINK_COMMIT_BYTES):
                 try:
                     request = make_request(
                         [_operation(row) for row in chunk],
@@ -167,7 +213,9 @@ def _has_batch(txn: Transaction, did: str, batch: Batch) -> bool:
     return True
 
 
-def _chunks(rows: Iterator[Row]) -> Iterator[tuple[str, list[Row]]]:
+def _chunks(
+    rows: Iterator[Row], operations_max: int, bytes_max: int
+) -> Iterator[tuple[str, list[Row]]]:
     """Yield the rows of each branch in chunks of the size of a commit."""
     for branch, group in itertools.groupby(rows, key=lambda row: row.branch):
         chunk: list[Row] = []
@@ -175,7 +223,7 @@ def _chunks(rows: Iterator[Row]) -> Iterator[tuple[str, list[Row]]]:
         for row in group:
             chunk.append(row)
             size += len(row.text or "")
-            if len(chunk) >= SINK_COMMIT_OPERATIONS or size >= SINK_COMMIT_BYTES:
+            if len(chunk) >= operations_max or size >= bytes_max:
                 yield branch, chunk
                 chunk, size = [], 0
         if chunk:

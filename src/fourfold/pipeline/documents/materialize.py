@@ -23,6 +23,7 @@ from fourfold.pipeline.jobs.materialize import (
     WrittenFiles,
 )
 from fourfold.pipeline.jobs.table_folder import TableFolder, link_or_copy
+from fourfold.pipeline.reader import frame
 from fourfold.store.table_manifest import File, FolderManifest
 
 STATE: Final = "state"
@@ -33,11 +34,6 @@ class DocumentsMaterializer(Materializer):
     """Materializes the state of the entities of all spaces."""
 
     options = ("branch", "variant", "delta")
-
-    def check(self, context: Context) -> None:
-        """Raise MissingDependency if a Delta log is requested without its package."""
-        if context.options["delta"]:
-            delta_log.check_installed()
 
     def tables(self, context: Context) -> tuple[str, ...]:
         """Return `state`, and `variant` if it is requested."""
@@ -143,8 +139,7 @@ def _merge(version: Version, before: FolderManifest) -> WrittenFiles:
     """Return the files of the previous version, rewriting those with changed entities."""
     spark, staging = version.context.spark, version.staging
     table = version.folder.table()
-    source = spark.read.format("fourfold").options(**_source_options(version, version.cut))
-    key_ranges.write(source.load(), staging / "changed")
+    key_ranges.write(frame(spark, _source_options(version, version.cut)), staging / "changed")
     changed = spark.read.parquet(str(staging / "changed"))
     removed = {bound.space for bound in version.cut.bounds if bound.since == 0} | set(version.gone)
     bounds = key_ranges.range_bounds(before.files)

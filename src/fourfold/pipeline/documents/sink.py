@@ -20,6 +20,10 @@ and all commits of the batch share one transaction of the space, so it is still 
 Staging checks all that a row alone determines. What depends on the space (does the branch exist,
 does the patch apply) is tested first, in a transaction that is rolled back, if more than one space
 is written: so an invalid row stops the batch before anything is written.
+
+With the option `url` instead of `root` the commits reach a running server through its API, in
+slices. A slice has the name of the batch and its number, so it is committed once; but the rows of a
+space are then several transactions, and what depends on the space is found when it is written.
 """
 
 from __future__ import annotations
@@ -41,11 +45,12 @@ from fourfold.pipeline.documents.staging import (
     Shape,
     StagedFile,
 )
-from fourfold.pipeline.scratch import staging_folder
 from fourfold.pipeline.sink import (
+    Destination,
     Sink,
     check_append_mode,
     folder_name,
+    parse_destination,
     parse_options,
     query_id,
     seconds,
@@ -69,7 +74,10 @@ except ImportError as error:
     ) from error
 
 
-BATCH_OPTIONS: Final = ("root", "space", "history", "order", "staging", "skip_bad", "wait_s", "job")
+BATCH_OPTIONS: Final = (
+    *("root", "url", "key", "space", "history", "order", "staging", "skip_bad", "wait_s"),
+    "job",
+)
 STREAM_OPTIONS: Final = (*BATCH_OPTIONS[:-1], "query")
 
 
@@ -77,7 +85,7 @@ STREAM_OPTIONS: Final = (*BATCH_OPTIONS[:-1], "query")
 class WriteOptions:
     """The parsed options of a write."""
 
-    root: Path
+    destination: Destination
     shape: Shape
     folder: Path
     """Folder where its tasks stage rows."""
@@ -170,11 +178,16 @@ def _staged(messages: list[WriterCommitMessage | None]) -> list[StagedFile]:
 def _commit(
     messages: list[WriterCommitMessage | None], options: WriteOptions, batch: Batch
 ) -> None:
-    from fourfold.pipeline.documents.ingest import ingest  # noqa: PLC0415 - tasks need no kernel
+    from fourfold.pipeline.documents import ingest  # noqa: PLC0415 - tasks need no kernel
 
     staged = _staged(messages)
+    destination = options.destination
     try:
-        ingest(options.root, staged, batch)
+        if destination.root is not None:
+            ingest.ingest(destination.root, staged, batch)
+        else:
+            with destination.connect() as store:
+                ingest.ingest_through_api(store, staged, batch)
         until = staging.newest_mtime(staged)
     except FourfoldError as error:
         raise wrap_error(error) from error
@@ -190,9 +203,8 @@ def _discard(messages: list[WriterCommitMessage | None]) -> None:
 
 def _write_options(texts: Mapping[str, str], schema: StructType, session: str) -> WriteOptions:
     from fourfold.models.documents import HISTORIES  # noqa: PLC0415 - workers do not need the kernel
-    from fourfold.pipeline.documents.ingest import check_root  # noqa: PLC0415
 
-    root = check_root(texts.get("root"))
+    destination = parse_destination(texts)
     order = texts.get("order")
     shape = staging.shape_of(
         [(field.name, field.dataType.simpleString()) for field in schema.fields],
@@ -210,8 +222,8 @@ def _write_options(texts: Mapping[str, str], schema: StructType, session: str) -
         skip_bad=_flag(texts.get("skip_bad", "false")),
         wait_s=seconds(texts.get("wait_s", str(limits.SINK_LOCK_WAIT_S))),
     )
-    folder = Path(texts["staging"]) if "staging" in texts else staging_folder(root)
-    return WriteOptions(root, shape, folder.absolute() / folder_name(session), batch)
+    folder = destination.staging(texts)
+    return WriteOptions(destination, shape, folder / folder_name(session), batch)
 
 
 def _flag(text: str) -> bool:

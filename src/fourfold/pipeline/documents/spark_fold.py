@@ -13,6 +13,7 @@ from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.documents.fold import fold_history, fold_state, folded_ddl
 from fourfold.pipeline.documents.lines import lines
 from fourfold.pipeline.options import ReadOptions
+from fourfold.pipeline.reader import frame
 from fourfold.query.documents.lines import Line
 from fourfold.query.tables import ROOT, SPACE
 
@@ -140,12 +141,11 @@ def _check_horizon(cut: Cut, read: ReadOptions) -> None:
 def _visible(spark: SparkSession, read: ReadOptions, cut: Cut) -> DataFrame:
     from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
 
-    source = spark.read.format("fourfold").option("table", "operations")
-    source = source.option("cut", cut.token()).option("columns", ",".join(COLUMNS))
+    options = {"table": "operations", "columns": ",".join(COLUMNS)}
     for name in ("root", "roots"):
         if getattr(read, name) is not None:
-            source = source.option(name, getattr(read, name))
-    rows = source.load()
+            options[name] = getattr(read, name)
+    rows = frame(spark, options, cut)
     if not read.branch:
         return rows.where(f.col("branch") == "")
     links = [

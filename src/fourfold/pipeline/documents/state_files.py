@@ -22,8 +22,7 @@ from fourfold import limits
 from fourfold.errors import FourfoldError, StorageError
 from fourfold.pipeline.documents import key_ranges
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.scan import read_batches
-from fourfold.pipeline.source import FourfoldReader, Task
+from fourfold.pipeline.scan import ScanTask, read_batches
 from fourfold.pipeline.spark import wrap_error
 from fourfold.query.tables import arrow, arrow_schema
 from fourfold.store.table_manifest import File, Key
@@ -95,22 +94,24 @@ class StateFiles(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader, which plans like a read of the table."""
         del schema
-        from fourfold.pipeline import cut  # noqa: PLC0415 - workers do not need the kernel
+        from fourfold.pipeline import cut, plan  # noqa: PLC0415 - workers do not need the kernel
 
         texts = {name: value for name, value in self.options.items() if name not in _OWN}
         try:
             options = read_options(texts)
-            names = tuple(column.name for column in options.table.select_columns(options.columns))
-            planned = FourfoldReader(options, names, cut.read_cut(options))
+            columns = options.table.select_columns(options.columns)
+            tasks = plan.plan(cut.read_cut(options).bounds, options, columns)
         except FourfoldError as error:
             raise wrap_error(error) from error
-        return StateFilesReader(planned, self.options["into"], int(self.options["file_rows"]))
+        # Of no rows, a file is written as well.
+        tasks = tasks or [ScanTask((), columns, (), "", "", 1)]
+        return StateFilesReader(tasks, self.options["into"], int(self.options["file_rows"]))
 
 
 class NumberedFile(InputPartition):
     """The input partition of one task, with its number."""
 
-    def __init__(self, number: int, task: Task) -> None:
+    def __init__(self, number: int, task: ScanTask) -> None:
         super().__init__(number)
         self.task = task
 
@@ -118,20 +119,19 @@ class NumberedFile(InputPartition):
 class StateFilesReader(DataSourceReader):
     """Plans like a batch read; `read` runs in the workers."""
 
-    def __init__(self, planned: FourfoldReader, into: str, file_rows: int) -> None:
-        self._planned = planned
+    def __init__(self, tasks: Sequence[ScanTask], into: str, file_rows: int) -> None:
+        self._tasks = tasks
         self._into = into
         self._file_rows = file_rows
 
     def partitions(self) -> Sequence[InputPartition]:
         """Number the tasks of the read."""
-        tasks = self._planned.partitions()
-        return [NumberedFile(at, task) for at, task in enumerate(tasks) if isinstance(task, Task)]
+        return [NumberedFile(at, task) for at, task in enumerate(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Write the rows of one task; yield a description of each file."""
         assert isinstance(partition, NumberedFile)
-        task = partition.task.work
+        task = partition.task
         label = f"{partition.value:06}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         schema = arrow_schema(task.output or task.columns)
         descriptions = [
@@ -178,7 +178,7 @@ class StateFilesReader(DataSourceReader):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the plan, which workers do not need."""
-        return self.__dict__ | {"_planned": None}
+        return self.__dict__ | {"_tasks": ()}
 
 
 class _GrowingFile:

@@ -73,7 +73,7 @@ class _Documents:
     def chains(self) -> dict[str, int]:
         f = self._f
         measure = self._measure
-        patch_counts = chains(measure.spark, measure.root, measure.cut.token())
+        patch_counts = chains(measure.spark, measure.root, measure.cut)
         row = patch_counts.agg(
             f.percentile_approx("patches", [0.5, 0.99]), f.coalesce(f.max("patches"), f.lit(0))
         ).first()

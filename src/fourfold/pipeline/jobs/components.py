@@ -28,6 +28,7 @@ from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report
 from fourfold.pipeline.jobs.reports import INTO, ReportTables, StagedTables
 from fourfold.pipeline.jobs.table_folder import FolderTable
 from fourfold.pipeline.options import ReadOptions, read_options
+from fourfold.pipeline.reader import frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -197,20 +198,18 @@ class _Graph:
         self._context = context
         self._spark = context.spark
         self._app = plan.facts["app"]
-        self._cut = plan.cut.token()
+        self._cut = plan.cut
         # Written to disk, because they are read more than once and folded only once.
         self.objects = Rounds(context, "objects", _OBJECTS).get_or_write(0, self._objects)
         self.edges = Rounds(context, "edges", SCHEMA).get_or_write(0, self._edges)
 
     def _current(self, kind: str, columns: str) -> Any:
-        source = self._spark.read.format("fourfold").option("root", str(self._context.root))
-        source = source.option("model", "graphs").option("table", "current")
-        source = source.option("cut", self._cut).option("columns", columns)
-        source = source.option("where", f"kind = '{kind}'")
+        options = {"model": "graphs", "table": "current", "columns": columns}
+        options |= {"root": str(self._context.root), "where": f"kind = '{kind}'"}
         if self._app is not None:
-            source = source.option("app", self._app)
+            options["app"] = self._app
         graph = self._f.concat_ws(" ", "app_id", "root").alias("graph")
-        return source.load().select("*", graph)
+        return frame(self._spark, options, self._cut).select("*", graph)
 
     def _objects(self) -> Any:
         parents = self._current("parent", "root,app,app_id,object_id,kind")

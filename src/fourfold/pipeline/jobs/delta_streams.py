@@ -8,40 +8,37 @@ partition columns `stream` and `content_type` exist only in the log.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
+from fourfold.archive.delta_actions import Action, AddFile, Snapshot, Txn, table_actions
+from fourfold.archive.delta_log import DeltaLog
+from fourfold.archive.delta_schema import Statistics, encode_schema
 from fourfold.archive.segment_writer import schema as stored_schema
-from fourfold.errors import MissingDependency
-from fourfold.objects import FolderStore, ObjectStore, S3Store, open_objects
+from fourfold.objects import FolderStore, ObjectStore, open_objects
 from fourfold.pipeline.jobs.bootstrap import objects_address
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, pluralize
 from fourfold.pipeline.streams import published_cut
 from fourfold.pipeline.streams.published_cut import Part
 from fourfold.query.tables import arrow
 
+CHECKPOINT_COMMITS: Final = 10
+"""Commits between two checkpoints."""
 _APPLICATION: Final = "fourfold"
 _PARTITIONS: Final = ("stream", "content_type")
 
 
-class Place(NamedTuple):
-    """The location of the table, in the form that deltalake needs."""
-
-    uri: str
-    options: dict[str, str]
-
-
 class Change(NamedTuple):
-    """The objects to add and to remove, and all objects of the log."""
+    """The objects to add and to remove, all objects, and the state of the log before."""
 
+    before: Snapshot
     added: dict[str, Part]
     removed: frozenset[str]
     objects: dict[str, Part]
 
 
-class DeltaLog(Job):
+class DeltaLogJob(Job):
     """Maintain a Delta log over published segments."""
 
     name = "delta-log"
@@ -99,70 +96,52 @@ class DeltaLog(Job):
 def _change(url: str) -> Change:
     with open_objects(url) as store:
         objects = {_path(store, part.held.key): part for part in published_cut.read_cut(url).parts}
-        table = _table(_place(store))
-    known = frozenset() if table is None else frozenset(_files(table))
-    added = {path: part for path, part in objects.items() if path not in known}
-    return Change(added, known - objects.keys(), objects)
+        before = DeltaLog(store, "").snapshot()
+    added = {path: part for path, part in objects.items() if path not in before.files}
+    return Change(before, added, frozenset(before.files.keys() - objects.keys()), objects)
 
 
 def _commit(url: str, change: Change) -> None:
-    delta = _package()
-    from deltalake.transaction import (  # noqa: PLC0415 - checked by _package
-        create_table_with_add_actions,
-    )
-
+    before = change.before
+    before.check_writable()
     with open_objects(url) as objects:
-        place = _place(objects)
-    table = _table(place)
-    before = 0 if table is None else int(table.transaction_version(_APPLICATION) or 0)
-    properties = delta.CommitProperties(
-        app_transactions=[delta.Transaction(_APPLICATION, before + 1)]
-    )
-    schema = delta.Schema.from_arrow(_schema())
-    if table is None:
-        create_table_with_add_actions(
-            place.uri,
-            schema,
-            _actions(change.objects),
-            mode="error",
-            partition_by=list(_PARTITIONS),
-            name="streams",
-            storage_options=place.options,
-            commit_properties=properties,
-        )
-        return
-    # The package can remove single objects only by adding all others again.
-    actions, mode = (change.objects, "overwrite") if change.removed else (change.added, "append")
-    table.create_write_transaction(
-        _actions(actions),
-        mode=mode,
-        schema=schema,
-        partition_by=list(_PARTITIONS),
-        commit_properties=properties,
-    )
+        log = DeltaLog(objects, "")
+        log.commit(_actions(change), before.version + 1)
+        if (before.version + 1) % CHECKPOINT_COMMITS == 0:
+            # Retention deletes the objects, not the log.
+            log.checkpoint(log.update(before), forget_removed_before_ms=_now_ms() + 1)
 
 
-def _actions(parts: Mapping[str, Part]) -> list[Any]:
-    from deltalake.transaction import AddAction  # noqa: PLC0415 - checked by _package
-
-    return [
-        AddAction(
-            path=path,
-            size=part.held.size,
+def _actions(change: Change) -> list[Action]:
+    before = change.before
+    txn = before.txns.get(_APPLICATION)
+    actions: list[Action] = [Txn(_APPLICATION, 1 if txn is None else txn.version + 1)]
+    if not before.exists:
+        actions += table_actions(_schema(), name="streams", partition_columns=_PARTITIONS)
+    elif before.defined().schema_string != encode_schema(_schema()):
+        actions.append(before.metadata_with(_schema()))
+    now_ms = _now_ms()
+    actions += [before.files[path].removed(now_ms) for path in sorted(change.removed)]
+    actions += [
+        AddFile(
+            path,
+            part.held.size,
+            part.held.last_ms,
             partition_values={"stream": part.stream, "content_type": part.content_type},
-            modification_time=part.held.last_ms,
-            data_change=True,
-            stats=msgspec.json.encode(
-                {
-                    "numRecords": part.held.end - part.held.start + 1,
-                    "minValues": {"offset": part.held.start},
-                    "maxValues": {"offset": part.held.end},
-                    "nullCount": {"offset": 0},
-                }
-            ).decode(),
+            stats=Statistics(
+                part.held.end - part.held.start + 1,
+                {"offset": part.held.start},
+                {"offset": part.held.end},
+                {"offset": 0},
+            ).encode(),
         )
-        for path, part in parts.items()
+        for path, part in change.added.items()
     ]
+    return actions
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _schema() -> Any:
@@ -180,37 +159,4 @@ def _path(objects: ObjectStore, key: str) -> str:
     return key
 
 
-def _place(objects: ObjectStore) -> Place:
-    if isinstance(objects, FolderStore):
-        return Place(str(objects.root), {})
-    assert isinstance(objects, S3Store)
-    settings = objects.settings
-    options = {"AWS_REGION": settings.region or "us-east-1"}
-    if settings.endpoint is not None:
-        options["AWS_ENDPOINT_URL"] = settings.endpoint
-        options["AWS_ALLOW_HTTP"] = str(settings.endpoint.startswith("http:")).lower()
-    return Place(f"s3://{settings.bucket}/{settings.prefix}".rstrip("/"), options)
-
-
-def _table(place: Place) -> Any:
-    delta = _package()
-    if not delta.DeltaTable.is_deltatable(place.uri, place.options):
-        return None
-    return delta.DeltaTable(place.uri, storage_options=place.options)
-
-
-def _files(table: Any) -> list[str]:
-    return [str(path) for path in arrow().table(table.get_add_actions()).column("path").to_pylist()]
-
-
-def _package() -> Any:
-    try:
-        import deltalake  # noqa: PLC0415 - an optional dependency
-    except ImportError as error:
-        raise MissingDependency(
-            "deltalake is not installed", hint="Install it: `pip install 'fourfold[delta]'`."
-        ) from error
-    return deltalake
-
-
-job = DeltaLog()
+job = DeltaLogJob()

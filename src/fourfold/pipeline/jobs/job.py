@@ -135,15 +135,27 @@ def model_option(part: Part) -> Option:
     )
 
 
-class Range(msgspec.Struct, frozen=True):
+class Range(msgspec.Struct, frozen=True, omit_defaults=True):
     """A part of one input: the positions after `after` until `upto`.
 
-    `source` is the stable name of the input, for a space its DID; positions are its seqs.
+    `source` is the stable name of the input, for a space its DID; positions are its seqs. With the
+    `file_id` of the input, a file that is created again under its name is another input.
     """
 
     source: str
     after: int
     upto: int
+    file_id: str = ""
+
+    @property
+    def watermark(self) -> str:
+        """The name of the watermark of the input."""
+        return watermark_name(self.source, self.file_id)
+
+
+def watermark_name(source: str, file_id: str = "") -> str:
+    """Return the name of the watermark of an input, which is that of one file if it has an id."""
+    return f"{source}#{file_id}" if file_id else source
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -219,7 +231,7 @@ class Context:
     root: Path
     options: Mapping[str, Any]
     watermark: Mapping[str, int]
-    """The position up to which earlier runs into this target processed each input."""
+    """The position up to which earlier runs into this target processed each input, by its name."""
     work: str
     """The id of this work: a new one, or that of the killed run that is resumed."""
     open_session: Callable[[], Any]
@@ -249,9 +261,9 @@ class Context:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
 
-    def after(self, source: str) -> int:
+    def after(self, source: str, file_id: str = "") -> int:
         """Return the position after which to continue an input; 0 for a new one."""
-        return self.watermark.get(source, 0)
+        return self.watermark.get(watermark_name(source, file_id), 0)
 
     def files(self) -> list[StoreFile]:
         """Return the files of the selected model in this store or those that `roots` matches;

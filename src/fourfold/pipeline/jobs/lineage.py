@@ -28,6 +28,7 @@ from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report
 from fourfold.pipeline.jobs.reports import INTO, ReportTables, StagedTables
 from fourfold.pipeline.jobs.table_folder import FolderTable
 from fourfold.pipeline.options import read_options
+from fourfold.pipeline.reader import frame
 from fourfold.query.tables import arrow
 
 if TYPE_CHECKING:
@@ -254,10 +255,9 @@ def _heads(context: Context, cut: Cut) -> Any:
     """Return every head of the stores with its session and the number of stores."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
 
-    source = context.spark.read.format("fourfold").option("root", str(context.root))
-    source = source.option("model", "sessions").option("table", "heads")
-    source = source.option("cut", cut.token()).option("columns", "head,session,root")
-    counted = source.load().groupBy("head")
+    options = {"root": str(context.root), "model": "sessions", "table": "heads"}
+    heads = frame(context.spark, options | {"columns": "head,session,root"}, cut)
+    counted = heads.groupBy("head")
     return counted.agg(f.min("session").alias("session"), f.countDistinct("root").alias("stores"))
 
 

@@ -24,6 +24,7 @@ from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report
 from fourfold.pipeline.jobs.table_folder import FolderTable, TableFolder, link_or_copy, write_table
 from fourfold.pipeline.models import get_materializer, model_tables
 from fourfold.pipeline.options import read_options
+from fourfold.pipeline.reader import frame
 from fourfold.store.table_manifest import File, FolderManifest
 
 MATERIALIZED_PARTS_MAX: Final = 64
@@ -79,10 +80,6 @@ class Materializer(ABC):
 
     options: ClassVar[tuple[str, ...]] = ()
     """Options of the job that this model supports, of those that not every model does."""
-
-    def check(self, context: Context) -> None:
-        """Raise for options that cannot be fulfilled, before anything is written."""
-        del context
 
     @abstractmethod
     def tables(self, context: Context) -> tuple[str, ...]:
@@ -143,7 +140,6 @@ class Materialize(Job):
         """Compare the cut with the current version."""
         model = _materializer(context)
         _check_options(context, model)
-        model.check(context)
         folder = TableFolder(Path(self.target(context)))
         before = folder.current()
         _check_origin(before, context, model)
@@ -353,9 +349,12 @@ class FileTables(Materializer):
 
 
 def _read_table(context: Context, table: FolderTable, cut: Cut) -> Any:
-    source = context.spark.read.format("fourfold").option("root", str(context.root))
-    source = source.option("model", context.options["model"]).option("table", table.name)
-    return source.option("cut", cut.token()).load()
+    options = {
+        "root": str(context.root),
+        "model": context.options["model"],
+        "table": table.name,
+    }
+    return frame(context.spark, options, cut)
 
 
 def _merge_table(

@@ -142,7 +142,7 @@ def end(
         if reached is not None:
             skipped_sources = {file.source for file in skipped or []}
             rows = [
-                (identity.job, identity.target, range_.source, range_.upto)
+                (identity.job, identity.target, range_.watermark, range_.upto)
                 for range_ in reached.ranges
                 if range_.source not in skipped_sources
             ]

@@ -2,7 +2,8 @@
 
 Spark measures every chain and folds the long ones; the space's own writer stores the documents. A
 state at a seq never changes, so a snapshot of a cut is correct whatever was committed meanwhile,
-and storing it twice results in the same row.
+and storing it twice results in the same row. A space that was deleted or created again since the
+cut gets none of them, and has its own watermark.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from fourfold import limits
-from fourfold.errors import InvalidInput, WriterLocked
+from fourfold.errors import InvalidInput, SequenceRegression, WriterLocked
 from fourfold.models.documents import Space
 from fourfold.pipeline.cut import Cut, read_cut
 from fourfold.pipeline.documents import spark_fold
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report
 from fourfold.pipeline.options import read_options
+from fourfold.pipeline.reader import frame
 from fourfold.query.documents.lines import ALL_BRANCHES
 from fourfold.store import Store, open_store
 
@@ -52,9 +54,9 @@ class Snapshots(Job):
             context.skip(bad.space, bad.problem)
         # A space without new commits has no new long chains.
         ranges = tuple(
-            Range(bound.space, context.after(bound.space), bound.seq)
+            Range(bound.space, after, bound.seq, bound.file_id)
             for bound in cut.bounds
-            if bound.seq > context.after(bound.space)
+            if bound.seq > (after := context.after(bound.space, bound.file_id))
         )
         return Plan(
             output=str(context.root),
@@ -71,7 +73,7 @@ class Snapshots(Job):
         folder = context.staging / "snapshots"
         shutil.rmtree(folder, ignore_errors=True)
         with context.spark_progress("folding"):
-            deep = long_chains(context.spark, context.root, cut.token(), plan.facts["depth"])
+            deep = long_chains(context.spark, context.root, cut, plan.facts["depth"])
             options = {"root": str(context.root), "cut": cut.token(), "branch": ALL_BRANCHES}
             rows = spark_fold.visible_operations(context.spark, **options)
             long_rows = rows.join(
@@ -83,17 +85,19 @@ class Snapshots(Job):
     def commit(self, context: Context, plan: Plan, result: str) -> Report:
         """Store the folded documents."""
         counts: dict[str, int] = {}
-        locked: set[str] = set()
+        file_ids = {bound.space: bound.file_id for bound in plan.cut.bounds}
+        left: set[str] = set()
         with open_store(context.root) as store:
             for did, snapshots in _staged(Path(result)):
-                if did in locked:
+                if did in left:
                     continue
                 try:
-                    counts[did] = counts.get(did, 0) + _store_snapshots(store, did, snapshots)
-                except WriterLocked as error:
+                    space = _open_space(store, did, file_ids[did])
+                    counts[did] = counts.get(did, 0) + _store_snapshots(space, snapshots)
+                except (SequenceRegression, WriterLocked) as error:
                     if not context.skip_bad:
                         raise
-                    locked.add(did)
+                    left.add(did)
                     context.skip(did, error.message)
         count = sum(counts.values())
         return Report(
@@ -104,19 +108,19 @@ class Snapshots(Job):
         )
 
 
-def long_chains(spark: Any, root: Path, cut: str, depth: int) -> Any:
+def long_chains(spark: Any, root: Path, cut: Cut, depth: int) -> Any:
     """Return the entities with at least `depth` patches, and their number."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
 
     return chains(spark, root, cut).where(f.col("patches") >= depth)
 
 
-def chains(spark: Any, root: Path, cut: str) -> Any:
+def chains(spark: Any, root: Path, cut: Cut) -> Any:
     """Return the number of patches after the last whole document of each entity."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
 
-    source = spark.read.format("fourfold").option("root", str(root)).option("cut", cut)
-    rows = source.option("table", "operations").option("columns", ",".join(_MEASURED)).load()
+    options = {"root": str(root), "table": "operations", "columns": ",".join(_MEASURED)}
+    rows = frame(spark, options, cut)
     last = f.max_by("op", f.struct("seq", "op_index"))
     patches = f.sum((f.col("op") == "patch").cast("long"))
     return (
@@ -156,8 +160,17 @@ def _staged(folder: Path) -> Iterator[tuple[str, list[_Snapshot]]]:
                 yield from spaces.items()
 
 
-def _store_snapshots(store: Store, did: str, snapshots: list[_Snapshot]) -> int:
-    space: Space = store.space(did)
+def _open_space(store: Store, did: str, file_id: str) -> Space:
+    """Open a space, which must still be the file of the cut."""
+    if not store.has_space(did) or (space := store.space(did)).database.identity() != file_id:
+        raise SequenceRegression(
+            f"space {did!r} was deleted or created again during the run",
+            hint="Run the job again.",
+        )
+    return space
+
+
+def _store_snapshots(space: Space, snapshots: list[_Snapshot]) -> int:
     with space.database.write() as txn:
         for snapshot in snapshots:
             space.history_kind.keep_snapshot(txn, *snapshot)

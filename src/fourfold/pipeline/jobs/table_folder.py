@@ -146,7 +146,8 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    return path.name in {CURRENT, VERSIONS, "_delta_log"} or path.name.startswith(_STAGING)
+    names = {CURRENT, VERSIONS, "_delta_log", ".fourfold"}
+    return path.name in names or path.name.startswith(_STAGING)
 
 
 def _tree(folder: Path) -> Iterator[Path]:

@@ -13,6 +13,7 @@ MODEL = PipelineModel(
     jobs={
         "bootstrap": "fourfold.pipeline.jobs.bootstrap",
         "compact": "fourfold.pipeline.jobs.compact",
+        "companions": "fourfold.pipeline.jobs.companions",
         "delta-log": "fourfold.pipeline.jobs.delta_streams",
         "index": "fourfold.pipeline.jobs.index",
         "seal": "fourfold.pipeline.jobs.seal",

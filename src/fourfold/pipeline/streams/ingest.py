@@ -18,10 +18,13 @@ from fourfold.store import open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from fourfold.client import RemoteStreams
 from fourfold.pipeline.streams.sink import Shape, StagedRecords, by_stream, payloads, table_of
 
 SINK_REQUEST_BYTES: Final = 64 * limits.MIB
-"""Bytes of one append of the sink."""
+SINK_SENT_BYTES: Final = 8 * limits.MIB
+"""Bytes of one append of the sink, to a store and to a server."""
 
 
 class IngestReport(NamedTuple):
@@ -43,30 +46,49 @@ def ingest(
     wait_s: float = 0.0,
 ) -> IngestReport:
     """Append staged rows to the streams of a store, skipping streams that have the batch."""
+    with _opened(root, wait_s) as streams:
+        return append_staged(
+            *(streams, staged, shape), producer=producer, batch=batch, content_type=content_type
+        )
+
+
+def append_staged(
+    streams: Streams | RemoteStreams,
+    staged: Sequence[StagedRecords],
+    shape: Shape,
+    *,
+    producer: str,
+    batch: int,
+    content_type: str | None = None,
+) -> IngestReport:
+    """Append staged rows to streams of a store or of a server, unless they have the batch."""
     table = table_of(list(staged), shape)
     if table is None:
         return IngestReport()
-    with _opened(root, wait_s) as streams:
-        # Check all rows before writing the first.
-        parts = dict(by_stream(table))
-        for name, rows in parts.items():
-            info = _info(streams, name, content_type)
-            _check(info, rows)
-            if info.has_rules:
-                _check_rules(streams, info, rows, producer, batch)
-        written = replayed = 0
-        for name, rows in parts.items():
-            fresh = False
-            for number, records in enumerate(_requests(rows)):
-                request = Append(records, None, Producer(producer, batch, number))
-                result = streams.append(name, request)
-                fresh = fresh or not result.duplicate
-                written += 0 if result.duplicate else len(records)
-            replayed += not fresh
+    # Check all rows before writing the first.
+    parts = dict(by_stream(table))
+    sizes: dict[str, int] = {}
+    for name, rows in parts.items():
+        info = _info(streams, name, content_type)
+        _check(info, rows)
+        sizes[name] = SINK_REQUEST_BYTES
+        if not isinstance(streams, Streams):
+            sizes[name] = SINK_SENT_BYTES if info.is_json else 0
+        elif info.has_rules:
+            _check_rules(streams, info, rows, producer, batch)
+    written = replayed = 0
+    for name, rows in parts.items():
+        fresh = False
+        for number, records in enumerate(_requests(rows, sizes[name])):
+            request = Append(records, None, Producer(producer, batch, number))
+            result = streams.append(name, request)
+            fresh = fresh or not result.duplicate
+            written += 0 if result.duplicate else len(records)
+        replayed += not fresh
     return IngestReport(written, len(parts), replayed)
 
 
-def _info(streams: Streams, name: str, content_type: str | None) -> StreamInfo:
+def _info(streams: Streams | RemoteStreams, name: str, content_type: str | None) -> StreamInfo:
     try:
         return streams.info(name)
     except NotFound:
@@ -99,7 +121,7 @@ def _check_rules(
         row = snapshot.one(writer.SQL.producer, (info.sid, producer))
     known = None if row is None else KnownProducer(*row)
     before = 0
-    for number, records in enumerate(_requests(rows)):
+    for number, records in enumerate(_requests(rows, SINK_REQUEST_BYTES)):
         is_there = known is not None and known >= (batch, number)
         if stream_rules is not None and not is_there:
             try:
@@ -114,13 +136,13 @@ def _check_rules(
         before += len(records)
 
 
-def _requests(rows: pa.Table) -> Iterator[list[bytes]]:
-    """Yield the rows as requests of bounded size; normally one."""
+def _requests(rows: pa.Table, bytes_max: int) -> Iterator[list[bytes]]:
+    """Yield the rows as requests of bounded size, normally one; of one row each if it is 0."""
     records: list[bytes] = []
     size = 0
     for chunk in payloads(rows):
         for payload in chunk:
-            if records and size + len(payload) > SINK_REQUEST_BYTES:
+            if records and size + len(payload) > bytes_max:
                 yield records
                 records, size = [], 0
             records.append(payload)

@@ -27,7 +27,7 @@ from fourfold.objects import FolderStore, open_objects
 from fourfold.pipeline import driver
 from fourfold.pipeline.conditions import parse
 from fourfold.pipeline.options import point
-from fourfold.pipeline.spark import unwrap_error
+from fourfold.pipeline.spark import register, unwrap_error
 from fourfold.pipeline.streams import published_cut, published_native, published_plan
 from fourfold.pipeline.streams.fold import fold_states
 from fourfold.pipeline.streams.published_cut import Part, PublishedCut
@@ -72,6 +72,7 @@ def published(
     selected = PUBLISHED.table(table).select_columns(names)
     conditions = parse(where, PUBLISHED.table(table))
     if not driver.is_reachable(spark) or not is_folder(url):
+        register(spark)
         reader = spark.read.format("fourfold").option("objects", url).option("table", table)
         options = {
             "stream": streams,

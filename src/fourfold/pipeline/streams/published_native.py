@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _STORED: Final = (
-    "offset bigint, append_time timestamp, routing_key binary, flags int, payload binary"
+    "offset bigint, append_time timestamp, routing_key binary, flags int, payload binary, "
+    "headers binary"
 )
 _CONSTANT: Final = (
     "stream string, content_type string, generation bigint, low bigint, high bigint, "
@@ -72,6 +73,7 @@ def _columns() -> list[Column]:
         F.when(F.col("textual"), payload.cast("string")).alias("text"),
         F.octet_length(payload).cast("bigint").alias("size"),
         F.col("routing_key").cast("string").alias("routing_key"),
+        F.col("headers").cast("string").alias("headers"),
         F.col("content_type"),
         F.col("generation"),
     ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fourfold import limits
 from fourfold.archive.segment_reader import RangeFile
-from fourfold.archive.segment_writer import KEY, OFFSET, PAYLOAD, TIME
+from fourfold.archive.segment_writer import HEADERS, KEY, OFFSET, PAYLOAD, TIME
 from fourfold.errors import CorruptData, FourfoldError, NotFound
 from fourfold.objects import FolderStore, ObjectStore, open_objects
 from fourfold.pipeline import scan
@@ -37,6 +37,7 @@ _STORED: Final = {
     "text": PAYLOAD,
     "size": PAYLOAD,
     "routing_key": KEY,
+    "headers": HEADERS,
 }
 """Columns of the table that are stored in segments, with their names there."""
 _KNOWN: Final = frozenset({"stream", "offset", "content_type", "generation"})
@@ -241,13 +242,16 @@ def _shaped(table: pa.Table, part: Part, columns: tuple[Column, ...]) -> pa.Reco
             constant = pa.scalar(getattr(part, field.name), field.type)
             arrays.append(pa.repeat(constant, whole.num_rows))
             continue
+        if field.name == "headers" and HEADERS not in whole.column_names:
+            arrays.append(pa.nulls(whole.num_rows, pa.string()))
+            continue
         stored = whole.column(_STORED[field.name])
         array = stored.chunk(0) if stored.num_chunks else pa.array([], stored.type)
         if field.name == "text":
             # Not validated, like text in SQLite and Spark.
             text = array.view(pa.string()) if is_text(part.content_type) else None
             arrays.append(pa.nulls(whole.num_rows, pa.string()) if text is None else text)
-        elif field.name == "routing_key":
+        elif field.name in {"routing_key", "headers"}:
             arrays.append(array.view(pa.string()))
         elif field.name == "size":
             arrays.append(pc.binary_length(array).cast(pa.int64()))

@@ -30,6 +30,7 @@ _TABLE: Final = Table(
         Column("text", "string"),
         Column("size", "bigint", nullable=False),
         Column("routing_key", "string", filtered=True),
+        Column("headers", "string"),
         Column("content_type", "string", nullable=False, filtered=True),
         Column("generation", "bigint"),
     ),

@@ -18,6 +18,10 @@ is refused.
 All rows of a batch are checked before the first is appended, also against the schemas and profiles
 of their streams. So a refused batch has written nothing, and can be sent again, corrected, under
 the same number.
+
+With the option `url` instead of `root` the appends reach a running server through its API. The
+server checks schemas and profiles when it appends, and a request to a stream of bytes has one
+record.
 """
 
 from __future__ import annotations
@@ -37,11 +41,12 @@ from pyspark.sql.datasource import (
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
-from fourfold.pipeline.scratch import staging_folder
 from fourfold.pipeline.sink import (
+    Destination,
     Sink,
     check_append_mode,
     folder_name,
+    parse_destination,
     parse_options,
     query_id,
     seconds,
@@ -149,7 +154,7 @@ def _checked(pa: Any, batch: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-_OPTIONS: Final = ("root", "stream", "content_type", "order", "staging", "wait_s")
+_OPTIONS: Final = ("root", "url", "key", "stream", "content_type", "order", "staging", "wait_s")
 _TYPES: Final = {"payload": ("binary", "string"), "stream": ("string",)}
 
 
@@ -157,7 +162,7 @@ _TYPES: Final = {"payload": ("binary", "string"), "stream": ("string",)}
 class WriteOptions:
     """The parsed options of a write."""
 
-    root: Path
+    destination: Destination
     shape: Shape
     folder: Path
     """Folder where its tasks stage rows."""
@@ -187,21 +192,22 @@ class _Writer:
             raise wrap_error(error) from error
 
     def _commit(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
-        from fourfold.pipeline.streams.ingest import (  # noqa: PLC0415 - tasks need no kernel
-            ingest,
-        )
+        from fourfold.pipeline.streams import ingest  # noqa: PLC0415 - tasks need no kernel
 
         options = self._options
+        staged = [message.staged for message in messages if isinstance(message, Message)]
+        named: dict[str, Any] = {
+            "producer": options.producer,
+            "batch": batch,
+            "content_type": options.content_type,
+        }
+        root = options.destination.root
         try:
-            ingest(
-                options.root,
-                [message.staged for message in messages if isinstance(message, Message)],
-                options.shape,
-                producer=options.producer,
-                batch=batch,
-                content_type=options.content_type,
-                wait_s=options.wait_s,
-            )
+            if root is not None:
+                ingest.ingest(root, staged, options.shape, wait_s=options.wait_s, **named)
+            else:
+                with options.destination.connect() as store:
+                    ingest.append_staged(store.streams, staged, options.shape, **named)
         except FourfoldError as error:
             raise wrap_error(error) from error
         self._discard()
@@ -261,9 +267,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 
 def _write_options(texts: Mapping[str, str], schema: StructType, producer: str) -> WriteOptions:
-    from fourfold.pipeline.documents.ingest import check_root  # noqa: PLC0415 - workers need no kernel
-
-    root = check_root(texts.get("root"))
+    destination = parse_destination(texts)
     order = tuple(name.strip() for name in texts.get("order", "").split(",") if name.strip())
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     stream = texts.get("stream")
@@ -278,11 +282,10 @@ def _write_options(texts: Mapping[str, str], schema: StructType, producer: str) 
             raise InvalidInput(f"column {name!r} is required")
         if types[name] not in _TYPES.get(name, (types[name],)):
             raise InvalidInput(f"column {name!r} must be string or binary, got {types[name]}")
-    folder = Path(texts["staging"]) if "staging" in texts else staging_folder(root)
     return WriteOptions(
-        root=root,
+        destination=destination,
         shape=Shape(stream, order),
-        folder=folder.absolute() / f"streams-{folder_name(producer)}",
+        folder=destination.staging(texts) / f"streams-{folder_name(producer)}",
         producer=producer,
         content_type=texts.get("content_type"),
         wait_s=seconds(texts.get("wait_s", str(limits.SINK_LOCK_WAIT_S))),

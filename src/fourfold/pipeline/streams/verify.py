@@ -135,8 +135,8 @@ class _Check:
         """Yield the problems of the objects of a manifest."""
         for segment in manifest.kept():
             yield from self._segment(manifest, segment)
-        for run in manifest.runs():
-            yield from self._bytes(manifest, run.key, run.size_bytes, run.sha256, _sound)
+        for key, size, digest in manifest.others():
+            yield from self._bytes(manifest, key, size, digest, _sound)
 
     def _origin(self, manifest: Manifest) -> Iterator[str]:
         """Yield the problems of a fork's source, which must be published as far as it is shared."""
