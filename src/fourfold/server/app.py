@@ -11,8 +11,9 @@ from collections.abc import (
     Coroutine,
     MutableMapping,
 )
-from dataclasses import replace
 from typing import Any, Final
+
+import msgspec
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, Refused
@@ -76,7 +77,7 @@ class StreamsApp:
             body = await self._receive_body(receive, lease)
             if body is None:
                 return Response(413, {**DEFAULT_HEADERS, "connection": "close"})
-            request = replace(request, body=body) if body else request
+            request = msgspec.structs.replace(request, body=body) if body else request
             work = self._protocol.run(call, request)
             return await (_until_disconnect(receive, work) if call.is_cancellable else work)
         finally:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, Literal, Self
 
 from fourfold.errors import Forbidden, FourfoldError, InvalidInput, Unauthorized
+from fourfold.kernel.idempotency import IdempotentRequest
 from fourfold.server.key_store import (
     MODELS,
     NAMED_MODELS,
@@ -37,7 +38,7 @@ KEYS_CHECK_S: Final = 0.005
 """Longest time for which a deleted key is still accepted."""
 
 Required = Literal["auto", "always", "never"]
-"""When a key is required: once one was created, always, or never."""
+"""Condition for requiring a key: once one was created, always, or never."""
 _PREFIX: Final = "ff_"
 COOKIE: Final = "fourfold_key"
 _NO_KEY: Final = Key("", "")
@@ -107,18 +108,18 @@ class Access:
         The key is for the objects of `models` whose names start with `prefix`; by default for all
         models, and for the store if it has no prefix.
         """
-        if not scopes or any(scope not in SCOPES for scope in scopes):
-            raise InvalidInput(
-                f"scopes: must be one or more known scopes, got {', '.join(scopes) or 'none'}",
-                hint=f"Use: {', '.join(SCOPES)}.",
-            )
-        granted = tuple(sorted(set(scopes)))
-        grants = tuple(Grant(model, granted, prefix) for model in _models_of(models, prefix))
-        secret = _PREFIX + secrets.token_urlsafe(32)
-        key = Key(secrets.token_hex(4), _hash(secret), grants, label)
-        self._store.add(key)
-        self._checked_at = float("-inf")
+        key, secret = make_key(scopes, prefix, label, models=models)
+        self.store_key(key)
         return key, secret
+
+    def store_key(self, key: Key, request: IdempotentRequest | None = None) -> str:
+        """Store a key of `make_key` and return its id.
+
+        If the same request stored a key before, nothing is stored, and the id is that of the first.
+        """
+        key_id = self._store.add(key, request)
+        self._checked_at = float("-inf")
+        return key_id
 
     def remove(self, key_id: str) -> int:
         """Delete a key and return the number of keys that are left."""
@@ -171,6 +172,31 @@ class Access:
         return key
 
 
+def make_key(
+    scopes: tuple[Scope, ...],
+    prefix: str = "",
+    label: str = "",
+    *,
+    models: Iterable[Model] = (),
+    created_by: str = "",
+) -> tuple[Key, str]:
+    """Return a new key with its secret; it is valid once it is stored.
+
+    Raises:
+        InvalidInput: a scope or a model is unknown, or the store is to have a prefix.
+    """
+    if not scopes or any(scope not in SCOPES for scope in scopes):
+        raise InvalidInput(
+            f"scopes: must be one or more known scopes, got {', '.join(scopes) or 'none'}",
+            hint=f"Use: {', '.join(SCOPES)}.",
+        )
+    granted = tuple(sorted(set(scopes)))
+    grants = tuple(Grant(model, granted, prefix) for model in _models_of(models, prefix))
+    secret = _PREFIX + secrets.token_urlsafe(32)
+    now_ms = time.time_ns() // 1_000_000
+    return Key(secrets.token_hex(4), _hash(secret), grants, label, now_ms, created_by), secret
+
+
 def check_grant(key: Key, scope: Scope, name: str | None, model: Model | Literal["any"]) -> None:
     """Raise Forbidden if a key lacks a scope for an object of a model, or for a prefix."""
     if not key.allows(scope, name, model):
@@ -180,16 +206,16 @@ def check_grant(key: Key, scope: Scope, name: str | None, model: Model | Literal
 
 def _models_of(models: Iterable[Model], prefix: str) -> tuple[Model, ...]:
     """Return the models of a new key: those that are given, or all that can have its prefix."""
-    given = set(models)
-    for model in sorted(given - set(MODELS)):
+    names = set(models)
+    for model in sorted(names - set(MODELS)):
         raise InvalidInput(f"unknown model {model!r}", hint=f"Use: {', '.join(MODELS)}.")
-    if prefix and "store" in given:
+    if prefix and "store" in names:
         raise InvalidInput(
             f"prefix: the store has no names, got {prefix!r:.200}",
             hint="Create a key for the store without a prefix, and another one for the prefix.",
         )
     possible = NAMED_MODELS if prefix else MODELS
-    return tuple(model for model in possible if model in given) or possible
+    return tuple(model for model in possible if model in names) or possible
 
 
 def _secret(request: Request) -> str | None:

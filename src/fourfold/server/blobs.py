@@ -97,6 +97,7 @@ _ROUTES: Final = (
     space_route(
         *("GET", BLOBS, BlobRoutes.list_blobs),
         operation="list_blobs",
+        no_past="a blob has no log entry; its metadata is an entity with a history",
         summary="List the blobs of a space in the order of their hashes.",
         scope="read",
         query=PageQuery,
@@ -115,6 +116,7 @@ _ROUTES: Final = (
     space_route(
         *("GET", f"{BLOBS}/{{hash}}", BlobRoutes.get_blob),
         operation="get_blob",
+        no_past="the bytes of a hash never change",
         summary="Get a blob, or a range of its bytes.",
         scope="read",
         headers=BlobHeaders,

@@ -22,11 +22,13 @@ from fourfold.errors import (
     Refused,
     ReplayMismatch,
     StaleRead,
+    UniqueViolation,
 )
 from fourfold.models.documents import ABSENT, OURS, THEIRS, Branch, Space
 from fourfold.models.documents.merge import MergeResult
 from fourfold.server import conditions, cursors
 from fourfold.server.open_spaces import OpenSpaces
+from fourfold.server.points import digest_text, parse_at
 from fourfold.server.request import Reply, Request
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.server.spaces import (
@@ -35,7 +37,6 @@ from fourfold.server.spaces import (
     commit_info,
     identity_of,
     optional_state,
-    parse_at,
     space_route,
 )
 from fourfold.server.workers import Workers
@@ -51,6 +52,7 @@ from fourfold.wire.documents import (
     Operation,
     Point,
     Resolution,
+    SpaceQuery,
     VersionHeaders,
 )
 from fourfold.wire.pages import IdempotencyHeaders
@@ -79,11 +81,13 @@ class BranchRoutes:
         async with self._spaces.use(did) as space:
             return Reply(await self._workers.run(_list, space, query), is_large=True)
 
-    async def get_branch(self, _request: Request, did: str, branch: str) -> Reply:
+    async def get_branch(
+        self, _request: Request, did: str, branch: str, query: SpaceQuery
+    ) -> Reply:
         """Return a branch, also a deleted one."""
         async with self._spaces.use(did) as space:
-            found = await self._workers.run(space.branches.get, branch)
-        return Reply(_branch_info(found), etag=f"{found.head_seq}-{found.status}")
+            info = await self._workers.run(space.branches.get, branch, at=parse_at(query.at))
+        return Reply(_branch_info(info), etag=f"{info.head_seq}-{info.status}")
 
     async def create_branch(self, request: Request, did: str, body: NewBranch) -> Reply:
         """Create a branch."""
@@ -126,12 +130,12 @@ class BranchRoutes:
 
 
 def _list(space: Space, query: BranchesQuery) -> BranchPage:
-    listed = cursors.digest_of("branches", space.did, query.deleted)
+    listed = cursors.digest_of("branches", space.did, query.deleted, digest_text(query.at))
     cursor = cursors.parse(query.cursor, listed, int)
     after = -1 if cursor is None else cursor.after
     branches = [
         branch
-        for branch in space.branches.list(deleted=query.deleted == "true")
+        for branch in space.branches.list(deleted=query.deleted == "true", at=parse_at(query.at))
         if branch.created_seq > after
     ]
     page = branches[: query.limit]
@@ -210,7 +214,7 @@ _ROUTES: Final = (
     space_route(
         *("GET", BRANCHES, BranchRoutes.list_branches),
         operation="list_branches",
-        summary="List the branches of a space in the order of creation.",
+        summary="List the branches of a space in the order of creation, now or at a point.",
         scope="read",
         query=BranchesQuery,
         ok={200: Ok("A page of branches.", BranchPage)},
@@ -229,8 +233,9 @@ _ROUTES: Final = (
     space_route(
         *("GET", BRANCH, BranchRoutes.get_branch),
         operation="get_branch",
-        summary="Get a branch, also a deleted one.",
+        summary="Get a branch, also a deleted one, now or at a point.",
         scope="read",
+        query=SpaceQuery,
         ok={
             200: Ok("The branch.", BranchInfo, VersionHeaders),
             304: Ok("The client has this version already.", headers=VersionHeaders),
@@ -255,7 +260,8 @@ _ROUTES: Final = (
         body=Merge,
         ok={200: Ok("What was merged, or would be.", MergeOutcome, VersionHeaders)},
         errors=(
-            *(NotFound, MergeConflicted, StaleRead, BranchEnded, HistoryTruncated),
+            *(NotFound, MergeConflicted, UniqueViolation, StaleRead, BranchEnded),
+            HistoryTruncated,
             *(PreconditionFailed, ReplayMismatch),
         ),
     ),

@@ -28,7 +28,7 @@ P = TypeVar("P", str, int)
 
 
 class Cursor(Struct, Generic[P], frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where a page starts."""
+    """Position at which a page starts."""
 
     listed: str
     """Digest of what is listed."""

@@ -42,7 +42,7 @@ SSE_S: Final = 60.0
 SSE_KEEP_ALIVE_S: Final = 15.0
 """Interval of SSE comments, without which proxies close idle connections."""
 RETRY_MS: Final = 100
-"""How long a browser waits before it connects again."""
+"""Time that a browser waits before it reconnects."""
 PIECE_BYTES: Final = 64 * limits.KIB
 """Bytes after which events that are ready are sent."""
 _encode: Final = msgspec.json.Encoder().encode

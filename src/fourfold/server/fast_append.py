@@ -225,6 +225,8 @@ class FastAppendProtocol(HttpProtocol):
         super().__init__(*args, **kwargs)
         self._pending: deque[_PendingAppend] = deque()
         self._append_cycle: Any = _AppendCycle()
+        self._turns: set[asyncio.Task[None]] = set()
+        """Appends that wait for their turn, or are being written in it."""
         self._is_append = False
         """True while the body being received belongs to an append."""
         self._at_message_boundary = True
@@ -497,27 +499,67 @@ class FastAppendProtocol(HttpProtocol):
         pending.complete(response)
 
     def _append(self, body: bytes) -> None:
-        """Submit the append that was just received."""
+        """Submit the append that was just received, or let it wait for its turn."""
         pending = _PendingAppend(self)
         self._pending.append(pending)
-        protocol, name, head = self.protocol, self._name, self._head
+        name, head = self._name, self._head
         assert head is not None
         try:
-            protocol.admit_append(head, name)
+            self.protocol.admit_append(head, name)
+        except FourfoldError as error:
+            pending.complete(self.protocol.append_response(error, wrote=False))
+            return
+        except Exception:
+            self.logger.exception("Exception in the fast append path")
+            pending.complete(INTERNAL_ERROR)
+            return
+        if self.protocol.large_appends.must_wait(len(body)) or self._turns:
+            turn = self.loop.create_task(self._append_in_turn(pending, name, head, body))
+            # The event loop itself keeps no reference to its tasks.
+            self._turns.add(turn)
+            turn.add_done_callback(self._turns.discard)
+        else:
+            self._submit(pending, name, head, body, pending.complete)
+        if len(self._pending) >= HTTP_PIPELINE_MAX:
+            self.flow.pause_reading()
+
+    async def _append_in_turn(
+        self, pending: _PendingAppend, name: str, head: AppendHead, body: bytes
+    ) -> None:
+        """Submit a large append, or one after it, when it is its turn."""
+
+        async def submit() -> Outcome | Response:
+            outcome: asyncio.Future[Outcome | Response] = self.loop.create_future()
+            self._submit(pending, name, head, body, outcome.set_result)
+            return await outcome
+
+        try:
+            pending.complete(await self.protocol.large_appends.run(len(body), submit))
+        except FourfoldError as error:
+            pending.complete(self.protocol.append_response(error, wrote=False))
+
+    def _submit(
+        self,
+        pending: _PendingAppend,
+        name: str,
+        head: AppendHead,
+        body: bytes,
+        on_outcome: Callable[[Outcome | Response], None],
+    ) -> None:
+        protocol = self.protocol
+        try:
             if head.content_type is not None and body:
                 append = protocol.make_plain_append(name, head.content_type, body)
             else:
                 request = Request("POST", STREAM_PREFIX + name, "", head.headers, body)
                 append = protocol.parse_append(request, name)
             pending.wrote = bool(append.records)
-            self.streams.append_soon(name, append, pending.complete, self.loop)
+            self.streams.append_soon(name, append, on_outcome, self.loop)
         except FourfoldError as error:
-            pending.complete(protocol.append_response(error, wrote=False))
+            on_outcome(protocol.append_response(error, wrote=False))
         except Exception:
             self.logger.exception("Exception in the fast append path")
-            pending.complete(INTERNAL_ERROR)
-        if len(self._pending) >= HTTP_PIPELINE_MAX:
-            self.flow.pause_reading()
+            on_outcome(INTERNAL_ERROR)
 
     def _respond_last(self, response: Response) -> None:
         """Send a response and close the connection."""

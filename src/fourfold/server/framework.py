@@ -1,4 +1,4 @@
-"""What the server uses of its web framework, Starlette; an error says what to install."""
+"""Imports from the web framework, Starlette; the error names the extra to install."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ _V = TypeVar("_V")
 
 
 class _Position(NamedTuple):
-    """Where a feed continues: after a seq, or after some rows of the next one."""
+    """Position of a feed: after a seq, or after some rows of the next one."""
 
     after: int
     rows: int = 0

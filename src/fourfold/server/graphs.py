@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Any, Final, cast
 
 import msgspec
@@ -22,20 +23,22 @@ from fourfold.errors import (
     NotFound,
     Refused,
     ReplayMismatch,
+    TooLarge,
 )
 from fourfold.kernel.idempotency import IdempotentRequest, digest_of, run_once
 from fourfold.models.graphs import Graphs, Query
-from fourfold.models.graphs.records import App, Kind, Row
+from fourfold.models.graphs.records import App, Kind, Neighbours, Row
 from fourfold.server import conditions, cursors
+from fourfold.server.points import digest_text, parse_at, parse_store_time
 from fourfold.server.request import Reply, Request
 from fourfold.server.routes import Ok, Route, bind
-from fourfold.server.spaces import parse_at
 from fourfold.server.workers import Workers
 from fourfold.store import Store
 from fourfold.wire.graphs import (
     AppInfo,
     ApplyInfo,
     AppPage,
+    AppQuery,
     AppsQuery,
     AttrRow,
     EdgeRow,
@@ -51,7 +54,9 @@ from fourfold.wire.graphs import (
     ObjectQuery,
     ObjectReadHeaders,
     ObjectRow,
+    ObjectsInfo,
     ObjectsQuery,
+    ObjectsRead,
     ObjectState,
     ParentRow,
     RatingRow,
@@ -76,14 +81,14 @@ class OpenGraphs:
     """The graphs of a store, opened by the first request for them."""
 
     def __init__(self, store: Store, workers: Workers) -> None:
-        self._store = store
+        self.store = store
         self._workers = workers
         self._graphs: Graphs | None = None
 
     async def get(self) -> Graphs:
         """Return the graphs, and create their database if needed."""
         if self._graphs is None:
-            self._graphs = await self._workers.write(lambda: self._store.graphs)
+            self._graphs = await self._workers.write(lambda: self.store.graphs)
         return self._graphs
 
     def get_if_open(self) -> Graphs | None:
@@ -110,7 +115,8 @@ class GraphRoutes:
     async def list_apps(self, _request: Request, query: AppsQuery) -> Reply:
         """Return a page of apps."""
         graphs = await self._graphs.get()
-        return Reply(await self._workers.run(_list_apps, graphs, query), is_large=True)
+        at = await parse_store_time(self._graphs.store, self._workers, query.at)
+        return Reply(await self._workers.run(_list_apps, graphs, query, at), is_large=True)
 
     async def register_app(self, _request: Request, app: str, query: NewAppQuery) -> Reply:
         """Create an app, or return the existing one."""
@@ -119,10 +125,11 @@ class GraphRoutes:
         info, created = await self._workers.write(_register_app, graphs, app, title)
         return Reply(info, 201 if created else 200, location=f"{APPS}/{app}" if created else None)
 
-    async def get_app(self, _request: Request, app: str) -> Reply:
+    async def get_app(self, _request: Request, app: str, query: AppQuery) -> Reply:
         """Return an app."""
         graphs = await self._graphs.get()
-        return Reply(await self._workers.run(lambda: _app_info(graphs, graphs.app(app))))
+        at = await parse_store_time(self._graphs.store, self._workers, query.at)
+        return Reply(await self._workers.run(lambda: _app_info(graphs, graphs.app(app, at), at)))
 
     async def list_types(self, _request: Request, app: str, query: TypesQuery) -> Reply:
         """Return a page of the types of an app."""
@@ -183,6 +190,11 @@ class GraphRoutes:
         info = await self._workers.run(_neighbours, graphs, app, number, query)
         return Reply(info, is_large=True)
 
+    async def read_objects(self, _request: Request, app: str, body: ObjectsRead) -> Reply:
+        """Return several objects with parts of what is around them."""
+        graphs = await self._graphs.get()
+        return Reply(await self._workers.run(_read_objects, graphs, app, body), is_large=True)
+
 
 def object_row(kind: Kind, row: Row) -> ObjectRow:
     """Return a row as a response has it."""
@@ -200,7 +212,7 @@ def parse_id(text: str) -> int:
     return int(text)
 
 
-def _app_info(graphs: Graphs, app: App) -> AppInfo:
+def _app_info(graphs: Graphs, app: App, at: datetime | None = None) -> AppInfo:
     usage = graphs.usage(app.app_id)
     return AppInfo(
         app=app.slug,
@@ -208,29 +220,33 @@ def _app_info(graphs: Graphs, app: App) -> AppInfo:
         title=app.title,
         version=app.version,
         created_at=app.created_at,
-        rows=usage.rows,
-        bytes=usage.bytes,
+        rows=usage.rows if at is None else None,
+        bytes=usage.bytes if at is None else None,
         rows_max=usage.rows_max,
         bytes_max=usage.bytes_max,
-        seq=graphs.position(),
+        seq=_seq_at(graphs, at),
         node=graphs.node,
     )
 
 
-def _list_apps(graphs: Graphs, query: AppsQuery) -> AppPage:
-    listed = cursors.digest_of("apps", query.prefix)
+def _seq_at(graphs: Graphs, at: datetime | None) -> int:
+    return graphs.position() if at is None else graphs.seq_at(at)
+
+
+def _list_apps(graphs: Graphs, query: AppsQuery, at: datetime | None) -> AppPage:
+    listed = cursors.digest_of("apps", query.prefix, digest_text(query.at))
     cursor = cursors.parse(query.cursor, listed, str)
     after = "" if cursor is None else cursor.after
     apps = sorted(
-        (app for app in graphs.list_apps() if app.slug.startswith(query.prefix)),
+        (app for app in graphs.list_apps(at) if app.slug.startswith(query.prefix)),
         key=lambda app: app.slug,
     )
     apps = [app for app in apps if app.slug > after]
     page = apps[: query.limit]
     more = len(apps) > len(page)
     return AppPage(
-        seq=graphs.position(),
-        items=[_app_info(graphs, app) for app in page],
+        seq=_seq_at(graphs, at),
+        items=[_app_info(graphs, app, at) for app in page],
         next_cursor=cursors.format_cursor(listed, 0, page[-1].slug) if more else None,
     )
 
@@ -377,21 +393,49 @@ def _neighbours(
     with graphs.snapshot() as reader:
         at = parse_at(query.at)
         seq = reader.newest_seq() if at is None else reader.seq_at(at)
-        found = reader.neighbours(
+        neighbours = reader.neighbours(
             *(app_id, query.kind, object_id),
             at=seq,
             limit=query.limit,
             suppressed=query.suppressed is not UNSET,
         )
+    return _neighbours_info(slug, seq, neighbours)
+
+
+def _read_objects(graphs: Graphs, slug: str, body: ObjectsRead) -> ObjectsInfo:
+    app_id = graphs.app(slug).app_id
+    items: list[NeighboursInfo] = []
+    size = 0
+    with graphs.snapshot() as reader:
+        at = parse_at(body.at)
+        seq = reader.newest_seq() if at is None else reader.seq_at(at)
+        for neighbours in reader.read_many(
+            *(app_id, body.ids),
+            at=seq,
+            limit=body.limit,
+            suppressed=body.suppressed,
+            parts=body.parts,
+        ):
+            items.append(_neighbours_info(slug, seq, neighbours))
+            size += sum(map(value_bytes, neighbours.attrs))
+            if size > limits.PAGE_BYTES:
+                raise TooLarge(
+                    f"the attributes have more than {limits.PAGE_BYTES} bytes",
+                    hint="Read fewer objects at once.",
+                )
+    return ObjectsInfo(app=slug, seq=seq, items=items)
+
+
+def _neighbours_info(slug: str, seq: int, neighbours: Neighbours) -> NeighboursInfo:
     return NeighboursInfo(
         app=slug,
         seq=seq,
-        object=_end(found.object),
-        attrs=[AttrRow(*row) for row in found.attrs],
-        edges=[EdgeRow(*row) for row in found.edges],
-        ratings=[RatingRow(*row) for row in found.ratings],
-        objects=[_end(row) for row in found.objects],
-        complete=found.complete,
+        object=_end(neighbours.object),
+        attrs=[AttrRow(*row) for row in neighbours.attrs],
+        edges=[EdgeRow(*row) for row in neighbours.edges],
+        ratings=[RatingRow(*row) for row in neighbours.ratings],
+        objects=[_end(row) for row in neighbours.objects],
+        complete=neighbours.complete,
     )
 
 
@@ -409,11 +453,12 @@ _ROUTES: Final = (
     graph_route(
         *("GET", APPS, GraphRoutes.list_apps),
         operation="list_apps",
-        summary="List apps in the order of their names.",
+        summary="List apps in the order of their names, now or at a time.",
         scope="read",
         resource="prefix",
         query=AppsQuery,
         ok={200: Ok("A page of apps.", AppPage)},
+        errors=(NotFound,),
     ),
     graph_route(
         *("PUT", APP, GraphRoutes.register_app),
@@ -427,14 +472,16 @@ _ROUTES: Final = (
     graph_route(
         *("GET", APP, GraphRoutes.get_app),
         operation="get_app",
-        summary="Get an app: its title, what it stores, and the newest seq.",
+        summary="Get an app, now or at a time: its title, what it stores, and the newest seq.",
         scope="read",
+        query=AppQuery,
         ok={200: Ok("The app.", AppInfo)},
         errors=(NotFound,),
     ),
     graph_route(
         *("GET", f"{APP}/types", GraphRoutes.list_types),
         operation="list_types",
+        no_past="types have no log entries; they never change, and are never removed",
         summary="List the types of an app.",
         scope="read",
         query=TypesQuery,
@@ -498,6 +545,15 @@ _ROUTES: Final = (
         scope="read",
         query=NeighboursQuery,
         ok={200: Ok("The neighbourhood.", NeighboursInfo)},
+        errors=(NotFound,),
+    ),
+    graph_route(
+        *("POST", f"{APP}/read", GraphRoutes.read_objects),
+        operation="read_objects",
+        summary="Read several objects at one point, with parts of what is around them.",
+        scope="read",
+        body=ObjectsRead,
+        ok={200: Ok("Those that exist.", ObjectsInfo)},
         errors=(NotFound,),
     ),
 )

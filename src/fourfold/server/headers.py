@@ -12,10 +12,17 @@ from msgspec import UnsetType
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput, UnsupportedEncoding
-from fourfold.models.streams import Producer, StreamInfo
+from fourfold.models.streams import Producer, StreamInfo, record_headers
 from fourfold.models.streams.rule_changes import UNCHANGED
 from fourfold.models.streams.settings import Settings
-from fourfold.models.streams.validation import JSON, check_key, format_offset, plain_type
+from fourfold.models.streams.validation import (
+    JSON,
+    Offset,
+    check_expected,
+    check_key,
+    format_offset,
+    plain_type,
+)
 from fourfold.server.request import Headers, Request
 
 STREAM_PREFIX: Final = "/v1/stream/"
@@ -40,6 +47,8 @@ _APPEND_HEADERS: Final = frozenset(
         "stream-seq",
         "stream-closed",
         "stream-key",
+        "stream-expected-offset",
+        "stream-record-headers",
         "content-encoding",
     }
 )
@@ -131,6 +140,22 @@ def parse_routing_key(request: Request) -> bytes | None:
     return None if text is None else check_key(unquote_to_bytes(text))
 
 
+def parse_expected(request: Request) -> Offset | None:
+    """Return the offset at which a stream must end for an append, or None if it is absent."""
+    text = request.header("stream-expected-offset")
+    if text is None:
+        return None
+    expected = check_expected(text)
+    assert isinstance(expected, Offset)
+    return expected
+
+
+def parse_record_headers(request: Request) -> bytes | None:
+    """Return the headers of the records of an append, as stored, or None if there are none."""
+    text = request.header("stream-record-headers")
+    return None if text is None else record_headers.parse_headers(text)
+
+
 def plain_content_type(fields: Headers) -> str | None:
     """Return the content type if no other header changes the meaning of the append."""
     return None if _APPEND_HEADERS & fields.keys() else fields.get("content-type")
@@ -213,6 +238,8 @@ def error_headers(error: FourfoldError) -> Headers:
     headers: Headers = {}
     if error.kind == "stream_closed":
         headers = {"stream-closed": "true", "stream-next-offset": str(details["next_offset"])}
+    elif error.kind == "precondition_failed" and "next_offset" in details:
+        headers = {"stream-next-offset": str(details["next_offset"])}
     elif "first_offset" in details:
         headers = {"stream-first-offset": str(details["first_offset"])}
     elif error.kind == "producer_fenced":

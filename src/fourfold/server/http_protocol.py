@@ -11,9 +11,9 @@
 
 `fast_append` builds on this class; with `--no-fast-front` it is used alone.
 
-Timeouts: one timer checks all connections once a second. A head must arrive within a time limit, a
-body must arrive at a minimum rate, an idle connection is closed after the keep-alive time, and a
-connection whose client does not read its responses is aborted.
+Timeouts: one timer checks every connection once a second, a slice of them at a time. A head must
+arrive within a time limit, a body must arrive at a minimum rate, an idle connection is closed after
+the keep-alive time, and a connection whose client does not read its responses is aborted.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ HTTP_BODY_BYTES_PER_S_MIN: Final = 4 * limits.KIB
 """Time for a body, plus the time that it takes at this speed."""
 HTTP_TIMEOUT_CHECK_S: Final = 1.0
 """Interval at which slow connections are looked for."""
+HTTP_TIMEOUT_CHECK_CONNECTIONS: Final = 64
+"""Connections that are checked in one iteration of the event loop."""
 
 _COUNT: Final = struct.Struct("i")
 _NO_COUNT: Final = _COUNT.pack(0)
@@ -75,7 +77,7 @@ class WatchedConnection(Interface):
     unsent: int
     """Bytes waiting to be sent at the last check."""
     last_progress_at: float
-    """When the client last read some of them, or none were waiting."""
+    """Time at which the client last read some of them, or none were waiting."""
 
     def time_out(self) -> None:
         """End the connection because its client was too slow."""
@@ -94,6 +96,10 @@ class RequestTimeouts:
         self._interval_s = interval_s
         self._write_stall_s = write_stall_s
         self._watched: set[WatchedConnection] = set()
+        self._unchecked: list[WatchedConnection] = []
+        """Connections still to be checked in this round."""
+        self._slice_s = interval_s
+        """Time from one slice of this round to the next."""
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, connection: WatchedConnection) -> float:
@@ -102,25 +108,36 @@ class RequestTimeouts:
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self.now = loop.time()
-            self._timer = loop.call_later(self._interval_s, self._check_all, loop)
+            self._timer = loop.call_later(self._interval_s, self._check_slice, loop)
         return self.now
 
     def unwatch(self, connection: WatchedConnection) -> None:
         """Stop checking a connection."""
         self._watched.discard(connection)
 
-    def _check_all(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check_slice(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Check some connections; the slices of a round are spread over the interval.
+
+        All at once would block the event loop for tens of milliseconds with 5,000 connections.
+        """
         self._timer = None
-        if not self._watched:
-            return
+        if not self._unchecked:
+            if not self._watched:
+                return
+            self._unchecked = list(self._watched)
+            slices = -(-len(self._unchecked) // HTTP_TIMEOUT_CHECK_CONNECTIONS)
+            self._slice_s = self._interval_s / slices
         self.now = loop.time()
-        for connection in list(self._watched):
+        for connection in self._unchecked[-HTTP_TIMEOUT_CHECK_CONNECTIONS:]:
+            if connection not in self._watched:
+                continue
             if self._is_stalled(connection):
                 # A graceful close would wait for the unsent bytes.
                 connection.transport.abort()
             elif self.now > _deadline(connection):
                 connection.time_out()
-        self._timer = loop.call_later(self._interval_s, self._check_all, loop)
+        del self._unchecked[-HTTP_TIMEOUT_CHECK_CONNECTIONS:]
+        self._timer = loop.call_later(self._slice_s, self._check_slice, loop)
 
     def _is_stalled(self, connection: WatchedConnection) -> bool:
         """Return True if the client has read none of its pending bytes for too long.

@@ -19,7 +19,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from itertools import zip_longest
@@ -35,9 +36,11 @@ from fourfold.kernel.idempotency import IdempotentRequest
 from fourfold.models.documents import Space
 from fourfold.models.documents.snapshots import maintain
 from fourfold.models.model import model
+from fourfold.server import load
 from fourfold.server.errors import redact_paths, without_paths
 from fourfold.server.job_store import JobStore, now_ms
 from fourfold.server.open_spaces import OpenSpaces
+from fourfold.server.uploads import upload_path, uploads_folder
 from fourfold.store import Store
 from fourfold.wire.store import (
     BackupJob,
@@ -46,6 +49,7 @@ from fourfold.wire.store import (
     JobInfo,
     JobProgress,
     JobRate,
+    LoadJob,
     MaterializeJob,
     NewJob,
     PublishJob,
@@ -81,7 +85,7 @@ class _Cancelled(Exception):
 
 
 class Outcome(NamedTuple):
-    """How a job ended."""
+    """Outcome of a job."""
 
     result: dict[str, Any] | None
     error: JobError | None = None
@@ -167,6 +171,8 @@ class Jobs:
                 raise Refused(
                     f"the backup {options['name']!r} already exists", hint="Choose another name."
                 )
+        if isinstance(body, LoadJob) and request is None:
+            upload_path(uploads_folder(self._store.root), body.upload)
         job, replayed = self._records.add(kind, options, request)
         if replayed:
             return self.get(job.id)
@@ -240,19 +246,7 @@ class Jobs:
             started_at_ms = now_ms()
             self._records.start(job.id, started_at_ms)
             self._update(running, status="running", started_at_ms=started_at_ms)
-            match running.body:
-                case VerifyJob():
-                    outcome = self._verify(running)
-                case BackupJob():
-                    outcome = self._back_up(running)
-                case GcJob():
-                    outcome = self._collect(running)
-                case PublishJob():
-                    outcome = self._publish(running)
-                case SnapshotsJob():
-                    outcome = self._add_snapshots(running)
-                case MaterializeJob():
-                    outcome = self._materialize(running)
+            outcome = self._work(running)
         except _Cancelled:
             return "interrupted" if self._stopping else "cancelled", Outcome(None)
         except FourfoldError as error:
@@ -263,6 +257,25 @@ class Jobs:
             unexpected = FourfoldError(f"job {job.id} failed: {type(error).__name__}")
             return "failed", Outcome(None, job_error(unexpected.as_dict()))
         return "succeeded" if outcome.error is None else "failed", outcome
+
+    def _work(self, running: _RunningJob) -> Outcome:
+        work: Callable[[_RunningJob], Outcome]
+        match running.body:
+            case VerifyJob():
+                work = self._verify
+            case BackupJob():
+                work = self._back_up
+            case GcJob():
+                work = self._collect
+            case PublishJob():
+                work = self._publish
+            case SnapshotsJob():
+                work = self._add_snapshots
+            case LoadJob() as body:
+                work = partial(self._load, body)
+            case MaterializeJob():
+                work = self._materialize
+        return work(running)
 
     def _record(self, running: _RunningJob, status: str, outcome: Outcome) -> None:
         progress = running.job.progress
@@ -404,17 +417,44 @@ class Jobs:
             spaces += bool(added)
         return Outcome({"spaces": spaces, "snapshots": made})
 
+    def _load(self, body: LoadJob, running: _RunningJob) -> Outcome:
+        """Write an upload in slices; a load that is cancelled can be continued."""
+        path = upload_path(uploads_folder(self._store.root), body.upload)
+        target: load.Target
+        match body.model:
+            case "documents":
+                open_space = partial(self._use_space, running, body.history or None)
+                target = load.DocumentsTarget(body, open_space)
+            case "streams":
+                target = load.StreamTarget(body, self._store.streams)
+            case "graphs":
+                target = load.GraphsTarget(self._store.graphs)
+
+        def advance(label: str, done: int, total: int) -> None:
+            _check(running)
+            self._advance(running, label, done, total)
+
+        return Outcome(load.run_load(body, path, target, advance))
+
+    @contextmanager
+    def _use_space(self, running: _RunningJob, history: str | None, did: str) -> Iterator[Space]:
+        """Open a space for a job, and create it if needed."""
+        if not self._store.has_space(did):
+            self._call(running, self._spaces.create(did, history))
+        space = self._call(running, self._spaces.acquire(did))
+        try:
+            yield space
+        finally:
+            running.loop.call_soon_threadsafe(self._spaces.release, did)
+
     def _iter_spaces(self, running: _RunningJob, others: int = 0) -> Iterator[Space]:
         """Yield each space, opened for writing, as one step of a job; `others` follow them."""
         dids = self._store.spaces()
         for done, did in enumerate(dids):
             _check(running)
             self._advance(running, did, done, len(dids) + others)
-            space = self._call(running, self._spaces.acquire(did))
-            try:
+            with self._use_space(running, None, did) as space:
                 yield space
-            finally:
-                running.loop.call_soon_threadsafe(self._spaces.release, did)
         _check(running)
         self._advance(running, "", len(dids), len(dids) + others)
 

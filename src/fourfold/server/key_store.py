@@ -16,18 +16,21 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from fourfold.errors import FormatError, NotFound
+from fourfold.errors import FormatError, NotFound, Refused
 from fourfold.kernel import Database, ReadTransaction, Transaction, sync_folder
+from fourfold.kernel.idempotency import IdempotentRequest, run_once
 from fourfold.server.database import FILE_NAME, SQL, open_database, open_for_writing
 
 FILE_CLOCK_NS: Final = 100_000_000
 """Longer than the resolution of timestamps in any file system."""
+KEYS_MAX: Final = 10_000
+"""Keys of a store: a request is compared with each of them."""
 OLD_FILE_NAME: Final = "access.json"
 Scope = Literal["read", "write", "admin", "metrics", "query"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 Model = Literal["documents", "streams", "graphs", "sessions", "store"]
 MODELS: Final[tuple[Model, ...]] = get_args(Model)
-"""What a key is for: the objects of a model, or the store as a whole, which has no names."""
+"""Subject of a grant: the objects of a model, or the store as a whole, which has no names."""
 NAMED_MODELS: Final = MODELS[:-1]
 """Models whose objects have names, so that a key may be for a prefix of them."""
 
@@ -61,6 +64,10 @@ class Key:
     sha256: str
     grants: tuple[Grant, ...] = ()
     label: str = ""
+    created_at_ms: int | None = None
+    """Time of its creation; None if an older version created it."""
+    created_by: str = ""
+    """Id of the key that created it; empty for the command line or a client without key."""
 
     def grant(self, model: Model) -> Grant | None:
         """Return the grant for a model, or None if the key has none."""
@@ -117,10 +124,23 @@ class KeyStore:
         self._stamp = stamp if settled else None
         return self._state
 
-    def add(self, key: Key) -> None:
-        """Store a key; from then on a key is required."""
+    def add(self, key: Key, request: IdempotentRequest | None = None) -> str:
+        """Store a key; from then on a key is required.
+
+        Returns its id, or that of the key which the same request stored before.
+
+        Raises:
+            Refused: there are too many keys.
+        """
+
+        def work() -> bytes:
+            with database.write() as txn:
+                _add(txn, key)
+            return key.id.encode()
+
         with self._writer() as database:
-            database.transact(lambda txn: _add(txn, key))
+            result = work() if request is None else run_once(database, request, work)[0]
+        return result.decode()
 
     def remove(self, key_id: str) -> int:
         """Delete a key and return the number of keys that are left."""
@@ -196,21 +216,27 @@ def _stamp_of(path: Path) -> tuple[int, ...]:
 
 
 def _add(txn: Transaction, key: Key) -> None:
+    if txn.value(SQL.key_count) >= KEYS_MAX:
+        raise Refused(
+            f"keys: must be at most {KEYS_MAX}", hint="Remove keys that are no longer used."
+        )
     txn.execute(SQL.require_key)
-    number = txn.value(SQL.add_key, (key.id, key.sha256, key.label))
+    row = (key.id, key.sha256, key.label, key.created_at_ms, key.created_by)
+    number = txn.value(SQL.add_key, row)
     for grant in key.grants:
         txn.execute(SQL.add_grant, (number, grant.model, grant.prefix, " ".join(grant.scopes)))
 
 
 def _read_keys(snapshot: ReadTransaction) -> tuple[Key, ...]:
     keys = []
-    for (key_id, sha256, label), rows in groupby(snapshot.all(SQL.keys), lambda row: row[:3]):
+    for columns, rows in groupby(snapshot.all(SQL.keys), lambda row: row[:5]):
+        key_id, sha256, label, created_at_ms, created_by = columns
         grants = (
             Grant(model, tuple(scopes.split()), prefix)
             for *_, model, prefix, scopes in rows
             if model is not None
         )
-        keys.append(Key(key_id, sha256, tuple(grants), label))
+        keys.append(Key(key_id, sha256, tuple(grants), label, created_at_ms, created_by))
     return tuple(keys)
 
 

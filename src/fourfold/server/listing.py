@@ -11,10 +11,12 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from fourfold.content.filters import decode_filter
 from fourfold.errors import InvalidInput
 from fourfold.kernel.pauses import Pauses
 from fourfold.models.streams import Chunk, StreamInfo
 from fourfold.models.streams.archive.status import ArchiveStatus
+from fourfold.models.streams.feed_records import StreamRecord
 from fourfold.models.streams.json_messages import decode
 from fourfold.models.streams.records import Details, Record, RecordFilter
 from fourfold.models.streams.stream import sought as make_filter
@@ -23,6 +25,7 @@ from fourfold.wire.streams import (
     ArchiveDetails,
     ArchiveIndex,
     ArchiveRequest,
+    FeedRecord,
     ReadQuery,
     StreamDetails,
     StreamRow,
@@ -107,8 +110,12 @@ def _archive_details(status: ArchiveStatus, incarnation_number: int) -> ArchiveD
 
 
 def parse_filter(query: ReadQuery) -> RecordFilter | None:
-    """Return the filter of a read: `key`, or a `field` of JSON messages and its `value` as JSON."""
+    """Return the filter of a read: `key` and `filter`, or a `field` and its `value` as JSON."""
     key = None if query.key is UNSET else query.key
+    if query.filter is not UNSET:
+        if query.field is not UNSET or query.value is not UNSET:
+            raise InvalidInput("parameters filter and field must not be sent together")
+        return make_filter(key, decode_filter(query.filter))
     if (query.field is UNSET) != (query.value is UNSET):
         raise InvalidInput("parameters field and value must be sent together")
     if query.field is UNSET or query.value is UNSET:
@@ -128,6 +135,22 @@ class _RecordRow(msgspec.Struct, frozen=True, omit_defaults=True):
     ts_ms: int
     text: str | UnsetType = UNSET
     base64: bytes | UnsetType = UNSET
+    headers: msgspec.Raw | UnsetType = UNSET
+
+
+def feed_record(item: StreamRecord) -> FeedRecord:
+    """Return a record of the feed over all streams."""
+    record = item.record
+    fields: dict[str, Any] = {
+        "stream": item.stream,
+        "offset": format_offset(record.offset, item.incarnation_number),
+        "ts_ms": record.ts_ms,
+        "headers": record.headers or UNSET,
+    }
+    try:
+        return FeedRecord(**fields, text=record.payload.decode())
+    except UnicodeDecodeError:
+        return FeedRecord(**fields, base64=record.payload)
 
 
 _encode_rows = msgspec.json.Encoder().encode
@@ -154,7 +177,9 @@ def encode_records(chunk: Chunk, pauses: Pauses | None = None) -> bytes:
 
 def _record_row(record: Record, incarnation_number: int) -> _RecordRow:
     offset = format_offset(record.offset, incarnation_number)
+    encoded = record.encoded_headers
+    headers = UNSET if encoded is None else msgspec.Raw(encoded)
     try:
-        return _RecordRow(offset, record.ts_ms, text=record.payload.decode())
+        return _RecordRow(offset, record.ts_ms, record.payload.decode(), headers=headers)
     except UnicodeDecodeError:
-        return _RecordRow(offset, record.ts_ms, base64=record.payload)
+        return _RecordRow(offset, record.ts_ms, base64=record.payload, headers=headers)

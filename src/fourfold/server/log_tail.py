@@ -82,7 +82,7 @@ class LogTail(Generic[E]):
         self._entries_max = entries_max
         self._bytes_max = bytes_max
         self._start = position
-        """What was followed after this position is in memory."""
+        """Followed entries after this position are in memory."""
         self._entries: deque[TailEntry[E]] = deque()
         self._bytes = 0
         self._followers: dict[Hashable, dict[TailFollower[E], None]] = {}

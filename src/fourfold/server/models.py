@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fourfold.server.blobs import BlobRoutes
 from fourfold.server.branches import BranchRoutes
+from fourfold.server.find import FindRoutes
 from fourfold.server.graph_feed import GraphFeedRoutes
 from fourfold.server.graphs import GraphRoutes, OpenGraphs
 from fourfold.server.jobs import Jobs
@@ -16,9 +17,11 @@ from fourfold.server.session_feeds import SessionFeeds
 from fourfold.server.session_reads import SessionReads
 from fourfold.server.sessions import SessionRoutes
 from fourfold.server.space_reads import SpaceReads
+from fourfold.server.space_search import SpaceSearch
 from fourfold.server.spaces import SpaceRoutes
 from fourfold.server.sql import SqlRoutes
 from fourfold.server.store_routes import StoreRoutes, backups_folder
+from fourfold.server.uploads import UploadRoutes, uploads_folder
 from fourfold.server.watches import WatchRoutes
 from fourfold.server.workers import Workers
 from fourfold.store import Store
@@ -34,6 +37,8 @@ def model_routes(store: Store, workers: Workers) -> tuple[RouteGroup, ...]:
     return (
         SpaceRoutes(store, workers, spaces),
         SpaceReads(workers, spaces),
+        SpaceSearch(workers, spaces),
+        FindRoutes(workers, spaces),
         BranchRoutes(workers, spaces),
         WatchRoutes(workers, spaces),
         BlobRoutes(workers, spaces),
@@ -41,6 +46,7 @@ def model_routes(store: Store, workers: Workers) -> tuple[RouteGroup, ...]:
         GraphFeedRoutes(workers, graphs),
         StoreRoutes(store, workers, jobs, backups),
         PipelineRoutes(store, workers),
+        UploadRoutes(uploads_folder(store.root), workers),
         SessionRoutes(workers, sessions),
         SessionReads(workers, sessions),
         SessionFeeds(workers, sessions),

@@ -14,7 +14,7 @@ class OpenSessions:
     """Opens the sessions of a store once."""
 
     def __init__(self, store: Store, workers: Workers) -> None:
-        self._store = store
+        self.store = store
         self._workers = workers
         self._sessions: Sessions | None = None
 
@@ -22,5 +22,5 @@ class OpenSessions:
         """Return the sessions."""
         if self._sessions is None:
             # Two requests may do this at the same time: the store opens them once.
-            self._sessions = await self._workers.write(lambda: self._store.sessions)
+            self._sessions = await self._workers.write(lambda: self.store.sessions)
         return self._sessions

@@ -29,7 +29,7 @@ _PREFLIGHT: Final[Headers] = {
     "access-control-allow-headers": "Content-Type, Authorization, If-None-Match, Stream-Seq, "
     "Stream-TTL, Stream-Expires-At, Stream-Closed, Producer-Id, Producer-Epoch, Producer-Seq, "
     "Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Stream-Retention-Seconds, "
-    "Stream-Retention-Bytes, Stream-Key",
+    "Stream-Retention-Bytes, Stream-Key, Stream-Expected-Offset, Stream-Record-Headers",
     "access-control-max-age": "86400",
 }
 

@@ -35,7 +35,7 @@ class ServerPublisher:
     ) -> None:
         self.backup = backup
         self.failure: FourfoldError | None = None
-        """Why nothing is published yet; None once publishing runs."""
+        """Error that prevents publishing; None once it runs."""
         self._archive = archive
         self._check = check
         self._retry_s = retry_s

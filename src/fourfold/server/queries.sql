@@ -1,7 +1,7 @@
 -- Keys of the server.
 
 -- name: keys
-SELECT k.id, k.sha256, k.label, g.model, g.prefix, g.scopes
+SELECT k.id, k.sha256, k.label, k.created_at_ms, k.created_by, g.model, g.prefix, g.scopes
 FROM api_key AS k LEFT JOIN api_key_grant AS g ON g.key_number = k.number
 ORDER BY k.number, g.model
 
@@ -15,7 +15,7 @@ INSERT INTO key_requirement (id) VALUES (1) ON CONFLICT DO NOTHING
 SELECT number FROM api_key WHERE id = ?1
 
 -- name: add_key
-INSERT INTO api_key (id, sha256, label) VALUES (?1, ?2, ?3) RETURNING number
+INSERT INTO api_key (id, sha256, label, created_at_ms, created_by) VALUES (?1, ?2, ?3, ?4, ?5) RETURNING number
 
 -- name: add_grant
 INSERT INTO api_key_grant (key_number, model, prefix, scopes) VALUES (?1, ?2, ?3, ?4)

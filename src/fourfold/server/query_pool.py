@@ -22,7 +22,7 @@ import msgspec
 
 from fourfold import errors, limits
 from fourfold.errors import Busy, DeadlineExceeded, FourfoldError, Overloaded
-from fourfold.server.query_process import ENVIRONMENT, LENGTH, QueryOutcome, QueryTask
+from fourfold.server.query_messages import ENVIRONMENT, LENGTH, QueryOutcome, QueryTask
 
 QUERIES_WAITING: Final = 16
 """Queries that may wait for a process."""
@@ -44,7 +44,7 @@ class QueryResponse(NamedTuple):
     truncated: bool
 
 
-class _Ended(Exception):
+class _ProcessEnded(Exception):
     """The process ended without a response."""
 
 
@@ -79,7 +79,7 @@ class QueryProcess:
 
         Raises:
             TimeoutError: it did not end in time.
-            _Ended: the process ended.
+            _ProcessEnded: the process ended.
         """
         try:
             if not self._is_ready:
@@ -95,7 +95,7 @@ class QueryProcess:
             self.is_usable = False
             if isinstance(error, TimeoutError):
                 raise
-            raise _Ended from error
+            raise _ProcessEnded from error
         except BaseException:
             self.is_usable = False
             raise
@@ -113,7 +113,7 @@ class QueryProcess:
                 raise TimeoutError
             part = self._output.read(min(size - len(data), _READ_BYTES))
             if not part:
-                raise _Ended
+                raise _ProcessEnded
             data += part
         return bytes(data)
 
@@ -250,7 +250,7 @@ class QueryPool:
                 f"query: not finished after {job.task.body.timeout_s:g} s",
                 hint="Narrow the query, or raise `timeout_s`.",
             ) from None
-        except _Ended:
+        except _ProcessEnded:
             if job.is_cancelled:
                 raise Busy("query: cancelled, because the server is stopping") from None
             raise Busy(

@@ -16,54 +16,26 @@ import math
 import os
 import resource
 import signal
-import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final
 
 import msgspec
-from msgspec import Struct
 
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput, LimitExceeded
 from fourfold.kernel.pauses import lower_thread_priority
 from fourfold.kernel.query_connection import limit_heap
 from fourfold.query.engine import QueryOptions, all_tables, parse_time, run_query
+from fourfold.server.query_messages import BASE64, LENGTH, Format, QueryOutcome, QueryTask
 from fourfold.sql_result import Result, distinct_names
 from fourfold.store import open_store
-from fourfold.wire.sql import SqlColumn, SqlQuery, SqlResult
+from fourfold.wire.sql import SqlColumn, SqlResult
 
-Format = Literal["json", "ndjson", "csv", "arrow"]
-LENGTH: Final = struct.Struct(">I")
-ENVIRONMENT: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
-"""Other allocators reserve more address space than the limit allows."""
-BASE64: Final = "base64"
-"""Key of bytes in JSON."""
 _NUMBER: Final = "number"
 _SPECIAL: Final = frozenset({bytes, float})
-
-
-class QueryTask(Struct, kw_only=True, frozen=True):
-    """A query to run: what the client sent, and what its key may read."""
-
-    body: SqlQuery
-    """Without its parameters."""
-    params: list[Any] | dict[str, Any]
-    prefixes: dict[str, tuple[str, ...]] | None
-    format: Format
-
-
-class QueryOutcome(Struct, kw_only=True, frozen=True):
-    """How a query ended; the bytes of its result follow."""
-
-    error: dict[str, Any] | None = None
-    size: int = 0
-    rows: int = 0
-    truncated: bool = False
-    ends: bool = False
-    """True if the process ends now: it has used too much memory for another query."""
 
 
 class _MemoryLimit:

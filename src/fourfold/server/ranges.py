@@ -44,23 +44,23 @@ def content_response(
 
     `pieces` yields the bytes of a range, as `iter_pieces` does.
     """
-    found: Headers = {
+    response_headers: Headers = {
         **headers.content_type_headers(content.content_type),
         "etag": f'"{content.hash}"',
         "cache-control": _IMMUTABLE,
         "accept-ranges": "bytes",
     }
-    if headers.matches_etag(request, found["etag"]):
-        return Response(304, found)
-    part = parse_range(request, content.size, found["etag"])
+    if headers.matches_etag(request, response_headers["etag"]):
+        return Response(304, response_headers)
+    part = parse_range(request, content.size, response_headers["etag"])
     if part is None:
-        return Response(416, {**found, "content-range": f"bytes */{content.size}"})
+        return Response(416, {**response_headers, "content-range": f"bytes */{content.size}"})
     status = 200
     if part != ByteRange(0, content.size):
         status = 206
-        found["content-range"] = f"bytes {part.start}-{part.end - 1}/{content.size}"
-    found["content-length"] = str(part.end - part.start)
-    return Response(status, found, pieces=pieces(part))
+        response_headers["content-range"] = f"bytes {part.start}-{part.end - 1}/{content.size}"
+    response_headers["content-length"] = str(part.end - part.start)
+    return Response(status, response_headers, pieces=pieces(part))
 
 
 async def iter_pieces(

@@ -15,8 +15,7 @@ from fourfold.server.key_store import Grant
 Headers = dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A request. Header names are in lower case; `path` is decoded, and relative to the mount
     point.
     """
@@ -24,7 +23,7 @@ class Request:
     method: str
     path: str
     query: str = ""
-    headers: Headers = field(default_factory=dict)
+    headers: Headers = msgspec.field(default_factory=dict)
     body: bytes = b""
     scheme: str = "http"
     root: str = ""
@@ -32,9 +31,9 @@ class Request:
     key_id: str = ""
     """Id of the key that allowed the request; empty if no key is required."""
     grant: Grant | None = None
-    """What the key allows in the model of the route; None if it has nothing, or is not required."""
+    """Grant of the key for the model of the route; None if it has none, or no key is required."""
     grants: tuple[Grant, ...] | None = None
-    """What the key allows in all models; None if no key is required."""
+    """Grants of the key for all models; None if no key is required."""
 
     def header(self, name: str) -> str | None:
         """Return a header by its lower-case name, or None."""
@@ -81,7 +80,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a handler returns: a value, and what HTTP says about it.
+    """Result of a handler: a value, and the status and headers of its response.
 
     The route table encodes it (`replies.encode_reply`). So the pages of the explorer can call a
     handler in process and render its `value`.

@@ -99,7 +99,7 @@ class Route:
     errors: tuple[type[FourfoldError], ...] = ()
     """Errors besides those that every route has."""
     resource: str = "all"
-    """What the key is for: `all` objects, the `prefix` in the query, or the parameter of the path
+    """Subject of the key: `all` objects, the `prefix` in the query, or the parameter of the path
     that names the object. `any` is a key with any prefix: the handler compares the names
     (`Request.covers`).
     """
@@ -116,6 +116,8 @@ class Route:
     body_max: int = limits.HTTP_BODY_MAX
     cancellable: bool = False
     """True if the handler is cancelled when the client disconnects; it must not write."""
+    no_past: str = ""
+    """Reason why a read has no parameter `at`."""
 
 
 class RouteGroup(Protocol):
@@ -170,13 +172,19 @@ class _Path:
     routes: dict[str, Route] = field(default_factory=dict)
 
 
+def _root(path: str) -> str | None:
+    """Return the first two segments of a path, such as `/v1/spaces/`, or None if it has fewer."""
+    first = path.find("/", 1)
+    second = path.find("/", first + 1) if first > 0 else -1
+    return path[: second + 1] if second > 0 else None
+
+
 class RouteTable:
     """All routes of a server; the first path that matches and supports the method wins."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(routes)
         self._fixed: dict[str, dict[str, Route]] = {}
-        self._paths: list[_Path] = []
         paths: dict[str, _Path] = {}
         for route in self.routes:
             if "{" not in route.path:
@@ -186,7 +194,19 @@ class RouteTable:
                 start, end = route.path.partition("{")[0], route.path.rpartition("}")[2]
                 paths[route.path] = _Path(start, end, compile_path(route.path)[0])
             paths[route.path].routes[route.method] = route
-        self._paths = list(paths.values())
+        self._paths = [path for path in paths.values() if _root(path.start) is None]
+        """Paths with a parameter in one of their first two segments."""
+        roots = {_root(path.start) for path in paths.values()} - {None}
+        self._by_root = {
+            root: [
+                path
+                for path in paths.values()
+                if path.start.startswith(root) or root.startswith(path.start)
+            ]
+            for root in roots
+            if root is not None
+        }
+        """Paths that can match, by the first two segments of a request."""
 
     def find(self, method: str, path: str) -> RouteMatch:
         """Return the route of a request. HEAD is answered by the route of GET.
@@ -200,7 +220,7 @@ class RouteTable:
         fixed = self._fixed.get(path)
         first = None if fixed is None else RouteMatch(fixed.get(method), {}, fixed)
         if first is None:
-            for entry in self._paths:
+            for entry in self._by_root.get(_root(path) or "", self._paths):
                 if not (path.startswith(entry.start) and path.endswith(entry.end)):
                     continue
                 match = entry.pattern.fullmatch(path)
@@ -225,6 +245,8 @@ def decode_arguments(route: Route, request: Request) -> dict[str, Any]:
         TooLarge: the body exceeds the limit of the route.
     """
     arguments: dict[str, Any] = {}
+    if route.no_past and request.query and "at" in request.parameters():
+        raise InvalidInput(f"at: not possible here: {route.no_past}", hint="Send it without `at`.")
     if route.query is not None:
         arguments["query"] = _decode_query(route.query, request, route.refused_parameters)
     elif request.query and request.method == "GET" and route.scope not in {"public", "metrics"}:
@@ -263,9 +285,8 @@ def _decode_query(kind: type[_S], request: Request, refused: frozenset[str]) -> 
     except msgspec.ValidationError as error:
         reason, _, where = str(error).partition(" - at `$.")
         name = where.removesuffix("`").partition("[")[0]
-        raise InvalidInput(
-            f"{name}: {_requirement(kind, name) or reason}, got {parameters[name]!r:.80}"
-        ) from None
+        message = f"{name}: {_requirement(kind, name) or reason}, got {parameters[name]!r:.80}"
+        raise InvalidInput(message, hint=_format_of(kind, name)) from None
     for name, text in parameters.items():
         if not _is_canonical(getattr(query, name, None), text):
             raise InvalidInput(f"{name}: {_requirement(kind, name)}, got {text!r:.80}")
@@ -300,14 +321,25 @@ def _collect(request: Request, lists: frozenset[str]) -> dict[str, Any]:
 
 
 def _requirement(kind: type[Struct], name: str) -> str | None:
-    """Return what a parameter must be, if it is an enumeration or a bounded number."""
-    schema = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"][name]
-    schema = schema.get("items", schema)
+    """Return what a parameter must be; None if the error of the decoder says it best."""
+    schema = _parameter_schema(kind, name)
     if "enum" in schema:
-        return f"must be {' or '.join(schema['enum'])}"
+        return f"must be {' or '.join(map(str, schema['enum']))}"
     if "maximum" in schema:
         return f"must be from {schema['minimum']} to {schema['maximum']}"
-    return None
+    return "invalid value" if "pattern" in schema else None
+
+
+def _format_of(kind: type[Struct], name: str) -> str | None:
+    """Return the description of a parameter whose form is a regular expression."""
+    schema = _parameter_schema(kind, name)
+    return schema.get("description") if "pattern" in schema else None
+
+
+def _parameter_schema(kind: type[Struct], name: str) -> dict[str, Any]:
+    schema: dict[str, Any] = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"][name]
+    items: dict[str, Any] = schema.get("items", schema)
+    return items
 
 
 def _decode_body(route: Route, request: Request) -> Any:

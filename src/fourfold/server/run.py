@@ -44,13 +44,13 @@ SWEEP_EVERY_S: Final = 1.0
 HTTP_BACKLOG: Final = 4_096
 """Connections that the kernel queues before they are accepted."""
 HTTP_SHUTDOWN_S: Final = 10
+"""Time for pending requests when the server stops."""
 GC_FULL_S: Final = 300.0
 """Interval of full garbage collections."""
 GC_NEVER: Final = 1_000_000_000
 """Threshold at which Python would start a full collection itself."""
 THREAD_SWITCH_S: Final = 0.000_5
 """Time that a Python thread may run while another one waits for the interpreter."""
-"""Time for pending requests when the server stops."""
 
 _log = logging.getLogger("fourfold.server")
 

@@ -95,6 +95,7 @@ _ROUTES: Final = (
     session_route(
         *("GET", verb("bundles"), SessionBundles.export_bundle),
         operation="export_bundle",
+        no_past="a bundle has the whole log, from which every past state follows",
         summary="Export a session and those that derive from it as a bundle that verifies itself.",
         scope="read",
         ok={200: Ok("The lines of the bundle.", "any", content_type=NDJSON)},

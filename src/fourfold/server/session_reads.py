@@ -6,6 +6,7 @@ All of them run in workers. The first page of a list fixes the event that all it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -14,9 +15,10 @@ from msgspec import UNSET, Raw, Struct
 from fourfold import limits
 from fourfold.content import content_id, decode, encode, from_json
 from fourfold.errors import InvalidInput, NotFound, PayloadMissing
-from fourfold.models.sessions import Event, Head, Sessions, SessionView, compare_heads
+from fourfold.models.sessions import Event, Head, Sessions, SessionView
 from fourfold.server import cursors
 from fourfold.server.open_sessions import OpenSessions
+from fourfold.server.points import parse_store_time
 from fourfold.server.ranges import ImmutableContent, content_response, iter_pieces
 from fourfold.server.request import Headers, Reply, Request, Response
 from fourfold.server.routes import JSON, Ok, Route, bind
@@ -119,12 +121,13 @@ class SessionReads:
 
     async def get_head(self, request: Request, head: str) -> Reply:
         """Return a head by its id."""
-        found = await self._workers.run(_get_head, await self._opened.get(), head, request.covers)
-        return Reply(head_record(found), etag=found.id, headers=_CACHEABLE)
+        info = await self._workers.run(_get_head, await self._opened.get(), head, request.covers)
+        return Reply(head_record(info), etag=info.id, headers=_CACHEABLE)
 
     async def get_lineage(self, request: Request, sid: str, query: LineageQuery) -> Reply:
         """Return the heads and edges of the sessions that are connected to one."""
-        return await self._page(_lineage, sid, query, request.covers)
+        at = await parse_store_time(self._opened.store, self._workers, query.at)
+        return await self._page(_lineage, sid, query, at, request.covers)
 
     async def list_ancestors(self, request: Request, head: str) -> Reply:
         """Return the heads that a head derives from."""
@@ -267,8 +270,10 @@ def _get_head(sessions: Sessions, head_id: str, covers: Covers) -> Head:
     return head
 
 
-def _lineage(sessions: Sessions, sid: str, query: LineageQuery, covers: Covers) -> LineageRecord:
-    graph = sessions.lineage_graph(sid, limit=query.limit)
+def _lineage(
+    sessions: Sessions, sid: str, query: LineageQuery, at: datetime | None, covers: Covers
+) -> LineageRecord:
+    graph = sessions.lineage_graph(sid, limit=query.limit, at=at)
     heads = [head for head in graph.heads if covers(head.session)]
     # A key for some sessions does not show which others there are.
     edges = [edge for edge in graph.edges if covers(edge.from_session) and covers(edge.to_session)]
@@ -302,17 +307,19 @@ def _is_covered(sessions: Sessions, head_id: str, covers: Covers) -> bool:
 def _compare(sessions: Sessions, one: str, other: str, covers: Covers) -> HeadDifference:
     for head in (one, other):
         _get_head(sessions, head, covers)
-    found = compare_heads(sessions, one, other)
-    common = [] if found.common is None else _covered(sessions, [found.common], covers)
+    comparison = sessions.compare_heads(one, other)
+    common = [] if comparison.common is None else _covered(sessions, [comparison.common], covers)
     return HeadDifference(
-        one=found.one,
-        other=found.other,
+        one=comparison.one,
+        other=comparison.other,
         common=common[0] if common else None,
-        added=found.added,
-        removed=found.removed,
-        changed=found.changed,
-        new_messages=[raw(message) for message in found.new_messages[: limits.PAGE_ITEMS_MAX]],
-        gone_messages=[raw(message) for message in found.gone_messages[: limits.PAGE_ITEMS_MAX]],
+        added=comparison.added,
+        removed=comparison.removed,
+        changed=comparison.changed,
+        new_messages=[raw(message) for message in comparison.new_messages[: limits.PAGE_ITEMS_MAX]],
+        gone_messages=[
+            raw(message) for message in comparison.gone_messages[: limits.PAGE_ITEMS_MAX]
+        ],
     )
 
 
@@ -332,6 +339,7 @@ _ROUTES: Final = (
     session_route(
         *("GET", verb("events"), SessionReads.list_events),
         operation="list_events",
+        no_past="`until` is the last event; a view at a time has its id",
         summary="List the events of a session, oldest first.",
         scope="read",
         query=EventsQuery,
@@ -369,6 +377,7 @@ _ROUTES: Final = (
     session_route(
         *("GET", f"{SESSIONS}/head/{{head}}", SessionReads.get_head),
         operation="get_head",
+        no_past="a head never changes",
         summary="Get a head by its id.",
         scope="read",
         resource="any",
@@ -381,7 +390,7 @@ _ROUTES: Final = (
     session_route(
         *("GET", verb("lineage"), SessionReads.get_lineage),
         operation="get_lineage",
-        summary="Get the heads and edges of all sessions that are connected to one.",
+        summary="Get the heads and edges of all sessions connected to one, now or at a time.",
         scope="read",
         query=LineageQuery,
         ok={200: Ok("The graph.", LineageRecord)},
@@ -390,6 +399,7 @@ _ROUTES: Final = (
     session_route(
         *("GET", f"{SESSIONS}/ancestors/{{head}}", SessionReads.list_ancestors),
         operation="list_ancestors",
+        no_past="the lineage of a session has its past",
         summary="List the heads that a head derives from, nearest first.",
         scope="read",
         resource="any",
@@ -399,6 +409,7 @@ _ROUTES: Final = (
     session_route(
         *("GET", f"{SESSIONS}/descendants/{{head}}", SessionReads.list_descendants),
         operation="list_descendants",
+        no_past="the lineage of a session has its past",
         summary="List the heads that derive from a head, nearest first.",
         scope="read",
         resource="any",
@@ -408,6 +419,7 @@ _ROUTES: Final = (
     session_route(
         *("GET", f"{SESSIONS}/compare/{{head}}/{{other}}", SessionReads.compare_heads),
         operation="compare_heads",
+        no_past="heads never change",
         summary="Compare two heads: their variables, their transcripts, and where they diverged.",
         scope="read",
         resource="any",
@@ -437,6 +449,7 @@ _ROUTES: Final = (
     session_route(
         *("GET", f"{PAYLOADS}/{{hash}}", SessionReads.get_payload),
         operation="get_payload",
+        no_past="the bytes of a hash never change",
         summary="Get the canonical bytes of a payload, or a range of them.",
         scope="read",
         resource="any",

@@ -11,7 +11,7 @@ from fourfold import limits
 from fourfold.content import encode, from_json, is_content_id
 from fourfold.models.sessions import Edge, Event, Head, SessionInfo, SessionView
 from fourfold.models.sessions.request import At
-from fourfold.server.spaces import parse_at
+from fourfold.server.points import parse_at
 from fourfold.wire.sessions import (
     EdgeRecord,
     EventCounters,
@@ -152,8 +152,8 @@ def collect(
     while first < last and len(records) < limit and left > 0:
         until = min(last, first + min(_SLICE, limit - len(records)))
         for item in read(first, until):
-            found, size = record(item)
-            records.append(found)
+            value, size = record(item)
+            records.append(value)
             first, left = first + 1, left - size
             if left <= 0:
                 break

@@ -12,13 +12,15 @@ repeated one returns the same. It waits for its own commit; others share commits
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UnsetType
 
 from fourfold import limits
 from fourfold.content import from_json
+from fourfold.content.filters import Filter, decode_filter, parse_filter
 from fourfold.errors import (
     AlreadyExists,
     Forbidden,
@@ -32,10 +34,12 @@ from fourfold.errors import (
 from fourfold.kernel.idempotency import IdempotentRequest, digest_of, run_once
 from fourfold.models.sessions import UNSET as NOT_GIVEN
 from fourfold.models.sessions import Session, Sessions, SqliteLog
+from fourfold.models.sessions.listing import SessionListing, scan_sessions
 from fourfold.models.sessions.records import Unset
-from fourfold.models.sessions.request import fresh_id
+from fourfold.models.sessions.request import At, check_time, fresh_id
 from fourfold.server import conditions, cursors
 from fourfold.server.open_sessions import OpenSessions
+from fourfold.server.points import digest_text, parse_store_time
 from fourfold.server.request import Headers, Reply, Request
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.server.session_values import (
@@ -53,6 +57,7 @@ from fourfold.wire.sessions import (
     AppendedEvents,
     AppendHeaders,
     AppendRequest,
+    AtQuery,
     EventRecord,
     EventTagHeaders,
     ForkRequest,
@@ -68,7 +73,7 @@ T = TypeVar("T")
 SESSIONS: Final = "/v1/sessions"
 SESSION: Final = "/v1/session/{sid:name}"
 _SCAN_SESSIONS: Final = 10_000
-"""Sessions that a request looks at to find those with a status; the next page continues there."""
+"""Sessions that a request examines for matches; the next page continues there."""
 _NO_STORE: Final[Headers] = {"cache-control": "no-store"}
 
 
@@ -95,7 +100,8 @@ class SessionRoutes:
 
     async def list_sessions(self, _request: Request, query: SessionsQuery) -> Reply:
         """Return a page of sessions."""
-        page = await self._workers.run(_list_sessions, await self._opened.get(), query)
+        at = await parse_store_time(self._opened.store, self._workers, query.at)
+        page = await self._workers.run(_list_sessions, await self._opened.get(), query, at)
         return Reply(page, is_large=True)
 
     async def create_session(self, request: Request, body: dict[str, Any]) -> Reply:
@@ -144,9 +150,10 @@ class SessionRoutes:
             location=f"/v1/session/{sid}" if created else None,
         )
 
-    async def get_session(self, _request: Request, sid: str) -> Reply:
+    async def get_session(self, _request: Request, sid: str, query: AtQuery) -> Reply:
         """Return a session."""
-        record = await self._workers.run(_record, await self._opened.get(), sid)
+        sessions = await self._opened.get()
+        record = await self._workers.run(_record, sessions, sid, parse_point(query.at))
         return Reply(record, etag=str(record.events))
 
     async def delete_session(self, request: Request, sid: str) -> Reply:
@@ -230,8 +237,8 @@ class SessionRoutes:
         return await self._workers.write(run_once, log.database, identity, work)
 
 
-def _record(sessions: Sessions, sid: str) -> SessionRecord:
-    return session_record(sessions.info(sid))
+def _record(sessions: Sessions, sid: str, at: At = None) -> SessionRecord:
+    return session_record(sessions.info(sid, at))
 
 
 def _events(sessions: Sessions, sid: str, first: int, last: int) -> list[EventRecord]:
@@ -252,34 +259,51 @@ def _check_new(request: Request, fields: dict[str, Any]) -> None:
         )
 
 
-def _list_sessions(sessions: Sessions, query: SessionsQuery) -> SessionPage:
-    status = None if query.status is UNSET else query.status
-    listed = cursors.digest_of("sessions", query.prefix, status, query.order, query.deleted)
+def _list_sessions(sessions: Sessions, query: SessionsQuery, at: datetime | None) -> SessionPage:
+    where = _parse_where(query)
+    listed = cursors.digest_of(
+        *("sessions", query.prefix, None if where is None else str(where)),
+        *(query.order, query.deleted, digest_text(query.at)),
+    )
     cursor = cursors.parse(query.cursor, listed, str)
-    after = None if cursor is None else cursor.after
+    after = _parse_after(query) if cursor is None else cursor.after
     items: list[SessionRecord] = []
-    left = query.limit if status is None else _SCAN_SESSIONS
-    while True:
-        # One more than can be returned shows whether there is another page.
-        rows = sessions.list(
-            after=after,
-            limit=min(left, limits.PAGE_ITEMS_MAX) + 1,
+    left = query.limit if where is None and at is None else _SCAN_SESSIONS
+    more = True
+    while more and left > 0 and len(items) < query.limit:
+        listing = SessionListing(
+            after,
+            query.limit - len(items),
             deleted=query.deleted == "true",
             prefix=query.prefix,
             newest_first=query.order == "-created",
+            at=None if at is None else check_time(at),
         )
-        more = len(rows) > min(left, limits.PAGE_ITEMS_MAX)
-        for row in rows[: min(left, limits.PAGE_ITEMS_MAX)]:
-            after, left = row.id, left - 1
-            if status is None or (row.status or "") == status:
-                items.append(session_record(row))
-                if len(items) == query.limit:
-                    more = more or row.id != rows[-1].id
-                    break
-        if not more or left <= 0 or len(items) == query.limit:
-            break
+        size = min(left, limits.PAGE_ITEMS_MAX)
+        with sessions.log.read() as reading:
+            matches, after, more = scan_sessions(reading, listing, where, size)
+        items += map(session_record, matches)
+        left -= size
     cursor_text = cursors.format_cursor(listed, 0, after) if more and after else None
     return SessionPage(items=items, next_cursor=cursor_text)
+
+
+def _parse_where(query: SessionsQuery) -> Filter | None:
+    """Return the filter of a list; a status is a filter, too."""
+    where = None if isinstance(query.where, UnsetType) else decode_filter(query.where)
+    if isinstance(query.status, UnsetType):
+        return where
+    status = {"status": query.status or None}
+    return parse_filter(status if where is None else {"$and": [where.where, status]})
+
+
+def _parse_after(query: SessionsQuery) -> str | None:
+    if isinstance(query.after, UnsetType):
+        return None
+    if not query.after.startswith(query.prefix):
+        # A key may not know about the sessions without its prefix.
+        raise NotFound(f"unknown session {query.after!r}")
+    return query.after
 
 
 def _appended(records: list[EventRecord], replayed: bool) -> Reply:
@@ -334,7 +358,7 @@ _ROUTES: Final = (
     session_route(
         *("GET", SESSIONS, SessionRoutes.list_sessions),
         operation="list_sessions",
-        summary="List sessions in the order of their creation.",
+        summary="List sessions in the order of their creation, now or at a time.",
         scope="read",
         resource="prefix",
         query=SessionsQuery,
@@ -358,8 +382,9 @@ _ROUTES: Final = (
     session_route(
         *("GET", SESSION, SessionRoutes.get_session),
         operation="get_session",
-        summary="Get a session: its status, and the id of its newest event.",
+        summary="Get a session: its status, and the id of its newest event, now or at a point.",
         scope="read",
+        query=AtQuery,
         ok={
             200: Ok("The session.", SessionRecord, EventTagHeaders),
             304: Ok("The client has this version already.", headers=EventTagHeaders),

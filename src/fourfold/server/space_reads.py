@@ -19,13 +19,13 @@ from fourfold.models.documents.comparison import Change
 from fourfold.models.documents.records import LogEntry
 from fourfold.server import cursors
 from fourfold.server.open_spaces import OpenSpaces
+from fourfold.server.points import parse_at
 from fourfold.server.request import Reply, Request
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.server.spaces import (
     READ_ERRORS,
     SPACE,
     optional_state,
-    parse_at,
     space_route,
 )
 from fourfold.server.workers import Workers
@@ -223,8 +223,8 @@ def _diff(space: Space, query: DiffQuery) -> DiffPage:
         # Two seqs: the second is before the id.
         a, (number, _, after) = cursor.at, cursor.after.partition(":")
         b = int(number)
-    found = space.branches.diff(query.branch, branch_b, a, b, query.id or None)
-    changes = [change for change in found.changes if change.id > after]
+    difference = space.branches.diff(query.branch, branch_b, a, b, query.id or None)
+    changes = [change for change in difference.changes if change.id > after]
     items, size = [], 0
     for change in changes[: query.limit]:
         items.append(_change_row(change))
@@ -234,9 +234,9 @@ def _diff(space: Space, query: DiffQuery) -> DiffPage:
     more = len(changes) > len(items)
     return DiffPage(
         items=items,
-        a=Point(*found.a),
-        b=Point(*found.b),
-        base=Point(*found.base),
+        a=Point(*difference.a),
+        b=Point(*difference.b),
+        base=Point(*difference.base),
         next_cursor=cursors.format_cursor(listed, a, f"{b}:{items[-1].id}") if more else None,
     )
 
@@ -264,26 +264,26 @@ def _collect(read: Callable[[int, int], list[R]], after: int, limit: int) -> tup
     items: list[R] = []
     size, more = 0, True
     while more and len(items) < limit and size <= limits.PAGE_BYTES:
-        wanted = min(_SLICE, limit - len(items))
-        rows = read(after, wanted + 1)
-        more = len(rows) > wanted
+        count = min(_SLICE, limit - len(items))
+        rows = read(after, count + 1)
+        more = len(rows) > count
         if more:
             whole = [row for row in rows if row.seq != rows[-1].seq]
             if not whole and items:
                 break
-            rows = whole or _rows_of_seq(read, after, wanted)
+            rows = whole or _rows_of_seq(read, after, count)
         items += rows
         size += sum(len(_encode(row)) for row in rows)
         after = items[-1].seq if items else after
     return items, more
 
 
-def _rows_of_seq(read: Callable[[int, int], list[R]], after: int, wanted: int) -> list[R]:
+def _rows_of_seq(read: Callable[[int, int], list[R]], after: int, count: int) -> list[R]:
     """Return all rows of the first seq after a seq."""
     while True:
-        wanted *= 4
-        rows = read(after, wanted)
-        if len(rows) < wanted or rows[-1].seq != rows[0].seq:
+        count *= 4
+        rows = read(after, count)
+        if len(rows) < count or rows[-1].seq != rows[0].seq:
             return [row for row in rows if row.seq == rows[0].seq]
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from fourfold import limits
 from fourfold.errors import (
@@ -24,11 +24,14 @@ from fourfold.errors import (
     Refused,
     ReplayMismatch,
     StaleRead,
+    UniqueViolation,
 )
 from fourfold.models.documents import Space
+from fourfold.models.documents.documents import describe_space
 from fourfold.models.documents.records import Commit, State
 from fourfold.server import conditions, cursors
 from fourfold.server.open_spaces import OpenSpaces
+from fourfold.server.points import digest_text, parse_at, parse_store_time
 from fourfold.server.request import Headers, Reply, Request
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.server.workers import Workers
@@ -47,6 +50,7 @@ from fourfold.wire.documents import (
     SetOperation,
     SpaceInfo,
     SpacePage,
+    SpaceQuery,
     SpaceRow,
     SpacesQuery,
     Transaction,
@@ -80,46 +84,64 @@ class SpaceRoutes:
 
     async def list_spaces(self, _request: Request, query: SpacesQuery) -> Reply:
         """Return a page of spaces."""
-        return Reply(await self._workers.run(self._list_spaces, query), is_large=True)
+        at = await parse_store_time(self._store, self._workers, query.at)
+        return Reply(await self._workers.run(self._list_spaces, query, at), is_large=True)
 
-    def _list_spaces(self, query: SpacesQuery) -> SpacePage:
-        listed = cursors.digest_of("spaces", query.prefix)
+    def _list_spaces(self, query: SpacesQuery, at: datetime | None) -> SpacePage:
+        listed = cursors.digest_of("spaces", query.prefix, digest_text(query.at))
         cursor = cursors.parse(query.cursor, listed, str)
         after = "" if cursor is None else cursor.after
         dids = [did for did in self._store.spaces() if did.startswith(query.prefix) and did > after]
+        rows: list[SpaceRow] = []
+        # A page ends early where many spaces are newer than the time: each was opened.
         page = dids[: query.limit]
+        for did in page:
+            row = self._row(did, at)
+            if row is not None:
+                rows.append(row)
         more = len(dids) > len(page)
         return SpacePage(
-            items=[self._row(did) for did in page],
+            items=rows,
             next_cursor=cursors.format_cursor(listed, 0, page[-1]) if more else None,
         )
 
-    def _row(self, did: str) -> SpaceRow:
+    def _row(self, did: str, at: datetime | None) -> SpaceRow | None:
+        """Return a space as a list shows it; None if it did not exist at that time."""
         size, changed_ns = self._store.space_file(did)
-        return SpaceRow(did=did, size_bytes=size, changed_at_ms=changed_ns // 1_000_000)
+        changed_at_ms = changed_ns // 1_000_000
+        if at is None or changed_at_ms < at.timestamp() * 1_000:
+            return SpaceRow(did=did, size_bytes=size, changed_at_ms=changed_at_ms)
+        changed_at = self._store.documents.changed_at(did, at)
+        if changed_at is None:
+            return None
+        changed_at_ms = int(datetime.fromisoformat(changed_at).timestamp() * 1_000)
+        return SpaceRow(did=did, size_bytes=None, changed_at_ms=changed_at_ms)
 
     async def create_space(self, _request: Request, did: str, query: NewSpaceQuery) -> Reply:
         """Create a space, or return the existing one."""
         history = None if query.history is UNSET else query.history
         created = await self._spaces.create(did, history)
         async with self._spaces.use(did) as space:
-            info = await self._workers.run(self._info, space)
+            info = await self._workers.run(self._info, space, None)
         return Reply(info, 201 if created else 200, location=f"{SPACES}/{did}" if created else None)
 
-    async def get_space(self, _request: Request, did: str) -> Reply:
+    async def get_space(self, _request: Request, did: str, query: SpaceQuery) -> Reply:
         """Return a space."""
         async with self._spaces.use(did) as space:
-            return Reply(await self._workers.run(self._info, space))
+            return Reply(await self._workers.run(self._info, space, parse_at(query.at)))
 
-    def _info(self, space: Space) -> SpaceInfo:
+    def _info(self, space: Space, at: int | datetime | None) -> SpaceInfo:
+        info = describe_space(space, at)
+        if info is None:
+            raise NotFound(f"space {space.did} did not exist at {at}")
         return SpaceInfo(
             did=space.did,
-            history=space.history_kind.name,  # type: ignore[arg-type]
-            seq=space.position(),
-            durable_seq=space.database.durable(space.history_kind.seq),
+            history=info.history,  # type: ignore[arg-type]
+            seq=info.seq,
+            durable_seq=min(info.seq, space.database.durable(space.history_kind.seq)),
             horizon=space.horizon(),
-            branches=len(space.branches.list()),
-            size_bytes=self._store.space_file(space.did)[0],
+            branches=info.branches,
+            size_bytes=self._store.space_file(space.did)[0] if at is None else None,
         )
 
     # Documents
@@ -224,21 +246,6 @@ def identity_of(
     return idempotent, 1
 
 
-def parse_at(at: str | int | UnsetType | None) -> int | datetime | None:
-    """Return the point in history that a request names: a seq, a time, or None for now."""
-    if at is None or isinstance(at, UnsetType | int):
-        return None if isinstance(at, UnsetType) else at
-    if at.isdigit():
-        return int(at)
-    try:
-        return datetime.fromisoformat(at.upper())
-    except ValueError:
-        raise InvalidInput(
-            f"at: must be a seq or an RFC 3339 time, got {at!r:.80}",
-            hint="Send a time such as 2030-01-31T12:00:00Z; in a URL, + is %2B.",
-        ) from None
-
-
 def document_state(entity: str, state: State) -> DocumentState:
     """Return the state of an entity as a response has it."""
     return DocumentState(id=entity, seq=state.seq, op=state.op, document=state.document)
@@ -271,20 +278,20 @@ def _operation(operation: Operation) -> dict[str, Any]:
 
 def _preconditions(request: Request, entity: str) -> list[dict[str, Any]]:
     """Return the preconditions that the headers of a write state."""
-    found: list[dict[str, Any]] = []
+    preconditions: list[dict[str, Any]] = []
     version = conditions.parse_if_match(request)
     if version == conditions.ANY:
-        found.append({"kind": "exists", "id": entity})
+        preconditions.append({"kind": "exists", "id": entity})
     elif version is not None:
         if not version.isdecimal() or len(version) > len(str(SEQ_MAX)):
             raise PreconditionFailed(
                 f"{entity!r:.100} never had the ETag {version!r:.80}", details={"entity": entity}
             )
-        found.append({"kind": "seq", "id": entity, "seq": min(int(version), SEQ_MAX)})
+        preconditions.append({"kind": "seq", "id": entity, "seq": min(int(version), SEQ_MAX)})
     if conditions.must_not_exist(request):
         # A deleted entity does not exist either, unlike for the precondition `absent`.
-        found.append({"kind": "not_exists", "id": entity})
-    return found
+        preconditions.append({"kind": "not_exists", "id": entity})
+    return preconditions
 
 
 def _cache_headers(space: Space, at: int | datetime | None) -> Headers:
@@ -304,7 +311,7 @@ def _no_document(did: str, entity: str, state: State | None) -> NotFound:
 
 WRITE_ERRORS: Final = (
     *(NotFound, StaleRead, PreconditionFailed, ReplayMismatch, BranchEnded),
-    HistoryTruncated,
+    *(HistoryTruncated, UniqueViolation),
 )
 READ_ERRORS: Final = (NotFound, HistoryTruncated)
 
@@ -369,11 +376,12 @@ _ROUTES: Final = (
     space_route(
         *("GET", SPACES, SpaceRoutes.list_spaces),
         operation="list_spaces",
-        summary="List spaces in the order of their DIDs.",
+        summary="List spaces in the order of their DIDs, now or at a time.",
         scope="read",
         resource="prefix",
         query=SpacesQuery,
         ok={200: Ok("A page of spaces.", SpacePage)},
+        errors=(NotFound,),
     ),
     space_route(
         *("PUT", SPACE, SpaceRoutes.create_space),
@@ -387,8 +395,9 @@ _ROUTES: Final = (
     space_route(
         *("GET", SPACE, SpaceRoutes.get_space),
         operation="get_space",
-        summary="Get a space: its newest seq, its horizon and its size.",
+        summary="Get a space, now or at a point: its newest seq, its horizon and its size.",
         scope="read",
+        query=SpaceQuery,
         ok={200: Ok("The space.", SpaceInfo)},
         errors=(NotFound,),
     ),

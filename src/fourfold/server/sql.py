@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -21,10 +21,9 @@ from fourfold.errors import (
     Refused,
 )
 from fourfold.limits import MIB
-from fourfold.query.engine import all_tables, readable_tables
 from fourfold.server.key_store import Grant
+from fourfold.server.query_messages import BASE64, Format, QueryTask
 from fourfold.server.query_pool import QueryPool
-from fourfold.server.query_process import BASE64, Format, QueryTask
 from fourfold.server.replies import JSON, NDJSON
 from fourfold.server.request import Reply, Request, Response
 from fourfold.server.routes import Ok, Route, bind
@@ -33,8 +32,6 @@ from fourfold.wire.sql import (
     SqlHeaders,
     SqlQuery,
     SqlResult,
-    SqlTable,
-    SqlTableColumn,
     SqlTables,
 )
 
@@ -68,8 +65,10 @@ class SqlRoutes:
 
     async def list_tables(self, request: Request) -> Reply:
         """Return the tables that the key may query."""
+        from fourfold.query.engine import describe_tables  # noqa: PLC0415 - large
+
         prefixes = None if request.grants is None else readable_prefixes(request.grants)
-        return Reply(SqlTables(tables=list(_iter_tables(prefixes))))
+        return Reply(SqlTables(tables=list(describe_tables(prefixes))))
 
     async def run_sql(self, request: Request, body: SqlQuery) -> Response:
         """Run a query and return its result in the format that the client accepts."""
@@ -89,26 +88,6 @@ class SqlRoutes:
             "query-truncated": str(result.truncated).lower(),
         }
         return Response(200, headers, result.body)
-
-
-def _iter_tables(prefixes: dict[str, tuple[str, ...]] | None) -> Iterator[SqlTable]:
-    for model, tables in all_tables().items():
-        for table in readable_tables(tables, prefixes):
-            yield SqlTable(
-                name=f"{model}_{table.name}",
-                model=model,
-                description=table.description,
-                key=list(table.identity),
-                columns=[
-                    SqlTableColumn(
-                        name=column.name,
-                        type=column.type,
-                        hidden=column.hidden,
-                        description=column.description,
-                    )
-                    for column in table.columns
-                ],
-            )
 
 
 def readable_prefixes(grants: Iterable[Grant]) -> dict[str, tuple[str, ...]]:
@@ -158,8 +137,8 @@ def _param(value: Any) -> Any:
 
 def _accepted(accept: str) -> str:
     """Return the first content type that a client accepts and a result can have; JSON if none."""
-    found = [(accept.find(name), name) for name in FORMATS if name in accept]
-    return min(found)[1] if found else JSON
+    accepted = [(accept.find(name), name) for name in FORMATS if name in accept]
+    return min(accepted)[1] if accepted else JSON
 
 
 _ROUTES: Final = (

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,7 @@ from fourfold.server import conditions, cursors
 from fourfold.server.errors import without_paths
 from fourfold.server.event_stream import END, SSE_KEEP_ALIVE_S, Event, Feed, event_response
 from fourfold.server.jobs import Jobs
+from fourfold.server.points import parse_store_time
 from fourfold.server.request import Reply, Request, Response
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.server.shared_read import SharedRead
@@ -41,12 +43,12 @@ from fourfold.wire.store import (
     JobInfo,
     JobPage,
     JobsQuery,
-    ModelOverview,
     NewJob,
     PointPage,
     PointRow,
     Probe,
     StoreOverview,
+    StoreQuery,
 )
 
 STORE: Final = "/v1/store"
@@ -105,13 +107,20 @@ class StoreRoutes:
 
     # What exists
 
-    async def get_store(self, _request: Request) -> Reply:
+    async def get_store(self, _request: Request, query: StoreQuery) -> Reply:
         """Return what the store contains; in a large store, as it was some seconds ago."""
+        at = await parse_store_time(self._store, self._workers, query.at)
+        if at is not None:
+            return Reply(await self._workers.run(_overview, self._store.root, at))
         result = await self._overview.get()
         return Reply(msgspec.structs.replace(result.value, age_ms=result.age_ms))
 
-    async def get_activity(self, _request: Request) -> Reply:
+    async def get_activity(self, _request: Request, query: StoreQuery) -> Reply:
         """Return what happened last; in a large store, as it was some seconds ago."""
+        at = await parse_store_time(self._store, self._workers, query.at)
+        if at is not None:
+            until_ms = int(at.timestamp() * 1_000)
+            return Reply(await self._workers.run(_read_activity, self._store.root, until_ms))
         result = await self._activity.get()
         return Reply(msgspec.structs.replace(result.value, age_ms=result.age_ms))
 
@@ -206,19 +215,17 @@ class _JobFeed:
         return None
 
 
-def _overview(root: Path) -> StoreOverview:
-    models = []
-    for row in overview.describe(root):
-        problems = [without_paths(text) for text in row["problems"]]
-        fields = {name: row[name] for name in ModelOverview.__struct_fields__}
-        models.append(ModelOverview(**(fields | {"problems": problems})))
-    return StoreOverview(bytes=sum(model.bytes for model in models), models=models)
+def _overview(root: Path, at: datetime | None = None) -> StoreOverview:
+    rows = overview.describe(root, at)
+    for row in rows:
+        row["problems"] = [without_paths(text) for text in row["problems"]]
+    return overview.summarize(rows)
 
 
-def _read_activity(root: Path) -> Activity:
+def _read_activity(root: Path, until_ms: int | None = None) -> Activity:
     # Connections that only read lock no database that another process may want to write.
     with open_store(root, mode="r") as store:
-        return activity.read_activity(store, time.time_ns() // 1_000_000)
+        return activity.read_activity(store, time.time_ns() // 1_000_000, until_ms)
 
 
 def _list_points(store: Store, query: PageQuery) -> PointPage:
@@ -230,16 +237,7 @@ def _list_points(store: Store, query: PageQuery) -> PointPage:
     page = points[max(0, end - query.limit) : end]
     left = end - len(page)
     return PointPage(
-        items=[
-            PointRow(
-                id=point.id,
-                at=point.at,
-                databases=point.databases,
-                streams=point.streams,
-                restored=point.restored,
-            )
-            for point in reversed(page)
-        ],
+        items=[PointRow(**msgspec.structs.asdict(point)) for point in reversed(page)],
         next_cursor=cursors.format_cursor(listed, 0, left) if left else None,
     )
 
@@ -342,14 +340,18 @@ _ROUTES: Final = (
         operation="get_store",
         summary="Get an overview of every model: size, counts, newest activity and health.",
         scope="read",
+        query=StoreQuery,
         ok={200: Ok("The overview.", StoreOverview)},
+        errors=(NotFound,),
     ),
     _store_route(
         *("GET", f"{STORE}/activity", StoreRoutes.get_activity),
         operation="get_activity",
-        summary="Get the newest entries of all models, and their number by minute.",
+        summary="Get the newest entries of all models, now or at a time, and their number.",
         scope="read",
+        query=StoreQuery,
         ok={200: Ok("The activity.", Activity)},
+        errors=(NotFound,),
     ),
     _store_route(
         *("GET", "/v1/points", StoreRoutes.list_points),
@@ -375,11 +377,11 @@ _ROUTES: Final = (
     _store_route(
         *("POST", JOBS, StoreRoutes.start_job),
         operation="start_job",
-        summary="Start a job: verify, backup, gc, publish, snapshots or materialize.",
+        summary="Start a job: verify, backup, gc, publish, snapshots, load or materialize.",
         headers=IdempotencyHeaders,
         body=NewJob,
         ok={202: Ok("It is recorded, and starts when it is its turn.", JobInfo)},
-        errors=(Refused, ReplayMismatch),
+        errors=(NotFound, Refused, ReplayMismatch),
     ),
     _store_route(
         *("GET", JOBS, StoreRoutes.list_jobs),

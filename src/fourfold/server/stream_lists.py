@@ -1,4 +1,4 @@
-"""Lists about one stream over HTTP: its producers, its segments, and its subscriptions.
+"""Lists about one stream over HTTP: its producers, keys, segments and subscriptions.
 
 The verb precedes the name, as in the routes of sessions, so that these paths reserve no names.
 """
@@ -6,19 +6,25 @@ The verb precedes the name, as in the routes of sessions, so that these paths re
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import quote, unquote_to_bytes
+
+from msgspec import UNSET
 
 from fourfold.errors import NotFound, StreamGone
 from fourfold.models.streams import Streams
 from fourfold.models.streams.inspection import StreamSubscription
-from fourfold.models.streams.validation import format_offset
+from fourfold.models.streams.validation import Offset, format_offset
 from fourfold.server import cursors
 from fourfold.server.request import Reply, Request
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.server.workers import Workers
 from fourfold.wire.pages import PageQuery
 from fourfold.wire.streams import (
+    KeyQuery,
+    KeyRow,
     ProducerPage,
     ProducerRow,
+    RoutingKeyPage,
     SegmentPage,
     SegmentRow,
     StreamSubscriptionPage,
@@ -51,6 +57,26 @@ class StreamLists:
         return ProducerPage(
             items=[ProducerRow(**row._asdict()) for row in page],
             next_cursor=cursors.format_cursor(listed, 0, page[-1].id) if more else None,
+        )
+
+    async def list_keys(self, _request: Request, name: str, query: KeyQuery) -> Reply:
+        """Return a page of the routing keys of a stream."""
+        return Reply(await self._workers.run(self._keys, name, query), is_large=True)
+
+    def _keys(self, name: str, query: KeyQuery) -> RoutingKeyPage:
+        listed = cursors.digest_of("keys", name, query.prefix)
+        cursor = cursors.parse(query.cursor, listed, str)
+        after = None if query.after is UNSET else unquote_to_bytes(query.after)
+        if cursor is not None:
+            after = bytes.fromhex(cursor.after)
+        prefix = unquote_to_bytes(query.prefix)
+        page = self._streams.open(name).keys(prefix=prefix, after=after, limit=query.limit)
+        return RoutingKeyPage(
+            items=[KeyRow(key=quote(row.key), offset=_text(row.offset)) for row in page],
+            next_cursor=None
+            if page.after is None
+            else cursors.format_cursor(listed, 0, page.after.hex()),
+            complete_from=_text(page.complete_from),
         )
 
     async def list_segments(self, _request: Request, name: str, query: PageQuery) -> Reply:
@@ -110,6 +136,10 @@ class StreamLists:
         )
 
 
+def _text(offset: Offset) -> str:
+    return format_offset(offset.record, offset.incarnation_number)
+
+
 def _subscription_row(row: StreamSubscription, incarnation: int) -> StreamSubscriptionRow:
     return StreamSubscriptionRow(
         id=row.id,
@@ -129,9 +159,8 @@ def _list_route(verb: str, handler: Any, **options: Any) -> Route:
         *("GET", f"/v1/streams/{verb}/{{name:name}}", handler),
         scope="read",
         resource="name",
-        query=PageQuery,
         errors=(NotFound, StreamGone),
-        **options,
+        **{"query": PageQuery, **options},
     )
 
 
@@ -141,6 +170,13 @@ _ROUTES: Final = (
         operation="list_producers",
         summary="List the idempotent producers of a stream, and the last append of each.",
         ok={200: Ok("A page of producers.", ProducerPage)},
+    ),
+    _list_route(
+        *("keys", StreamLists.list_keys),
+        operation="list_routing_keys",
+        summary="List the routing keys of a stream, each with its newest record.",
+        ok={200: Ok("A page of routing keys.", RoutingKeyPage)},
+        query=KeyQuery,
     ),
     _list_route(
         *("segments", StreamLists.list_segments),

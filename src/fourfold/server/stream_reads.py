@@ -9,7 +9,9 @@ the number of the 20-second interval in which a response was made. A reader send
 if it is still the current one, a later one is returned, so that no two requests of a reader are the
 same to a cache.
 
-Server-sent events are data and control events; no data can pose as either.
+Server-sent events are data and control events; no data can pose as either. As in other feeds, the
+`id:` of an event is the offset after it, with which `Last-Event-ID` continues, `gap` states that
+records before its id were deleted meanwhile, and `end` that there is nothing to reconnect for.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import UNSET
 
@@ -34,7 +36,7 @@ from fourfold.models.streams import Chunk, StreamInfo, Streams, feed
 from fourfold.models.streams.json_messages import join
 from fourfold.models.streams.reader import NotInTheLog
 from fourfold.models.streams.records import RecordFilter
-from fourfold.models.streams.validation import JSON, NOW, START, plain_type
+from fourfold.models.streams.validation import JSON, NOW, START, format_offset, plain_type
 from fourfold.server import headers, listing
 from fourfold.server.event_stream import SSE_KEEP_ALIVE_S, SSE_S
 from fourfold.server.request import Headers, Request, Response
@@ -68,24 +70,30 @@ def read_whole_page(streams: Streams, info: StreamInfo, page: Chunk) -> bytes | 
 
 
 async def iter_body(streams: Streams, info: StreamInfo, page: Chunk) -> AsyncIterator[bytes]:
-    """Yield the body of a page in pieces.
+    """Yield the body of a page in pieces, with pauses between them while other clients write.
 
     If a part is deleted before it is read, the response is aborted and the reader retries.
     """
     prefix, separator, suffix = (b"[", b",", b"]") if info.is_json else (b"", b"", b"")
     end = page.next_offset
-    reading = asyncio.ensure_future(
-        asyncio.to_thread(streams.read_joined, info, page.start_offset, end)
-    )
+
+    def read(start: int) -> tuple[bytes, int, float]:
+        began = time.perf_counter()
+        part, position = streams.read_joined(info, start, end)
+        return part, position, time.perf_counter() - began
+
+    async def read_next(start: int, took: float) -> tuple[bytes, int, float]:
+        await streams.database.pauses.pause_after_async(took)
+        return await asyncio.to_thread(read, start)
+
+    reading = asyncio.ensure_future(asyncio.to_thread(read, page.start_offset))
     try:
         while True:
-            part, position = await reading
+            part, position, took = await reading
             if position >= end:
                 yield prefix + part + suffix
                 return
-            reading = asyncio.ensure_future(
-                asyncio.to_thread(streams.read_joined, info, position, end)
-            )
+            reading = asyncio.ensure_future(read_next(position, took))
             yield prefix + part
             prefix = separator
     finally:
@@ -137,7 +145,11 @@ def format_data_event(info: StreamInfo, chunk: Chunk) -> bytes:
     if not is_text(info):
         body = base64.b64encode(body)
     lines = b"".join(b"data:" + _shield(line) + line + b"\n" for line in _LINE_END.split(body))
-    return b"event: data\n" + lines + b"\n"
+    return _format_id(chunk.offset) + b"event: data\n" + lines + b"\n"
+
+
+def _format_id(offset: str) -> bytes:
+    return b"id: %s\n" % offset.encode()
 
 
 def _shield(line: bytes) -> bytes:
@@ -155,7 +167,20 @@ def format_control_event(chunk: Chunk, cursor: str) -> bytes:
         control["streamCursor"] = cursor
         if chunk.up_to_date:
             control["upToDate"] = True
-    return b"event: control\ndata:" + json.dumps(control).encode() + b"\n\n"
+    data = json.dumps(control).encode()
+    return _format_id(chunk.offset) + b"event: control\ndata:" + data + b"\n\n"
+
+
+def format_end_event(reason: Literal["closed", "deleted"]) -> bytes:
+    """Return the last event of a stream: its readers need not connect again."""
+    return b'event: end\ndata:{"reason": "%s"}\n\n' % reason.encode()
+
+
+def format_gap_event(info: StreamInfo) -> bytes:
+    """Return an event for a reader whose next records were deleted; it continues after them."""
+    first = format_offset(info.first_offset, info.incarnation_number)
+    data = json.dumps({"streamNextOffset": first}).encode()
+    return _format_id(first) + b"event: gap\ndata:" + data + b"\n\n"
 
 
 class EventCache:
@@ -198,7 +223,7 @@ _FRESH: Final = "max-age=60, stale-while-revalidate=300"
 
 @dataclass(frozen=True, slots=True)
 class ReadTimeouts:
-    """How long live reads wait."""
+    """Timeouts of live reads."""
 
     long_poll_s: float = limits.LONG_POLL_S
     sse_s: float = SSE_S
@@ -232,7 +257,7 @@ class StreamRead:
         start = await self._start(name, query)
         record_filter = listing.parse_filter(query)
         if query.live == "sse":
-            return await self._sse(name, start, query.cursor or None, record_filter)
+            return await self._sse(request, name, start, query.cursor or None, record_filter)
         if query.live == "long-poll":
             return await self._long_poll(name, start, query, record_filter)
         if query.format == "records":
@@ -325,9 +350,25 @@ class StreamRead:
         return Response(200, response_headers, _join_body(info, chunk))
 
     async def _sse(
-        self, name: str, start: str, cursor: str | None, record_filter: RecordFilter | None
+        self,
+        request: Request,
+        name: str,
+        start: str,
+        cursor: str | None,
+        record_filter: RecordFilter | None,
     ) -> Response:
-        info, chunk = await self._streams.read_async(name, start, sought=record_filter)
+        resumed = request.header("last-event-id") or None
+        has_gap = False
+        try:
+            info, chunk = await self._streams.read_async(
+                name, resumed or start, sought=record_filter
+            )
+        except OffsetGone:
+            if resumed is None:
+                raise
+            # A browser that reconnects by itself cannot choose another offset.
+            info, chunk = await self._streams.read_async(name, START, sought=record_filter)
+            has_gap = True
         response_headers = {
             "content-type": "text/event-stream",
             "cache-control": "no-cache",
@@ -336,9 +377,8 @@ class StreamRead:
         }
         if not is_text(info):
             response_headers["stream-sse-data-encoding"] = "base64"
-        return Response(
-            200, response_headers, pieces=self._events(name, info, chunk, cursor, record_filter)
-        )
+        events = self._events(name, info, chunk, cursor, record_filter, has_gap=has_gap)
+        return Response(200, response_headers, pieces=events)
 
     async def _events(
         self,
@@ -347,6 +387,8 @@ class StreamRead:
         chunk: Chunk,
         cursor: str | None,
         record_filter: RecordFilter | None,
+        *,
+        has_gap: bool,
     ) -> AsyncIterator[bytes]:
         """Yield data and control events until the stream is closed or the connection times out.
 
@@ -354,6 +396,8 @@ class StreamRead:
         """
         deadline = time.monotonic() + self._timing.sse_s
         first = True
+        if has_gap:
+            yield format_gap_event(info)
         with self._streams.notifier.listen(name) as listener:
             follower = _Follower(
                 self._streams, name, listener, record_filter, limits.STREAM_READ_RECORDS
@@ -368,7 +412,10 @@ class StreamRead:
                         events = format_events(info, chunk, cursor)
                     yield events
                 left = deadline - time.monotonic()
-                if chunk.closed or left <= 0 or self._stopping:
+                if chunk.closed:
+                    yield format_end_event("closed")
+                    return
+                if left <= 0 or self._stopping:
                     return
                 # Records from before the listener was registered are read first.
                 waits = chunk.up_to_date and not first
@@ -377,8 +424,11 @@ class StreamRead:
                 first = False
                 try:
                     info, chunk = await follower.read(chunk.offset)
+                except (NotFound, StreamGone):
+                    yield format_end_event("deleted")
+                    return
                 except FourfoldError:
-                    # Deleted or expired: the reader learns that when it reconnects.
+                    # The reader receives the error when it reconnects.
                     return
 
 
@@ -445,7 +495,7 @@ def _join_body(info: StreamInfo, chunk: Chunk) -> bytes:
 
 
 FILTER_PARAMETERS: Final = frozenset(
-    {"after", "at", "before", "filter", "order", "prefix", "q", "query", "reverse", "search"}
+    {"after", "at", "before", "order", "prefix", "q", "query", "reverse", "search"}
     | {"timestamp", "until", "where"}
 )
 """Parameters by which other servers filter records. Ignoring one would return wrong records."""

@@ -53,7 +53,13 @@ DETAILS: Final = "/_details"
 _SCHEMA: Final = "/_schema"
 _PROFILE: Final = "/_profile"
 _TOUCH: Final = "/_touch"
-RESERVED: Final = (DETAILS, _SCHEMA, _PROFILE, _TOUCH, f"{_TOUCH}/wait", f"{_TOUCH}/templates")
+SEARCH: Final = "/_search"
+AGGREGATE: Final = "/_aggregate"
+COMPACT: Final = "/_compact"
+RESERVED: Final = (
+    *(DETAILS, SEARCH, AGGREGATE, _SCHEMA, _PROFILE, COMPACT),
+    *(_TOUCH, f"{_TOUCH}/wait", f"{_TOUCH}/templates"),
+)
 """Suffixes of reserved paths below a stream; names of new streams must not end in them."""
 
 

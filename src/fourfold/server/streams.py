@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
+import msgspec
 from msgspec import UNSET
 
 from fourfold import limits
@@ -24,12 +25,13 @@ from fourfold.errors import (
     InvalidInput,
     MissingDependency,
     NotFound,
+    PreconditionFailed,
     ProducerFenced,
     ProducerGap,
     PublisherFenced,
     StreamClosed,
     StreamGone,
-    StreamSeqBehind,
+    StreamSeqOutOfOrder,
     TooLarge,
 )
 from fourfold.kernel import prometheus_text
@@ -40,7 +42,9 @@ from fourfold.server import errors, headers, health, listing, openapi, stream_ru
 from fourfold.server.auth import Access, check_grant
 from fourfold.server.budget import VISITORS, WORKERS, BodyBudget, Lease
 from fourfold.server.hosts import Hosts
+from fourfold.server.key_routes import KeyRoutes
 from fourfold.server.key_store import Key
+from fourfold.server.large_appends import LargeAppends
 from fourfold.server.origins import Origins
 from fourfold.server.replies import encode_reply
 from fourfold.server.request import Headers, Request, Response, json_response
@@ -57,13 +61,15 @@ from fourfold.server.routes import (
     decode_arguments,
 )
 from fourfold.server.signing_keys import FILE_NAME, Keys
+from fourfold.server.stream_compaction import StreamCompaction
+from fourfold.server.stream_feed import StreamFeed
 from fourfold.server.stream_lists import StreamLists
 from fourfold.server.stream_reads import STREAM, ReadTimeouts, StreamRead
 from fourfold.server.stream_rules import StreamRules
+from fourfold.server.stream_search import StreamSearch
 from fourfold.server.subscriptions import Control, control_error_document, is_control
 from fourfold.server.workers import Workers
 from fourfold.wire.errors import Health, HealthError, ObjectsHealth, ProblemKind
-from fourfold.wire.store import CurrentKey, GrantInfo, KeyInfo, KeyList
 from fourfold.wire.streams import (
     AppendedHeaders,
     AppendHeaders,
@@ -127,12 +133,14 @@ class Protocol:
         timing = timing or ReadTimeouts()
         self._reads = StreamRead(streams, timing, lambda: self.is_open)
         self._rules = StreamRules(streams, timing)
+        self._feed = StreamFeed(streams, timing)
         self._transport = transport
         """Transport of the requests, as reported by `/health`."""
         self.hosts = hosts or Hosts()
         self.origins = origins or Origins()
         self.budget = budget or BodyBudget()
         """Memory for request bodies that are being received."""
+        self.large_appends = LargeAppends.of(streams.database)
         self._publishing = publishing
         """Publisher of the store, if there is one."""
         # By default the keys are in the store, next to the folder of the database.
@@ -145,11 +153,15 @@ class Protocol:
         self.routes = RouteTable(
             (
                 *bind(_SERVER_ROUTES, self),
+                *KeyRoutes(access, self._workers).routes(),
                 *(route for group in self._models for route in group.routes()),
                 *self.control.routes(),
                 # Their paths come before those of streams, which match too.
                 *self._rules.routes(),
+                *StreamSearch(streams, self._workers).routes(),
+                *StreamCompaction(streams, self._workers).routes(),
                 *StreamLists(streams, self._workers).routes(),
+                *self._feed.routes(),
                 *bind(_STREAM_ROUTES, self),
                 *self._reads.routes(),
             )
@@ -166,6 +178,7 @@ class Protocol:
         """End waiting requests as if they had timed out, before the server stops."""
         self._reads.stop()
         self._rules.stop()
+        self._feed.stop()
         for group in self._models:
             group.stop()
 
@@ -288,7 +301,9 @@ class Protocol:
             arguments = decode_arguments(route, request)
         if key is not None:
             grant = None if route.model == "any" else key.grant(route.model)
-            request = replace(request, key_id=key.id, grant=grant, grants=key.grants)
+            request = msgspec.structs.replace(
+                request, key_id=key.id, grant=grant, grants=key.grants
+            )
         result = await route.handler(request, **parameters, **arguments)
         if isinstance(result, Response):
             return result
@@ -325,8 +340,12 @@ class Protocol:
         Names, and messages that may contain them, are only for keys that may read every stream,
         and those of databases for keys that may read the store.
         """
-        failure = self._streams.sweep_failure or self._streams.subscriptions.failure
-        ready = self._streams.database.health().ready and failure is None
+        failure = (
+            self._streams.database.health().reason()
+            or self._streams.sweep_failure
+            or self._streams.subscriptions.failure
+        )
+        ready = failure is None
         failing = self._streams.unpublished() if self._streams.unpublished is not None else {}
         access = self._access
         detailed = access is None or access.may_read_all(request, "streams")
@@ -354,10 +373,14 @@ class Protocol:
 
     async def metrics(self, _request: Request) -> Response:
         """Return the metrics in the Prometheus text format."""
-        text = prometheus_text([self._streams.database.metrics()])
+        # The first call imports the library of Prometheus.
+        text = await self._workers.run(self._metrics_text)
         if self._publishing is not None:
             text += health.metrics_text(self._publishing.backup)
         return Response(200, {"content-type": "text/plain; version=0.0.4"}, text.encode())
+
+    def _metrics_text(self) -> str:
+        return prometheus_text([self._streams.database.metrics()])
 
     async def openapi(self, request: Request) -> Response:
         """Return the OpenAPI document."""
@@ -373,18 +396,6 @@ class Protocol:
         if root not in self._documents:
             self._documents[root] = openapi.document(self._api_routes, root)
         return self._documents[root]
-
-    async def list_keys(self, _request: Request) -> Response:
-        """Return the keys of the store, without their secrets."""
-        keys = () if self._access is None else self._access.stored_keys()
-        rows = [_key_info(key) for key in keys]
-        return json_response(KeyList(required=not self.is_open, keys=rows))
-
-    async def get_key(self, request: Request) -> Response:
-        """Return the key of the request, and what it allows."""
-        key = None if self._access is None else self._access.identify(request)
-        info = None if key is None else _key_info(key)
-        return json_response(CurrentKey(required=info is not None, key=info))
 
     # Whole streams
 
@@ -467,8 +478,17 @@ class Protocol:
 
     async def list_streams(self, _request: Request, query: ListQuery) -> Response:
         """Return a page of streams."""
+        return await self._workers.run(self._stream_page, query)
+
+    def _stream_page(self, query: ListQuery) -> Response:
+        """Return a page of streams, made in short steps while other threads write."""
         infos = self._streams.list(prefix=query.prefix, after=query.after, limit=query.limit)
-        rows = [listing.stream_row(info) for info in infos]
+        pauses = self._streams.database.pauses
+        pauses.start()
+        rows = []
+        for info in infos:
+            rows.append(listing.stream_row(info))
+            pauses.pause()
         return json_response(StreamPage(streams=rows, next_after=rows[-1].name if rows else None))
 
     # Appending
@@ -476,7 +496,12 @@ class Protocol:
     async def append(self, request: Request, name: str) -> Response:
         """Append to a stream."""
         append = self.parse_append(request, name)
-        result = await self._streams.append_async(name, append)
+        submit = partial(self._streams.append_async, name, append)
+        size = len(request.body)
+        if self.large_appends.must_wait(size):
+            result = await self.large_appends.run(size, submit)
+        else:
+            result = await submit()
         return _success_response(result, wrote=bool(append.records))
 
     @property
@@ -507,7 +532,16 @@ class Protocol:
                 raise InvalidInput("Content-Type: required for an append")
             records = self._split(body, content_type, name)
         key = headers.parse_routing_key(request) if "stream-key" in fields else None
-        return Append(records, content_type, producer, fields.get("stream-seq"), close, key)
+        return Append(
+            records,
+            content_type,
+            producer,
+            fields.get("stream-seq"),
+            close,
+            key,
+            expected=headers.parse_expected(request),
+            headers=headers.parse_record_headers(request),
+        )
 
     def _split(self, body: bytes, content_type: str, name: str) -> list[bytes]:
         """Split a body into records."""
@@ -539,14 +573,6 @@ def _split_bounded(body: bytes, content_type: str, *, empty_list: bool = False) 
         f"{HTTP_APPEND_COMMAS} commas, got {count}",
         hint="Send several requests with fewer messages.",
     )
-
-
-def _key_info(key: Key) -> KeyInfo:
-    grants = [
-        GrantInfo(model=grant.model, scopes=list(grant.scopes), prefix=grant.prefix)
-        for grant in key.grants
-    ]
-    return KeyInfo(id=key.id, label=key.label, grants=grants)
 
 
 def error_response(error: FourfoldError, request: Request | None = None) -> Response:
@@ -630,22 +656,6 @@ _SERVER_ROUTES: Final = (
         ok={200: Ok("The kind.", ProblemKind)},
         errors=(NotFound,),
     ),
-    Route(
-        *("GET", "/v1/keys", Protocol.list_keys),
-        operation="list_keys",
-        summary="List the keys, without their secrets.",
-        scope="admin",
-        model="store",
-        ok={200: Ok("The keys.", KeyList)},
-    ),
-    Route(
-        *("GET", "/v1/key", Protocol.get_key),
-        operation="get_key",
-        summary="Get the key of the request: the models, scopes and prefixes that it is for.",
-        scope="owner",
-        model="store",
-        ok={200: Ok("The key.", CurrentKey)},
-    ),
 )
 _STREAM_ROUTES: Final = (
     Route(
@@ -701,8 +711,8 @@ _STREAM_ROUTES: Final = (
         },
         errors=(
             *_GONE,
-            *(StreamClosed, ContentTypeMismatch, StreamSeqBehind, ProducerGap),
-            *(ProducerFenced, MissingDependency),
+            *(StreamClosed, ContentTypeMismatch, PreconditionFailed, StreamSeqOutOfOrder),
+            *(ProducerGap, ProducerFenced, MissingDependency),
         ),
     ),
     Route(

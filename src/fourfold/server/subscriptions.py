@@ -55,6 +55,7 @@ from fourfold.wire.subscriptions import (
     WakeClaim,
     WakeProgress,
     Webhook,
+    WebhookKeys,
     WebhookSigning,
 )
 
@@ -399,7 +400,7 @@ _ROUTES: Final = (
         operation="jwks",
         summary="Get the public keys for webhook signatures.",
         scope="public",
-        ok={200: Ok("A JWK set.", "object", content_type="application/jwk-set+json")},
+        ok={200: Ok("A JWK set.", WebhookKeys, content_type="application/jwk-set+json")},
         errors=(MissingDependency,),
     ),
     Route(

@@ -81,9 +81,9 @@ def _missing(module: Any, httptools: Any) -> str | None:
             return f"uvicorn's {name}: expected {expected}, found {actual}"
     if 204 not in module.STATUS_LINE:
         return "uvicorn has no status line for 204"
-    protocol = protocol_class(
-        Config(_unused_app, log_config=None), ServerState(), {}, _loop=object()
-    )
+    # Without "none" it would load a library for WebSockets.
+    config = Config(_unused_app, log_config=None, ws="none")
+    protocol = protocol_class(config, ServerState(), {}, _loop=object())
     for owner, names in (
         (protocol, _ATTRIBUTES),
         (protocol.server_state, _SERVER_STATE),

@@ -16,12 +16,13 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
+from fourfold.content.filters import decode_filter
 from fourfold.errors import HistoryTruncated, InvalidInput, NotFound
 from fourfold.models.documents import Space, Watch
-from fourfold.models.documents.feed import read_commits
-from fourfold.models.documents.records import Commit
+from fourfold.models.documents.feed import FilterWatch, read_commits
+from fourfold.models.documents.records import Commit, MatchedCommit
 from fourfold.server.event_stream import (
     END,
     GAP,
@@ -41,9 +42,11 @@ from fourfold.server.workers import Workers
 from fourfold.wire.documents import (
     SEQ_MAX,
     ChangedEntity,
+    ChangedMatch,
     CommitEvent,
     EndEvent,
     GapEvent,
+    MatchEvent,
     WatchQuery,
 )
 from fourfold.wire.pages import EventHeaders
@@ -172,7 +175,7 @@ class CommitFeed:
         self._is_stopping = is_stopping
         self._reads_log = True
         """True while it reads the log itself."""
-        self._watch: Watch | None = None
+        self._watch: Watch | FilterWatch | None = None
         self._ready: deque[TailEntry[SharedCommit]] = deque()
         self._reached = after
         """Position of the tail when it was asked last."""
@@ -215,7 +218,8 @@ class CommitFeed:
     def _take(self) -> None:
         """Take what the tail has after the position."""
         entries = self._tail.after(self._follower, self._position)
-        if entries is None:
+        if entries is None or (entries and self._query.where is not UNSET):
+            # A filter compares documents, which the tail does not have.
             self._reads_log = True
             return
         self._ready.extend(entries)
@@ -239,7 +243,7 @@ class CommitFeed:
             return await self._read_log()
         self._position = watch.position
         if commit is not None:
-            return Event("commit", _commit_event(commit), str(commit.seq))
+            return _event(commit)
         if watch.ended:
             return Event(END, EndEvent(reason="the branch is deleted"), self.position())
         self._watch, self._reads_log = None, False
@@ -247,18 +251,25 @@ class CommitFeed:
 
 
 class _Start(NamedTuple):
-    watch: Watch
+    watch: Watch | FilterWatch
     gap: GapEvent | None
 
 
 def _open_watch(space: Space, query: WatchQuery, after: int | None) -> _Start:
     """Return a watch after a seq, or after the horizon and the gap before it."""
     try:
-        return _Start(space.follow(query.id or None, after, query.branch), None)
+        return _Start(_follow(space, query, after), None)
     except HistoryTruncated as error:
         horizon = int(str(error.details["horizon"]))
         gap = GapEvent(after=after or 0, horizon=horizon)
-        return _Start(space.follow(query.id or None, horizon, query.branch), gap)
+        return _Start(_follow(space, query, horizon), gap)
+
+
+def _follow(space: Space, query: WatchQuery, after: int | None) -> Watch | FilterWatch:
+    if isinstance(query.where, UnsetType):
+        return space.follow(query.id or None, after, query.branch)
+    where = decode_filter(query.where).where
+    return space.follow(query.id or None, after, query.branch, where=where)
 
 
 def _read_page(space: Space, after: int) -> TailPage[SharedCommit]:
@@ -289,6 +300,23 @@ def _parse_after(after: str | int | UnsetType) -> int | None:
     return int(text)
 
 
+def _event(commit: Commit | MatchedCommit) -> Event:
+    if isinstance(commit, Commit):
+        return Event("commit", _commit_event(commit), str(commit.seq))
+    changes = [
+        ChangedMatch(kind=row.kind, id=row.id, op=row.op, document=row.document)
+        for row in commit.changes
+    ]
+    event = MatchEvent(
+        seq=commit.seq,
+        branch=commit.branch,
+        session=commit.session,
+        local_seq=commit.local_seq,
+        changes=changes,
+    )
+    return Event("match", event, str(commit.seq))
+
+
 def _commit_event(commit: Commit) -> CommitEvent:
     return CommitEvent(
         seq=commit.seq,
@@ -306,7 +334,8 @@ _ROUTES: Final = (
     space_route(
         *("GET", f"{SPACE}/watch", WatchRoutes.watch),
         operation="watch",
-        summary="Follow the commits on a branch as server-sent events: commit, gap and end.",
+        summary="Follow the commits on a branch as server-sent events: commit or, with a filter, "
+        "match; gap and end.",
         scope="read",
         query=WatchQuery,
         headers=EventHeaders,
