@@ -1,4 +1,4 @@
-"""What a remote store has for threads only: items by `[]`, and the twins for coroutines.
+"""Parts of a remote store for threads only: items by `[]`, and async twins.
 
 `store.streams["orders"]`, `len(stream)` and `"id" in space` cannot wait in a coroutine, and a store
 for coroutines needs no `append_async`. The classes of the store for threads inherit both from here;
@@ -11,25 +11,32 @@ import asyncio
 import builtins
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fourfold import limits
+from fourfold import html, limits
 from fourfold.client.follower import RemoteFollower
 from fourfold.content import PayloadRef
+from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.records import Commit, Document, Reads, State, no_entity
+from fourfold.models.documents.space import show_space
 from fourfold.models.graphs.records import ApplyResult
 from fourfold.models.sessions.records import UNSET, Event, Head, SessionInfo, Unset
 from fourfold.models.sessions.request import At as SessionAt
 from fourfold.models.streams import validation
-from fourfold.models.streams.records import Appended, Chunk, Producer, StreamInfo
+from fourfold.models.streams.records import Appended, Chunk, Producer, StreamInfo, Where
+from fourfold.models.streams.stream import show_stream
 from fourfold.models.streams.times import Time
+from fourfold.store.store import show_store
 
 if TYPE_CHECKING:
     from fourfold.client.threads.remote_graphs import RemoteGraph, RemoteGraphs
     from fourfold.client.threads.remote_sessions import RemoteSession, RemoteSessions
     from fourfold.client.threads.remote_spaces import RemoteSpace
     from fourfold.client.threads.remote_streams import RemoteStream
+
+T = TypeVar("T")
 
 
 class AsyncDocumentsContainer:
@@ -52,13 +59,31 @@ class DocumentsContainer(ABC):
         return self.open(did)
 
     def __contains__(self, did: object) -> bool:
-        return did in list(self)
+        try:
+            return isinstance(did, str) and self.open(did) is not None
+        except (NotFound, InvalidInput):
+            return False
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def __bool__(self) -> bool:
         return True
+
+
+class AsyncStoreContainer:
+    """Nothing more."""
+
+
+class StoreContainer(ABC):
+    """A store as HTML."""
+
+    @abstractmethod
+    def spaces(self) -> list[str]:
+        """Return the DIDs of all spaces in this store, sorted."""
+
+    def _repr_html_(self) -> str:
+        return show_store(repr(self).strip("<>"), "rw", self.spaces())
 
 
 class AsyncSpaceContainer:
@@ -130,6 +155,43 @@ class SpaceContainer(ABC):
         """Always True: an empty space is still a space."""
         return True
 
+    def _repr_html_(self) -> str:
+        space: Any = self
+        states = space.read_many(space.ids(limit=html.ROWS_MAX))
+        return show_space(self.did, space.position(), states)
+
+
+class AsyncTypedDocumentsContainer(Generic[T]):
+    """Nothing more."""
+
+
+class TypedDocumentsContainer(ABC, Generic[T]):
+    """Instances by id."""
+
+    @abstractmethod
+    def get(self, entity: str, branch: str = "", at: At = None) -> T:
+        """Return the document of an entity."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[str]:
+        """Yield the ids of the existing entities of this type, sorted."""
+
+    def __getitem__(self, entity: str) -> T:
+        """Return the document of an entity on the default branch, like `get`."""
+        return self.get(entity)
+
+    def __contains__(self, entity: object) -> bool:
+        """Return True if the entity exists on the default branch and has this type's prefix."""
+        return entity in list(self)
+
+    def __len__(self) -> int:
+        """Return the number of existing entities of this type."""
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        """Always True, also without documents."""
+        return True
+
 
 class AsyncStreamsContainer:
     """Nothing more."""
@@ -168,6 +230,8 @@ class StreamContainer(ABC):
         seq: str | None = None,
         close: bool = False,
         key: str | bytes | None = None,
+        expected: str | int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Appended:
         """Append one or several records; return when they are on disk."""
 
@@ -179,6 +243,7 @@ class StreamContainer(ABC):
         since: Time | None = None,
         timeout: float | None = None,
         key: str | bytes | None = None,
+        where: Where | None = None,
     ) -> RemoteFollower[Chunk]:
         """Iterate over chunks and wait for more, until the stream is closed."""
 
@@ -190,20 +255,36 @@ class StreamContainer(ABC):
         seq: str | None = None,
         close: bool = False,
         key: str | bytes | None = None,
+        expected: str | int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Appended:
         """Append one or several records like `append`, from a coroutine."""
         return await asyncio.to_thread(
-            self.append, values, producer=producer, seq=seq, close=close, key=key
+            self.append,
+            values,
+            producer=producer,
+            seq=seq,
+            close=close,
+            key=key,
+            expected=expected,
+            headers=headers,
         )
 
     def follow_async(
-        self, offset: str | int = validation.START, *, since: Time | None = None
+        self,
+        offset: str | int = validation.START,
+        *,
+        since: Time | None = None,
+        timeout: float | None = None,
+        key: str | bytes | None = None,
+        where: Where | None = None,
     ) -> AsyncIterator[Chunk]:
         """Iterate over chunks and wait for more, until the stream is closed.
 
-        With `since`, starts at the first record at or after that time, as in `read`.
+        Ends after `timeout` seconds without new records. `key`, `where` and `since` select records
+        as in `read`.
         """
-        return self.follow(offset, since=since)
+        return self.follow(offset, since=since, timeout=timeout, key=key, where=where)
 
     def __len__(self) -> int:
         """Return the number of retained records."""
@@ -213,6 +294,9 @@ class StreamContainer(ABC):
     def __bool__(self) -> bool:
         """Always True: an empty stream is still a stream."""
         return True
+
+    def _repr_html_(self) -> str:
+        return show_stream(self.info)
 
 
 class AsyncGraphsContainer:
@@ -294,6 +378,8 @@ class SessionsContainer(ABC):
         deleted: bool = False,
         prefix: str = "",
         newest_first: bool = False,
+        where: Mapping[str, Any] | None = None,
+        at: datetime | None = None,
     ) -> builtins.list[SessionInfo]:
         """Return sessions in the order of creation."""
 
@@ -351,10 +437,18 @@ class SessionsContainer(ABC):
         deleted: bool = False,
         prefix: str = "",
         newest_first: bool = False,
+        where: Mapping[str, Any] | None = None,
+        at: datetime | None = None,
     ) -> builtins.list[SessionInfo]:
         """Alias of `list`: the name in specification 004."""
         return self.list(
-            after=after, limit=limit, deleted=deleted, prefix=prefix, newest_first=newest_first
+            after=after,
+            limit=limit,
+            deleted=deleted,
+            prefix=prefix,
+            newest_first=newest_first,
+            where=where,
+            at=at,
         )
 
     async def create_async(self, session: Mapping[str, Any] | None = None) -> RemoteSession:
@@ -483,3 +577,10 @@ class SessionContainer(ABC):
 
     def __hash__(self) -> int:
         return hash((id(self.sessions), self.id))
+
+    @abstractmethod
+    def read(self, at: SessionAt | None = None) -> Any:
+        """Return the view of the session."""
+
+    def _repr_html_(self) -> str:
+        return str(self.read()._repr_html_())

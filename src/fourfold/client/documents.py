@@ -18,9 +18,11 @@ import msgspec
 from msgspec import Struct
 
 from fourfold.client import responses
-from fourfold.client.requests import Address, Call, stringify
+from fourfold.client.requests import Address, Call, format_time, stringify
 from fourfold.client.responses import Response
 from fourfold.content import content_id, parse_content_id
+from fourfold.content.filters import Filter
+from fourfold.content.json_pointer import ABSENT
 from fourfold.errors import CorruptData, HistoryTruncated, InvalidInput
 from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.ancestry import Point as SpacePoint
@@ -28,12 +30,19 @@ from fourfold.models.documents.blobs import BlobStat
 from fourfold.models.documents.comparison import Change, Difference
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.field_merge import Choice
-from fourfold.models.documents.json_pointer import ABSENT
+from fourfold.models.documents.indexes.search import (
+    SearchHit,
+    SearchPage,
+    SearchQuery,
+    TextSnippet,
+)
 from fourfold.models.documents.merge import MergeConflict, MergeRequest, MergeResult
 from fourfold.models.documents.records import (
     Branch,
     Commit,
     LogEntry,
+    MatchChange,
+    MatchedCommit,
     Operation,
     Reads,
     Revision,
@@ -41,6 +50,7 @@ from fourfold.models.documents.records import (
 )
 from fourfold.models.documents.request import Request, WriteCounts, make_request
 from fourfold.models.documents.timestamps import stored_time
+from fourfold.tabular import Rows
 from fourfold.wire import documents as wire
 from fourfold.wire.documents import BranchInfo, CommitInfo, DocumentState, Point
 
@@ -50,7 +60,7 @@ _OCTETS = "application/octet-stream"
 
 
 class Identity(NamedTuple):
-    """What identifies a write: session and number of the caller, or a key of this client."""
+    """Identity of a write: session and number of the caller, or a key of this client."""
 
     session: str | None
     local_seq: int | None
@@ -84,9 +94,9 @@ class SpaceCalls:
         headers = _JSON if key is None else {**_JSON, "idempotency-key": key}
         return Call("POST", self._root + path, operation, headers, {}, body.encode())
 
-    def get(self) -> Call:
-        """Build the request for the space itself."""
-        return self._get("", f"get the space {self._did}")
+    def get(self, at: At = None) -> Call:
+        """Build the request for the space itself, now or at a point."""
+        return self._get("", f"get the space {self._did}", ("at", format_at(at)))
 
     def create(self, history: str | None) -> Call:
         """Build the request that creates the space, if there is none."""
@@ -115,6 +125,39 @@ class SpaceCalls:
         call = self._get("/ids", f"list the ids of {self._did}", *filters)
         return call._replace(params=call.params | _point(branch, at))
 
+    def search(
+        self,
+        query: SearchQuery,
+        text: str | None,
+        vector: Sequence[float] | None,
+        limit: int,
+        after: str | None,
+    ) -> Call:
+        """Build the request for a page of a search by words or by vector."""
+        if vector is not None:
+            body = {
+                "vector": list(vector),
+                "index": query.index_name,
+                "limit": limit,
+                "cursor": after,
+                "branch": query.branch,
+                "at": format_at(query.at),
+            }
+            members = {name: value for name, value in body.items() if value is not None}
+            return self._post("/search", f"search in {self._did}", trusted(members))
+        call = self._get(
+            *("/search", f"search in {self._did}"),
+            ("q", text),
+            ("index", query.index_name),
+            ("order", query.order),
+            ("limit", limit),
+            ("cursor", after),
+        )
+        params: dict[str, Any] = call.params | _point(query.branch, query.at)
+        if query.paths is not None:
+            params["path"] = list(query.paths)
+        return call._replace(params=params)
+
     def history(self, entity: str, branch: str, after: int, at: At) -> Call:
         """Build the request for the revisions of an entity."""
         path = f"/history/{_segment(entity)}"
@@ -137,15 +180,15 @@ class SpaceCalls:
             params["id"] = list(ids)
         return self._get("/diff", f"compare states of {self._did}")._replace(params=params)
 
-    def branches(self, *, deleted: bool) -> Call:
-        """Build the request for the branches."""
-        return self._get(
-            "/branches", f"list the branches of {self._did}", ("deleted", str(deleted).lower())
-        )
+    def branches(self, *, deleted: bool, at: At) -> Call:
+        """Build the request for the branches, now or at a point."""
+        params = ("deleted", str(deleted).lower()), ("at", format_at(at))
+        return self._get("/branches", f"list the branches of {self._did}", *params)
 
-    def branch(self, name: str) -> Call:
-        """Build the request for a branch."""
-        return self._get(f"/branches/{_segment(name)}", f"get the branch {name!r}")
+    def branch(self, name: str, at: At) -> Call:
+        """Build the request for a branch, now or at a point."""
+        path = f"/branches/{_segment(name)}"
+        return self._get(path, f"get the branch {name!r}", ("at", format_at(at)))
 
     def create_branch(self, name: str, parent: str, at: At, identity: Identity) -> Call:
         """Build the request that creates a branch."""
@@ -198,9 +241,15 @@ class SpaceCalls:
         url = f"{self._root}/blobs/{quote(blob, safe=':')}"
         return Call(method, url, f"get the blob {blob}", {"accept-encoding": "identity"}, {})
 
-    def watch(self, ids: Sequence[str] | None, after: int | None, branch: str) -> Call:
-        """Build the request for the feed of commits."""
-        params: dict[str, Any] = stringify(("after", after), ("branch", branch or None))
+    def watch(
+        self, ids: Sequence[str] | None, after: int | None, branch: str, where: Filter | None
+    ) -> Call:
+        """Build the request for the feed of commits, or of those that a filter selects."""
+        params: dict[str, Any] = stringify(
+            ("after", after),
+            ("branch", branch or None),
+            ("where", None if where is None else trusted(where.where)),
+        )
         if ids is not None:
             params["id"] = list(ids)
         headers = {"accept": "text/event-stream", "accept-encoding": "identity"}
@@ -208,9 +257,10 @@ class SpaceCalls:
         return Call("GET", f"{self._root}/watch", operation, headers, params, live=True)
 
 
-def list_spaces(address: Address) -> Call:
-    """Build the request for the spaces of a server."""
-    return Call("GET", f"{address.root}/v1/spaces", "list the spaces", {}, {})
+def list_spaces(address: Address, at: datetime | None = None) -> Call:
+    """Build the request for the spaces of a server, now or at a time."""
+    params = stringify(("at", format_time(at)))
+    return Call("GET", f"{address.root}/v1/spaces", "list the spaces", {}, params)
 
 
 class SpacePointAt(NamedTuple):
@@ -299,6 +349,24 @@ def to_revision(entity: str, row: wire.RevisionRow) -> Revision:
     return Revision(row.branch, entity, row.seq, row.op_index, row.op, row.data)
 
 
+def parse_search(response: Response) -> SearchPage:
+    """Return a page of a search."""
+    page = parse(response, wire.HitPage)
+    hits = (
+        SearchHit(
+            row.id,
+            row.document,
+            row.seq,
+            row.score,
+            tuple(
+                TextSnippet(part.path, part.text, tuple(part.highlights)) for part in row.snippets
+            ),
+        )
+        for row in page.items
+    )
+    return SearchPage(Rows(hits, SearchHit), page.next_cursor, page.total, page.index, page.seq)
+
+
 def to_point(point: Point) -> SpacePoint:
     """Return a point in history."""
     return SpacePoint(point.branch, point.seq)
@@ -373,14 +441,28 @@ def parse_blob(response: Response, blob: str) -> bytes:
     return response.body
 
 
-def decode_event(name: str, data: bytes) -> Commit | None:
-    """Return the commit of an event of a feed."""
+def _check_gap(name: str, data: bytes) -> None:
     if name == "gap":
         gap = parse(Response(200, {}, data), wire.GapEvent)
         raise HistoryTruncated(
             f"garbage collection removed the commits after {gap.after}, up to {gap.horizon}",
             details={"after": gap.after, "horizon": gap.horizon},
         )
+
+
+def decode_match(name: str, data: bytes) -> MatchedCommit | None:
+    """Return the commit of an event of a feed with a filter."""
+    _check_gap(name, data)
+    if name != "match":
+        return None
+    event = parse(Response(200, {}, data), wire.MatchEvent)
+    changes = tuple(MatchChange(row.kind, row.id, row.op, row.document) for row in event.changes)
+    return MatchedCommit(event.seq, event.branch, event.session, event.local_seq, changes)
+
+
+def decode_event(name: str, data: bytes) -> Commit | None:
+    """Return the commit of an event of a feed."""
+    _check_gap(name, data)
     if name != "commit":
         return None
     event = parse(Response(200, {}, data), wire.CommitEvent)

@@ -22,9 +22,10 @@ from fourfold.client.threads.connection import LiveFeed
 from fourfold.client.transport import Settings
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Follower, Listener
-from fourfold.models.documents.records import Commit
+from fourfold.models.documents.records import Commit, MatchedCommit
 from fourfold.models.graphs.records import Change
 from fourfold.models.sessions.feed import Item
+from fourfold.models.streams.feed_records import StreamRecord
 
 T = TypeVar("T")
 _ITEMS_MAX = 8
@@ -62,7 +63,7 @@ class _Pump(Generic[T]):
             raise self.error
 
     def start(self) -> None:
-        """Take the place where the feed starts, or raise its error. Needs the lock."""
+        """Set the position at which the feed starts, or raise its error. Needs the lock."""
         if self._items and self._items[0].item is None:
             self.position = self._items.popleft().position
         elif not self._items:
@@ -201,6 +202,24 @@ class RemoteWatch(RemoteFollower[Commit]):
         return int(self.last_event_id or 0)
 
 
+class RemoteFilterWatch(RemoteFollower[MatchedCommit]):
+    """An iterator over the commits that a filter selects, for `for` and `async for`."""
+
+    @property
+    def position(self) -> int:
+        """The seq up to which every commit was returned; pass it as `after` to resume."""
+        return int(self.last_event_id or 0)
+
+
+class RemoteRecordFollower(RemoteFollower[StreamRecord]):
+    """An iterator over the records of all streams, for `for` and `async for`."""
+
+    @property
+    def cursor(self) -> str:
+        """The cursor up to which everything was returned; pass it as `after` to resume."""
+        return self.last_event_id or ""
+
+
 class RemoteFeed(RemoteFollower[Item]):
     """An iterator over the events of a session, for `for` and `async for`."""
 
@@ -330,6 +349,24 @@ class AsyncRemoteWatch(AsyncRemoteFollower[Commit]):
     def position(self) -> int:
         """The seq up to which every commit was returned; pass it as `after` to resume."""
         return int(self.last_event_id or 0)
+
+
+class AsyncRemoteFilterWatch(AsyncRemoteFollower[MatchedCommit]):
+    """An asynchronous iterator over the commits that a filter selects."""
+
+    @property
+    def position(self) -> int:
+        """The seq up to which every commit was returned; pass it as `after` to resume."""
+        return int(self.last_event_id or 0)
+
+
+class AsyncRemoteRecordFollower(AsyncRemoteFollower[StreamRecord]):
+    """An asynchronous iterator over the records of all streams."""
+
+    @property
+    def cursor(self) -> str:
+        """The cursor up to which everything was returned; pass it as `after` to resume."""
+        return self.last_event_id or ""
 
 
 class AsyncRemoteFeed(AsyncRemoteFollower[Item]):

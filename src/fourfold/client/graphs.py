@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ import msgspec
 
 from fourfold.client import responses
 from fourfold.client.documents import format_at
-from fourfold.client.requests import Address, Call, stringify
+from fourfold.client.requests import Address, Call, format_time, stringify
 from fourfold.client.responses import Response
 from fourfold.errors import BadAnswer, InvalidInput, Refused, SequenceRegression
 from fourfold.models.graphs import envelopes
@@ -27,6 +28,7 @@ from fourfold.models.graphs.records import (
     Kind,
     Neighbours,
     Parent,
+    Part,
     Rating,
     Row,
     Type,
@@ -53,13 +55,15 @@ class GraphCalls:
     def _app(self, slug: str, path: str = "") -> str:
         return f"{self._root}/apps/{quote(slug, safe='')}{path}"
 
-    def list_apps(self) -> Call:
-        """Build the request for the apps."""
-        return Call("GET", f"{self._root}/apps", "list the apps", {}, {})
+    def list_apps(self, at: datetime | None = None) -> Call:
+        """Build the request for the apps, now or at a time."""
+        params = stringify(("at", format_time(at)))
+        return Call("GET", f"{self._root}/apps", "list the apps", {}, params)
 
-    def get_app(self, slug: str) -> Call:
-        """Build the request for an app."""
-        return Call("GET", self._app(slug), f"get the app {slug!r}", {}, {})
+    def get_app(self, slug: str, at: datetime | None = None) -> Call:
+        """Build the request for an app, now or at a time."""
+        params = stringify(("at", format_time(at)))
+        return Call("GET", self._app(slug), f"get the app {slug!r}", {}, params)
 
     def register_app(self, slug: str, title: str) -> Call:
         """Build the request that creates an app, if there is none of that slug."""
@@ -109,6 +113,27 @@ class GraphCalls:
             ("limit", limit),
             ("suppressed", "true" if suppressed else None),
         )
+
+    def read_many(
+        self,
+        slug: str,
+        object_ids: list[int],
+        at: At | None,
+        limit: int,
+        parts: Collection[Part],
+        *,
+        suppressed: bool,
+    ) -> Call:
+        """Build the request for several objects with parts of what is around them."""
+        body = {
+            "ids": object_ids,
+            "limit": limit,
+            "parts": sorted(parts),
+            "suppressed": suppressed,
+            **stringify(("at", format_at(at))),
+        }
+        data = msgspec.json.encode(body)
+        return Call("POST", self._app(slug, "/read"), f"read {slug!r}", {**_JSON}, {}, data)
 
     def _object(self, verb: str, slug: str, object_id: int, *params: tuple[str, object]) -> Call:
         url = self._app(slug, f"/{verb}/{object_id}")
@@ -208,6 +233,9 @@ def to_app(record: wire.AppInfo) -> App:
 
 def to_usage(record: wire.AppInfo) -> Usage:
     """Return what an app stores, and its limits."""
+    # Without a time in the past, both are there.
+    assert record.rows is not None
+    assert record.bytes is not None
     return Usage(record.app_id, record.rows, record.bytes, record.rows_max, record.bytes_max)
 
 

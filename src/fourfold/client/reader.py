@@ -28,6 +28,7 @@ from fourfold.client import requests
 from fourfold.client.requests import Address, Call, Live
 from fourfold.client.responses import Headers, Part, is_text, is_true, split_messages
 from fourfold.errors import BadAnswer, InvalidInput, ServerUnreachable
+from fourfold.models.streams.records import Where
 
 CLIENT_WHOLE_BODY_BYTES: Final = 8 * limits.MIB
 """A larger body is parsed while it arrives."""
@@ -197,10 +198,19 @@ class Reader(ABC, Generic[Out]):
 class StreamReader(Reader[Out]):
     """Read from an offset to the current end of the stream."""
 
-    def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        name: str,
+        offset: str,
+        key: str | None = None,
+        *,
+        where: Where | None = None,
+    ) -> None:
         self._address = address
         self._name = name
         self._key = key
+        self._where = where
         self.offset = offset
         self.done = False
         self._next = offset
@@ -210,7 +220,9 @@ class StreamReader(Reader[Out]):
         return self.done
 
     def call(self) -> Call:
-        return requests.read(self._address, self._name, self.offset, key=self._key)
+        return requests.read(
+            self._address, self._name, self.offset, key=self._key, where=self._where
+        )
 
     def begin(self, headers: Headers) -> None:
         next_offset = headers.get("stream-next-offset")
@@ -228,8 +240,16 @@ class StreamReader(Reader[Out]):
 class BytesReader(StreamReader[bytes]):
     """Read chunks of bytes as they arrive."""
 
-    def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
-        super().__init__(address, name, offset, key)
+    def __init__(
+        self,
+        address: Address,
+        name: str,
+        offset: str,
+        key: str | None = None,
+        *,
+        where: Where | None = None,
+    ) -> None:
+        super().__init__(address, name, offset, key, where=where)
         self._delivered = 0
         self._skip = 0
 
@@ -251,9 +271,17 @@ class BytesReader(StreamReader[bytes]):
 class TextReader(StreamReader[str]):
     """Read text as it arrives; characters that are split between chunks stay whole."""
 
-    def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
-        super().__init__(address, name, offset, key)
-        self._bytes = BytesReader(address, name, offset, key)
+    def __init__(
+        self,
+        address: Address,
+        name: str,
+        offset: str,
+        key: str | None = None,
+        *,
+        where: Where | None = None,
+    ) -> None:
+        super().__init__(address, name, offset, key, where=where)
+        self._bytes = BytesReader(address, name, offset, key, where=where)
         self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def begin(self, headers: Headers) -> None:
@@ -281,8 +309,16 @@ class TextReader(StreamReader[str]):
 class MessageReader(StreamReader[bytes]):
     """Read the messages of a JSON stream, as received."""
 
-    def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
-        super().__init__(address, name, offset, key)
+    def __init__(
+        self,
+        address: Address,
+        name: str,
+        offset: str,
+        key: str | None = None,
+        *,
+        where: Where | None = None,
+    ) -> None:
+        super().__init__(address, name, offset, key, where=where)
         self._delivered = 0
         self._skip = 0
         self._whole: list[bytes] | None = None
@@ -341,8 +377,9 @@ class LiveReader(StreamReader[Part]):
         live: Live | None,
         *,
         key: str | None = None,
+        where: Where | None = None,
     ) -> None:
-        super().__init__(address, name, offset, key)
+        super().__init__(address, name, offset, key, where=where)
         self._live = live
         self._mode: Live | None = None
         self._cursor: str | None = None
@@ -356,7 +393,13 @@ class LiveReader(StreamReader[Part]):
 
     def call(self) -> Call:
         return requests.read(
-            self._address, self._name, self.offset, self._mode, self._cursor, key=self._key
+            self._address,
+            self._name,
+            self.offset,
+            self._mode,
+            self._cursor,
+            key=self._key,
+            where=self._where,
         )
 
     def begin(self, headers: Headers) -> None:
@@ -443,6 +486,11 @@ class EventReader(Reader[FeedItem[Out]]):
         self._position: str | None = None
         self._done = False
         self.progress = False
+
+    @property
+    def position(self) -> str | None:
+        """The id of the last event, also while that is decoded."""
+        return self._position
 
     def ended(self) -> bool:
         return self._done

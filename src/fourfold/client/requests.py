@@ -15,9 +15,11 @@ from urllib.parse import quote, urlsplit
 from msgspec import UnsetType
 
 from fourfold import limits
+from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.admission import check_producer
-from fourfold.models.streams.records import Producer
+from fourfold.models.streams.feed_records import check_after
+from fourfold.models.streams.records import Producer, Where
 from fourfold.models.streams.rule_changes import UNCHANGED
 from fourfold.models.streams.validation import JSON, check_key, check_name
 
@@ -42,6 +44,8 @@ class Call(NamedTuple):
     live: bool = False
     bounded: bool = False
     """True for a request with a deadline of its own: after that it is not sent again."""
+    accepted: tuple[int, ...] = ()
+    """Statuses besides 2xx whose body is a result, not an error."""
 
 
 class Address:
@@ -131,24 +135,28 @@ def append(
     seq: str | None = None,
     close: bool = False,
     key: str | None = None,
+    expected: str | None = None,
+    headers: bytes | None = None,
 ) -> Call:
     """Build the request that appends to a stream, closes it, or both."""
     if not body and not close:
         raise InvalidInput("append: the body is empty")
     if producer is not None:
         check_producer(producer)
-    headers = stringify(
+    fields = stringify(
         ("content-type", content_type if body else None),
         ("stream-seq", seq),
         ("stream-closed", "true" if close else None),
         ("stream-key", None if key is None else quote(check_key(key), safe=_HEADER_SAFE)),
+        ("stream-expected-offset", expected),
+        ("stream-record-headers", None if headers is None else _to_ascii(headers)),
         ("producer-id", producer and producer.id),
         ("producer-epoch", None if producer is None else producer.epoch),
         ("producer-seq", None if producer is None else producer.seq),
     )
     repeatable = producer is not None or not body
     operation = f"append to {name!r}" if body else f"close {name!r}"
-    return Call("POST", address.stream(name), operation, headers, {}, body, repeatable)
+    return Call("POST", address.stream(name), operation, fields, {}, body, repeatable)
 
 
 def read(
@@ -161,18 +169,21 @@ def read(
     records: bool = False,
     limit: int | None = None,
     key: str | None = None,
-    where: tuple[str, Any] | None = None,
+    where: Where | None = None,
     since_ms: int | None = None,
 ) -> Call:
     """Build the request that reads or follows a stream, from an offset or since a time."""
-    if key is not None and where is not None:
-        raise InvalidInput("pass key or where, not both")
+    field = where if isinstance(where, tuple) else None
+    if key is not None and field is not None:
+        raise InvalidInput("pass key, or a field and its value, not both", hint="Use a filter.")
+    has_filter = where is not None and field is None
     params = stringify(
         ("offset", offset),
         ("since", since_ms),
         ("key", None if key is None else check_key(key).decode()),
-        ("field", None if where is None else where[0]),
-        ("value", None if where is None else to_json(where[1]).decode()),
+        ("field", None if field is None else field[0]),
+        ("value", None if field is None else to_json(field[1]).decode()),
+        ("filter", to_json(parse_filter(where).where).decode() if has_filter else None),
         ("live", live),
         ("cursor", cursor),
         ("format", "records" if records else None),
@@ -213,6 +224,18 @@ def list_of_stream(address: Address, verb: str, name: str) -> Call:
     return Call("GET", path, f"list the {verb} of {name!r}", {}, {})
 
 
+def list_keys(
+    address: Address, name: str, prefix: str | bytes, after: str | bytes | None, limit: int
+) -> Call:
+    """Build the request for a page of the routing keys of a stream."""
+    params = stringify(
+        ("prefix", quote(check_key(prefix)) if prefix else None),
+        ("after", None if after is None else quote(check_key(after))),
+        ("limit", limit),
+    )
+    return list_of_stream(address, "keys", name)._replace(params=params)
+
+
 def with_cursor(call: Call, cursor: str | None, limit: int) -> Call:
     """Return the request for a page of a list, the first one without a cursor."""
     size = max(1, min(limit, limits.PAGE_ITEMS_MAX))
@@ -222,6 +245,13 @@ def with_cursor(call: Call, cursor: str | None, limit: int) -> Call:
 def totals(address: Address) -> Call:
     """Build the request that counts streams, records and bytes."""
     return Call("GET", f"{address.list()}/totals", "count the streams", {}, {})
+
+
+def live(address: Address, prefix: str, after: str | None) -> Call:
+    """Build the request for the feed over all streams of a Fourfold server."""
+    headers = {"accept": "text/event-stream", "accept-encoding": "identity"}
+    params = stringify(("prefix", prefix or None), ("after", check_after(after)))
+    return Call("GET", f"{address.list()}/live", "follow the streams", headers, params, live=True)
 
 
 def json_body(values: Iterable[Any]) -> bytes:
@@ -260,9 +290,23 @@ def stringify(*pairs: tuple[str, object]) -> dict[str, Any]:
     return strings
 
 
+def _to_ascii(text: bytes) -> str:
+    """Return JSON in ASCII, which is all that a header carries."""
+    return json.dumps(json.loads(text), separators=(",", ":"))
+
+
 def _time(value: datetime | Value) -> str | Value:
     if not isinstance(value, datetime):
         return value
     if value.tzinfo is None:
         raise InvalidInput("expires_at: must have a time zone")
     return value.isoformat()
+
+
+def format_time(at: datetime | None) -> str | None:
+    """Return a time as a parameter; raise InvalidInput without a time zone."""
+    if at is None:
+        return None
+    if not isinstance(at, datetime) or at.tzinfo is None:
+        raise InvalidInput(f"at must be a datetime with a time zone, got {at!r:.100}")
+    return at.isoformat()

@@ -22,7 +22,7 @@ from fourfold.wire.streams import StreamPage
 
 Headers = Mapping[str, str]
 B = TypeVar("B", bound=msgspec.Struct)
-_KINDS: Final = {cls.kind: cls for cls in errors.tree()}
+KINDS: Final = {cls.kind: cls for cls in errors.tree()}
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
 _BY_STATUS: Final[dict[int, type[FourfoldError]]] = {
     400: errors.InvalidInput,
@@ -218,7 +218,7 @@ def parse_error(call: Call, response: Response) -> FourfoldError:
         message = f"{call.operation}: the server responded with status {response.status}"
     details = dict(document["details"]) if isinstance(document.get("details"), dict) else {}
     details |= _producer_details(response.headers)
-    cls = _KINDS.get(str(document.get("kind"))) or _error_class(call, response)
+    cls = KINDS.get(str(document.get("kind"))) or _error_class(call, response)
     if issubclass(cls, ServerUnreachable) and not call.repeatable:
         cls = OutcomeUnknown
     hint = document.get("hint")

@@ -67,7 +67,9 @@ class SchemaRegistry(NamedTuple):
     boundaries: tuple[Boundary, ...]
     routing_key: RoutingKey | None
     search: tuple[str, ...] | None
-    """Fields by which messages can be searched."""
+    """Fields by which messages can be found in indexes."""
+    declaration: dict[str, Any] | None = None
+    """The whole search declaration."""
 
     @property
     def schema(self) -> Any:
@@ -179,6 +181,7 @@ def parse_registry(response: Response) -> SchemaRegistry:
         tuple(Boundary(entry.offset, entry.version) for entry in body.boundaries),
         None if key is None else RoutingKey(key.json_pointer, key.required),
         None if search is None else tuple(search.fields),
+        None if search is None else msgspec.to_builtins(search),
     )
 
 

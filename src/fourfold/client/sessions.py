@@ -17,13 +17,15 @@ import msgspec
 from msgspec import Raw
 
 from fourfold.client import responses
-from fourfold.client.requests import Address, Call, stringify
+from fourfold.client.requests import Address, Call, format_time, stringify
 from fourfold.client.responses import Response
 from fourfold.content import PayloadRef, content_id, decode, encode
+from fourfold.content.filters import Filter
 from fourfold.errors import BadAnswer, CorruptData, InvalidInput, NotFound
 from fourfold.models.documents.timestamps import stored_time
 from fourfold.models.sessions.feed import Item
 from fourfold.models.sessions.fold import Counters, State
+from fourfold.models.sessions.listing import SessionListing
 from fourfold.models.sessions.payloads import interned
 from fourfold.models.sessions.prepared import RequestBuilder
 from fourfold.models.sessions.records import (
@@ -32,6 +34,7 @@ from fourfold.models.sessions.records import (
     Event,
     Gap,
     Head,
+    HeadComparison,
     LineageGraph,
     SessionInfo,
     Transient,
@@ -71,10 +74,10 @@ class SessionCalls:
         url = f"{self._root}/v1/sessions"
         return self._post(url, "create a session", encode(dict(session or {})))
 
-    def get(self, sid: str) -> Call:
-        """Build the request for a session."""
+    def get(self, sid: str, at: At = None) -> Call:
+        """Build the request for a session, now or at a point."""
         url = f"{self._root}/v1/session/{_segment(sid)}"
-        return Call("GET", url, f"get the session {sid!r}", {}, {})
+        return Call("GET", url, f"get the session {sid!r}", {}, stringify(("at", format_at(at))))
 
     def delete(self, sid: str) -> Call:
         """Build the request that deletes a session."""
@@ -83,12 +86,17 @@ class SessionCalls:
             method="DELETE", operation=f"delete the session {sid!r}", headers=headers
         )
 
-    def list(self, prefix: str, *, deleted: bool, newest_first: bool) -> Call:
-        """Build the request for a list of sessions."""
+    def list(
+        self, listing: SessionListing, where: Filter | None, at: datetime | None = None
+    ) -> Call:
+        """Build the request for a list of sessions, now or at a time."""
         params = stringify(
-            ("prefix", prefix or None),
-            ("deleted", "true" if deleted else None),
-            ("order", "-created" if newest_first else None),
+            ("prefix", listing.prefix or None),
+            ("after", listing.after),
+            ("deleted", "true" if listing.deleted else None),
+            ("order", "-created" if listing.newest_first else None),
+            ("where", None if where is None else msgspec.json.encode(where.where).decode()),
+            ("at", format_time(at)),
         )
         return Call("GET", f"{self._root}/v1/sessions", "list the sessions", {}, params)
 
@@ -166,9 +174,14 @@ class SessionCalls:
         url = f"{self._root}/v1/sessions/{relation}/{_segment(head_id)}"
         return Call("GET", url, f"list the {relation} of head {head_id}", {}, {})
 
-    def lineage(self, sid: str, limit: int | None) -> Call:
-        """Build the request for a lineage graph."""
-        return self._get("lineage", sid, ("limit", limit))
+    def compare_heads(self, one: str, other: str) -> Call:
+        """Build the request for the differences between two heads."""
+        url = f"{self._root}/v1/sessions/compare/{_segment(one)}/{_segment(other)}"
+        return Call("GET", url, f"compare the heads {one} and {other}", {}, {})
+
+    def lineage(self, sid: str, limit: int | None, at: datetime | None) -> Call:
+        """Build the request for a lineage graph, now or at a time."""
+        return self._get("lineage", sid, ("limit", limit), ("at", format_time(at)))
 
     def put_payload(self, value: Any, kind: str) -> Call:
         """Build the request that stores a payload. Repeated, it changes nothing."""
@@ -291,6 +304,20 @@ def to_edge(record: wire.EdgeRecord) -> Edge:
         record.to_head,
         _value(record.extra),
         record.version,
+    )
+
+
+def to_comparison(record: wire.HeadDifference) -> HeadComparison:
+    """Return the differences between two heads."""
+    return HeadComparison(
+        record.one,
+        record.other,
+        record.common,
+        record.added,
+        record.removed,
+        record.changed,
+        to_values(record.new_messages),
+        to_values(record.gone_messages),
     )
 
 

@@ -15,7 +15,7 @@ from fourfold.client.requests import Address, Call
 from fourfold.client.responses import Response
 from fourfold.errors import BadAnswer, InvalidInput
 from fourfold.sql_result import Result
-from fourfold.wire.sql import BYTES_MAX, SqlQuery, SqlResult
+from fourfold.wire.sql import BYTES_MAX, SqlQuery, SqlResult, SqlTable, SqlTables
 
 Params = Sequence[Any] | Mapping[str, Any]
 _HEADERS: Final = {"content-type": "application/json", "accept": "application/json"}
@@ -42,6 +42,16 @@ def run_sql(address: Address, body: SqlQuery) -> Call:
     data = msgspec.json.encode(body)
     # A query takes as long as its own timeout allows; it is not repeated after that.
     return Call("POST", url, "run a query", _HEADERS, {}, data, live=True, bounded=True)
+
+
+def list_tables(address: Address) -> Call:
+    """Build the request for the tables that queries can read."""
+    return Call("GET", f"{address.root}/v1/sql/tables", "list the tables of SQL", {}, {})
+
+
+def parse_tables(response: Response) -> list[SqlTable]:
+    """Return the tables that queries can read."""
+    return responses.decode(response, SqlTables, "the tables of SQL").tables
 
 
 def parse_result(response: Response) -> Result:

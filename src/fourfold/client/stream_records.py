@@ -7,28 +7,37 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
+from urllib.parse import unquote_to_bytes
 
 import msgspec
+from msgspec import UnsetType
 
 from fourfold.client import requests, responses
-from fourfold.client.reader import FeedItem, Reader
+from fourfold.client.reader import EventReader, FeedItem, Reader
 from fourfold.client.requests import Address, Call
 from fourfold.client.responses import Headers, Response
 from fourfold.client.rules import LiveTemplate
 from fourfold.errors import BadAnswer, InvalidInput
 from fourfold.models.streams import profiles
+from fourfold.models.streams.feed_records import FeedGap, StreamRecord
 from fourfold.models.streams.inspection import ProducerState, SegmentInfo, StreamSubscription
 from fourfold.models.streams.profiles import Profile
-from fourfold.models.streams.records import Appended, Chunk, Record, StreamInfo, Totals
+from fourfold.models.streams.record_headers import encode_headers
+from fourfold.models.streams.records import Appended, Chunk, Record, StreamInfo, Totals, Where
+from fourfold.models.streams.routing_keys import KeyPage, RoutingKey
 from fourfold.models.streams.schemas.registry import Registry
 from fourfold.models.streams.touch import ActiveTemplate, Encoding
 from fourfold.models.streams.validation import NOW, START, Offset, parse_offset
+from fourfold.tabular import Rows
 from fourfold.wire.streams import (
+    FeedRecord,
     ProducerRow,
+    RoutingKeyPage,
     SegmentRow,
     StreamDetails,
     StreamPage,
     StreamRow,
+    StreamsGap,
     StreamSubscriptionRow,
     StreamTotals,
 )
@@ -127,6 +136,14 @@ def to_segment(row: SegmentRow) -> SegmentInfo:
     )
 
 
+def parse_keys(response: Response) -> KeyPage:
+    """Return a page of routing keys."""
+    page = responses.decode(response, RoutingKeyPage, "a list of routing keys")
+    keys = [RoutingKey(unquote_to_bytes(row.key), offset_of(row.offset)) for row in page.items]
+    last = keys[-1].key if page.next_cursor is not None and keys else None
+    return KeyPage(Rows(keys, RoutingKey), last, offset_of(page.complete_from))
+
+
 def to_subscription(row: StreamSubscriptionRow) -> StreamSubscription:
     """Return a subscription that follows a stream; the server does not say whose it is."""
     return StreamSubscription(
@@ -163,7 +180,9 @@ def parse_chunk(response: Response, offset: str) -> Chunk:
         for row in json.loads(response.body) if response.body else ():
             coded = row.get("base64")
             payload = row["text"].encode() if coded is None else base64.b64decode(coded)
-            records.append(Record(offset_of(row["offset"]).record, payload, row["ts_ms"]))
+            headers = encode_headers(row.get("headers"))
+            at = offset_of(row["offset"]).record
+            records.append(Record(at, payload, row["ts_ms"], headers))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise BadAnswer("the server does not return single records", hint=_OTHER_SERVER) from None
     start = records[0].offset if records else end.record
@@ -171,6 +190,28 @@ def parse_chunk(response: Response, offset: str) -> Chunk:
         start = offset_of(offset).record
     current = closed or responses.is_true(response.headers, "stream-up-to-date")
     return Chunk(tuple(records), start, end.record, current, closed, end.incarnation_number)
+
+
+class FeedEventReader(EventReader[StreamRecord]):
+    """Read the feed over all streams: a record with the cursor after it."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(call, self._to_record)
+
+    def _to_record(self, name: str, data: bytes) -> StreamRecord | None:
+        cursor = self.position or ""
+        if name == "gap":
+            gap = msgspec.json.decode(data, type=StreamsGap)
+            raise FeedGap(cursor, gap.stream, gap.records).to_error()
+        if name != "record":
+            return None
+        event = msgspec.json.decode(data, type=FeedRecord)
+        offset = offset_of(event.offset)
+        payload = event.text.encode() if isinstance(event.text, str) else event.base64
+        assert isinstance(payload, bytes)
+        headers = None if isinstance(event.headers, UnsetType) else encode_headers(event.headers)
+        record = Record(offset.record, payload, event.ts_ms, headers)
+        return StreamRecord(event.stream, record, cursor, offset.incarnation_number)
 
 
 class RecordsReader(Reader[FeedItem[Chunk]]):
@@ -184,13 +225,16 @@ class RecordsReader(Reader[FeedItem[Chunk]]):
         address: Address,
         name: str,
         offset: str | int,
+        *,
         key: str | None = None,
+        where: Where | None = None,
         since_ms: int | None = None,
     ) -> None:
         self._address = address
         self._name = name
         self._offset = offset
         self._key = key
+        self._where = where
         self._since_ms = since_ms
         self._headers: Headers = {}
         self._body: list[bytes] = []
@@ -209,6 +253,7 @@ class RecordsReader(Reader[FeedItem[Chunk]]):
             "long-poll",
             records=True,
             key=self._key,
+            where=self._where,
             since_ms=self._since_ms,
         )
 

@@ -1,4 +1,4 @@
-"""What both transports share: settings, the HTTP library, failures and retries.
+"""Parts that both transports share: settings, the HTTP library, failures and retries.
 
 The library is httpx, from the extra `client`; `connection` has the transports. A failure before
 anything was sent may always be retried; after that, only calls that may be repeated.

@@ -55,7 +55,7 @@ class AsyncTransport:
         try:
             async with self._client.stream(call.method, call.url, **options) as http_response:
                 response = Response(http_response.status_code, http_response.headers)
-                if not 200 <= response.status < 300:
+                if not 200 <= response.status < 300 and response.status not in call.accepted:
                     body = await http_response.aread()
                     raise responses.parse_error(call, response._replace(body=body))
                 yield response, http_response.aiter_bytes()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import aclosing
+from datetime import datetime
 from typing import Any
 
 from fourfold import limits
@@ -19,6 +20,7 @@ from fourfold.models.documents.feed import deadline_of
 from fourfold.models.graphs import fold, validation
 from fourfold.models.graphs.feed import FeedFilter
 from fourfold.models.graphs.records import (
+    ATTRS,
     ROWS,
     App,
     ApplyResult,
@@ -26,6 +28,7 @@ from fourfold.models.graphs.records import (
     Change,
     Kind,
     Neighbours,
+    Part,
     Row,
     Type,
     Usage,
@@ -63,21 +66,21 @@ class AsyncRemoteGraphs(AsyncGraphsContainer):
         """
         return self._handle(await self._info(app))
 
-    async def list(self) -> Rows[App]:
-        """Return all apps, the system app included."""
-        return Rows(await self.list_apps(), App)
+    async def list(self, at: datetime | None = None) -> Rows[App]:
+        """Return all apps, the system app included; with `at`, those created by that time."""
+        return Rows(await self.list_apps(at), App)
 
-    async def list_apps(self) -> tuple[App, ...]:
-        """Return all apps, the system app included."""
-        return tuple(map(graphs.to_app, await self._infos()))
+    async def list_apps(self, at: datetime | None = None) -> tuple[App, ...]:
+        """Return all apps, the system app included; with `at`, those created by that time."""
+        return tuple(map(graphs.to_app, await self._infos(at)))
 
-    async def app(self, app: int | str) -> App:
+    async def app(self, app: int | str, at: datetime | None = None) -> App:
         """Return an app by its id or slug.
 
         Raises:
-            NotFound: There is no such app.
+            NotFound: There is no such app, or there was none at that time.
         """
-        return graphs.to_app(await self._info(app))
+        return graphs.to_app(await self._info(app, at))
 
     async def usage(self, app_id: int) -> Usage:
         """Return the rows and bytes that an app stores, and its limits."""
@@ -191,19 +194,19 @@ class AsyncRemoteGraphs(AsyncGraphsContainer):
             await self._info(app_id)
         return self._slugs[app_id]
 
-    async def _info(self, app: int | str) -> wire.AppInfo:
+    async def _info(self, app: int | str, at: datetime | None = None) -> wire.AppInfo:
         if isinstance(app, str):
-            response = await self.connection.send(self.calls.get_app(app))
+            response = await self.connection.send(self.calls.get_app(app, at))
             return graphs.parse(response, wire.AppInfo)
-        for info in await self._infos():
+        for info in await self._infos(at):
             if info.app_id == app:
                 return info
         raise NotFound(f"unknown app {app}", hint="List the apps with `fourfold app list`.")
 
-    async def _infos(self) -> builtins.list[wire.AppInfo]:
+    async def _infos(self, at: datetime | None = None) -> builtins.list[wire.AppInfo]:
         """Return all apps, in the order of their ids, as a local store does."""
         infos: builtins.list[wire.AppInfo] = []
-        async for page in self.connection.pages(self.calls.list_apps(), wire.AppPage):
+        async for page in self.connection.pages(self.calls.list_apps(at), wire.AppPage):
             infos += page.items
         self._slugs.update((info.app_id, info.app) for info in infos)
         return sorted(infos, key=lambda info: info.app_id)
@@ -358,6 +361,32 @@ class AsyncRemoteGraph(AsyncGraphContainer):
         )
         response = await self._connection.send(call)
         return graphs.to_neighbours(graphs.parse(response, wire.NeighboursInfo))
+
+    async def read_many(
+        self,
+        object_ids: Iterable[int],
+        *,
+        at: At | None = None,
+        limit: int = limits.NEIGHBOURS_MAX,
+        suppressed: bool = False,
+        parts: Collection[Part] = ATTRS,
+    ) -> builtins.list[Neighbours]:
+        """Return several parents with parts of their neighbourhood, all as of one seq.
+
+        Args:
+            object_ids: The parents, at most 200; those that do not exist are left out.
+            at: A seq or a time, by default the newest.
+            limit: Maximum number of each part of an object.
+            suppressed: Include objects that a rating suppresses.
+            parts: What to read besides the objects: "attrs", "edges", "ratings" and "objects",
+                the other ends of the edges.
+        """
+        ids = validation.check_object_ids(object_ids)
+        validation.check_parts(parts)
+        call = self._calls.read_many(self.slug, ids, at, limit, parts, suppressed=suppressed)
+        response = await self._connection.send(call)
+        items = graphs.parse(response, wire.ObjectsInfo).items
+        return [graphs.to_neighbours(item) for item in items]
 
     async def history(self, kind: Kind, object_id: int) -> Rows[Row]:
         """Return every version of an object, oldest first."""

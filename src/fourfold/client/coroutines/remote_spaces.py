@@ -5,27 +5,36 @@ from __future__ import annotations
 import builtins
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeVar, overload
 
 from fourfold import limits
-from fourfold.blobs.protocol import Data, check_data
-from fourfold.blobs.table import BLOB_LIST_PAGE
-from fourfold.client import documents, sql
+from fourfold.client import documents, find, sql
 from fourfold.client.containers import AsyncDocumentsContainer, AsyncSpaceContainer
 from fourfold.client.coroutines.connection import AsyncConnection
+from fourfold.client.coroutines.remote_blobs import AsyncRemoteBlobs
+from fourfold.client.coroutines.remote_indexes import AsyncRemoteIndexes
+from fourfold.client.coroutines.remote_typed_documents import AsyncRemoteTypedDocuments
 from fourfold.client.documents import Identity, SpaceCalls, SpacePointAt
-from fourfold.client.follower import AsyncRemoteWatch
+from fourfold.client.find import FindCalls
+from fourfold.client.follower import AsyncRemoteFilterWatch, AsyncRemoteWatch
 from fourfold.client.reader import EventReader
 from fourfold.client.requests import Call
-from fourfold.content import content_id
-from fourfold.errors import InvalidInput, NotFound, Refused
+from fourfold.content.filters import parse_filter
+from fourfold.errors import NotFound, Refused
 from fourfold.models.documents import merge as merges
 from fourfold.models.documents.ancestry import At
-from fourfold.models.documents.blobs import BlobStat, meta_document, meta_id
 from fourfold.models.documents.comparison import Difference
+from fourfold.models.documents.document_type import DocumentType
 from fourfold.models.documents.documents import SpaceInfo
 from fourfold.models.documents.feed import check_ids, deadline_of
 from fourfold.models.documents.histories import check_history
+from fourfold.models.documents.indexes.finder import Facet, FindPage, FindPlan
+from fourfold.models.documents.indexes.search import (
+    SearchOrder,
+    SearchPage,
+    make_query,
+)
 from fourfold.models.documents.merge import MergeResult
 from fourfold.models.documents.records import (
     Branch,
@@ -35,6 +44,7 @@ from fourfold.models.documents.records import (
     Revision,
     State,
 )
+from fourfold.models.documents.request import patch_operation
 from fourfold.models.documents.resolutions import Resolutions
 from fourfold.models.documents.validation import (
     check_branch,
@@ -46,6 +56,9 @@ from fourfold.models.documents.validation import (
 from fourfold.sql_result import Result
 from fourfold.tabular import Rows
 from fourfold.wire import documents as wire
+from fourfold.wire.find import DocumentCount, FacetPage, FoundDocuments, PlanInfo
+
+T = TypeVar("T")
 
 
 class AsyncRemoteDocuments(AsyncDocumentsContainer):
@@ -85,11 +98,14 @@ class AsyncRemoteDocuments(AsyncDocumentsContainer):
         await space.info()
         return space
 
-    async def list(self) -> Rows[SpaceInfo]:
-        """Return the spaces, sorted by DID. Sends a request for each."""
+    async def list(self, at: datetime | None = None) -> Rows[SpaceInfo]:
+        """Return the spaces, sorted by DID. Sends a request for each.
+
+        With `at`, they are the spaces that existed at that time, as they were.
+        """
         infos: builtins.list[SpaceInfo] = []
-        async for did in self:
-            info = await AsyncRemoteSpace(self._connection, did).info()
+        async for did in self._iter_dids(at):
+            info = await AsyncRemoteSpace(self._connection, did).info(at)
             infos.append(
                 SpaceInfo(info.did, info.history, info.seq, info.branches, info.size_bytes)
             )
@@ -97,7 +113,11 @@ class AsyncRemoteDocuments(AsyncDocumentsContainer):
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """Yield the DIDs of the spaces, sorted."""
-        call = documents.list_spaces(self._connection.settings.address)
+        async for did in self._iter_dids(None):
+            yield did
+
+    async def _iter_dids(self, at: datetime | None) -> AsyncIterator[str]:
+        call = documents.list_spaces(self._connection.settings.address, at)
         async for page in self._connection.pages(call, wire.SpacePage):
             for row in page.items:
                 yield row.did
@@ -113,7 +133,9 @@ class AsyncRemoteSpace(AsyncSpaceContainer):
         self.did = did
         self.connection = connection
         self.calls = SpaceCalls(connection.settings.address, did)
+        self.find_calls = FindCalls(connection.settings.address, did)
         self.branches = AsyncRemoteBranches(self)
+        self.indexes = AsyncRemoteIndexes(connection, self.find_calls)
         self.blobs = AsyncRemoteBlobs(self)
 
     async def sql(
@@ -185,16 +207,21 @@ class AsyncRemoteSpace(AsyncSpaceContainer):
         self, entity: str, patches: Sequence[Mapping[str, Any]], *, branch: str = ""
     ) -> Commit:
         """Apply patches to an entity's document; a missing entity starts from `{}`."""
-        operation = {
-            "op": "patch",
-            "id": entity,
-            "patches": list(patches) if isinstance(patches, tuple) else patches,
-        }
-        return await self.transact([operation], branch=branch)
+        return await self.transact([patch_operation(entity, patches)], branch=branch)
 
     async def delete(self, entity: str, *, branch: str = "") -> Commit:
         """Delete an entity; its history stays readable."""
         return await self.transact([{"op": "delete", "id": entity}], branch=branch)
+
+    def typed(self, model: type[T], *, prefix: str = "") -> AsyncRemoteTypedDocuments[T]:
+        """Return the documents of this space as instances of a class, validated by it.
+
+        Args:
+            model: A `msgspec.Struct`, a dataclass, a `TypedDict` or a `pydantic.BaseModel`.
+            prefix: What the ids of these documents begin with, so that a space can have several
+                types.
+        """
+        return AsyncRemoteTypedDocuments(self, DocumentType(model, prefix))
 
     # Reading
 
@@ -248,6 +275,53 @@ class AsyncRemoteSpace(AsyncSpaceContainer):
             if limit is not None and len(ids) >= limit:
                 return ids[:limit]
         return ids
+
+    async def search(
+        self,
+        query: str | None = None,
+        *,
+        vector: Sequence[float] | None = None,
+        index: str | None = None,
+        paths: Sequence[str] | None = None,
+        order: SearchOrder = "score",
+        limit: int = limits.PAGE_ITEMS,
+        after: str | None = None,
+        at: At = None,
+        branch: str = "",
+    ) -> SearchPage:
+        """Return a page of the documents with the words of a query, or with the nearest vectors.
+
+        Words must all occur, each at any of the paths; `"two words"` is a phrase, `pre*` a prefix,
+        and `-word` must not occur. Case, diacritics and punctuation do not matter.
+
+        Args:
+            query: The words.
+            vector: Numbers, instead of words: the documents whose vectors of the same length have
+                the most similar direction come first. Requires `fourfold[vectors]`.
+            index: Name of the index; needed if several fit.
+            paths: Only these paths of the index.
+            order: "score" for the most relevant first, "newest" for the texts that changed last.
+            limit: Maximum number of hits, up to 1,000.
+            after: `next` of the page before, with all other arguments unchanged.
+            at: A seq or a datetime, by default now.
+            branch: The branch to read; "" is the default branch.
+
+        Raises:
+            Refused: There is no index with these paths.
+            Busy: The index is still being built.
+            MissingDependency: `vector` requires sqlite-vec, which is not installed.
+        """
+        made = make_query(
+            *(query, vector),
+            index=index,
+            paths=paths,
+            order=order,
+            limit=limit,
+            branch=check_known_branch(branch),
+            at=at,
+        )
+        call = self.calls.search(made, query, vector, limit, after)
+        return documents.parse_search(await self.connection.send(call))
 
     async def history(
         self,
@@ -313,14 +387,133 @@ class AsyncRemoteSpace(AsyncSpaceContainer):
         assert first is not None
         return documents.to_difference(first, rows)
 
+    # Finding
+
+    async def find(
+        self,
+        where: Mapping[str, Any] | None = None,
+        *,
+        order_by: str | None = None,
+        limit: int = limits.PAGE_ITEMS,
+        after: str | None = None,
+        at: At = None,
+        branch: str = "",
+        scan: bool = True,
+    ) -> FindPage:
+        """Return a page of the documents that match a filter.
+
+            page = await space.find({"status": "open", "/total": {"$gte": 100}}, order_by="-/total")
+            for match in page: print(match.id, match.document)
+            page = await space.find(..., after=page.next)         # until next is None
+
+        One declared index serves the filter or the order, see `indexes`; without one, documents
+        are read one after the other. `page.plan` says which, and `plan.complete` is False if a page
+        ended early because it had read enough. All pages show the state of the first one.
+
+        Args:
+            where: A filter; see the reference of filters. By default everything matches.
+            order_by: A field or a JSON Pointer, with "-" before it for the descending order.
+                Documents without a scalar there are left out. By default, the order is that of the
+                index, or of the ids.
+            limit: Maximum number of documents, up to 1,000.
+            after: `next` of the page before, with all other arguments unchanged.
+            at: A seq or a datetime, by default now.
+            branch: The branch to read; "" is the default branch.
+            scan: With False, a query without an index is refused.
+
+        Raises:
+            Refused: No index serves the query, and `scan` is False.
+            LimitExceeded: Too many documents would have to be sorted without an index.
+        """
+        call = self.find_calls.find(
+            where,
+            order_by=order_by,
+            limit=limit,
+            after=after,
+            at=at,
+            branch=branch,
+            scan=scan,
+        )
+        return find.to_page(documents.parse(await self.connection.send(call), FoundDocuments))
+
+    async def count(
+        self, where: Mapping[str, Any] | None = None, *, at: At = None, branch: str = ""
+    ) -> int:
+        """Return the number of documents that match a filter.
+
+        Raises:
+            DeadlineExceeded: Counting without an index took too long.
+        """
+        response = await self.connection.send(self.find_calls.count(where, branch, at))
+        return documents.parse(response, DocumentCount).count
+
+    async def facets(
+        self,
+        path: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        limit: int = limits.PAGE_ITEMS,
+        at: At = None,
+        branch: str = "",
+    ) -> Rows[Facet]:
+        """Return the most frequent values at a path, each with the number of its documents.
+
+        Args:
+            path: A field or a JSON Pointer, in which `*` stands for every item of an array.
+            where: Only documents that match this filter.
+            limit: Maximum number of values.
+            at: A seq or a datetime, by default now.
+            branch: The branch to read.
+
+        Raises:
+            DeadlineExceeded: Counting without an index took too long.
+        """
+        response = await self.connection.send(
+            self.find_calls.facets(path, where, limit, branch, at)
+        )
+        return find.to_facets(documents.parse(response, FacetPage))
+
+    async def explain(
+        self,
+        where: Mapping[str, Any] | None = None,
+        *,
+        order_by: str | None = None,
+        at: At = None,
+        branch: str = "",
+    ) -> FindPlan:
+        """Return how `find` would answer: which index serves it, or that it scans."""
+        call = self.find_calls.explain(where, order_by, branch, at)
+        return find.to_plan(documents.parse(await self.connection.send(call), PlanInfo))
+
+    @overload
     def follow(
         self,
         ids: Iterable[str] | None = None,
         after: int | None = None,
         branch: str = "",
         *,
+        where: None = None,
         timeout: float | None = None,
-    ) -> AsyncRemoteWatch:
+    ) -> AsyncRemoteWatch: ...
+    @overload
+    def follow(
+        self,
+        ids: Iterable[str] | None = None,
+        after: int | None = None,
+        branch: str = "",
+        *,
+        where: Mapping[str, Any],
+        timeout: float | None = None,
+    ) -> AsyncRemoteFilterWatch: ...
+    def follow(
+        self,
+        ids: Iterable[str] | None = None,
+        after: int | None = None,
+        branch: str = "",
+        *,
+        where: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> AsyncRemoteWatch | AsyncRemoteFilterWatch:
         """Iterate over the commits on a branch and wait for more.
 
         It continues after broken connections.
@@ -329,23 +522,22 @@ class AsyncRemoteSpace(AsyncSpaceContainer):
             ids: Only commits that change one of these entities, reduced to these entities.
             after: Begin after this seq, by default after the newest commit.
             branch: The branch to follow.
+            where: A filter. Yields a `MatchedCommit` for each commit after which a document
+                matches that did not before ("enter"), was changed and still matches ("change"),
+                or does not match any more ("leave"). `{}` matches every document that exists.
             timeout: End after this many seconds without a commit.
         """
         deadline_of(timeout)
-        call = self.calls.watch(None if ids is None else check_ids(ids), after, branch)
-        reader = EventReader(call, documents.decode_event)
-        return AsyncRemoteWatch(self.connection.settings, reader, timeout)
+        listed = None if ids is None else check_ids(ids)
+        settings = self.connection.settings
+        if where is None:
+            call = self.calls.watch(listed, after, branch, None)
+            return AsyncRemoteWatch(settings, EventReader(call, documents.decode_event), timeout)
+        call = self.calls.watch(listed, after, branch, parse_filter(where))
+        return AsyncRemoteFilterWatch(settings, EventReader(call, documents.decode_match), timeout)
 
-    def watch(
-        self,
-        ids: Iterable[str] | None = None,
-        after: int | None = None,
-        branch: str = "",
-        *,
-        timeout: float | None = None,
-    ) -> AsyncRemoteWatch:
-        """Alias of `follow`: the name in specification 000."""
-        return self.follow(ids, after, branch, timeout=timeout)
+    watch = follow
+    """Alias of `follow`: the name in specification 000."""
 
     async def position(self) -> int:
         """Return the newest seq of the space."""
@@ -368,9 +560,13 @@ class AsyncRemoteSpace(AsyncSpaceContainer):
     def __repr__(self) -> str:
         return f"<Space {self.did}>"
 
-    async def info(self) -> wire.SpaceInfo:
-        """Return what the server reports about the space."""
-        return documents.parse(await self.connection.send(self.calls.get()), wire.SpaceInfo)
+    async def info(self, at: At = None) -> wire.SpaceInfo:
+        """Return what the server reports about the space, now or at a seq or a datetime.
+
+        Raises:
+            NotFound: There is no such space, or there was none at that time.
+        """
+        return documents.parse(await self.connection.send(self.calls.get(at)), wire.SpaceInfo)
 
 
 class AsyncRemoteBranches:
@@ -419,19 +615,22 @@ class AsyncRemoteBranches:
         identity = Identity.of(session, local_seq)
         return await self._send(self._space.calls.delete_branch(check_known_branch(name), identity))
 
-    async def get(self, name: str) -> Branch:
-        """Return a branch, also a deleted one.
+    async def get(self, name: str, *, at: At = None) -> Branch:
+        """Return a branch, also a deleted one, now or as it was at a seq or a datetime.
 
         Raises:
-            NotFound: There is no branch of that name.
+            NotFound: There is no branch of that name, or there was none at that point.
         """
         if not check_known_branch(name):
-            return (await self.list())[0]
-        return await self._send(self._space.calls.branch(name))
+            return (await self.list(at=at))[0]
+        return await self._send(self._space.calls.branch(name, at))
 
-    async def list(self, *, deleted: bool = False) -> Rows[Branch]:
-        """Return the active branches in the order of creation; with `deleted`, all of them."""
-        call = self._space.calls.branches(deleted=deleted)
+    async def list(self, *, deleted: bool = False, at: At = None) -> Rows[Branch]:
+        """Return the active branches in the order of creation; with `deleted`, all of them.
+
+        With `at`, a seq or a datetime, they are the branches that existed then, as they were.
+        """
+        call = self._space.calls.branches(deleted=deleted, at=at)
         branches: Rows[Branch] = Rows((), Branch)
         async for page in self._space.connection.pages(call, wire.BranchPage):
             branches += map(documents.to_branch, page.items)
@@ -445,7 +644,7 @@ class AsyncRemoteBranches:
         at_b: At = None,
         ids: Iterable[str] | None = None,
     ) -> Difference:
-        """Return the differences between two branches, each now or at a point of its own.
+        """Return the differences between two branches, each now or at its own point.
 
         Each change tells on which side the entity differs from their common base. With `ids`, only
         these entities are compared.
@@ -502,84 +701,3 @@ class AsyncRemoteBranches:
     async def _send(self, call: Call) -> Branch:
         response = await self._space.connection.send(call)
         return documents.to_branch(documents.parse(response, wire.BranchInfo))
-
-
-class AsyncRemoteBlobs:
-    """Blobs of one space of a server. A hash is written `sha256:<64 digits>`."""
-
-    def __init__(self, space: AsyncRemoteSpace) -> None:
-        self._space = space
-
-    async def put(
-        self,
-        data: Data,
-        content_type: str | None = None,
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        branch: str = "",
-    ) -> str:
-        """Store bytes and return their hash; an existing blob keeps its first content type.
-
-        `metadata` replaces the metadata entity on `branch`, in a transaction of its own.
-        """
-        if content_type is not None and not isinstance(content_type, str):
-            raise InvalidInput(f"content_type must be text, got {content_type!r:.100}")
-        flat = check_data(data, limits.HTTP_BODY_MAX)
-        blob = content_id(flat)
-        if metadata is not None:
-            meta_document(blob, len(flat), content_type, metadata)
-        response = await self._space.connection.send(
-            self._space.calls.put_blob(bytes(flat), content_type)
-        )
-        info = documents.parse(response, wire.BlobInfo)
-        if metadata is not None:
-            document = meta_document(blob, len(flat), content_type, metadata)
-            await self._space.set(meta_id(blob), document, branch=branch)
-        return info.hash
-
-    async def describe(self, blob: str, metadata: Mapping[str, Any], *, branch: str = "") -> Commit:
-        """Replace the metadata of an existing blob on `branch`."""
-        stat = await self.stat(blob)
-        document = meta_document(blob, stat.size, stat.content_type, metadata)
-        return await self._space.set(meta_id(blob), document, branch=branch)
-
-    async def get(self, blob: str) -> bytes:
-        """Return the bytes of a blob, verified by their hash."""
-        response = await self._space.connection.send(self._space.calls.get_blob(blob))
-        return documents.parse_blob(response, blob)
-
-    async def has(self, blob: str) -> bool:
-        """Return True if the blob exists."""
-        try:
-            await self.stat(blob)
-        except NotFound:
-            return False
-        return True
-
-    async def stat(self, blob: str) -> BlobStat:
-        """Return the size and content type of a blob."""
-        call = self._space.calls.get_blob(blob, "HEAD")
-        return documents.parse_stat(await self._space.connection.send(call), blob)
-
-    async def meta(self, blob: str, branch: str = "", at: At = None) -> State | None:
-        """Return the metadata entity of a blob on a branch, or None if it has none."""
-        return await self._space.read(meta_id(blob), branch, at)
-
-    async def list(
-        self, *, after: str = "", limit: int = BLOB_LIST_PAGE
-    ) -> builtins.list[BlobStat]:
-        """Return up to `limit` blobs after the hash `after`, sorted by hash."""
-        stats: builtins.list[BlobStat] = []
-        pages = self._space.connection.pages(self._space.calls.blobs(), wire.BlobPage)
-        async for page in pages:
-            stats += [documents.to_stat(info) for info in page.items if info.hash > after]
-            if len(stats) >= limit:
-                break
-        return stats[:limit]
-
-    async def ids(self) -> AsyncIterator[str]:
-        """Return an iterator over the hashes of all blobs, sorted."""
-        pages = self._space.connection.pages(self._space.calls.blobs(), wire.BlobPage)
-        async for page in pages:
-            for info in page.items:
-                yield info.hash

@@ -14,16 +14,31 @@ from pathlib import Path
 from typing import Any, Self
 
 from fourfold import limits
-from fourfold.client import sql
+from fourfold.archive.restore_points import PointInfo
+from fourfold.client import maintenance, sql
+from fourfold.client.containers import AsyncStoreContainer
 from fourfold.client.coroutines.remote_graphs import AsyncRemoteGraphs
+from fourfold.client.coroutines.remote_jobs import AsyncRemoteJobs, AsyncRemoteKeys
+from fourfold.client.coroutines.remote_server import AsyncRemoteServer
 from fourfold.client.coroutines.remote_sessions import AsyncRemoteSessions
 from fourfold.client.coroutines.remote_spaces import AsyncRemoteDocuments, AsyncRemoteSpace
 from fourfold.client.coroutines.remote_streams import AsyncRemoteStreams
 from fourfold.client.coroutines.streams import AsyncStreamClient
+from fourfold.client.maintenance import StoreCalls
 from fourfold.sql_result import Result
+from fourfold.wire.sql import SqlTable
+from fourfold.wire.store import (
+    Activity,
+    BackupPage,
+    BackupRow,
+    DatabaseStatusPage,
+    DatabaseStatusRow,
+    PointPage,
+    StoreOverview,
+)
 
 
-class AsyncRemoteStore:
+class AsyncRemoteStore(AsyncStoreContainer):
     """A store of a server. It belongs to one event loop.
 
     Args:
@@ -57,6 +72,13 @@ class AsyncRemoteStore:
         """Graphs of the store: apps with their types and objects."""
         self.sessions = AsyncRemoteSessions(self._client)
         """Sessions of the store: event logs, views, heads and payloads."""
+        self.jobs = AsyncRemoteJobs(self._client)
+        """Jobs of the server: maintenance, loads and tables."""
+        self.keys = AsyncRemoteKeys(self._client)
+        """Keys of the server."""
+        self.server = AsyncRemoteServer(self._client)
+        """The server itself: probes, its API and the keys of its signatures."""
+        self._calls = StoreCalls(self._client.settings.address)
 
     async def space(self, did: str, history: str | None = None) -> AsyncRemoteSpace:
         """Open the space of documents with this DID, and create it if needed.
@@ -86,7 +108,7 @@ class AsyncRemoteStore:
         """Run a SELECT over the tables of all models that the key may query; return its rows.
 
         The query sees one state of each database, which `result.cut` names, and writes nothing.
-        `fourfold sql --tables` lists the tables.
+        `sql_tables` lists the tables.
 
         Args:
             query: One SELECT, in the dialect of SQLite.
@@ -119,6 +141,62 @@ class AsyncRemoteStore:
         )
         call = sql.run_sql(self._client.settings.address, body)
         return sql.parse_result(await self._client.send(call))
+
+    async def sql_tables(self) -> list[SqlTable]:
+        """Return the tables that `sql` can read with the key of this store, with their columns."""
+        call = sql.list_tables(self._client.settings.address)
+        return sql.parse_tables(await self._client.send(call))
+
+    async def points(self) -> list[PointInfo]:
+        """Return the restore points of this store, oldest first."""
+        points: list[PointInfo] = []
+        async for page in self._client.pages(self._calls.list_points(), PointPage):
+            points += map(maintenance.to_point, page.items)
+        return points[::-1]
+
+    async def overview(self, at: datetime | str | None = None) -> StoreOverview:
+        """Return what each model of the store contains: counts, sizes and health.
+
+        Args:
+            at: As of a time, or of the id of a restore point, without sizes; by default now.
+
+        Raises:
+            NotFound: There is no such restore point.
+        """
+        return maintenance.parse(await self._client.send(self._calls.overview(at)), StoreOverview)
+
+    async def activity(self, at: datetime | str | None = None) -> Activity:
+        """Return the newest entries of all models, and their number by the minute of an hour.
+
+        Args:
+            at: What happened at or before a time, or the id of a restore point; by default now.
+
+        Raises:
+            NotFound: There is no such restore point.
+        """
+        return maintenance.parse(await self._client.send(self._calls.activity(at)), Activity)
+
+    async def published(self, models: Sequence[str] | None = None) -> list[DatabaseStatusRow]:
+        """Return the publish status of each database; newer data exists only on its disk.
+
+        `models` selects some of the models.
+        """
+        is_selected = maintenance.select_databases(models)
+        rows: list[DatabaseStatusRow] = []
+        async for page in self._client.pages(self._calls.list_databases(), DatabaseStatusPage):
+            rows += [row for row in page.items if is_selected(row.name)]
+        return rows
+
+    async def backups(self) -> list[BackupRow]:
+        """Return the backups that jobs made, and those before migrations."""
+        rows: list[BackupRow] = []
+        async for page in self._client.pages(self._calls.list_backups(), BackupPage):
+            rows += page.items
+        return rows
+
+    async def metrics_text(self) -> str:
+        """Return the metrics of every open database in the Prometheus exposition format."""
+        return (await self._client.send(self._calls.metrics())).body.decode()
 
     async def __aenter__(self) -> Self:
         return self

@@ -56,7 +56,7 @@ class Transport:
         try:
             with self._client.stream(call.method, call.url, **options) as http_response:
                 response = Response(http_response.status_code, http_response.headers)
-                if not 200 <= response.status < 300:
+                if not 200 <= response.status < 300 and response.status not in call.accepted:
                     body = http_response.read()
                     raise responses.parse_error(call, response._replace(body=body))
                 yield response, http_response.iter_bytes()

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
+from datetime import datetime
 from typing import Any
 
 from fourfold import limits
@@ -20,6 +21,7 @@ from fourfold.models.documents.feed import deadline_of
 from fourfold.models.graphs import fold, validation
 from fourfold.models.graphs.feed import FeedFilter
 from fourfold.models.graphs.records import (
+    ATTRS,
     ROWS,
     App,
     ApplyResult,
@@ -27,6 +29,7 @@ from fourfold.models.graphs.records import (
     Change,
     Kind,
     Neighbours,
+    Part,
     Row,
     Type,
     Usage,
@@ -64,21 +67,21 @@ class RemoteGraphs(GraphsContainer):
         """
         return self._handle(self._info(app))
 
-    def list(self) -> Rows[App]:
-        """Return all apps, the system app included."""
-        return Rows(self.list_apps(), App)
+    def list(self, at: datetime | None = None) -> Rows[App]:
+        """Return all apps, the system app included; with `at`, those created by that time."""
+        return Rows(self.list_apps(at), App)
 
-    def list_apps(self) -> tuple[App, ...]:
-        """Return all apps, the system app included."""
-        return tuple(map(graphs.to_app, self._infos()))
+    def list_apps(self, at: datetime | None = None) -> tuple[App, ...]:
+        """Return all apps, the system app included; with `at`, those created by that time."""
+        return tuple(map(graphs.to_app, self._infos(at)))
 
-    def app(self, app: int | str) -> App:
+    def app(self, app: int | str, at: datetime | None = None) -> App:
         """Return an app by its id or slug.
 
         Raises:
-            NotFound: There is no such app.
+            NotFound: There is no such app, or there was none at that time.
         """
-        return graphs.to_app(self._info(app))
+        return graphs.to_app(self._info(app, at))
 
     def usage(self, app_id: int) -> Usage:
         """Return the rows and bytes that an app stores, and its limits."""
@@ -192,19 +195,19 @@ class RemoteGraphs(GraphsContainer):
             self._info(app_id)
         return self._slugs[app_id]
 
-    def _info(self, app: int | str) -> wire.AppInfo:
+    def _info(self, app: int | str, at: datetime | None = None) -> wire.AppInfo:
         if isinstance(app, str):
-            response = self.connection.send(self.calls.get_app(app))
+            response = self.connection.send(self.calls.get_app(app, at))
             return graphs.parse(response, wire.AppInfo)
-        for info in self._infos():
+        for info in self._infos(at):
             if info.app_id == app:
                 return info
         raise NotFound(f"unknown app {app}", hint="List the apps with `fourfold app list`.")
 
-    def _infos(self) -> builtins.list[wire.AppInfo]:
+    def _infos(self, at: datetime | None = None) -> builtins.list[wire.AppInfo]:
         """Return all apps, in the order of their ids, as a local store does."""
         infos: builtins.list[wire.AppInfo] = []
-        for page in self.connection.pages(self.calls.list_apps(), wire.AppPage):
+        for page in self.connection.pages(self.calls.list_apps(at), wire.AppPage):
             infos += page.items
         self._slugs.update((info.app_id, info.app) for info in infos)
         return sorted(infos, key=lambda info: info.app_id)
@@ -359,6 +362,32 @@ class RemoteGraph(GraphContainer):
         )
         response = self._connection.send(call)
         return graphs.to_neighbours(graphs.parse(response, wire.NeighboursInfo))
+
+    def read_many(
+        self,
+        object_ids: Iterable[int],
+        *,
+        at: At | None = None,
+        limit: int = limits.NEIGHBOURS_MAX,
+        suppressed: bool = False,
+        parts: Collection[Part] = ATTRS,
+    ) -> builtins.list[Neighbours]:
+        """Return several parents with parts of their neighbourhood, all as of one seq.
+
+        Args:
+            object_ids: The parents, at most 200; those that do not exist are left out.
+            at: A seq or a time, by default the newest.
+            limit: Maximum number of each part of an object.
+            suppressed: Include objects that a rating suppresses.
+            parts: What to read besides the objects: "attrs", "edges", "ratings" and "objects",
+                the other ends of the edges.
+        """
+        ids = validation.check_object_ids(object_ids)
+        validation.check_parts(parts)
+        call = self._calls.read_many(self.slug, ids, at, limit, parts, suppressed=suppressed)
+        response = self._connection.send(call)
+        items = graphs.parse(response, wire.ObjectsInfo).items
+        return [graphs.to_neighbours(item) for item in items]
 
     def history(self, kind: Kind, object_id: int) -> Rows[Row]:
         """Return every version of an object, oldest first."""

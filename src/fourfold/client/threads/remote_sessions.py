@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,18 @@ from fourfold.client.session_view import RemoteView, ViewLoader
 from fourfold.client.sessions import SessionCalls
 from fourfold.client.threads.connection import Connection
 from fourfold.content import PayloadRef, encode, is_ref
-from fourfold.errors import InvalidInput, NotFound
+from fourfold.content.filters import parse_filter
+from fourfold.errors import InvalidInput
 from fourfold.models.documents.feed import deadline_of
 from fourfold.models.sessions.feed import Item
+from fourfold.models.sessions.listing import SessionListing
 from fourfold.models.sessions.records import (
     UNSET,
     BundleReport,
     Edge,
     Event,
     Head,
+    HeadComparison,
     LineageGraph,
     SessionInfo,
     Unset,
@@ -65,13 +69,13 @@ class RemoteSessions(SessionsContainer):
         info = self.info(sid)
         return RemoteSession(self, info.id, info.created_at)
 
-    def info(self, sid: str) -> SessionInfo:
-        """Return what a list shows of one session.
+    def info(self, sid: str, at: At = None) -> SessionInfo:
+        """Return what a list shows of one session, now or at an event id, a time or a head.
 
         Raises:
-            NotFound: There is no session of that id, or it was deleted.
+            NotFound: There is no session of that id, or it was deleted, or has no such point.
         """
-        response = self._connection.send(self._calls.get(check_session_id(sid)))
+        response = self._connection.send(self._calls.get(check_session_id(sid), at))
         return sessions.to_info(sessions.parse(response, wire.SessionRecord))
 
     def list(
@@ -82,6 +86,8 @@ class RemoteSessions(SessionsContainer):
         deleted: bool = False,
         prefix: str = "",
         newest_first: bool = False,
+        where: Mapping[str, Any] | None = None,
+        at: datetime | None = None,
     ) -> builtins.list[SessionInfo]:
         """Return sessions in the order of creation.
 
@@ -91,22 +97,24 @@ class RemoteSessions(SessionsContainer):
             deleted: Include deleted sessions.
             prefix: Only sessions whose ids begin with it.
             newest_first: Reverse the order.
+            where: A filter on the fields of the session and those of its `SessionInfo`. No index
+                serves it: sessions are examined until `limit` match.
+            at: Sessions that existed at this time, as they were; by default now. One that was
+                deleted later has its `deleted_at`, and can no longer be read.
         """
         check_count(limit, "limit", least=1)
-        if prefix:
-            check_session_id(prefix)
+        for sid in (prefix, after):
+            if sid:
+                check_session_id(sid)
         infos: builtins.list[SessionInfo] = []
-        is_after = after is None
-        call = self._calls.list(prefix, deleted=deleted, newest_first=newest_first)
-        for page in self._connection.pages(call, wire.SessionPage):
-            for record in page.items:
-                if is_after:
-                    infos.append(sessions.to_info(record))
-                is_after = is_after or record.id == after
+        listing = SessionListing(
+            after, limit, deleted=deleted, prefix=prefix, newest_first=newest_first
+        )
+        call = self._calls.list(listing, None if where is None else parse_filter(where), at)
+        for page in self._connection.pages(call, wire.SessionPage, limit):
+            infos += map(sessions.to_info, page.items)
             if len(infos) >= limit:
                 break
-        if not is_after:
-            raise NotFound(f"unknown session {after!r}")
         return infos[:limit]
 
     def fork(
@@ -309,13 +317,13 @@ class RemoteSessions(SessionsContainer):
         if limit is not None:
             check_count(limit, "limit", least=1)
         call = self._calls.events(check_session_id(sid), after, until)
-        found: builtins.list[Event] = []
+        events: builtins.list[Event] = []
         size = limits.PAGE_ITEMS_MAX if limit is None else limit
         for page in self._connection.pages(call, wire.EventPage, size):
-            found += map(sessions.to_event, page.items)
-            if limit is not None and len(found) >= limit:
+            events += map(sessions.to_event, page.items)
+            if limit is not None and len(events) >= limit:
                 break
-        return Rows(found[:limit], Event)
+        return Rows(events[:limit], Event)
 
     def events_of_key(self, sid: str, key: str) -> builtins.list[Event]:
         """Return the events that the request with this idempotency key appended, if any."""
@@ -348,19 +356,28 @@ class RemoteSessions(SessionsContainer):
         response = self._connection.send(self._calls.head(head_id))
         return sessions.to_head(sessions.parse(response, wire.HeadRecord))
 
-    def lineage(self, sid: str) -> builtins.list[Edge]:
-        """Return the edges that begin or end at a session, whichever log contains them."""
-        graph = self.lineage_graph(sid)
+    def lineage(self, sid: str, *, at: datetime | None = None) -> builtins.list[Edge]:
+        """Return the edges that begin or end at a session, whichever log contains them.
+
+        With `at`, those that were added at or before this time.
+        """
+        graph = self.lineage_graph(sid, at=at)
         return [edge for edge in graph.edges if sid in {edge.from_session, edge.to_session}]
 
-    def lineage_graph(self, sid: str, *, limit: int | None = None) -> LineageGraph:
+    def lineage_graph(
+        self, sid: str, *, limit: int | None = None, at: datetime | None = None
+    ) -> LineageGraph:
         """Return the heads and edges of all sessions connected to a session.
 
-        With `limit`, at most so many of both together: those of the nearest sessions.
+        Args:
+            sid: The id of the session.
+            limit: Maximum of both together: those of the nearest sessions.
+            at: Those that were published at or before this time; by default now.
         """
         if limit is not None:
             check_count(limit, "limit", least=1)
-        response = self._connection.send(self._calls.lineage(check_session_id(sid), limit))
+        call = self._calls.lineage(check_session_id(sid), limit, at)
+        response = self._connection.send(call)
         return sessions.to_graph(sessions.parse(response, wire.LineageRecord))
 
     def ancestors(self, head_id: str) -> builtins.list[str]:
@@ -372,6 +389,17 @@ class RemoteSessions(SessionsContainer):
         """Return the ids of the heads that derive from a head, nearest first."""
         response = self._connection.send(self._calls.relatives("descendants", head_id))
         return sessions.parse(response, wire.HeadIds).items
+
+    def compare_heads(self, one: str, other: str) -> HeadComparison:
+        """Compare two heads, of the same session or of two: variables, messages, common ancestor.
+
+        A server sends at most 1000 new and 1000 gone messages.
+
+        Raises:
+            NotFound: There is no head of one of these ids.
+        """
+        response = self._connection.send(self._calls.compare_heads(one, other))
+        return sessions.to_comparison(sessions.parse(response, wire.HeadDifference))
 
     # Live
 

@@ -6,27 +6,36 @@ from __future__ import annotations
 import builtins
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeVar, overload
 
 from fourfold import limits
-from fourfold.blobs.protocol import Data, check_data
-from fourfold.blobs.table import BLOB_LIST_PAGE
-from fourfold.client import documents, sql
+from fourfold.client import documents, find, sql
 from fourfold.client.containers import DocumentsContainer, SpaceContainer
 from fourfold.client.documents import Identity, SpaceCalls, SpacePointAt
-from fourfold.client.follower import RemoteWatch
+from fourfold.client.find import FindCalls
+from fourfold.client.follower import RemoteFilterWatch, RemoteWatch
 from fourfold.client.reader import EventReader
 from fourfold.client.requests import Call
 from fourfold.client.threads.connection import Connection
-from fourfold.content import content_id
-from fourfold.errors import InvalidInput, NotFound, Refused
+from fourfold.client.threads.remote_blobs import RemoteBlobs
+from fourfold.client.threads.remote_indexes import RemoteIndexes
+from fourfold.client.threads.remote_typed_documents import RemoteTypedDocuments
+from fourfold.content.filters import parse_filter
+from fourfold.errors import NotFound, Refused
 from fourfold.models.documents import merge as merges
 from fourfold.models.documents.ancestry import At
-from fourfold.models.documents.blobs import BlobStat, meta_document, meta_id
 from fourfold.models.documents.comparison import Difference
+from fourfold.models.documents.document_type import DocumentType
 from fourfold.models.documents.documents import SpaceInfo
 from fourfold.models.documents.feed import check_ids, deadline_of
 from fourfold.models.documents.histories import check_history
+from fourfold.models.documents.indexes.finder import Facet, FindPage, FindPlan
+from fourfold.models.documents.indexes.search import (
+    SearchOrder,
+    SearchPage,
+    make_query,
+)
 from fourfold.models.documents.merge import MergeResult
 from fourfold.models.documents.records import (
     Branch,
@@ -36,6 +45,7 @@ from fourfold.models.documents.records import (
     Revision,
     State,
 )
+from fourfold.models.documents.request import patch_operation
 from fourfold.models.documents.resolutions import Resolutions
 from fourfold.models.documents.validation import (
     check_branch,
@@ -47,6 +57,9 @@ from fourfold.models.documents.validation import (
 from fourfold.sql_result import Result
 from fourfold.tabular import Rows
 from fourfold.wire import documents as wire
+from fourfold.wire.find import DocumentCount, FacetPage, FoundDocuments, PlanInfo
+
+T = TypeVar("T")
 
 
 class RemoteDocuments(DocumentsContainer):
@@ -86,11 +99,14 @@ class RemoteDocuments(DocumentsContainer):
         space.info()
         return space
 
-    def list(self) -> Rows[SpaceInfo]:
-        """Return the spaces, sorted by DID. Sends a request for each."""
+    def list(self, at: datetime | None = None) -> Rows[SpaceInfo]:
+        """Return the spaces, sorted by DID. Sends a request for each.
+
+        With `at`, they are the spaces that existed at that time, as they were.
+        """
         infos: builtins.list[SpaceInfo] = []
-        for did in self:
-            info = RemoteSpace(self._connection, did).info()
+        for did in self._iter_dids(at):
+            info = RemoteSpace(self._connection, did).info(at)
             infos.append(
                 SpaceInfo(info.did, info.history, info.seq, info.branches, info.size_bytes)
             )
@@ -98,7 +114,11 @@ class RemoteDocuments(DocumentsContainer):
 
     def __iter__(self) -> Iterator[str]:
         """Yield the DIDs of the spaces, sorted."""
-        call = documents.list_spaces(self._connection.settings.address)
+        for did in self._iter_dids(None):
+            yield did
+
+    def _iter_dids(self, at: datetime | None) -> Iterator[str]:
+        call = documents.list_spaces(self._connection.settings.address, at)
         for page in self._connection.pages(call, wire.SpacePage):
             for row in page.items:
                 yield row.did
@@ -114,7 +134,9 @@ class RemoteSpace(SpaceContainer):
         self.did = did
         self.connection = connection
         self.calls = SpaceCalls(connection.settings.address, did)
+        self.find_calls = FindCalls(connection.settings.address, did)
         self.branches = RemoteBranches(self)
+        self.indexes = RemoteIndexes(connection, self.find_calls)
         self.blobs = RemoteBlobs(self)
 
     def sql(
@@ -186,16 +208,21 @@ class RemoteSpace(SpaceContainer):
         self, entity: str, patches: Sequence[Mapping[str, Any]], *, branch: str = ""
     ) -> Commit:
         """Apply patches to an entity's document; a missing entity starts from `{}`."""
-        operation = {
-            "op": "patch",
-            "id": entity,
-            "patches": list(patches) if isinstance(patches, tuple) else patches,
-        }
-        return self.transact([operation], branch=branch)
+        return self.transact([patch_operation(entity, patches)], branch=branch)
 
     def delete(self, entity: str, *, branch: str = "") -> Commit:
         """Delete an entity; its history stays readable."""
         return self.transact([{"op": "delete", "id": entity}], branch=branch)
+
+    def typed(self, model: type[T], *, prefix: str = "") -> RemoteTypedDocuments[T]:
+        """Return the documents of this space as instances of a class, validated by it.
+
+        Args:
+            model: A `msgspec.Struct`, a dataclass, a `TypedDict` or a `pydantic.BaseModel`.
+            prefix: What the ids of these documents begin with, so that a space can have several
+                types.
+        """
+        return RemoteTypedDocuments(self, DocumentType(model, prefix))
 
     # Reading
 
@@ -249,6 +276,53 @@ class RemoteSpace(SpaceContainer):
             if limit is not None and len(ids) >= limit:
                 return ids[:limit]
         return ids
+
+    def search(
+        self,
+        query: str | None = None,
+        *,
+        vector: Sequence[float] | None = None,
+        index: str | None = None,
+        paths: Sequence[str] | None = None,
+        order: SearchOrder = "score",
+        limit: int = limits.PAGE_ITEMS,
+        after: str | None = None,
+        at: At = None,
+        branch: str = "",
+    ) -> SearchPage:
+        """Return a page of the documents with the words of a query, or with the nearest vectors.
+
+        Words must all occur, each at any of the paths; `"two words"` is a phrase, `pre*` a prefix,
+        and `-word` must not occur. Case, diacritics and punctuation do not matter.
+
+        Args:
+            query: The words.
+            vector: Numbers, instead of words: the documents whose vectors of the same length have
+                the most similar direction come first. Requires `fourfold[vectors]`.
+            index: Name of the index; needed if several fit.
+            paths: Only these paths of the index.
+            order: "score" for the most relevant first, "newest" for the texts that changed last.
+            limit: Maximum number of hits, up to 1,000.
+            after: `next` of the page before, with all other arguments unchanged.
+            at: A seq or a datetime, by default now.
+            branch: The branch to read; "" is the default branch.
+
+        Raises:
+            Refused: There is no index with these paths.
+            Busy: The index is still being built.
+            MissingDependency: `vector` requires sqlite-vec, which is not installed.
+        """
+        made = make_query(
+            *(query, vector),
+            index=index,
+            paths=paths,
+            order=order,
+            limit=limit,
+            branch=check_known_branch(branch),
+            at=at,
+        )
+        call = self.calls.search(made, query, vector, limit, after)
+        return documents.parse_search(self.connection.send(call))
 
     def history(
         self,
@@ -312,14 +386,131 @@ class RemoteSpace(SpaceContainer):
         assert first is not None
         return documents.to_difference(first, rows)
 
+    # Finding
+
+    def find(
+        self,
+        where: Mapping[str, Any] | None = None,
+        *,
+        order_by: str | None = None,
+        limit: int = limits.PAGE_ITEMS,
+        after: str | None = None,
+        at: At = None,
+        branch: str = "",
+        scan: bool = True,
+    ) -> FindPage:
+        """Return a page of the documents that match a filter.
+
+            page = space.find({"status": "open", "/total": {"$gte": 100}}, order_by="-/total")
+            for match in page: print(match.id, match.document)
+            page = space.find(..., after=page.next)         # until next is None
+
+        One declared index serves the filter or the order, see `indexes`; without one, documents
+        are read one after the other. `page.plan` says which, and `plan.complete` is False if a page
+        ended early because it had read enough. All pages show the state of the first one.
+
+        Args:
+            where: A filter; see the reference of filters. By default everything matches.
+            order_by: A field or a JSON Pointer, with "-" before it for the descending order.
+                Documents without a scalar there are left out. By default, the order is that of the
+                index, or of the ids.
+            limit: Maximum number of documents, up to 1,000.
+            after: `next` of the page before, with all other arguments unchanged.
+            at: A seq or a datetime, by default now.
+            branch: The branch to read; "" is the default branch.
+            scan: With False, a query without an index is refused.
+
+        Raises:
+            Refused: No index serves the query, and `scan` is False.
+            LimitExceeded: Too many documents would have to be sorted without an index.
+        """
+        call = self.find_calls.find(
+            where,
+            order_by=order_by,
+            limit=limit,
+            after=after,
+            at=at,
+            branch=branch,
+            scan=scan,
+        )
+        return find.to_page(documents.parse(self.connection.send(call), FoundDocuments))
+
+    def count(
+        self, where: Mapping[str, Any] | None = None, *, at: At = None, branch: str = ""
+    ) -> int:
+        """Return the number of documents that match a filter.
+
+        Raises:
+            DeadlineExceeded: Counting without an index took too long.
+        """
+        response = self.connection.send(self.find_calls.count(where, branch, at))
+        return documents.parse(response, DocumentCount).count
+
+    def facets(
+        self,
+        path: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        limit: int = limits.PAGE_ITEMS,
+        at: At = None,
+        branch: str = "",
+    ) -> Rows[Facet]:
+        """Return the most frequent values at a path, each with the number of its documents.
+
+        Args:
+            path: A field or a JSON Pointer, in which `*` stands for every item of an array.
+            where: Only documents that match this filter.
+            limit: Maximum number of values.
+            at: A seq or a datetime, by default now.
+            branch: The branch to read.
+
+        Raises:
+            DeadlineExceeded: Counting without an index took too long.
+        """
+        response = self.connection.send(self.find_calls.facets(path, where, limit, branch, at))
+        return find.to_facets(documents.parse(response, FacetPage))
+
+    def explain(
+        self,
+        where: Mapping[str, Any] | None = None,
+        *,
+        order_by: str | None = None,
+        at: At = None,
+        branch: str = "",
+    ) -> FindPlan:
+        """Return how `find` would answer: which index serves it, or that it scans."""
+        call = self.find_calls.explain(where, order_by, branch, at)
+        return find.to_plan(documents.parse(self.connection.send(call), PlanInfo))
+
+    @overload
     def follow(
         self,
         ids: Iterable[str] | None = None,
         after: int | None = None,
         branch: str = "",
         *,
+        where: None = None,
         timeout: float | None = None,
-    ) -> RemoteWatch:
+    ) -> RemoteWatch: ...
+    @overload
+    def follow(
+        self,
+        ids: Iterable[str] | None = None,
+        after: int | None = None,
+        branch: str = "",
+        *,
+        where: Mapping[str, Any],
+        timeout: float | None = None,
+    ) -> RemoteFilterWatch: ...
+    def follow(
+        self,
+        ids: Iterable[str] | None = None,
+        after: int | None = None,
+        branch: str = "",
+        *,
+        where: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> RemoteWatch | RemoteFilterWatch:
         """Iterate over the commits on a branch and wait for more.
 
         It continues after broken connections.
@@ -328,23 +519,22 @@ class RemoteSpace(SpaceContainer):
             ids: Only commits that change one of these entities, reduced to these entities.
             after: Begin after this seq, by default after the newest commit.
             branch: The branch to follow.
+            where: A filter. Yields a `MatchedCommit` for each commit after which a document
+                matches that did not before ("enter"), was changed and still matches ("change"),
+                or does not match any more ("leave"). `{}` matches every document that exists.
             timeout: End after this many seconds without a commit.
         """
         deadline_of(timeout)
-        call = self.calls.watch(None if ids is None else check_ids(ids), after, branch)
-        reader = EventReader(call, documents.decode_event)
-        return RemoteWatch(self.connection.settings, reader, timeout)
+        listed = None if ids is None else check_ids(ids)
+        settings = self.connection.settings
+        if where is None:
+            call = self.calls.watch(listed, after, branch, None)
+            return RemoteWatch(settings, EventReader(call, documents.decode_event), timeout)
+        call = self.calls.watch(listed, after, branch, parse_filter(where))
+        return RemoteFilterWatch(settings, EventReader(call, documents.decode_match), timeout)
 
-    def watch(
-        self,
-        ids: Iterable[str] | None = None,
-        after: int | None = None,
-        branch: str = "",
-        *,
-        timeout: float | None = None,
-    ) -> RemoteWatch:
-        """Alias of `follow`: the name in specification 000."""
-        return self.follow(ids, after, branch, timeout=timeout)
+    watch = follow
+    """Alias of `follow`: the name in specification 000."""
 
     def position(self) -> int:
         """Return the newest seq of the space."""
@@ -367,9 +557,13 @@ class RemoteSpace(SpaceContainer):
     def __repr__(self) -> str:
         return f"<Space {self.did}>"
 
-    def info(self) -> wire.SpaceInfo:
-        """Return what the server reports about the space."""
-        return documents.parse(self.connection.send(self.calls.get()), wire.SpaceInfo)
+    def info(self, at: At = None) -> wire.SpaceInfo:
+        """Return what the server reports about the space, now or at a seq or a datetime.
+
+        Raises:
+            NotFound: There is no such space, or there was none at that time.
+        """
+        return documents.parse(self.connection.send(self.calls.get(at)), wire.SpaceInfo)
 
 
 class RemoteBranches:
@@ -418,19 +612,22 @@ class RemoteBranches:
         identity = Identity.of(session, local_seq)
         return self._send(self._space.calls.delete_branch(check_known_branch(name), identity))
 
-    def get(self, name: str) -> Branch:
-        """Return a branch, also a deleted one.
+    def get(self, name: str, *, at: At = None) -> Branch:
+        """Return a branch, also a deleted one, now or as it was at a seq or a datetime.
 
         Raises:
-            NotFound: There is no branch of that name.
+            NotFound: There is no branch of that name, or there was none at that point.
         """
         if not check_known_branch(name):
-            return (self.list())[0]
-        return self._send(self._space.calls.branch(name))
+            return (self.list(at=at))[0]
+        return self._send(self._space.calls.branch(name, at))
 
-    def list(self, *, deleted: bool = False) -> Rows[Branch]:
-        """Return the active branches in the order of creation; with `deleted`, all of them."""
-        call = self._space.calls.branches(deleted=deleted)
+    def list(self, *, deleted: bool = False, at: At = None) -> Rows[Branch]:
+        """Return the active branches in the order of creation; with `deleted`, all of them.
+
+        With `at`, a seq or a datetime, they are the branches that existed then, as they were.
+        """
+        call = self._space.calls.branches(deleted=deleted, at=at)
         branches: Rows[Branch] = Rows((), Branch)
         for page in self._space.connection.pages(call, wire.BranchPage):
             branches += map(documents.to_branch, page.items)
@@ -444,7 +641,7 @@ class RemoteBranches:
         at_b: At = None,
         ids: Iterable[str] | None = None,
     ) -> Difference:
-        """Return the differences between two branches, each now or at a point of its own.
+        """Return the differences between two branches, each now or at its own point.
 
         Each change tells on which side the entity differs from their common base. With `ids`, only
         these entities are compared.
@@ -501,82 +698,3 @@ class RemoteBranches:
     def _send(self, call: Call) -> Branch:
         response = self._space.connection.send(call)
         return documents.to_branch(documents.parse(response, wire.BranchInfo))
-
-
-class RemoteBlobs:
-    """Blobs of one space of a server. A hash is written `sha256:<64 digits>`."""
-
-    def __init__(self, space: RemoteSpace) -> None:
-        self._space = space
-
-    def put(
-        self,
-        data: Data,
-        content_type: str | None = None,
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        branch: str = "",
-    ) -> str:
-        """Store bytes and return their hash; an existing blob keeps its first content type.
-
-        `metadata` replaces the metadata entity on `branch`, in a transaction of its own.
-        """
-        if content_type is not None and not isinstance(content_type, str):
-            raise InvalidInput(f"content_type must be text, got {content_type!r:.100}")
-        flat = check_data(data, limits.HTTP_BODY_MAX)
-        blob = content_id(flat)
-        if metadata is not None:
-            meta_document(blob, len(flat), content_type, metadata)
-        response = self._space.connection.send(
-            self._space.calls.put_blob(bytes(flat), content_type)
-        )
-        info = documents.parse(response, wire.BlobInfo)
-        if metadata is not None:
-            document = meta_document(blob, len(flat), content_type, metadata)
-            self._space.set(meta_id(blob), document, branch=branch)
-        return info.hash
-
-    def describe(self, blob: str, metadata: Mapping[str, Any], *, branch: str = "") -> Commit:
-        """Replace the metadata of an existing blob on `branch`."""
-        stat = self.stat(blob)
-        document = meta_document(blob, stat.size, stat.content_type, metadata)
-        return self._space.set(meta_id(blob), document, branch=branch)
-
-    def get(self, blob: str) -> bytes:
-        """Return the bytes of a blob, verified by their hash."""
-        response = self._space.connection.send(self._space.calls.get_blob(blob))
-        return documents.parse_blob(response, blob)
-
-    def has(self, blob: str) -> bool:
-        """Return True if the blob exists."""
-        try:
-            self.stat(blob)
-        except NotFound:
-            return False
-        return True
-
-    def stat(self, blob: str) -> BlobStat:
-        """Return the size and content type of a blob."""
-        call = self._space.calls.get_blob(blob, "HEAD")
-        return documents.parse_stat(self._space.connection.send(call), blob)
-
-    def meta(self, blob: str, branch: str = "", at: At = None) -> State | None:
-        """Return the metadata entity of a blob on a branch, or None if it has none."""
-        return self._space.read(meta_id(blob), branch, at)
-
-    def list(self, *, after: str = "", limit: int = BLOB_LIST_PAGE) -> builtins.list[BlobStat]:
-        """Return up to `limit` blobs after the hash `after`, sorted by hash."""
-        stats: builtins.list[BlobStat] = []
-        pages = self._space.connection.pages(self._space.calls.blobs(), wire.BlobPage)
-        for page in pages:
-            stats += [documents.to_stat(info) for info in page.items if info.hash > after]
-            if len(stats) >= limit:
-                break
-        return stats[:limit]
-
-    def ids(self) -> Iterator[str]:
-        """Return an iterator over the hashes of all blobs, sorted."""
-        pages = self._space.connection.pages(self._space.calls.blobs(), wire.BlobPage)
-        for page in pages:
-            for info in page.items:
-                yield info.hash

@@ -4,26 +4,32 @@
 from __future__ import annotations
 
 import builtins
-import math
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fourfold import limits
-from fourfold.client import requests, rules, stream_records
+from fourfold.client import compactions, requests, rules, search, stream_records
 from fourfold.client.containers import StreamContainer, StreamsContainer
-from fourfold.client.follower import RemoteFollower
+from fourfold.client.follower import RemoteFollower, RemoteRecordFollower
 from fourfold.client.reader import MessageReader
-from fourfold.client.rules import TouchWaiter
-from fourfold.client.stream_records import RecordsReader, offset_of, to_text, to_time
+from fourfold.client.stream_records import (
+    FeedEventReader,
+    RecordsReader,
+    to_text,
+    to_time,
+)
 from fourfold.client.threads.connection import P
+from fourfold.client.threads.remote_subscriptions import RemoteSubscriptions
+from fourfold.client.threads.remote_touches import RemoteTouches
 from fourfold.client.threads.streams import StreamClient
-from fourfold.client.transport import start_retries
-from fourfold.errors import ContentTypeMismatch, FourfoldError, InvalidInput, NotFound
+from fourfold.content.filters import Filter
+from fourfold.errors import ContentTypeMismatch, InvalidInput, NotFound
 from fourfold.models.streams import fold, json_messages, rule_changes, validation
 from fourfold.models.streams.append import Append
+from fourfold.models.streams.compaction_result import CompactionResult, check_horizon
 from fourfold.models.streams.inspection import ProducerState, SegmentInfo, StreamSubscription
 from fourfold.models.streams.profiles import Profile
+from fourfold.models.streams.record_headers import encode_headers
 from fourfold.models.streams.records import (
     Appended,
     Chunk,
@@ -32,13 +38,24 @@ from fourfold.models.streams.records import (
     Record,
     StreamInfo,
     Totals,
+    Where,
 )
+from fourfold.models.streams.routing_keys import KeyPage
 from fourfold.models.streams.rule_changes import UNCHANGED, FieldsChange, KeyChange
 from fourfold.models.streams.schemas.registry import Registry
+from fourfold.models.streams.search.request import (
+    SEARCH_BYTES,
+    SEARCH_LIMIT,
+    SEARCH_TIMEOUT_S,
+    AggregateRequest,
+    SearchRequest,
+    check_aggregate,
+    check_search,
+)
+from fourfold.models.streams.search.results import Aggregates, SearchPage
 from fourfold.models.streams.settings import Setting, Settings
 from fourfold.models.streams.stream import encode_records
 from fourfold.models.streams.times import Time, check_start, parse_time_ms
-from fourfold.models.streams.touch import ActiveTemplate, Key, Meta, Template, Touched
 from fourfold.models.streams.validation import Offset
 from fourfold.models.streams.writer import Fork, StreamOptions
 from fourfold.tabular import Rows
@@ -54,6 +71,7 @@ class RemoteStreams(StreamsContainer):
         self.schemas = RemoteSchemas(client)
         self.profiles = RemoteProfiles(client)
         self.touches = RemoteTouches(client)
+        self.subscriptions = RemoteSubscriptions(client)
 
     def create(
         self,
@@ -167,6 +185,35 @@ class RemoteStreams(StreamsContainer):
         chunk = stream_records.parse_chunk(self._client.send(call), validation.START)
         return Offset(chunk.start_offset, chunk.incarnation_number)
 
+    def search(self, name: str, request: SearchRequest) -> SearchPage:
+        """Return a page of the messages of a JSON stream that match a request."""
+        return search.parse_page(self._client.send(search.search(self._address, name, request)))
+
+    def aggregate(self, name: str, request: AggregateRequest) -> Aggregates:
+        """Return groups of the messages of a JSON stream that match a request."""
+        call = search.aggregate(self._address, name, request)
+        return search.parse_groups(self._client.send(call))
+
+    def compact(
+        self,
+        name: str,
+        horizon: str | int | None = None,
+        *,
+        since: Time | None = None,
+        timeout_s: float | None = None,
+    ) -> CompactionResult:
+        """Remove the history of a state stream, as `compact` of its handle does."""
+        check_horizon(horizon, since)
+        if type(horizon) is int:
+            # Only the server knows the incarnation that a bare number belongs to.
+            horizon = Offset(horizon, (self.info(name)).incarnation_number)
+        elif since is not None:
+            horizon = self.offset_since(name, since)
+        work = compactions.Compaction(self._address, name, str(horizon), timeout_s)
+        while not work.is_done:
+            work.receive(self._client.send(work.next_call()))
+        return work.result
+
     def append(self, name: str, request: Append) -> Appended:
         """Append to a stream; return once the records are on disk.
 
@@ -176,11 +223,17 @@ class RemoteStreams(StreamsContainer):
         records = list(request.records)
         if requests.is_json(kind) and records:
             records = [json_messages.join(records, kind)]
-        if len(records) > 1 and (request.producer is not None or request.stream_seq is not None):
+        conditions = (request.producer, request.stream_seq, request.expected)
+        if len(records) > 1 and any(condition is not None for condition in conditions):
             raise InvalidInput(
-                f"stream {name!r}: several records of {kind} cannot be one request of a producer",
+                f"stream {name!r}: several records of {kind} cannot be one request of a producer, "
+                "or be appended at an expected offset",
                 hint="Append them one by one.",
             )
+        expected = request.expected
+        if type(expected) is int:
+            # Only the server knows the incarnation that a bare number belongs to.
+            expected = Offset(expected, (self.info(name)).incarnation_number)
         result = None
         for number, body in enumerate(records or [b""], 1):
             call = requests.append(
@@ -192,6 +245,8 @@ class RemoteStreams(StreamsContainer):
                 seq=request.stream_seq,
                 close=request.close and number >= len(records),
                 key=to_text(request.routing_key),
+                expected=None if expected is None else str(expected),
+                headers=request.headers,
             )
             result = stream_records.parse_appended(call, self._client.send(call))
         assert result is not None
@@ -204,6 +259,26 @@ class RemoteStreams(StreamsContainer):
         for message in self._client.run(reader):
             fold.apply(state, json_messages.decode(message))
         return state
+
+    def follow(
+        self, *, prefix: str = "", after: str | None = None, timeout: float | None = None
+    ) -> RemoteRecordFollower:
+        """Iterate over the records of all streams and wait for more.
+
+        Records come in the order of their commits, each once, also across broken connections and
+        restarts: store the cursor with what you made of the records.
+
+        Args:
+            prefix: Only streams whose names have this prefix.
+            after: A cursor; `-1` is before the earliest record, None after the newest one.
+            timeout: End after this many seconds without a record.
+
+        Raises:
+            HistoryTruncated: records after the cursor were removed; `details["cursor"]` is where
+                to continue.
+        """
+        reader = FeedEventReader(requests.live(self._address, prefix, after))
+        return RemoteRecordFollower(self._client.settings, reader, timeout)
 
     def totals(self) -> Totals:
         """Count the streams, records and bytes of the store."""
@@ -236,6 +311,8 @@ class RemoteStream(StreamContainer):
         seq: str | None = None,
         close: bool = False,
         key: str | bytes | None = None,
+        expected: str | int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Appended:
         """Append one or several records; return when they are on disk.
 
@@ -246,22 +323,58 @@ class RemoteStream(StreamContainer):
             seq: A text that must be greater than that of the append before.
             close: Close the stream after these records.
             key: A routing key, by which the records can be read.
+            expected: Append only if the stream ends exactly here: an offset, or a number of
+                records. A repeated request of a producer is a duplicate all the same.
+            headers: Short texts by name, which each of the records has: `record.headers`.
 
         Raises:
             InvalidInput: A value does not fit the content type of the stream.
+            PreconditionFailed: The stream does not end at `expected`; `details["next_offset"]`
+                is where it ends.
             StreamClosed: The stream takes no more records.
             OutcomeUnknown: No response arrived; with a `producer` the append is repeated instead.
         """
         # The content type of a stream does not change, unless another one takes its name.
         info = self._known = self._known or self.info
         records = encode_records(values, info)
-        routing_key = None if key is None else validation.check_key(key)
-        request = Append(records, info.content_type, producer, seq, close, routing_key)
+        request = Append(
+            records,
+            info.content_type,
+            producer,
+            seq,
+            close,
+            routing_key=None if key is None else validation.check_key(key),
+            expected=None if expected is None else validation.check_expected(expected),
+            headers=encode_headers(headers),
+        )
         try:
             return self._streams.append(self.name, request)
         except (ContentTypeMismatch, NotFound):
             self._known = None
             raise
+
+    def compact(
+        self,
+        horizon: str | int | None = None,
+        *,
+        since: Time | None = None,
+        timeout_s: float | None = None,
+    ) -> CompactionResult:
+        """Remove the history of a state stream before a horizon, and keep its state.
+
+        The newest change of each key before the horizon is appended once more; then all records
+        before it are removed for good. A call that was interrupted can be repeated.
+
+        Args:
+            horizon: An offset, or "now" for the end.
+            since: The horizon is the first record that was appended at or after this time.
+            timeout_s: Stop after this time; repeat the call with `result.horizon` then.
+
+        Raises:
+            Refused: The stream has another profile than "state-protocol", or forks.
+            StreamClosed: The stream is closed.
+        """
+        return self._streams.compact(self.name, horizon, since=since, timeout_s=timeout_s)
 
     def append_bytes(
         self,
@@ -271,6 +384,8 @@ class RemoteStream(StreamContainer):
         seq: str | None = None,
         close: bool = False,
         key: str | bytes | None = None,
+        expected: str | int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Appended:
         """Append records as bytes; an array of JSON text becomes one message per element."""
         data = [records] if isinstance(records, bytes) else list(records)
@@ -280,7 +395,15 @@ class RemoteStream(StreamContainer):
                     f"stream {self.name!r}: a record must be bytes, got {type(item).__name__}",
                     hint="Use append() for values.",
                 )
-        return self.append(data, producer=producer, seq=seq, close=close, key=key)
+        return self.append(
+            data,
+            producer=producer,
+            seq=seq,
+            close=close,
+            key=key,
+            expected=expected,
+            headers=headers,
+        )
 
     def close(self) -> Appended:
         """Close the stream: it accepts no more appends, and readers receive an end marker."""
@@ -293,14 +416,16 @@ class RemoteStream(StreamContainer):
         *,
         since: Time | None = None,
         key: str | bytes | None = None,
-        where: tuple[str, Any] | None = None,
+        where: Where | None = None,
     ) -> Chunk:
-        """Return the records after `offset`: all, those with `key`, or those that match `where`.
+        """Return the records after `offset`: all, or those with `key` that match `where`.
 
-        `where` is a field of JSON messages and its value. A chunk of a read by `key` or `where`
-        may be empty and end before the stream does: continue until it is `up_to_date`.
+        A chunk of a read by `key` or `where` may be empty and end before the stream does: continue
+        until it is `up_to_date`.
 
         Args:
+            where: A filter of JSON messages, as they are read: in the current schema version. Or a
+                field and its value, which an index can find, as they are stored.
             since: Start at the first record that was appended at or after this time, instead of
                 `offset`: a datetime, ISO 8601 text, or milliseconds since 1970.
         """
@@ -317,6 +442,107 @@ class RemoteStream(StreamContainer):
             since_ms=since_ms,
         )
         return stream_records.parse_chunk(self._client.send(call), at)
+
+    def search(
+        self,
+        query: str = "",
+        *,
+        where: Mapping[str, Any] | Filter | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        order: str = "newest",
+        limit: int = SEARCH_LIMIT,
+        after: str | None = None,
+        total: bool = False,
+        timeout_s: float = SEARCH_TIMEOUT_S,
+        max_bytes: int = SEARCH_BYTES,
+    ) -> SearchPage:
+        """Return the messages that match a query and a filter, the newest first.
+
+            page = stream.search('service:auth status:>=500 "slow plan"', limit=20)
+            for hit in page:
+                print(hit.offset, hit.value, hit.snippets)
+            more = stream.search('service:auth status:>=500 "slow plan"', after=page.next)
+
+        Everything up to the end of the stream is searched. If the budget of time or bytes runs out,
+        `page.coverage.complete` is False, and the next page continues the search.
+
+        Args:
+            query: Words, `"phrases"`, `pre*`, `field:value`, `field:>=5`, `has:field`, `-not`,
+                `a OR b`, and parentheses.
+            where: A filter, as in `space.find`.
+            since: Only messages at or after this time: their declared timestamp, or when they were
+                appended.
+            until: Only messages at or before this time.
+            order: "newest", or "score" for the best of the newest 10,000 matches first.
+            limit: Maximum number of messages, up to 1,000.
+            after: The `next` of the page before.
+            total: Count all matches; only for the first page.
+            timeout_s: Maximum time.
+            max_bytes: Maximum payload that is read record by record.
+
+        Raises:
+            InvalidInput: The query, the filter or a cursor is invalid, or the stream is not JSON.
+        """
+        request = check_search(
+            query,
+            where=where,
+            since=since,
+            until=until,
+            order=order,
+            limit=limit,
+            after=after,
+            total=total,
+            timeout_s=timeout_s,
+            max_bytes=max_bytes,
+        )
+        return self._streams.search(self.name, request)
+
+    def aggregate(
+        self,
+        query: str = "",
+        *,
+        by: Sequence[str] = (),
+        every: str | None = None,
+        measures: Sequence[str] = ("count",),
+        where: Mapping[str, Any] | Filter | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        timeout_s: float = SEARCH_TIMEOUT_S,
+        max_bytes: int = SEARCH_BYTES,
+    ) -> Aggregates:
+        """Return groups of the messages that match, with their measures.
+
+            stream.aggregate(by=["service"], every="1m", measures=["count", "p95(duration)"])
+
+        Args:
+            query: As in `search`.
+            by: Fields to group by; a missing value is grouped as None.
+            every: Group by intervals of this length, such as "10s", "1m", "1h" or "1d".
+            measures: "count", or "sum", "min", "max", "avg" or a percentile of a field, such as
+                "p95(duration)".
+            where: A filter, as in `space.find`.
+            since: Only messages at or after this time, as in `search`.
+            until: Only messages at or before this time.
+            timeout_s: Maximum time.
+            max_bytes: Maximum payload that is read record by record.
+
+        Raises:
+            InvalidInput: An argument is invalid, or the stream is not JSON.
+            LimitExceeded: There are more than 50,000 groups.
+        """
+        request = check_aggregate(
+            query,
+            by=by,
+            every=every,
+            measures=measures,
+            where=where,
+            since=since,
+            until=until,
+            timeout_s=timeout_s,
+            max_bytes=max_bytes,
+        )
+        return self._streams.aggregate(self.name, request)
 
     def fork(self, name: str, at: str | int | None = None, *, sub_offset: int = 0) -> RemoteStream:
         """Create a stream that shares the records before `at`, by default all, without copying."""
@@ -359,6 +585,25 @@ class RemoteStream(StreamContainer):
             if len(producers) >= limit:
                 break
         return producers[:limit]
+
+    def keys(
+        self,
+        *,
+        prefix: str | bytes = "",
+        after: str | bytes | None = None,
+        limit: int = limits.PAGE_ITEMS_MAX,
+    ) -> KeyPage:
+        """Return the routing keys of the stream, each with the offset of its newest record.
+
+        Keys are in the order of their bytes. A fork has those of its own records only.
+
+        Args:
+            prefix: Only keys that begin with this.
+            after: Only keys after this one; pass `page.after` to continue.
+            limit: Maximum number of keys.
+        """
+        call = requests.list_keys(self._address, self.name, prefix, after, limit)
+        return stream_records.parse_keys(self._client.send(call))
 
     def segments(self, *, after: int = -1, limit: int = limits.PAGE_ITEMS_MAX) -> Rows[SegmentInfo]:
         """Return sealed segments of the stream, in the order of their records.
@@ -409,7 +654,8 @@ class RemoteStream(StreamContainer):
         """Add a schema version, or set the routing key or the search fields.
 
         `lens` converts messages of the previous version; `routing_key` is where messages contain
-        their key, `search` the fields to find them by. Omitted parts do not change.
+        their key, `search` the fields to find them by, or a search declaration: a dictionary with
+        `fields`, `text`, `columns`, `timestamp` and `rollups`. Omitted parts do not change.
         """
         change = rule_changes.registry_change(schema, lens, routing_key, search)
         return self._streams.schemas.put(self.name, change)
@@ -441,15 +687,17 @@ class RemoteStream(StreamContainer):
         since: Time | None = None,
         timeout: float | None = None,
         key: str | bytes | None = None,
+        where: Where | None = None,
     ) -> RemoteFollower[Chunk]:
         """Iterate over chunks and wait for more, until the stream is closed.
 
-        Ends after `timeout` seconds without new records. With `key`, only the records with that
-        routing key. With `since`, starts at the first record at or after that time, as in `read`.
-        It continues after broken connections.
+        Ends after `timeout` seconds without new records. `key`, `where` and `since` select records
+        as in `read`. It continues after broken connections.
         """
         since_ms = check_start(offset, since)
-        reader = RecordsReader(self._address, self.name, offset, to_text(key), since_ms)
+        reader = RecordsReader(
+            self._address, self.name, offset, key=to_text(key), where=where, since_ms=since_ms
+        )
         return RemoteFollower(self._client.settings, reader, timeout, wait=False)
 
     def position(self) -> Offset:
@@ -512,50 +760,7 @@ class RemoteProfiles:
         response = self._client.send(rules.profile(self._address, name))
         return stream_records.parse_profile(response)
 
-    def put(self, name: str, given: Any) -> Profile:
+    def put(self, name: str, value: Any) -> Profile:
         """Set the profile of a stream from JSON, for all later appends."""
-        response = self._client.send(rules.set_profile(self._address, name, given))
+        response = self._client.send(rules.set_profile(self._address, name, value))
         return stream_records.parse_profile(response)
-
-
-class RemoteTouches:
-    """Changes of rows of the streams of a server, to wait for."""
-
-    def __init__(self, client: StreamClient) -> None:
-        self._client = client
-
-    def meta(self, name: str) -> Meta:
-        """Return the current cursor of a stream, and how many templates it has.
-
-        Only the server knows the number of waiters.
-        """
-        touch = self._client.touch(name)
-        active = sum(template.state == "active" for template in touch.templates)
-        return Meta(touch.cursor, offset_of(touch.processed_offset).record - 1, active, 0)
-
-    def templates(self, name: str) -> tuple[ActiveTemplate, ...]:
-        """Return all templates of a stream."""
-        touch = self._client.touch(name)
-        return tuple(map(stream_records.to_template, touch.templates))
-
-    def activate(self, name: str, wanted: Sequence[Template]) -> tuple[ActiveTemplate, ...]:
-        """Activate templates for a stream, all or none; active ones are renewed."""
-        templates = self._client.touch_templates(name, wanted)
-        return tuple(map(stream_records.to_template, templates))
-
-    def wait(self, name: str, cursor: str | None, keys: Sequence[Key], timeout_s: float) -> Touched:
-        """Wait until a change after `cursor` touches one of the keys, or until the timeout.
-
-        After the first response it retries for as long as a follower.
-        """
-        timeout = None if timeout_s == math.inf else timeout_s
-        waiter = TouchWaiter(self._client.settings.address, name, keys, cursor, timeout)
-        touched = waiter.receive(self._client.send(waiter.call()))
-        retries = start_retries(limits.CLIENT_FOLLOW_RETRY_S)
-        while touched is None:
-            try:
-                touched = waiter.receive(self._client.send(waiter.call()))
-                retries.restart()
-            except FourfoldError as error:
-                time.sleep(retries.pause(error))
-        return touched

@@ -15,16 +15,31 @@ from pathlib import Path
 from typing import Any, Self
 
 from fourfold import limits
-from fourfold.client import sql
+from fourfold.archive.restore_points import PointInfo
+from fourfold.client import maintenance, sql
+from fourfold.client.containers import StoreContainer
+from fourfold.client.maintenance import StoreCalls
 from fourfold.client.threads.remote_graphs import RemoteGraphs
+from fourfold.client.threads.remote_jobs import RemoteJobs, RemoteKeys
+from fourfold.client.threads.remote_server import RemoteServer
 from fourfold.client.threads.remote_sessions import RemoteSessions
 from fourfold.client.threads.remote_spaces import RemoteDocuments, RemoteSpace
 from fourfold.client.threads.remote_streams import RemoteStreams
 from fourfold.client.threads.streams import StreamClient
 from fourfold.sql_result import Result
+from fourfold.wire.sql import SqlTable
+from fourfold.wire.store import (
+    Activity,
+    BackupPage,
+    BackupRow,
+    DatabaseStatusPage,
+    DatabaseStatusRow,
+    PointPage,
+    StoreOverview,
+)
 
 
-class RemoteStore:
+class RemoteStore(StoreContainer):
     """A store of a server. Any number of threads may use it.
 
     Args:
@@ -58,6 +73,13 @@ class RemoteStore:
         """Graphs of the store: apps with their types and objects."""
         self.sessions = RemoteSessions(self._client)
         """Sessions of the store: event logs, views, heads and payloads."""
+        self.jobs = RemoteJobs(self._client)
+        """Jobs of the server: maintenance, loads and tables."""
+        self.keys = RemoteKeys(self._client)
+        """Keys of the server."""
+        self.server = RemoteServer(self._client)
+        """The server itself: probes, its API and the keys of its signatures."""
+        self._calls = StoreCalls(self._client.settings.address)
 
     def space(self, did: str, history: str | None = None) -> RemoteSpace:
         """Open the space of documents with this DID, and create it if needed.
@@ -87,7 +109,7 @@ class RemoteStore:
         """Run a SELECT over the tables of all models that the key may query; return its rows.
 
         The query sees one state of each database, which `result.cut` names, and writes nothing.
-        `fourfold sql --tables` lists the tables.
+        `sql_tables` lists the tables.
 
         Args:
             query: One SELECT, in the dialect of SQLite.
@@ -120,6 +142,62 @@ class RemoteStore:
         )
         call = sql.run_sql(self._client.settings.address, body)
         return sql.parse_result(self._client.send(call))
+
+    def sql_tables(self) -> list[SqlTable]:
+        """Return the tables that `sql` can read with the key of this store, with their columns."""
+        call = sql.list_tables(self._client.settings.address)
+        return sql.parse_tables(self._client.send(call))
+
+    def points(self) -> list[PointInfo]:
+        """Return the restore points of this store, oldest first."""
+        points: list[PointInfo] = []
+        for page in self._client.pages(self._calls.list_points(), PointPage):
+            points += map(maintenance.to_point, page.items)
+        return points[::-1]
+
+    def overview(self, at: datetime | str | None = None) -> StoreOverview:
+        """Return what each model of the store contains: counts, sizes and health.
+
+        Args:
+            at: As of a time, or of the id of a restore point, without sizes; by default now.
+
+        Raises:
+            NotFound: There is no such restore point.
+        """
+        return maintenance.parse(self._client.send(self._calls.overview(at)), StoreOverview)
+
+    def activity(self, at: datetime | str | None = None) -> Activity:
+        """Return the newest entries of all models, and their number by the minute of an hour.
+
+        Args:
+            at: What happened at or before a time, or the id of a restore point; by default now.
+
+        Raises:
+            NotFound: There is no such restore point.
+        """
+        return maintenance.parse(self._client.send(self._calls.activity(at)), Activity)
+
+    def published(self, models: Sequence[str] | None = None) -> list[DatabaseStatusRow]:
+        """Return the publish status of each database; newer data exists only on its disk.
+
+        `models` selects some of the models.
+        """
+        is_selected = maintenance.select_databases(models)
+        rows: list[DatabaseStatusRow] = []
+        for page in self._client.pages(self._calls.list_databases(), DatabaseStatusPage):
+            rows += [row for row in page.items if is_selected(row.name)]
+        return rows
+
+    def backups(self) -> list[BackupRow]:
+        """Return the backups that jobs made, and those before migrations."""
+        rows: list[BackupRow] = []
+        for page in self._client.pages(self._calls.list_backups(), BackupPage):
+            rows += page.items
+        return rows
+
+    def metrics_text(self) -> str:
+        """Return the metrics of every open database in the Prometheus exposition format."""
+        return (self._client.send(self._calls.metrics())).body.decode()
 
     def __enter__(self) -> Self:
         return self

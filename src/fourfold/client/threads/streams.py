@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -35,7 +35,8 @@ from fourfold.client.threads.connection import Connection, LiveFeed
 from fourfold.client.transport import Settings, start_retries, was_sent
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
 from fourfold.models.streams import rule_changes
-from fourfold.models.streams.records import Producer
+from fourfold.models.streams.record_headers import encode_headers
+from fourfold.models.streams.records import Producer, Where
 from fourfold.models.streams.rule_changes import UNCHANGED, FieldsChange, KeyChange
 from fourfold.models.streams.touch.records import Key, Template, Touched
 from fourfold.models.streams.validation import JSON, START
@@ -185,9 +186,9 @@ class StreamClient(Connection):
             if change is not None:
                 return change
 
-    def touch_templates(self, name: str, wanted: Sequence[Template]) -> tuple[LiveTemplate, ...]:
+    def touch_templates(self, name: str, templates: Sequence[Template]) -> tuple[LiveTemplate, ...]:
         """Activate live templates, in the given order, so that `touch_wait` can use them."""
-        call = rules.touch_templates(self.settings.address, name, wanted)
+        call = rules.touch_templates(self.settings.address, name, templates)
         return rules.parse_templates(self.send(call))
 
 
@@ -216,11 +217,15 @@ class Stream:
         seq: str | None = None,
         close: bool = False,
         key: str | None = None,
+        expected: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Appended:
         """Append bytes or text; to a JSON stream, a message or an array of messages.
 
         Returns when they are on disk. `key` is the routing key by which they can be read. Without a
         producer an append is not repeated when no response arrives, and raises OutcomeUnknown.
+        With `expected`, a Fourfold server appends only if the stream ends exactly at that offset,
+        and otherwise the call raises PreconditionFailed; `headers` are texts that each record has.
         """
         call = requests.append(
             self._address,
@@ -231,6 +236,8 @@ class Stream:
             seq=seq,
             close=close,
             key=key,
+            expected=expected,
+            headers=encode_headers(headers),
         )
         return responses.parse_appended(call, self._client.send(call))
 
@@ -242,10 +249,18 @@ class Stream:
         seq: str | None = None,
         close: bool = False,
         key: str | None = None,
+        expected: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Appended:
         """Append values, each as one message."""
         return self.append(
-            requests.json_body(values), producer=producer, seq=seq, close=close, key=key
+            requests.json_body(values),
+            producer=producer,
+            seq=seq,
+            close=close,
+            key=key,
+            expected=expected,
+            headers=headers,
         )
 
     def close(self) -> Appended:
@@ -292,12 +307,15 @@ class Stream:
         )
         return Stream(self._client, responses.parse_facts(name, self._client.send(call)))
 
-    def read(self, offset: str = START, *, key: str | None = None) -> Part:
+    def read(
+        self, offset: str = START, *, key: str | None = None, where: Where | None = None
+    ) -> Part:
         """Return the records after `offset`, as many as the server returns at once.
 
-        With `key`, only records with that routing key; there may be none in the part.
+        With `key`, only records with that routing key, and with `where` only messages that match
+        the filter; there may be none in the part.
         """
-        call = requests.read(self._address, self.name, offset, key=key)
+        call = requests.read(self._address, self.name, offset, key=key, where=where)
         response = self._client.send(call)
         headers = response.headers
         closed = responses.is_true(headers, "stream-closed")
@@ -318,15 +336,21 @@ class Stream:
         """Yield the text from an offset to the end, in pieces of bounded size."""
         return self._client.run(TextReader(self._address, self.name, offset, key))
 
-    def messages(self, offset: str = START, *, key: str | None = None) -> Iterator[bytes]:
+    def messages(
+        self, offset: str = START, *, key: str | None = None, where: Where | None = None
+    ) -> Iterator[bytes]:
         """Yield the messages of a JSON stream from an offset to the end, as received bytes."""
-        return self._client.run(MessageReader(self._address, self.name, offset, key))
+        return self._client.run(MessageReader(self._address, self.name, offset, key, where=where))
 
     def items(
-        self, offset: str = START, *, loads: Callable[[bytes], Any] = json.loads
+        self,
+        offset: str = START,
+        *,
+        where: Where | None = None,
+        loads: Callable[[bytes], Any] = json.loads,
     ) -> Iterator[Any]:
         """Yield the messages of a JSON stream from an offset to the end, as values."""
-        for message in self.messages(offset):
+        for message in self.messages(offset, where=where):
             yield loads(message)
 
     def follow(
@@ -335,6 +359,7 @@ class Stream:
         *,
         live: Live | None = None,
         key: str | None = None,
+        where: Where | None = None,
         retry_for: float | None = limits.CLIENT_FOLLOW_RETRY_S,
     ) -> Follower:
         """Follow the stream part by part until it is closed, or the follower is stopped.
@@ -343,7 +368,7 @@ class Stream:
         waiting: "sse" or "long-poll". By default text is polled for, since events change its line
         endings, and everything else is received as events.
         """
-        reader = LiveReader(self._address, self.name, offset, live, key=key)
+        reader = LiveReader(self._address, self.name, offset, live, key=key, where=where)
         return Follower(self._client.settings, reader, retry_for)
 
     def producer(

@@ -1,0 +1,212 @@
+"""Jobs and keys of a server, for coroutines."""
+
+from __future__ import annotations
+
+import builtins
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fourfold.client import maintenance
+from fourfold.client.coroutines.connection import AsyncConnection, AsyncLiveFeed
+from fourfold.client.maintenance import Progress, StoreCalls
+from fourfold.client.reader import EventReader
+from fourfold.wire.pipeline import RunPage, RunRow, TableFolderPage, TableFolderRow
+from fourfold.wire.store import (
+    CreatedKey,
+    CurrentKey,
+    DeletedKey,
+    JobInfo,
+    JobPage,
+    KeyInfo,
+    KeyList,
+    UploadInfo,
+    UploadList,
+)
+
+
+class AsyncRemoteJobs:
+    """Jobs of a server: verify, backup, gc, publish, snapshots, load and materialize."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+        self._calls = StoreCalls(connection.settings.address)
+
+    async def start(self, kind: str, **options: Any) -> JobInfo:
+        """Start a job and return it; it continues when this program ends.
+
+        Args:
+            kind: Kind of the job.
+            options: Its options, such as `name` of a backup.
+        """
+        call = self._calls.start_job(kind, options)
+        return maintenance.parse(await self._connection.send(call), JobInfo)
+
+    async def get(self, job_id: str) -> JobInfo:
+        """Return a job with its progress.
+
+        Raises:
+            NotFound: There is no such job.
+        """
+        return maintenance.parse(await self._connection.send(self._calls.get_job(job_id)), JobInfo)
+
+    async def list(
+        self, kind: str | None = None, status: str | None = None, limit: int = 100
+    ) -> builtins.list[JobInfo]:
+        """Return jobs, newest first.
+
+        Args:
+            kind: Only jobs of this kind.
+            status: Only jobs with this status.
+            limit: Maximum number of jobs.
+        """
+        jobs: builtins.list[JobInfo] = []
+        call = self._calls.list_jobs(kind, status)
+        async for page in self._connection.pages(call, JobPage, limit):
+            jobs += page.items
+            if len(jobs) >= limit:
+                break
+        return jobs[:limit]
+
+    async def cancel(self, job_id: str) -> JobInfo:
+        """Cancel a job and return it once it has ended; one that has ended stays as it is."""
+        call = self._calls.cancel_job(job_id)
+        return maintenance.parse(await self._connection.send(call), JobInfo)
+
+    async def wait(self, job_id: str, progress: Progress | None = None) -> JobInfo:
+        """Return a job when it has succeeded.
+
+        Args:
+            job_id: The job.
+            progress: Called with what is being done, the steps so far, and all steps.
+
+        Raises:
+            FourfoldError: The error of a job that failed; Refused if it was cancelled.
+        """
+        settings = self._connection.settings
+        reader = EventReader(self._calls.follow_job(job_id), maintenance.decode_job)
+        async with AsyncLiveFeed(settings, reader, settings.retry_for) as feed:
+            async for event in feed:
+                job = event.item
+                if job is not None and progress is not None:
+                    progress(job.progress.label, job.progress.done, job.progress.total)
+        return maintenance.check_job(await self.get(job_id))
+
+    async def run(self, kind: str, progress: Progress | None = None, **options: Any) -> JobInfo:
+        """Start a job and return it when it has succeeded, like `start` and `wait`."""
+        return await self.wait((await self.start(kind, **options)).id, progress)
+
+    async def upload(self, path: str | Path, name: str | None = None) -> UploadInfo:
+        """Send a file to the server, in pieces, for a job that loads it.
+
+        Args:
+            path: The file.
+            name: Name of the upload; by default that of the file.
+        """
+        name = Path(path).name if name is None else name
+        for offset, piece in maintenance.iter_pieces(path):
+            response = await self._connection.send(self._calls.put_upload(name, offset, piece))
+        return maintenance.parse(response, UploadInfo)
+
+    async def load(
+        self, path: str | Path, progress: Progress | None = None, **options: Any
+    ) -> JobInfo:
+        """Write the lines of a file of this machine into a model, and return the job.
+
+        Repeating a load changes nothing, and one that was interrupted is continued.
+
+        Args:
+            path: A file with lines of JSON.
+            progress: Called with what is being done, the steps so far, and all steps.
+            options: Those of the job: `model`, `space`, `space_from`, `id`, `rows`, `stream`.
+        """
+        upload = await self.upload(path, uuid.uuid4().hex)
+        try:
+            return await self.run("load", progress, upload=upload.name, **options)
+        finally:
+            await self.delete_upload(upload.name)
+
+    async def delete_upload(self, name: str) -> None:
+        """Delete an upload; a job that reads it still does.
+
+        Raises:
+            NotFound: There is no such upload.
+        """
+        await self._connection.send(self._calls.delete_upload(name))
+
+    async def uploads(self) -> builtins.list[UploadInfo]:
+        """Return the uploads, in the order of their names."""
+        response = await self._connection.send(self._calls.list_uploads())
+        return maintenance.parse(response, UploadList).items
+
+    async def runs(self, job: str | None = None, limit: int = 100) -> builtins.list[RunRow]:
+        """Return runs of pipeline jobs, newest first, whichever process started them.
+
+        Args:
+            job: Only runs of this job.
+            limit: Maximum number of runs.
+        """
+        runs: builtins.list[RunRow] = []
+        async for page in self._connection.pages(self._calls.list_runs(job), RunPage, limit):
+            runs += page.items
+            if len(runs) >= limit:
+                break
+        return runs[:limit]
+
+    async def tables(self) -> builtins.list[TableFolderRow]:
+        """Return the tables that pipeline jobs wrote, with rows, sizes and watermarks."""
+        folders: builtins.list[TableFolderRow] = []
+        call = self._calls.list_table_folders()
+        async for page in self._connection.pages(call, TableFolderPage):
+            folders += page.items
+        return folders
+
+
+class AsyncRemoteKeys:
+    """Keys of a server; calls need a key for the store with the scope `admin`."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+        self._calls = StoreCalls(connection.settings.address)
+
+    async def create(
+        self,
+        scopes: Sequence[str],
+        *,
+        models: Sequence[str] = (),
+        prefix: str = "",
+        label: str = "",
+    ) -> CreatedKey:
+        """Create a key; its secret is `key` of the result, and is not shown again.
+
+        Args:
+            scopes: What it may do: "read", "write", "admin", "metrics", "query".
+            models: Models that it is for, by default all.
+            prefix: Only objects whose names start with this.
+            label: Display name of the key.
+
+        Raises:
+            Forbidden: It would be allowed more than the key of this store.
+        """
+        call = self._calls.create_key(scopes, models, prefix, label)
+        return maintenance.parse(await self._connection.send(call), CreatedKey)
+
+    async def list(self) -> builtins.list[KeyInfo]:
+        """Return the keys, without their secrets."""
+        return maintenance.parse(await self._connection.send(self._calls.list_keys()), KeyList).keys
+
+    async def current(self) -> KeyInfo | None:
+        """Return the key of this client and what it allows; None if the server requires none."""
+        response = await self._connection.send(self._calls.get_key())
+        return maintenance.parse(response, CurrentKey).key
+
+    async def delete(self, key_id: str) -> int:
+        """Delete a key and return the number of keys that are left.
+
+        Raises:
+            NotFound: There is no such key.
+            Refused: It is the key of this store.
+        """
+        call = self._calls.delete_key(key_id)
+        return maintenance.parse(await self._connection.send(call), DeletedKey).left
