@@ -85,6 +85,10 @@ class Api:
         """Return the body of a response to GET as a value of `kind`."""
         return self.decode(await self.call("GET", path, **query), kind)
 
+    async def post(self, path: str, kind: type[T], body: object, /) -> T:
+        """Return the body of a response to POST, of a request that only reads."""
+        return self.decode(await self.call("POST", path, body), kind)
+
     @staticmethod
     def decode(response: Response, kind: type[T]) -> T:
         """Return the body of a response as a value of `kind`."""

@@ -12,6 +12,7 @@ from fourfold.explorer import branch_graph
 from fourfold.explorer.branch_graph import Lane, Node, Proposal
 from fourfold.explorer.differences import differences
 from fourfold.explorer.documents import MAIN, commit_row, read_branches, read_states
+from fourfold.explorer.links import format_at
 from fourfold.explorer.page import Form, Page, PageQuery, Visit
 from fourfold.wire.documents import (
     BranchInfo,
@@ -46,10 +47,12 @@ class MergeQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=Tru
 
 async def branches_page(visit: Visit, query: BranchesPageQuery) -> dict[str, Any]:
     """Show the branches of a space as a graph and as a table."""
+    at = format_at(visit.at)
     info, branches = await asyncio.gather(
-        visit.api.get(f"/v1/spaces/{query.did}", SpaceInfo), read_branches(visit, query.did)
+        visit.api.get(f"/v1/spaces/{query.did}", SpaceInfo, at=at),
+        read_branches(visit, query.did, at),
     )
-    commits = await _commits(visit, query.did, query.end or info.seq)
+    commits = await _commits(visit, query.did, min(query.end or info.seq, info.seq))
     return {
         "space": info,
         "branches": [_branch_row(branch, commits) for branch in branches],
@@ -61,8 +64,6 @@ async def branches_page(visit: Visit, query: BranchesPageQuery) -> dict[str, Any
 
 async def _commits(visit: Visit, did: str, end: int) -> list[dict[str, Any]]:
     """Return the commits that the graph shows, oldest first."""
-    if isinstance(visit.at, int):
-        end = min(end, visit.at)
     page = await visit.api.get(
         *(f"/v1/spaces/{did}/log", LogPage),
         after=max(0, end - COMMITS_DRAWN),

@@ -6,10 +6,12 @@ import asyncio
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct, field
 
 from fourfold import limits
-from fourfold.errors import InvalidInput, NotFound, PreconditionFailed
+from fourfold.content.filters import decode_filter
+from fourfold.errors import Busy, InvalidInput, NotFound, PreconditionFailed, Refused
 from fourfold.explorer import values
 from fourfold.explorer.differences import Author, differences, find_authors
 from fourfold.explorer.drawings import Bar
@@ -21,13 +23,16 @@ from fourfold.wire.documents import (
     DocumentState,
     DocumentStates,
     HistoryPage,
+    HitPage,
     IdPage,
     LogPage,
     LogRow,
     RevisionRow,
+    SnippetRecord,
     SpaceInfo,
     SpacePage,
 )
+from fourfold.wire.find import FacetPage, FoundDocuments, IndexPage, IndexRow
 
 PAGE_ROWS: Final = 50
 COMMITS_SHOWN: Final = 12
@@ -35,8 +40,11 @@ REVISIONS_SHOWN: Final = 400
 """Revisions of a time bar; links lead to earlier ones."""
 BARS_MAX: Final = 160
 HISTORY_PAGES: Final = 8
+FACETS_SHOWN: Final = 3
+FACET_VALUES: Final = 6
+"""Indexes whose values the page of a space shows, and values of each."""
 MAIN: Final = "main"
-"""What people see as the name of the default branch, whose name is empty."""
+"""Displayed name of the default branch, whose name is empty."""
 
 
 class SpacesPageQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -53,6 +61,10 @@ class SpaceQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=Tru
     branch: str = ""
     prefix: str = ""
     cursor: str = ""
+    q: str = ""
+    """Words to search for, by a full-text index of the space."""
+    where: str = ""
+    """A filter as JSON: the entities are those whose documents match."""
 
 
 class DocumentQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -109,7 +121,11 @@ async def spaces_page(visit: Visit, query: SpacesPageQuery) -> dict[str, Any]:
     """List spaces by prefix, a page at a time."""
     prefix = await visit.list_prefix("documents", query.prefix)
     page = await visit.api.get(
-        "/v1/spaces", SpacePage, prefix=prefix, cursor=query.cursor, limit=PAGE_ROWS
+        *("/v1/spaces", SpacePage),
+        prefix=prefix,
+        cursor=query.cursor,
+        limit=PAGE_ROWS,
+        at=visit.time,
     )
     return {
         "prefix": prefix,
@@ -120,35 +136,126 @@ async def spaces_page(visit: Visit, query: SpacesPageQuery) -> dict[str, Any]:
 
 
 async def space_page(visit: Visit, query: SpaceQuery) -> dict[str, Any]:
-    """Show the entities of a space by prefix, its branches and its newest commits."""
+    """Show the entities of a space by prefix or filter, its branches and its newest commits."""
     path = f"/v1/spaces/{query.did}"
     info, branches = await asyncio.gather(
         visit.api.get(path, SpaceInfo), read_branches(visit, query.did)
     )
     branch = branch_at(branches, query.branch, visit.at)
+    if visit.at is not None:
+        branches = await read_branches(visit, query.did, format_at(visit.at))
     point = {"branch": branch, "at": format_at(visit.at)}
-    page, log = await asyncio.gather(
-        visit.api.get(
-            *(f"{path}/ids", IdPage),
-            prefix=query.prefix,
-            cursor=query.cursor,
-            limit=PAGE_ROWS,
-            **point,
-        ),
+    entities, log, facets = await asyncio.gather(
+        _find_entities(visit, query, point) if query.where else _list_ids(visit, query, point),
         _newest_commits(visit, query.did, info.seq),
+        _read_facets(visit, query.did, point),
     )
-    states = await read_states(visit, query.did, page.items, **point)
     return {
+        **await _search(visit, query, point),
+        "seq": info.seq,
+        "find_problem": "",
+        "plan": None,
+        **entities,
+        "facets": facets,
         "space": info,
         "branch": query.branch,
         "branches": branches,
         "prefix": query.prefix,
+        "where": query.where,
         "cursor": query.cursor,
+        "commits": [commit_row(row, visit.now_ms) for row in reversed(log)],
+    }
+
+
+async def _list_ids(visit: Visit, query: SpaceQuery, point: dict[str, str]) -> dict[str, Any]:
+    """Return a page of the entities by prefix."""
+    page = await visit.api.get(
+        *(f"/v1/spaces/{query.did}/ids", IdPage),
+        prefix=query.prefix,
+        cursor=query.cursor,
+        limit=PAGE_ROWS,
+        **point,
+    )
+    states = await read_states(visit, query.did, page.items, **point)
+    return {
         "entities": [_entity_row(name, states.get(name)) for name in page.items],
         "next_cursor": page.next_cursor,
         "seq": page.seq,
-        "commits": [commit_row(row, visit.now_ms) for row in reversed(log)],
     }
+
+
+async def _find_entities(visit: Visit, query: SpaceQuery, point: dict[str, str]) -> dict[str, Any]:
+    """Return a page of the entities that match the filter, or why there are none."""
+    body: dict[str, Any] = {name: value for name, value in point.items() if value}
+    if query.cursor:
+        body["cursor"] = query.cursor
+    try:
+        body |= {"where": decode_filter(query.where).where, "limit": PAGE_ROWS}
+        page = await visit.api.post(f"/v1/spaces/{query.did}/find", FoundDocuments, body)
+    except InvalidInput as error:
+        return {"entities": [], "next_cursor": None, "find_problem": f"{error.message}."}
+    return {
+        "entities": [
+            {"id": row.id, "seq": row.seq, "document": row.document} for row in page.items
+        ],
+        "next_cursor": page.next_cursor,
+        "seq": page.seq,
+        "plan": page.plan,
+    }
+
+
+async def _read_facets(visit: Visit, did: str, point: dict[str, str]) -> list[dict[str, Any]]:
+    """Return the most frequent values of some indexes, each with a filter that selects it."""
+    path = f"/v1/spaces/{did}"
+    indexes = (await visit.api.get(f"{path}/indexes", IndexPage)).items
+    body = {name: value for name, value in point.items() if value}
+    facets = []
+    for row in [row for row in indexes if _has_facets(row)][:FACETS_SHOWN]:
+        field_path = row.paths[0]
+        request = {**body, "path": field_path, "limit": FACET_VALUES}
+        page = await visit.api.post(f"{path}/facets", FacetPage, request)
+        rows = [
+            {
+                "value": facet.value,
+                "count": facet.count,
+                "where": msgspec.json.encode({field_path: facet.value}).decode(),
+            }
+            for facet in page.items
+        ]
+        facets.append({"path": field_path, "rows": rows})
+    return facets
+
+
+def _has_facets(row: IndexRow) -> bool:
+    """Return True for a built index whose values are quick to count, at any point."""
+    is_plain = row.kind == "value" and len(row.paths) == 1 and "*" not in row.paths[0].split("/")
+    return is_plain and row.state != "building" and row.history == "all"
+
+
+async def _search(visit: Visit, query: SpaceQuery, point: dict[str, str]) -> dict[str, Any]:
+    """Return the hits of the words that a visitor searches for, or why there are none."""
+    if not query.q:
+        return {"q": "", "hits": None, "total": 0, "search_problem": ""}
+    path = f"/v1/spaces/{query.did}/search"
+    try:
+        page = await visit.api.get(path, HitPage, q=query.q, limit=PAGE_ROWS, **point)
+    except (InvalidInput, Refused, Busy) as error:
+        problem = f"{error.message}. {error.hint}"
+        return {"q": query.q, "hits": [], "total": 0, "search_problem": problem}
+    hits = [{"id": hit.id, "seq": hit.seq, "parts": _parts(hit.snippets)} for hit in page.items]
+    return {"q": query.q, "hits": hits, "total": page.total, "search_problem": ""}
+
+
+def _parts(snippets: list[SnippetRecord]) -> list[tuple[str, bool]]:
+    """Return the texts of the first snippet, each with True if it is a match."""
+    if not snippets:
+        return []
+    text, last = snippets[0].text, 0
+    parts: list[tuple[str, bool]] = []
+    for start, end in snippets[0].highlights:
+        parts += (text[last:start], False), (text[start:end], True)
+        last = end
+    return [*parts, (text[last:], False)]
 
 
 async def read_states(
@@ -162,10 +269,10 @@ async def read_states(
     return visit.api.decode(response, DocumentStates).states
 
 
-async def read_branches(visit: Visit, did: str) -> list[BranchInfo]:
-    """Return the branches of a space, deleted ones included; at most one page."""
+async def read_branches(visit: Visit, did: str, at: str = "") -> list[BranchInfo]:
+    """Return a page of the branches of a space, deleted ones included, now or at a point."""
     path = f"/v1/spaces/{did}/branches"
-    page = await visit.api.get(path, BranchPage, deleted="true", limit=limits.PAGE_ITEMS_MAX)
+    page = await visit.api.get(path, BranchPage, deleted="true", at=at, limit=limits.PAGE_ITEMS_MAX)
     return page.items
 
 

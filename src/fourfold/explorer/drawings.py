@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil, floor, log10
 from typing import Final
 
 from markupsafe import Markup
@@ -54,19 +55,73 @@ def bars(values: Sequence[int], label: str) -> Markup:
     ).format(10 * max(1, len(values)), label, shapes)
 
 
+CHART_WIDTH: Final = 440
+CHART_HEIGHT: Final = 240
+CHART_LEFT: Final = 44
+CHART_LABELS: Final = 10
+"""Size of a chart, the room for the numbers of its axis, and labels below it at most."""
+
+
 def columns(values: Sequence[float], labels: Sequence[str], label: str) -> Markup:
-    """Return one bar for each value, from zero, with its label and value as a tooltip."""
-    top = max(values, default=0) or 1
-    shapes = Markup("").join(
+    """Return one bar for each value, from zero, with an axis; a tooltip has label and value."""
+    top, step = _axis(max(values, default=0))
+    width = (CHART_WIDTH - CHART_LEFT) / max(1, len(values))
+    highest = max(range(len(values)), key=values.__getitem__, default=-1)
+    every = -(-len(values) // CHART_LABELS) or 1
+    parts = [
         Markup(
-            '<rect x="{}" y="{:.1f}" width="8" height="{:.1f}"><title>{}: {}</title></rect>'
-        ).format(index * 10, 63 - 62 * value / top, 1 + 62 * value / top, name, value)
-        for index, (value, name) in enumerate(zip(values, labels, strict=True))
-    )
+            '<line x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/><text x="{}" y="{:.1f}" class="tick">'
+            "{}</text>"
+        ).format(
+            *(CHART_LEFT, CHART_WIDTH, *[_height(number, top)] * 2),
+            *(CHART_LEFT - 6, _height(number, top) + 3, short_number(number)),
+        )
+        for number in (step * index for index in range(round(top / step) + 1))
+    ]
+    for index, (value, name) in enumerate(zip(values, labels, strict=True)):
+        x, y = CHART_LEFT + width * (index + 0.14), _height(value, top)
+        parts.append(
+            Markup(
+                '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">'
+                "<title>{}: {}</title></rect>"
+            ).format(
+                *("highest" if index == highest else "", x, y, width * 0.72),
+                *(max(0.5, _height(0, top) - y), name, value),
+            )
+        )
+        if index % every == 0:
+            room = int(width * every / 6)
+            text = name if len(name) <= room else f"{name[: max(1, room - 1)]}…"
+            parts.append(
+                Markup('<text class="label" x="{:.1f}" y="{}">{}</text>').format(
+                    x + width * 0.36, CHART_HEIGHT - 4, text
+                )
+            )
     return Markup(
-        '<svg class="columns-chart" viewBox="0 0 {} 64" preserveAspectRatio="none" role="img"'
-        ' aria-label="{}">{}</svg>'
-    ).format(10 * max(1, len(values)), label, shapes)
+        '<svg class="columns-chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
+    ).format(CHART_WIDTH, CHART_HEIGHT, label, Markup("").join(parts))
+
+
+def _height(value: float, top: float) -> float:
+    """Return the y of a value on the axis of a chart."""
+    return CHART_HEIGHT - 20 - (CHART_HEIGHT - 32) * value / top
+
+
+def _axis(highest: float) -> tuple[float, float]:
+    """Return the top of an axis and the step between its numbers: 1, 2 or 5 times a power of 10."""
+    if not 0 < highest < float("inf"):
+        return 1, 1
+    power = 10.0 ** floor(log10(highest / 4))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor * 5 >= highest)
+    return step * ceil(highest / step), step
+
+
+def short_number(value: float) -> str:
+    """Return a number of an axis, such as 15k."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
 
 
 def area(values: Sequence[float], label: str) -> Markup:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import cached_property, partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from msgspec import Struct
 
 from fourfold._version import __version__
@@ -29,6 +28,7 @@ from fourfold.explorer import (
     graphs,
     home,
     jobs,
+    keys,
     neighbourhood,
     pipeline,
     server_pages,
@@ -48,6 +48,9 @@ from fourfold.server.auth import COOKIE
 from fourfold.server.request import Headers, Request, Response
 from fourfold.server.routes import Ok, Route
 from fourfold.server.streams import Protocol
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 HTML: Final = "text/html; charset=utf-8"
 FORM_BODY_MAX: Final = 256 * 1024
@@ -84,6 +87,7 @@ _MODULES: Final = (
     pipeline,
     archive,
     jobs,
+    keys,
     server_pages,
 )
 
@@ -92,7 +96,7 @@ class LoginQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=Tru
     """Parameters of the login page."""
 
     next: str = "/"
-    """Where to go after the login."""
+    """Path to open after the login."""
 
 
 class LoginFields(Struct, kw_only=True, frozen=True):
@@ -109,9 +113,16 @@ class Explorer:
         self._protocol = protocol
         self._name = name
         self._assets = Assets()
-        self._templates = self._environment()
 
-    def _environment(self) -> Environment:
+    @cached_property
+    def _templates(self) -> Environment:
+        """The templates of the pages, loaded for the first page."""
+        from jinja2 import (  # noqa: PLC0415 - large, and not every server shows pages
+            Environment,
+            PackageLoader,
+            StrictUndefined,
+        )
+
         environment = Environment(
             loader=PackageLoader("fourfold.explorer"),
             autoescape=True,
@@ -212,7 +223,12 @@ class Explorer:
 
     async def _form(self, form: Form, request: Request) -> Response:
         fields = decode_form(request.body, form.fields)
-        return _redirect(await form.handler(self._visit(request, PageQuery()), fields))
+        visit = self._visit(request, PageQuery())
+        result = await form.handler(visit, fields)
+        if isinstance(result, str):
+            return _redirect(result)
+        body = await asyncio.to_thread(visit.render, form.template, **result)
+        return Response(200, {**_HEADERS, "content-type": HTML}, body.encode())
 
     async def _static(self, _request: Request, file: str) -> Response:
         return self._assets.response(file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from msgspec import field
 from fourfold.explorer import values
 from fourfold.explorer.drawings import Bar
 from fourfold.explorer.links import format_at
-from fourfold.explorer.neighbourhood import Around, GraphNode
+from fourfold.explorer.neighbourhood import GraphNode, Neighbourhood
 from fourfold.explorer.page import Fragment, Page, PageQuery, Visit
 from fourfold.wire.graphs import (
     AppInfo,
@@ -23,6 +24,7 @@ from fourfold.wire.graphs import (
     NeighboursInfo,
     ObjectPage,
     ObjectRow,
+    ObjectsInfo,
     ParentRow,
     RatingRow,
     TypePage,
@@ -39,6 +41,8 @@ HISTORIES_READ: Final = 40
 """Attributes and ratings whose versions are on the time bar."""
 NAMES_READ: Final = 20
 """Attributes that are read to find the name of an object."""
+IDS_READ: Final = 200
+"""Objects that are read by one request."""
 NAMED: Final = ("name", "title", "label")
 """Attributes that name an object, best first; otherwise its first text does."""
 
@@ -76,19 +80,19 @@ async def apps_page(visit: Visit, query: AppsPageQuery) -> dict[str, Any]:
     """List the apps that have a graph."""
     prefix = await visit.list_prefix("graphs", query.prefix)
     page = await visit.api.get(
-        "/v1/apps", AppPage, prefix=prefix, cursor=query.cursor, limit=PAGE_ROWS
+        *("/v1/apps", AppPage),
+        prefix=prefix,
+        cursor=query.cursor,
+        limit=PAGE_ROWS,
+        at=visit.time,
     )
-    until_ms = visit.time_ms
+    # Every store of graphs has the app `system`.
+    is_empty = not prefix and all(not row.app_id and not row.rows for row in page.items)
     return {
         "prefix": prefix,
         "cursor": query.cursor,
-        "apps": [
-            row
-            for row in page.items
-            if until_ms is None or values.to_ms(row.created_at) <= until_ms
-        ],
-        # Every store of graphs has the app `system`.
-        "is_empty": not prefix and all(not row.app_id and not row.rows for row in page.items),
+        "apps": page.items,
+        "is_empty": is_empty and not visit.time,
         "next_cursor": page.next_cursor,
     }
 
@@ -111,9 +115,7 @@ async def app_page(visit: Visit, query: AppQuery) -> dict[str, Any]:
     )
     reader = _Reader(visit, query.app, types)
     arounds, log = await asyncio.gather(
-        asyncio.gather(
-            *(reader.around(row.object_id, str(page.seq), NAMES_READ) for row in page.items)
-        ),
+        reader.many((row.object_id for row in page.items), str(page.seq)),
         _read_log(visit, query.app, info.seq),
     )
     seqs = [seq for seq, _ in log]
@@ -182,6 +184,20 @@ class _Reader:
         """Return an object with its attributes, edges and ratings at a point."""
         path = f"{self._path}/neighbours/{number}"
         return await self._visit.api.get(path, NeighboursInfo, at=at, limit=limit)
+
+    async def many(
+        self, numbers: Iterable[int], at: str, *parts: str, limit: int = NAMES_READ
+    ) -> list[NeighboursInfo]:
+        """Return objects with their attributes and `parts` at a point, in few requests."""
+        ids = list(dict.fromkeys(numbers))
+        body = {"parts": ["attrs", *parts], "limit": limit, **({"at": at} if at else {})}
+        pages = [
+            await self._visit.api.post(
+                f"{self._path}/read", ObjectsInfo, {**body, "ids": ids[start : start + IDS_READ]}
+            )
+            for start in range(0, len(ids), IDS_READ)
+        ]
+        return [item for page in pages for item in page.items]
 
     def name_of(self, around: NeighboursInfo) -> str:
         """Return what people call an object: a text attribute; empty without one."""
@@ -311,17 +327,21 @@ async def _read_graph(
     start: int,
 ) -> dict[str, Any]:
     """Return the nodes and edges around an object, and those that are gone since `before`."""
-    drawing = Around(reader.node(around, start))
+    drawing = Neighbourhood(reader.node(around, start))
     at = str(around.seq)
     known = {edge.object_id for edge in around.edges}
     gone = [] if before is None else [e for e in before.edges if e.object_id not in known]
     edges = [(edge, "") for edge in around.edges] + [(edge, "gone") for edge in gone]
     first = drawing.choose(query.id, [edge for edge, _ in edges])
-    details = await asyncio.gather(
-        *(
-            reader.around(number, at if number not in _ends(gone) else str(start))
-            for number in first
-        )
+    parts = ("edges",) if query.depth > 1 else ()
+    earlier = _ends(gone)
+    details = await reader.many(
+        (number for number in first if number not in earlier), at, *parts, limit=NEIGHBOURS_SHOWN
+    ) + await reader.many(
+        (number for number in first if number in earlier),
+        str(start),
+        *parts,
+        limit=NEIGHBOURS_SHOWN,
     )
     nodes = {info.object.object_id: reader.node(info, start) for info in details}
     for edge, state in edges:
@@ -333,13 +353,13 @@ async def _read_graph(
 
 
 async def _second_hop(
-    drawing: Around, reader: _Reader, details: list[NeighboursInfo], start: int
+    drawing: Neighbourhood, reader: _Reader, details: list[NeighboursInfo], start: int
 ) -> None:
     """Add the neighbours of the neighbours, as many as there is room for."""
     hops = [(info, edge) for info in details for edge in info.edges]
     numbers = drawing.choose_second(hops)
     at = str(details[0].seq) if details else ""
-    infos = await asyncio.gather(*(reader.around(number, at, NAMES_READ) for number in numbers))
+    infos = await reader.many(numbers, at)
     nodes = {info.object.object_id: reader.node(info, start) for info in infos}
     for info, edge in hops:
         drawing.extend(info.object.object_id, edge, reader.type_name(edge), nodes, start)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fourfold.errors import Forbidden
 from fourfold.explorer.page import Page, PageQuery, Visit
-from fourfold.explorer.server_pages import health_checks
+from fourfold.explorer.server_pages import health_checks, job_checks, last_jobs
 from fourfold.wire.documents import SpacePage
 from fourfold.wire.errors import Health
 from fourfold.wire.store import Activity, JobPage, StoreOverview
@@ -25,22 +25,22 @@ class SearchQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=Tr
 
 async def home_page(visit: Visit, _query: PageQuery) -> dict[str, Any]:
     """Show what a store holds, what happened last, and its health."""
-    overview, activity, health, grants, jobs = await asyncio.gather(
-        visit.api.find("/v1/store", StoreOverview),
-        visit.api.find("/v1/store/activity", Activity),
+    until_ms = visit.time_ms
+    overview, activity, health, grants, jobs, checked = await asyncio.gather(
+        visit.api.find("/v1/store", StoreOverview, at=visit.time),
+        visit.api.find("/v1/store/activity", Activity, at=visit.time),
         visit.api.get("/health", Health),
         visit.grants(),
         visit.api.find("/v1/jobs", JobPage, limit=JOBS_SHOWN),
+        last_jobs(visit),
     )
-    until_ms = visit.time_ms
-    recent = [] if activity is None else activity.recent
     return {
         "overview": overview,
         "grants": grants,
         "minutes": {} if activity is None else activity.minutes,
-        "recent": [entry for entry in recent if until_ms is None or entry.at_ms <= until_ms],
+        "recent": [] if activity is None else activity.recent,
         "health": health,
-        "checks": health_checks(health, visit.now_ms),
+        "checks": [*health_checks(health, visit.now_ms), *job_checks(checked, visit.now_ms)],
         "jobs": None
         if jobs is None
         else [job for job in jobs.items if until_ms is None or job.created_at_ms <= until_ms],
@@ -49,9 +49,9 @@ async def home_page(visit: Visit, _query: PageQuery) -> dict[str, Any]:
 
 async def search_page(visit: Visit, query: SearchQuery) -> dict[str, Any]:
     """Find spaces and streams whose names start with a text."""
-    spaces = await _find(visit, "/v1/spaces", SpacePage, query.prefix)
+    spaces = await _find(visit, "/v1/spaces", SpacePage, query.prefix, at=visit.time)
     if not query.prefix.startswith("did:") and query.prefix:
-        web = await _find(visit, "/v1/spaces", SpacePage, f"did:web:{query.prefix}")
+        web = await _find(visit, "/v1/spaces", SpacePage, f"did:web:{query.prefix}", at=visit.time)
         known = {row.did for row in spaces.items} if spaces is not None else set()
         if spaces is not None and web is not None:
             spaces.items.extend(row for row in web.items if row.did not in known)
@@ -59,14 +59,20 @@ async def search_page(visit: Visit, query: SearchQuery) -> dict[str, Any]:
     return {
         "prefix": query.prefix,
         "spaces": [] if spaces is None else spaces.items,
-        "streams": [] if streams is None else streams.streams,
+        "streams": []
+        if streams is None
+        else [
+            row
+            for row in streams.streams
+            if visit.time_ms is None or row.created_at_ms <= visit.time_ms
+        ],
     }
 
 
-async def _find(visit: Visit, path: str, kind: Any, prefix: str) -> Any:
+async def _find(visit: Visit, path: str, kind: Any, prefix: str, at: str = "") -> Any:
     """Return the first names with a prefix, or None if the key does not allow to list them."""
     try:
-        return await visit.api.get(path, kind, prefix=prefix, limit=RESULTS)
+        return await visit.api.get(path, kind, prefix=prefix, limit=RESULTS, at=at)
     except Forbidden:
         return None
 

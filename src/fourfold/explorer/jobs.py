@@ -20,6 +20,8 @@ from fourfold.wire.store import (
     JobPage,
     JobStatus,
     StoreOverview,
+    UploadInfo,
+    UploadList,
 )
 
 PAGE_ROWS: Final = 50
@@ -30,9 +32,10 @@ KINDS: Final[dict[str, str]] = {
     "gc": "Remove history that the policies of spaces do not retain, and unreferenced payloads.",
     "publish": "Publish new data to the object store, and add a restore point.",
     "snapshots": "Add snapshots where reads would replay many revisions.",
+    "load": "Write the lines of an uploaded file into a model. Repeated, it changes nothing.",
     "materialize": "Write the state of a model as Parquet tables, on Spark.",
 }
-"""What each job does."""
+"""Descriptions of the jobs."""
 MODELS: Final = ("documents", "streams", "graphs", "sessions")
 DATABASES_READ: Final = 200
 
@@ -57,6 +60,8 @@ class RunQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True)
     kind: str = ""
     """Kind of the job; empty to choose one."""
     model: str = "documents"
+    upload: str = ""
+    """File to load."""
 
 
 class RunFields(Struct, kw_only=True, frozen=True):
@@ -69,6 +74,9 @@ class RunFields(Struct, kw_only=True, frozen=True):
     model: str = ""
     full: bool = False
     objects: bool = False
+    upload: str = ""
+    target: str = ""
+    """Space or stream of a load."""
 
 
 class CancelFields(Struct, kw_only=True, frozen=True):
@@ -186,10 +194,16 @@ async def run_page(visit: Visit, query: RunQuery) -> dict[str, Any]:
         "kinds": [{"name": name, "summary": summary} for name, summary in KINDS.items()],
         "summary": KINDS.get(query.kind, ""),
         "model": query.model,
-        "models": list(MODELS),
+        "models": [name for name in MODELS if query.kind != "load" or name != "sessions"],
+        "upload": query.upload,
+        "uploads": await _uploads(visit) if query.kind == "load" else [],
         "preview": await _preview(visit, query),
         "token": secrets.token_hex(16),
     }
+
+
+async def _uploads(visit: Visit) -> list[UploadInfo]:
+    return (await visit.api.get("/v1/uploads", UploadList)).items
 
 
 async def _preview(visit: Visit, query: RunQuery) -> list[tuple[str, str]]:
@@ -198,6 +212,8 @@ async def _preview(visit: Visit, query: RunQuery) -> list[tuple[str, str]]:
         return await _preview_publish(visit)
     if query.kind == "materialize":
         return await _preview_materialize(visit, query.model)
+    if query.kind == "load":
+        return await _preview_load(visit, query)
     if not query.kind:
         return []
     overview, backups = await asyncio.gather(
@@ -212,8 +228,8 @@ async def _preview(visit: Visit, query: RunQuery) -> list[tuple[str, str]]:
             continue
         noun = f"{model.unit}{'' if model.count == 1 else 's'}"
         more = "" if model.count_exact else " or more"
-        size = values.size(model.bytes)
-        rows.append((model.model.capitalize(), f"{values.count(model.count)}{more} {noun}, {size}"))
+        size = "" if model.bytes is None else f", {values.size(model.bytes)}"
+        rows.append((model.model.capitalize(), f"{values.count(model.count)}{more} {noun}{size}"))
     if query.kind == "backup":
         made = [row.name for row in backups.items if row.kind == "store"]
         rows.append(("Backups so far", f"{len(made)}{f', newest {made[-1]}' if made else ''}"))
@@ -247,6 +263,20 @@ async def _preview_materialize(visit: Visit, model: str) -> list[tuple[str, str]
     return rows
 
 
+async def _preview_load(visit: Visit, query: RunQuery) -> list[tuple[str, str]]:
+    written = {
+        "documents": "a document for each line, by its field id",
+        "streams": "a message for each line",
+        "graphs": "the objects of an envelope for each line",
+    }
+    rows = [("Writes", written.get(query.model, "")), ("Before", "every line is checked")]
+    for upload in await _uploads(visit):
+        if upload.name == query.upload:
+            age = values.age(upload.changed_at_ms, visit.now_ms)
+            rows.insert(0, ("Reads", f"{upload.name}: {values.size(upload.bytes)}, sent {age}"))
+    return rows
+
+
 async def run(visit: Visit, fields: RunFields) -> str:
     """Start a job."""
     body: dict[str, Any] = {"kind": fields.kind}
@@ -256,6 +286,10 @@ async def run(visit: Visit, fields: RunFields) -> str:
         body["objects"] = fields.objects
     if fields.kind == "materialize":
         body |= {"model": fields.model or "documents", "full": fields.full}
+    if fields.kind == "load":
+        body |= {"upload": fields.upload, "model": fields.model or "documents"}
+        target = {"documents": "space", "streams": "stream"}.get(fields.model)
+        body |= {target: fields.target} if target else {}
     headers = {"idempotency-key": fields.token}
     response = await visit.api.call("POST", "/v1/jobs", body, headers)
     return visit.link("/job", id=visit.api.decode(response, JobInfo).id)

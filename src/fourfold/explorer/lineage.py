@@ -85,7 +85,8 @@ def _window(rows: list[dict[str, Any]], sid: str) -> list[dict[str, Any]]:
 
 async def _describe(visit: Visit, row: dict[str, Any]) -> None:
     try:
-        record = await visit.api.get(f"/v1/session/{row['sid']}", SessionRecord)
+        path = f"/v1/session/{row['sid']}"
+        record = await visit.api.get(path, SessionRecord, at=visit.time)
     except (NotFound, Forbidden):
         return
     row |= {"status": record.status or "not started", "events": record.events}

@@ -45,7 +45,7 @@ class GraphEdge(Struct, frozen=True, kw_only=True):
     hop: int = 1
 
 
-class Around:
+class Neighbourhood:
     """Collect the nodes and edges around one object, as many as a drawing has room for."""
 
     def __init__(self, center: GraphNode) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from fourfold.explorer.api import Api
-from fourfold.explorer.links import Links
+from fourfold.explorer.links import Links, format_at
 from fourfold.server.request import Request, Response
 from fourfold.wire.store import CurrentKey, GrantInfo
 
@@ -38,6 +38,11 @@ class Visit:
     def time_ms(self) -> int | None:
         """The time of the visit in milliseconds since the epoch; None for now or a seq."""
         return int(self.at.timestamp() * 1000) if isinstance(self.at, datetime) else None
+
+    @property
+    def time(self) -> str:
+        """The time of the visit as a parameter of reads of several logs; empty for now or a seq."""
+        return format_at(self.at) if isinstance(self.at, datetime) else ""
 
     async def grants(self) -> list[GrantInfo] | None:
         """Return what the key of the visitor allows, or None if the server requires none."""
@@ -84,13 +89,18 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form that changes something and then leads to the address that its handler returns."""
+    """A form that changes something and then leads to the address that its handler returns.
+
+    If there is something to show that must not have an address, the handler returns the data of a
+    template instead.
+    """
 
     path: str
-    handler: Callable[[Visit, Any], Awaitable[str]]
+    handler: Callable[[Visit, Any], Awaitable[str | dict[str, Any]]]
     fields: Any
     """Struct of its fields, or `dict[str, str]`."""
     summary: str
+    template: str = ""
 
 
 @dataclass(frozen=True, slots=True)

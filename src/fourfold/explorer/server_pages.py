@@ -1,19 +1,24 @@
-"""Pages about the server: health, keys and kinds of problems."""
+"""Pages about the server: health and kinds of problems."""
 
 from __future__ import annotations
 
+import asyncio
+import re
 from typing import Any, Final
 
 from msgspec import UnsetType
 
-from fourfold.errors import tree
+from fourfold.errors import Forbidden, tree
 from fourfold.explorer import values
 from fourfold.explorer.page import Page, PageQuery, Visit
 from fourfold.server import errors
 from fourfold.wire.errors import Health, HealthError, ProblemKind
-from fourfold.wire.store import KeyInfo, KeyList
+from fourfold.wire.store import JobInfo, JobPage
 
 LABELS: Final = {"ok": "ok", "warn": "look at it", "fail": "failed", "none": "off"}
+CHECKING_JOBS: Final = ("verify", "backup")
+"""Jobs whose newest run is part of the health."""
+_SAMPLE: Final = re.compile(r'^fourfold_(\w+)\{database="([^"]*)"\} (\S+)$', re.MULTILINE)
 
 
 class ProblemQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -24,8 +29,74 @@ class ProblemQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=T
 
 async def health_page(visit: Visit, _query: PageQuery) -> dict[str, Any]:
     """Show the health of the server."""
-    health = await visit.api.get("/health", Health)
-    return {"health": health, "checks": health_checks(health, visit.now_ms)}
+    health, metrics, jobs = await asyncio.gather(
+        visit.api.get("/health", Health), _read_metrics(visit), last_jobs(visit)
+    )
+    return {
+        "health": health,
+        "checks": [*health_checks(health, visit.now_ms), *job_checks(jobs, visit.now_ms)],
+        "metrics": metrics,
+    }
+
+
+async def last_jobs(visit: Visit) -> dict[str, JobInfo | None]:
+    """Return the newest jobs that verify and back up the store, if the key may see jobs."""
+    pages = await asyncio.gather(
+        *(visit.api.find("/v1/jobs", JobPage, kind=kind, limit=1) for kind in CHECKING_JOBS)
+    )
+    return {
+        kind: page.items[0] if page.items else None
+        for kind, page in zip(CHECKING_JOBS, pages, strict=True)
+        if page is not None
+    }
+
+
+def job_checks(jobs: dict[str, JobInfo | None], now_ms: int) -> list[dict[str, str]]:
+    """Return when the store was last verified and backed up, as rows."""
+    rows = []
+    for kind, job in jobs.items():
+        name = kind.capitalize()
+        if job is None:
+            rows.append({**_row(name, "none", "no job of this kind yet"), "label": "not yet"})
+            continue
+        age = values.age(job.created_at_ms, now_ms)
+        status = {"succeeded": "ok", "failed": "fail"}.get(job.status, "none")
+        rows.append(_row(name, status, f"{job.status}, job {job.id}, started {age}"))
+    return rows
+
+
+async def _read_metrics(visit: Visit) -> list[dict[str, Any]] | None:
+    """Return the metrics of each open database; None if the key does not allow it."""
+    try:
+        response = await visit.api.call("GET", "/metrics")
+    except Forbidden:
+        return None
+    return summarize_metrics(response.body.decode())
+
+
+def summarize_metrics(text: str) -> list[dict[str, Any]]:
+    """Return one row for each database in metrics in the Prometheus text format."""
+    databases: dict[str, dict[str, float]] = {}
+    for name, database, value in _SAMPLE.findall(text):
+        databases.setdefault(database, {})[name] = float(value)
+    rows = []
+    for database, sample in sorted(databases.items()):
+        commits = sample.get("transactions_total", 0)
+        seconds = sample.get("txn_latency_seconds_sum", 0)
+        timed = sample.get("txn_latency_seconds_count", 0)
+        rows.append(
+            {
+                "database": database,
+                "size_bytes": int(sample.get("db_size_bytes", 0)),
+                "wal_bytes": int(sample.get("wal_size_bytes", 0)),
+                "commits": int(commits),
+                "mean_ms": 1_000 * seconds / timed if timed else None,
+                "waiting": int(sample.get("queued_requests", 0)),
+                "rejected": int(sample.get("rejected_total", 0)),
+                "slow": int(sample.get("slow_total", 0)),
+            }
+        )
+    return rows
 
 
 def health_checks(health: Health, now_ms: int) -> list[dict[str, str]]:
@@ -60,24 +131,6 @@ def _row(name: str, status: str, finding: str) -> dict[str, str]:
     return {"name": name, "status": status, "finding": finding, "hint": "", "label": LABELS[status]}
 
 
-async def keys_page(visit: Visit, _query: PageQuery) -> dict[str, Any]:
-    """List the keys of the store, without their secrets."""
-    keys = await visit.api.get("/v1/keys", KeyList)
-    return {"required": keys.required, "keys": [_key_row(key) for key in keys.keys]}
-
-
-def _key_row(key: KeyInfo) -> dict[str, Any]:
-    """Return a key with its models in groups that have the same scopes and prefix."""
-    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for grant in key.grants:
-        groups.setdefault((grant.prefix, tuple(grant.scopes)), []).append(grant.model)
-    grants = [
-        {"models": models, "prefix": prefix, "scopes": scopes}
-        for (prefix, scopes), models in groups.items()
-    ]
-    return {"id": key.id, "label": key.label, "grants": grants}
-
-
 async def problems_page(_visit: Visit, _query: PageQuery) -> dict[str, Any]:
     """List the kinds of problems."""
     kinds = sorted({cls.kind for cls in tree()})
@@ -90,7 +143,6 @@ async def problem_page(visit: Visit, query: ProblemQuery) -> dict[str, Any]:
 
 
 PAGES: Final = (
-    Page("/keys", "keys.html", keys_page, PageQuery, "List keys."),
     Page("/status", "health.html", health_page, PageQuery, "Show the health."),
     Page("/problems", "problems.html", problems_page, PageQuery, "List kinds of problems."),
     Page("/problem", "problem.html", problem_page, ProblemQuery, "Explain a kind of problem."),

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from fourfold.errors import InvalidInput
-from fourfold.explorer import lineage, timeline, transcript, usage, values
+from fourfold.explorer import lineage, timeline, transcript, usage
 from fourfold.explorer.links import format_at
 from fourfold.explorer.page import Form, Fragment, Page, PageQuery, Visit
 from fourfold.wire.sessions import (
@@ -69,7 +69,7 @@ class ForkQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True
 
 
 class SessionState(Struct, kw_only=True, frozen=True):
-    """What the page needs of a view."""
+    """The part of a view that the page shows."""
 
     event_id: int
     counters: EventCounters
@@ -98,17 +98,13 @@ async def sessions_page(visit: Visit, query: SessionsPageQuery) -> dict[str, Any
         cursor=query.cursor,
         order="-created",
         limit=PAGE_ROWS,
+        at=visit.time,
     )
-    until_ms = visit.time_ms
     return {
         "prefix": prefix,
         "status": query.status,
         "cursor": query.cursor,
-        "sessions": [
-            row
-            for row in page.items
-            if until_ms is None or values.to_ms(row.created_at) <= until_ms
-        ],
+        "sessions": page.items,
         "next_cursor": page.next_cursor,
     }
 
@@ -120,7 +116,7 @@ async def session_page(visit: Visit, query: SessionQuery) -> dict[str, Any]:
         visit.api.get(f"/v1/session/{query.sid}", SessionRecord),
         _view(visit, query.sid, at),
         _heads(visit, query.sid, at),
-        visit.api.get(f"/v1/sessions/lineage/{query.sid}", LineageRecord, limit=LINEAGE_READ),
+        _lineage(visit, query.sid),
     )
     events = await _events(visit, query.sid, view.event_id)
     turns, used, tree = await asyncio.gather(
@@ -143,6 +139,11 @@ async def session_page(visit: Visit, query: SessionQuery) -> dict[str, Any]:
         "head_count": len(heads),
         "lineage": tree,
     }
+
+
+async def _lineage(visit: Visit, sid: str) -> LineageRecord:
+    path = f"/v1/sessions/lineage/{sid}"
+    return await visit.api.get(path, LineageRecord, limit=LINEAGE_READ, at=visit.time)
 
 
 async def session_part(visit: Visit, query: SessionQuery) -> dict[str, Any]:
@@ -225,7 +226,7 @@ async def compare_page(visit: Visit, query: CompareQuery) -> dict[str, Any]:
     record, own, graph = await asyncio.gather(
         visit.api.get(f"/v1/session/{query.sid}", SessionRecord),
         _heads(visit, query.sid, format_at(visit.at)),
-        visit.api.get(f"/v1/sessions/lineage/{query.sid}", LineageRecord, limit=LINEAGE_READ),
+        _lineage(visit, query.sid),
     )
     known = {head.id: head for head in [*graph.heads, *own]}
     other = known.get(query.other) or (own[-1] if own else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Final, Literal
 
 from fourfold.errors import FourfoldError, Unauthorized
@@ -13,6 +14,8 @@ from fourfold.server.sql import ARROW, CSV, SQL, TABLES
 from fourfold.wire.sql import SqlResult, SqlTables
 
 ROWS_SHOWN: Final = 500
+ROWS_CHOICES: Final = (100, 500, 1000)
+DEADLINES: Final = (10, 30, 60)
 CHART_ROWS: Final = (2, 60)
 """A result with this many rows, from and to, has a chart."""
 EXPORTS: Final = {
@@ -49,6 +52,14 @@ class SqlPageQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=T
 
     query: str = ""
     """The SELECT to run; empty for none."""
+    rows: Literal[100, 500, 1000] = ROWS_SHOWN
+    """Rows to show at most."""
+    deadline: Literal[10, 30, 60] = 10
+    """Seconds after which the query is stopped."""
+    model: str = ""
+    """Model whose tables are listed; by default that of the first table in the query."""
+    table: str = ""
+    """Table whose columns are listed."""
 
 
 class ExportQuery(SqlPageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -62,16 +73,27 @@ async def sql_page(visit: Visit, query: SqlPageQuery) -> dict[str, Any]:
     tables = await visit.api.get(TABLES, SqlTables)
     result: SqlResult | None = None
     problem: FourfoldError | None = None
+    began = time.monotonic()
     if query.query.strip():
         try:
-            body = _body(visit, query, max_rows=ROWS_SHOWN)
+            body = _body(visit, query, max_rows=query.rows)
             result = visit.api.decode(await visit.api.call("POST", SQL, body), SqlResult)
         except Unauthorized:
             raise
         except FourfoldError as error:
             problem = redact_paths(error)
+    table = next((row for row in tables.tables if row.name == query.table), None)
+    used = (row for row in tables.tables if row.name in query.query)
+    first = table or next(used, None) or next(iter(tables.tables), None)
     return {
         "query": query.query,
+        "rows": query.rows,
+        "deadline": query.deadline,
+        "choices": {"rows": ROWS_CHOICES, "deadline": DEADLINES},
+        "took_ms": round(1000 * (time.monotonic() - began)),
+        "models": list(dict.fromkeys(row.model for row in tables.tables)),
+        "model": query.model or ("" if first is None else first.model),
+        "table": table,
         "tables": tables.tables,
         "result": result,
         "problem": None if problem is None else problem.as_dict(),
@@ -92,7 +114,7 @@ async def export(visit: Visit, query: ExportQuery) -> Response:
 
 def _body(visit: Visit, query: SqlPageQuery, **options: Any) -> dict[str, Any]:
     at = visit.at if isinstance(visit.at, int) else format_at(visit.at) or None
-    return {"query": query.query, "at": at, **options}
+    return {"query": query.query, "at": at, "timeout_s": query.deadline, **options}
 
 
 def chart_of(result: SqlResult) -> dict[str, Any] | None:
@@ -107,6 +129,7 @@ def chart_of(result: SqlResult) -> dict[str, Any] | None:
             labels = range(1, len(result.rows) + 1) if named is None else columns[named]
             return {
                 "column": result.columns[at].name,
+                "by": "" if named is None else result.columns[named].name,
                 "labels": [str(label) for label in labels],
                 "amounts": list(columns[at]),
             }

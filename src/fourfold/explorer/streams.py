@@ -14,7 +14,8 @@ from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.explorer import drawings
 from fourfold.explorer.page import Feed, Page, PageQuery, Visit
-from fourfold.models.streams.validation import Offset, parse_offset
+from fourfold.explorer.stream_search import NO_SEARCH, search_stream
+from fourfold.models.streams.validation import JSON, Offset, parse_offset, plain_type
 from fourfold.server.event_stream import SSE_S
 from fourfold.server.request import Response
 from fourfold.wire.streams import (
@@ -58,6 +59,12 @@ class StreamQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     segments: str = ""
     subscriptions: str = ""
     """Cursors of the lists."""
+    q: str = ""
+    """A search of the messages."""
+    where: str = ""
+    """A filter of the search, as JSON."""
+    hits: str = ""
+    """Cursor of the search."""
 
 
 class StreamFeedQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -118,6 +125,9 @@ async def stream_page(visit: Visit, query: StreamQuery) -> dict[str, Any]:
     schemas = None
     if details.schema_version is not None:
         schemas = await visit.api.get(f"{path}/_schema", RegistryBody)
+    found = NO_SEARCH
+    if _is_json(details):
+        found = await search_stream(visit, details.name, query.q, query.where, query.hits, schemas)
     counted = await reader.newest(RECORDS_COUNTED)
     producers, segments, subscriptions = await asyncio.gather(
         _list(visit, query, "producers", ProducerPage),
@@ -127,7 +137,9 @@ async def stream_page(visit: Visit, query: StreamQuery) -> dict[str, Any]:
     times = [record.ts_ms for record in counted]
     first, end = offset_number(details.first_offset), offset_number(details.next_offset)
     return {
+        **found,
         "stream": details,
+        "is_json": _is_json(details),
         "first": first,
         "next": end,
         "records": [_row(record) for record in records],
@@ -150,6 +162,10 @@ async def stream_page(visit: Visit, query: StreamQuery) -> dict[str, Any]:
         "subscriptions": subscriptions,
         "query": {"key": query.key, "field": query.field, "value": query.value},
     }
+
+
+def _is_json(details: StreamDetails) -> bool:
+    return plain_type(details.content_type) == JSON
 
 
 async def _list(visit: Visit, query: StreamQuery, verb: str, kind: type[P]) -> P:

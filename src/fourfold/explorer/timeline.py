@@ -18,7 +18,7 @@ ROW: Final = 22
 BAR: Final = 16
 ROWS: Final = ("turns", "steps", "tools", "children")
 PAUSE_MS: Final = 800
-"""How much of the time between two turns is drawn."""
+"""Maximum time between two turns that is drawn to scale."""
 LABEL_MIN: Final = 30
 """Width of a span that has room for its name."""
 TICKS_MAX: Final = 8

@@ -1,4 +1,4 @@
-"""What the turns of a session used up, such as tokens and cost, as events record it."""
+"""Usage of the turns of a session, such as tokens and cost, as events record it."""
 
 from __future__ import annotations
 
