@@ -25,7 +25,7 @@ def pause_after(failures: int, first_s: float, longest_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often, for how long and with which pauses a failed call is retried.
+    """Retry policy of a failed call: attempts, time limit and pauses.
 
     Args:
         most: Maximum number of retries; None for no maximum.
@@ -113,7 +113,7 @@ class Attempts:
 
 
 class Backoff(NamedTuple):
-    """Why a name failed, how often in a row, and when it may be tried again."""
+    """Last failure of a name, its consecutive failures, and the time of the next attempt."""
 
     until: float
     failures: int
@@ -121,7 +121,7 @@ class Backoff(NamedTuple):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether it is not tried again by itself."""
+        """True if it is not retried automatically."""
         return self.until == float("inf")
 
 

@@ -220,10 +220,10 @@ def _infer(cells: Iterable[object]) -> ColumnType | None:
     kinds = {type(cell) for cell in cells} - {NoneType}
     if kinds == {int, float}:
         return "float"
-    found = {_SCALARS.get(kind, "json") for kind in kinds}
-    if not found:
+    names = {_SCALARS.get(kind, "json") for kind in kinds}
+    if not names:
         return None
-    return found.pop() if len(found) == 1 else "json"
+    return names.pop() if len(names) == 1 else "json"
 
 
 def _to_array(arrow: Any, column: Column, cells: Sequence[object]) -> Any:

@@ -379,12 +379,14 @@ def query(
     """
     app_id = app_of(graphs, app).app_id
     names = {row.id: row.type_key for row in graphs.list_types(app_id)}
-    wanted = [type_id for type_id, key in names.items() if key in type_keys] if type_keys else None
+    type_ids = (
+        [type_id for type_id, key in names.items() if key in type_keys] if type_keys else None
+    )
     pointer = {"attr": "parent_id", "edge": "src_parent_id", "rating": "target_parent_id"}.get(kind)
     question = Query(
         app_id,
         kind,
-        wanted,
+        type_ids,
         owner,
         pointer if parents else None,
         parents or None,

@@ -47,8 +47,8 @@ class SectionedGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name; `ls` is an alias of `list`."""
-        found = super().get_command(ctx, cmd_name)
-        return super().get_command(ctx, "list") if found is None and cmd_name == "ls" else found
+        command = super().get_command(ctx, cmd_name)
+        return super().get_command(ctx, "list") if command is None and cmd_name == "ls" else command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -288,7 +288,7 @@ class Age(click.ParamType):  # type: ignore[type-arg]
 
 
 class KeepOption(click.ParamType):  # type: ignore[type-arg]
-    """How much to keep: a number of the newest (1000) as an int, or an age (30d) in seconds as a
+    """Retention: a number of the newest items (1000) as an int, or an age (30d) in seconds as a
     float.
     """
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Format = Literal["text", "json", "csv", "ndjson"]
 Record = Mapping[str, Any]
 Column = str | Callable[[Any], object]
-"""How a column of a table is made from a record: the name of a field, or a function."""
+"""Source of a table column: the name of a field of the record, or a function."""
 
 _COLOURS: Final = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "bright_black"}
 _COLUMN_COLOURS: Final = {"seq": "yellow", "event": "yellow", "time": "bright_black"}

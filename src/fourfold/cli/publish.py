@@ -49,6 +49,7 @@ class PublishOutcome:
     merged: MergeReport | None = None
     compacted: MaintenanceResult | None = None
     indexed: MaintenanceResult | None = None
+    companions: MaintenanceResult | None = None
     collected: CollectReport | None = None
     retired: list[Gone] | None = None
 
@@ -62,7 +63,7 @@ class PublishOutcome:
         for part in parts:
             for name, error in ({} if part is None else part.failures).items():
                 failures.setdefault(name, error)
-        for result in (self.compacted, self.indexed):
+        for result in (self.compacted, self.indexed, self.companions):
             for name, error in ({} if result is None else result.failures).items():
                 failures.setdefault(f"streams/{name}", error)
         yield from failures.items()
@@ -111,16 +112,19 @@ def _show_maintenance(out: Output, outcome: PublishOutcome) -> None:
     if outcome.indexed is not None and outcome.indexed.runs:
         segments = counted(outcome.indexed.segments, "segment")
         out.line(f"indexed {segments} in {counted(outcome.indexed.runs, 'new run')}")
+    if outcome.companions is not None and outcome.companions.companions:
+        out.line(f"built {counted(outcome.companions.companions, 'search companion')}")
     if outcome.collected is not None and (outcome.collected.points or outcome.collected.forgotten):
         _show_removed(out, "removed", outcome.collected)
 
 
 def _show_removed(out: Output, verb: str, collected: CollectReport) -> None:
-    steps = sum(result.publications for result in collected.forgotten)
-    out.line(
-        f"{verb} {counted(collected.points, 'point')}, and {counted(steps, 'publication')} of "
-        f"{counted(len(collected.forgotten), 'database')}"
-    )
+    line = f"{verb} {counted(collected.points, 'point')}"
+    if collected.forgotten:
+        steps = sum(result.publications for result in collected.forgotten)
+        databases = counted(len(collected.forgotten), "database")
+        line += f", and {counted(steps, 'publication')} of {databases}"
+    out.line(line)
 
 
 def _document(store: Store, outcome: PublishOutcome, unpublished: int) -> dict[str, Any]:
@@ -136,6 +140,7 @@ def _document(store: Store, outcome: PublishOutcome, unpublished: int) -> dict[s
         "merged": [merge._asdict() for merge in outcome.merges()],
         "compacted": _maintenance_json(outcome.compacted, "segments", "compacted"),
         "indexed": _maintenance_json(outcome.indexed, "segments", "runs"),
+        "companions": _maintenance_json(outcome.companions, "companions"),
         "given_up": None if outcome.collected is None else _removed_json(outcome.collected),
         "deleted_objects": len(outcome.retired or []),
         "deleted_bytes": sum(info.size_bytes for info in outcome.retired or []),
@@ -249,6 +254,7 @@ def _model_names() -> list[str]:
 @click.option("--points", is_flag=True, help="Publish nothing; list the restore points.")
 @click.option("--compact", is_flag=True, help="Then compact small objects into larger ones.")
 @click.option("--index", is_flag=True, help="Then index the routing keys of published records.")
+@click.option("--companions", is_flag=True, help="Then build the search companions of streams.")
 @click.option("--collect", is_flag=True, help="Then delete unreferenced objects.")
 @click.option(
     "--keep",
@@ -284,6 +290,8 @@ def command(out: Output, root: Path, *, objects: str | None, **options: Any) -> 
                 _compact(store, chosen, outcome)
             if options["index"] and "streams" in chosen:
                 outcome.indexed = store.archive.index()
+            if options["companions"] and "streams" in chosen:
+                outcome.companions = store.archive.build_companions()
             if options["collect"]:
                 _collect(store, chosen, keep, outcome)
             show(out, store, outcome)

@@ -31,6 +31,7 @@ from fourfold.cli.transcript import (
     to_json,
 )
 from fourfold.content import PayloadRef, parse_content_id
+from fourfold.content.filters import decode_filter
 from fourfold.errors import CorruptData, InvalidInput, NotFound, PayloadMissing
 from fourfold.models.sessions import Edge, Event, Sessions, SessionView, compare_heads
 from fourfold.models.sessions.model import MODEL
@@ -218,18 +219,22 @@ def diff(out: Output, sessions: Sessions, sid: str, one: str | None, other: str 
         raise InvalidInput(
             f"head {other} is the first of its session", hint="Pass another one: --from HEAD."
         )
-    found = compare_heads(sessions, one, other)
+    comparison = compare_heads(sessions, one, other)
     if out.as_json:
-        out.document(to_json(msgspec.structs.asdict(found)))
+        out.document(to_json(msgspec.structs.asdict(comparison)))
         return
-    out.line(f"from {found.one}")
-    out.line(f"to   {found.other}")
-    if found.common != found.one:
-        out.line(f"both go back to {found.common or 'nothing'}")
-    for mark, names in (("+", found.added), ("-", found.removed), ("~", found.changed)):
+    out.line(f"from {comparison.one}")
+    out.line(f"to   {comparison.other}")
+    if comparison.common != comparison.one:
+        out.line(f"both go back to {comparison.common or 'nothing'}")
+    for mark, names in (
+        ("+", comparison.added),
+        ("-", comparison.removed),
+        ("~", comparison.changed),
+    ):
         for name in names:
             out.change(f"{mark} {name}")
-    for mark, messages in (("+", found.new_messages), ("-", found.gone_messages)):
+    for mark, messages in (("+", comparison.new_messages), ("-", comparison.gone_messages)):
         for message in messages:
             role = message.get("role", "")
             out.change(f"{mark} message {message['id']}: {role}: {brief(message)}")
@@ -250,14 +255,20 @@ def diff(out: Output, sessions: Sessions, sid: str, one: str | None, other: str 
     show_default=True,
     help="Maximum number of sessions.",
 )
+@click.option("--where", metavar="FILTER", help="Only sessions whose fields match (JSON).")
 @click.option("--deleted", is_flag=True, help="Include deleted sessions.")
-def list_sessions(out: Output, root: Path, after: str | None, limit: int, *, deleted: bool) -> None:
+def list_sessions(
+    out: Output, root: Path, after: str | None, limit: int, where: str | None, *, deleted: bool
+) -> None:
     """List the sessions of ROOT, in the order of their creation."""
+    condition = None if where is None else decode_filter(where).where
     with existing_sessions(root) as sessions:
         rows: list[SessionInfo] = []
         if sessions is not None:
             # Request one more, to see if there are more.
-            rows = sessions.list_sessions(after=after, limit=limit + 1, deleted=deleted)
+            rows = sessions.list_sessions(
+                after=after, limit=limit + 1, deleted=deleted, where=condition
+            )
     following = rows[limit - 1].id if len(rows) > limit else None
     out.rows(
         {

@@ -263,10 +263,11 @@ def print_tables(out: Output) -> None:
 def _ask_spark(
     query: str, limit: int, master: str | None, remote: str | None, **options: Any
 ) -> dict[str, Any]:
-    from fourfold.pipeline import session, sql  # noqa: PLC0415 - only now is Spark wanted
+    from fourfold.pipeline import sql  # noqa: PLC0415 - only now is Spark wanted
+    from fourfold.pipeline.spark import start_session  # noqa: PLC0415
     from fourfold.pipeline.views import to_user_error  # noqa: PLC0415
 
-    spark = session(master, remote, quiet=True)
+    spark = start_session(master, remote, quiet=True, brief=True)
     try:
         frame, views = sql(spark, query, **options)
         rows = frame.limit(limit + 1).collect()

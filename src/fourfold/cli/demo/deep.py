@@ -289,16 +289,16 @@ def a_killed_writer_loses_nothing(stage: Stage) -> Shown:
     child.stdout.close()
     child.wait()
     with fourfold.open(stage.root) as store:
-        found = numbers(journal(store))
-    missing = set(acknowledged) - set(found)
+        stored = numbers(journal(store))
+    missing = set(acknowledged) - set(stored)
     lines = [
         f"process {child.pid} acknowledged {len(acknowledged):,} entries, then got SIGKILL",
-        f"reopened: {len(missing)} of them missing; {len(found):,} in all, dense: {_dense(found)}",
+        f"reopened: {len(missing)} missing, {len(stored):,} in all, dense: {_dense(stored)}",
     ]
     return lines, {
         "acknowledged": len(acknowledged),
         "missing": len(missing),
-        "dense": _dense(found),
+        "dense": _dense(stored),
     }
 
 
@@ -389,8 +389,8 @@ def _adding(text: str) -> Callable[[fourfold.Transaction], int]:
     return lambda txn: add(txn, text)
 
 
-def _dense(found: list[int]) -> bool:
-    return sorted(found) == list(range(min(found), max(found) + 1))
+def _dense(values: list[int]) -> bool:
+    return sorted(values) == list(range(min(values), max(values) + 1))
 
 
 def _flip_a_bit(path: Path) -> None:

@@ -38,62 +38,64 @@ _INSTALL_SPARK: Final = "pip install 'fourfold[spark]'"
 
 
 def python(_patient: Patient) -> Iterator[Finding]:
-    found = platform.python_version()
-    facts = {"version": found, "executable": sys.executable}
+    version = platform.python_version()
+    facts = {"version": version, "executable": sys.executable}
     if sys.version_info < PYTHON_MIN:
-        wanted = ".".join(map(str, PYTHON_MIN))
+        required = ".".join(map(str, PYTHON_MIN))
         yield Finding(
             "python",
             "fail",
-            f"Python {found} is older than {wanted}",
-            f"uv venv --python {wanted}",
+            f"Python {version} is older than {required}",
+            f"uv venv --python {required}",
             facts,
         )
     else:
-        yield Finding("python", "ok", f"Python {found}", facts=facts)
+        yield Finding("python", "ok", f"Python {version}", facts=facts)
 
 
 def sqlite(_patient: Patient) -> Iterator[Finding]:
-    found = kernel.sqlite_version()
-    facts = {"version": found}
+    version = kernel.sqlite_version()
+    facts = {"version": version}
     required = ".".join(map(str, kernel.SQLITE_VERSION_MIN))
-    if numbers(found) < kernel.SQLITE_VERSION_MIN:
+    if numbers(version) < kernel.SQLITE_VERSION_MIN:
         yield Finding(
             "sqlite",
             "fail",
-            f"SQLite {found} may corrupt a write-ahead log when two connections write or "
+            f"SQLite {version} may corrupt a write-ahead log when two connections write or "
             f"checkpoint at the same time; fixed in {required}",
             "pip install --upgrade apsw",
             facts,
         )
     else:
-        yield Finding("sqlite", "ok", f"SQLite {found}, from the apsw wheel", facts=facts)
+        yield Finding("sqlite", "ok", f"SQLite {version}, from the apsw wheel", facts=facts)
 
 
 def java(patient: Patient) -> Iterator[Finding]:
     try:
-        found = pipeline_java.find(patient.environ)
+        runtime = pipeline_java.find(patient.environ)
     except MissingDependency as error:
-        wanted = installed("pyspark") is not None
-        yield Finding("java", "fail" if wanted else "skip", error.message, _INSTALL_SPARK)
+        has_spark = installed("pyspark") is not None
+        yield Finding("java", "fail" if has_spark else "skip", error.message, _INSTALL_SPARK)
         return
-    facts = {"home": str(found.home), "version": found.version, "origin": found.origin}
-    yield Finding("java", "ok", f"Java {found.version} from {found.origin}: {found.why}", "", facts)
+    facts = {"home": str(runtime.home), "version": runtime.version, "origin": runtime.origin}
+    yield Finding(
+        "java", "ok", f"Java {runtime.version} from {runtime.origin}: {runtime.why}", "", facts
+    )
 
 
 def spark(patient: Patient) -> Iterator[Finding]:
-    found = installed("pyspark")
-    if found is None:
+    version = installed("pyspark")
+    if version is None:
         yield Finding(
             "spark", "skip", "Spark is not installed; only the pipeline needs it", _INSTALL_SPARK
         )
         return
-    facts: dict[str, object] = {"version": found}
-    if not SPARK_MIN <= numbers(found) < SPARK_BELOW:
+    facts: dict[str, object] = {"version": version}
+    if not SPARK_MIN <= numbers(version) < SPARK_BELOW:
         yield Finding(
             "spark",
             "fail",
-            f"pyspark {found} is not a version that the pipeline works with (4.2 or 4.3)",
+            f"pyspark {version} is not a version that the pipeline works with (4.2 or 4.3)",
             "pip install --upgrade 'fourfold[spark]'",
             facts,
         )
@@ -101,28 +103,28 @@ def spark(patient: Patient) -> Iterator[Finding]:
     for package in ("pyarrow", "pandas"):
         if installed(package) is None:
             yield Finding(
-                "spark", "fail", f"pyspark {found} needs {package}", _INSTALL_SPARK, facts
+                "spark", "fail", f"pyspark {version} needs {package}", _INSTALL_SPARK, facts
             )
             return
     if numbers(installed("pandas") or "") >= (3,):
         yield Finding(
             "spark",
             "warn",
-            f"pyspark {found} does not fully support pandas {installed('pandas')}",
+            f"pyspark {version} does not fully support pandas {installed('pandas')}",
             "pip install 'pandas<3'",
             facts,
         )
     if not patient.start_spark:
         yield Finding(
-            "spark", "ok", f"pyspark {found} is installed; `--spark` starts it", "", facts
+            "spark", "ok", f"pyspark {version} is installed; `--spark` starts it", "", facts
         )
         return
     yield _spark_runs(patient, facts)
 
 
 def server(_patient: Patient) -> Iterator[Finding]:
-    found = installed("uvicorn")
-    if found is None:
+    version = installed("uvicorn")
+    if version is None:
         yield Finding(
             "server",
             "skip",
@@ -131,14 +133,14 @@ def server(_patient: Patient) -> Iterator[Finding]:
         )
         return
     reason = unsupported_reason()
-    facts: dict[str, object] = {"uvicorn": found, "fast_front": reason is None}
+    facts: dict[str, object] = {"uvicorn": version, "fast_front": reason is None}
     if reason is None:
-        yield Finding("server", "ok", f"uvicorn {found}, with the fast front end", "", facts)
+        yield Finding("server", "ok", f"uvicorn {version}, with the fast front end", "", facts)
     else:
         yield Finding(
             "server",
             "warn",
-            f"uvicorn {found} carries appends at half the speed: {reason}",
+            f"uvicorn {version} carries appends at half the speed: {reason}",
             "pip install --upgrade 'fourfold[server]'",
             facts,
         )
@@ -225,8 +227,8 @@ def installed(package: str) -> str | None:
 
 def numbers(version: str) -> tuple[int, ...]:
     """Parse "3.54.1" as (3, 54, 1); a suffix like "rc1" ends the tuple."""
-    found = re.match(r"\d+(\.\d+)*", version)
-    return tuple(int(part) for part in found.group().split(".")) if found else ()
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in match.group().split(".")) if match else ()
 
 
 def _mount_kind(place: Path) -> str | None:

@@ -10,12 +10,21 @@ from typing import Final
 import click
 
 from fourfold.cli.main import SectionedGroup, Sections
-from fourfold.cli.space import blobs, branches, documents, maintenance
+from fourfold.cli.space import (
+    blobs,
+    branches,
+    documents,
+    feed,
+    find,
+    maintenance,
+    search,
+)
 
 SECTIONS: Final[Sections] = (
     ("Spaces", ("create", "list", "verify", "maintain", "gc")),
     ("Change documents", ("set", "patch", "delete", "revert")),
-    ("Read, now or in the past", ("get", "ids", "log", "history", "diff")),
+    ("Read, now or in the past", ("get", "ids", "log", "history", "diff", "search", "follow")),
+    ("Find", ("find", "count", "facets", "index")),
     ("Branches", ("branch", "merge")),
     ("Bytes", ("blob",)),
     ("Move a space", ("export", "import", "carry")),
@@ -62,6 +71,12 @@ for _each in (
     documents.log,
     documents.history,
     branches.diff,
+    search.search,
+    feed.follow,
+    find.find,
+    find.count,
+    find.facets,
+    find.index,
     branches.revert,
     branches.merge,
     branches.branch,

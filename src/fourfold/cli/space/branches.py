@@ -23,13 +23,13 @@ from fourfold.cli.space.arguments import (
     space_command,
     where,
 )
+from fourfold.content.json_pointer import ABSENT, lookup, parse_pointer
 from fourfold.errors import Conflict, InvalidInput, NotFound
 from fourfold.models.documents import Branch, Space, State
 from fourfold.models.documents.ancestry import Point
 from fourfold.models.documents.comparison import Change, Difference
 from fourfold.models.documents.entity_merge import side_of
 from fourfold.models.documents.field_merge import OURS, THEIRS
-from fourfold.models.documents.json_pointer import ABSENT, lookup, parse_pointer
 from fourfold.models.documents.merge import MergeConflict, MergeResult
 
 _EPILOG = "Every command takes --json and --traceback."
@@ -365,5 +365,5 @@ def _point(point: Point) -> str:
 
 def _value(state: State | None, path: str) -> str:
     """Format one side of a conflict for a table."""
-    found = lookup(side_of(state), parse_pointer(path))
-    return "(absent)" if found is ABSENT else compact(found, 30)
+    value = lookup(side_of(state), parse_pointer(path))
+    return "(absent)" if value is ABSENT else compact(value, 30)

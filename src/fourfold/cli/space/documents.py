@@ -68,10 +68,10 @@ def ids(  # noqa: PLR0917
     """List the entities that exist, now or at a point in the past, sorted."""
     # Request one more, to see if there are more.
     more = None if limit is None else limit + 1
-    found = space.ids(branch, at, prefix=prefix, after=after, limit=more)
-    shown = found[:limit]
+    listing = space.ids(branch, at, prefix=prefix, after=after, limit=more)
+    shown = listing[:limit]
     if out.as_json:
-        following = shown[-1] if len(found) > len(shown) else None
+        following = shown[-1] if len(listing) > len(shown) else None
         out.document({"branch": branch, "ids": shown, "next": following})
         return
     if out.as_rows:
@@ -130,9 +130,9 @@ def history(
     limit: int,
 ) -> None:
     """List the revisions of the entity ID on a branch, the newest last."""
-    found = space.history(entity, branch, after=after, at=at, limit=limit + 1)
-    revisions = _whole_commits(found, limit)
-    following = revisions[-1].seq if len(found) > len(revisions) else None
+    entries = space.history(entity, branch, after=after, at=at, limit=limit + 1)
+    revisions = _whole_commits(entries, limit)
+    following = revisions[-1].seq if len(entries) > len(revisions) else None
     beyond = f" after seq {after}" if after else ""
     out.rows(
         {
@@ -155,15 +155,15 @@ def history(
         out.line(f"There are more: --after {following}")
 
 
-def _whole_commits(found: Sequence[Revision], limit: int) -> Sequence[Revision]:
+def _whole_commits(revisions: Sequence[Revision], limit: int) -> Sequence[Revision]:
     """Return at most `limit` rows without splitting a commit.
 
     A single commit with more rows is truncated.
     """
-    if len(found) <= limit:
-        return found
-    cut = found[limit].seq
-    return [row for row in found[:limit] if row.seq != cut] or found[:limit]
+    if len(revisions) <= limit:
+        return revisions
+    cut = revisions[limit].seq
+    return [row for row in revisions[:limit] if row.seq != cut] or revisions[:limit]
 
 
 def _as_of(at: At) -> str:

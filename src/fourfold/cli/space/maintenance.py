@@ -303,15 +303,15 @@ def carry(out: Output, root: Path, did: str, to: str, *, history: str | None) ->
         # A space with truncated history cannot be copied, and then no new space is created.
         next(bundle.export(space))
     with open_store(root) as store:
-        wanted = history or next(name for name in HISTORIES if name != kind)
-        target = store.space(to, history=wanted)
+        target_history = history or next(name for name in HISTORIES if name != kind)
+        target = store.space(to, history=target_history)
         with out.progress("copying") as advance:
             done = bundle.carry_over(store.space(did), target, advance)
     if out.as_json:
-        out.document({"did": did, "to": to, "history": wanted, **done._asdict()})
+        out.document({"did": did, "to": to, "history": target_history, **done._asdict()})
     else:
         what = counted(done.commits, "commit") if done.commits else "nothing new"
-        out.line(f"{to} ({wanted}): carried over {what}; it has every state of {did}")
+        out.line(f"{to} ({target_history}): carried over {what}; it has every state of {did}")
 
 
 @contextmanager

@@ -7,12 +7,18 @@ from typing import Final
 import click
 
 from fourfold.cli.main import SectionedGroup, Sections
-from fourfold.cli.stream import records, rules, streams, touch
+from fourfold.cli.stream import follow, records, rules, search, streams, touch
 
 SECTIONS: Final[Sections] = (
-    ("Streams", ("create", "list", "show", "stats", "set", "fork", "close", "delete", "sweep")),
+    (
+        "Streams",
+        (
+            *("create", "list", "show", "keys", "stats", "set", "fork", "close", "delete"),
+            *("compact", "sweep"),
+        ),
+    ),
     ("Append", ("append",)),
-    ("Read", ("read", "tail", "state")),
+    ("Read", ("read", "tail", "follow", "search", "state")),
     ("Rules and waiting", ("schema", "profile", "touch")),
 )
 
@@ -22,6 +28,7 @@ Examples:
   fourfold stream append ROOT orders '{"id": 1}'
   fourfold stream append ROOT orders --from orders.ndjson
   fourfold stream tail ROOT orders --follow
+  fourfold stream search ROOT orders 'status:open total:>=100'
 
 Offset -1 is the beginning, now is the end, and every read returns the next
 offset. ROOT is an argument, --root or FOURFOLD_ROOT. `fourfold serve ROOT`
@@ -44,16 +51,20 @@ for _each in (
     streams.create,
     streams.list_streams,
     streams.show,
-    streams.stats,
+    streams.keys,
     streams.configure,
     streams.fork,
     streams.close,
     streams.delete,
+    streams.compact,
     streams.sweep,
     records.append,
     records.read,
     records.tail,
+    follow.follow,
     records.state,
+    search.search,
+    search.stats,
     rules.schema,
     rules.profile,
     touch.touch,

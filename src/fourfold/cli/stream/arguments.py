@@ -12,6 +12,7 @@ import click
 
 from fourfold.cli.completion import complete_streams
 from fourfold.cli.options import command, is_url, root_argument
+from fourfold.content.filters import Filter, decode_filter
 from fourfold.errors import NotFound
 from fourfold.models.streams import StreamInfo, Streams
 from fourfold.models.streams.model import MODEL
@@ -99,6 +100,21 @@ FACTS: Final = (
     "ttl_seconds",
     "expires_at_ms",
 )
+
+
+key_option: Final = click.option(
+    "--routing-key", metavar="TEXT", help="Only records with this routing key."
+)
+where_option: Final = click.option(
+    "--where",
+    metavar="JSON",
+    help='Only JSON messages that match a filter, such as \'{"status": "open"}\'.',
+)
+
+
+def parse_where(text: str | None) -> Filter | None:
+    """Return the filter of `--where`, or None for all messages."""
+    return None if text is None else decode_filter(text)
 
 
 name_argument: Final = click.argument("name", shell_complete=complete_streams)

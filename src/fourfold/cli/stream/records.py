@@ -32,7 +32,15 @@ import msgspec
 
 from fourfold import limits
 from fourfold.cli.output import Output, counted
-from fourfold.cli.stream.arguments import Place, name_argument, streams_command
+from fourfold.cli.stream.arguments import (
+    Place,
+    key_option,
+    name_argument,
+    parse_where,
+    streams_command,
+    where_option,
+)
+from fourfold.content.filters import Filter
 from fourfold.errors import (
     CommitUncertain,
     FourfoldError,
@@ -43,7 +51,14 @@ from fourfold.errors import (
 )
 from fourfold.models.streams import Append, Appended, Chunk, Producer, Record, StreamInfo, Streams
 from fourfold.models.streams.json_messages import split
-from fourfold.models.streams.validation import START, check_key, format_offset
+from fourfold.models.streams.record_headers import encode_headers
+from fourfold.models.streams.validation import (
+    START,
+    Offset,
+    check_expected,
+    check_key,
+    format_offset,
+)
 
 APPEND_LINES: Final = 1_000
 """Lines of a file that go into one commit when a stream is loaded from it."""
@@ -65,7 +80,8 @@ APPEND_LINES: Final = 1_000
     show_default=True,
     help="Maximum number of records.",
 )
-@click.option("--routing-key", metavar="TEXT", help="Only records with this routing key.")
+@key_option
+@where_option
 def read(
     out: Output,
     streams: Place,
@@ -75,6 +91,7 @@ def read(
     since: str | None,
     limit: int,
     routing_key: str | None,
+    where: str | None,
 ) -> None:
     """Print records starting at an offset or a time, one per line.
 
@@ -84,11 +101,11 @@ def read(
         if offset != START:
             raise InvalidInput("read: pass --offset or --since, not both")
         offset = streams.offset_since(name, since)
-    chunks = _chunks(streams, name, offset, limit, routing_key)
+    chunks = _chunks(streams, name, offset, limit, key=routing_key, where=parse_where(where))
     if out.as_json:
         _print_document(out, name, chunks, _row, ("next_offset", "up_to_date", "closed"))
     else:
-        _print(out, chunks)
+        print_chunks(out, chunks)
 
 
 @streams_command("tail", rows=True)
@@ -103,7 +120,7 @@ def tail(out: Output, streams: Place, *, name: str, lines: int, follow: bool) ->
     end = info.next_offset
     first = max(info.first_offset, end - lines)
     if follow:
-        _print(out, streams.open(name).follow(format_offset(first, info.incarnation_number)))
+        print_chunks(out, streams.open(name).follow(format_offset(first, info.incarnation_number)))
         return
     number = info.incarnation_number
     chunks = iter((Chunk((), end, end, True, info.closed, number),))
@@ -111,10 +128,10 @@ def tail(out: Output, streams: Place, *, name: str, lines: int, follow: bool) ->
         chunks = _chunks(streams, name, format_offset(first, number), end - first)
     if out.as_json:
         _print_document(
-            out, name, chunks, lambda record, _: _format_payload(record.payload), ("next_offset",)
+            out, name, chunks, lambda record, _: format_payload(record.payload), ("next_offset",)
         )
     else:
-        _print(out, chunks)
+        print_chunks(out, chunks)
 
 
 @streams_command("state", rows=True)
@@ -144,7 +161,13 @@ def state(out: Output, streams: Place, *, name: str) -> None:
 
 
 def _chunks(
-    streams: Place, name: str, offset: str, limit: int, key: str | None = None
+    streams: Place,
+    name: str,
+    offset: str,
+    limit: int,
+    *,
+    key: str | None = None,
+    where: Filter | None = None,
 ) -> Iterator[Chunk]:
     """Yield chunks of at most `limit` records in total, each small enough for memory.
 
@@ -152,7 +175,7 @@ def _chunks(
     """
     stream = streams.open(name)
     while True:
-        chunk = stream.read(offset, min(limit, limits.STREAM_READ_RECORDS), key=key)
+        chunk = stream.read(offset, min(limit, limits.STREAM_READ_RECORDS), key=key, where=where)
         yield chunk
         limit -= len(chunk.records)
         if limit <= 0 or chunk.up_to_date:
@@ -186,23 +209,36 @@ def _row(record: Record, chunk: Chunk) -> dict[str, object]:
     return {
         "offset": format_offset(record.offset, chunk.incarnation_number),
         "ts_ms": record.ts_ms,
-        "record": _format_payload(record.payload),
+        "record": format_payload(record.payload),
+        "headers": record.headers,
     }
 
 
-_ROW_FIELDS: Final = ("offset", "ts_ms", "record")
+_ROW_FIELDS: Final = ("offset", "ts_ms", "record", "headers")
 
 
-def _print(out: Output, chunks: Iterable[Chunk]) -> None:
-    """Print records as they are, or as rows; a reader of a pipe gets each chunk without delay."""
-    write = out.row_writer(_ROW_FIELDS) if out.as_rows else None
+def print_chunks(out: Output, chunks: Iterable[Chunk]) -> None:
+    """Print records as they are, or as rows; a reader of a pipe gets each chunk without delay.
+
+    With --json too, each record is a line: the end of what is followed is not known.
+    """
+    write = make_row_writer(out, _ROW_FIELDS)
     for chunk in chunks:
         for record in chunk.records:
             if write is None:
-                out.text(_format_payload(record.payload) + "\n")
+                out.text(format_payload(record.payload) + "\n")
             else:
                 write(_row(record, chunk))
         out.flush()
+
+
+def make_row_writer(
+    out: Output, fields: Sequence[str]
+) -> Callable[[dict[str, object]], None] | None:
+    """Return a function that prints a row, or None if records are printed as they are."""
+    if out.as_json:
+        return lambda row: out.text(json.dumps(row) + "\n")
+    return out.row_writer(fields) if out.as_rows else None
 
 
 def _printable(text: str) -> str:
@@ -210,7 +246,7 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _format_payload(payload: bytes) -> str:
+def format_payload(payload: bytes) -> str:
     """Format a record: JSON and text as they are, other bytes as base64."""
     try:
         return payload.decode()
@@ -307,13 +343,14 @@ def batches(
 
 
 class Load(NamedTuple):
-    """What to append, and how."""
+    """Source and options of a bulk append."""
 
     source: str
     producer: Producer | None
     """The producer, with the number of the first line."""
     routing_key: bytes | None
     closing: bool
+    headers: bytes | None = None
 
 
 class LoadReport(NamedTuple):
@@ -416,6 +453,7 @@ class _LoadRun:
             who,
             close=last and self._options.closing,
             routing_key=self._options.routing_key,
+            headers=self._options.headers,
         )
 
     def _failed(self, lines: Sequence[Line], error: FourfoldError) -> FourfoldError:
@@ -503,6 +541,18 @@ async def _in_one_commit(
     help="Sequence number of BODY, or of the first line; default for lines: 0.",
 )
 @click.option("--routing-key", metavar="TEXT", help="Routing key of the records.")
+@click.option(
+    "--header",
+    "header",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Header of the records; repeat it for several.",
+)
+@click.option(
+    "--expected",
+    metavar="OFFSET|NUMBER",
+    help="Append BODY only if the stream ends exactly at this offset, or has so many records.",
+)
 @click.option("--close", "closing", is_flag=True, help="Close the stream with the last record.")
 def append(
     out: Output,
@@ -514,6 +564,8 @@ def append(
     producer: str | None,
     seq: int | None,
     routing_key: str | None,
+    header: tuple[str, ...],
+    expected: str | None,
     closing: bool,
 ) -> None:
     """Append BODY, or the lines of a file, to a stream; returns when they are on disk.
@@ -522,16 +574,27 @@ def append(
     """
     if (body is None) == (source is None):
         raise click.UsageError("Pass either BODY or --from FILE.")
+    if expected is not None and body is None:
+        raise click.UsageError("--expected requires BODY.")
     who = _producer(producer, seq, body)
     info = streams.info(name)
     key = None if routing_key is None else check_key(routing_key)
+    headers = _headers(header)
     if body is not None:
         records = split(body.encode("utf-8", "surrogateescape"), info.content_type)
-        request = Append(records, info.content_type, who, close=closing, routing_key=key)
+        request = Append(
+            records,
+            info.content_type,
+            who,
+            close=closing,
+            routing_key=key,
+            expected=_expected(expected),
+            headers=headers,
+        )
         loaded = _append_one(streams, info, request)
     else:
         assert source is not None
-        loaded = load(out, streams, info, Load(source, who, key, closing))
+        loaded = load(out, streams, info, Load(source, who, key, closing, headers))
     if out.as_json:
         out.document(
             {
@@ -563,6 +626,24 @@ def _producer(name: str | None, seq: int | None, body: str | None) -> Producer |
     if body is not None and seq is None:
         raise click.UsageError("--producer with BODY requires --seq, which starts at 0.")
     return Producer(name, 0, seq or 0)
+
+
+def _headers(pairs: tuple[str, ...]) -> bytes | None:
+    """Return the headers of `--header NAME=VALUE`."""
+    headers = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign:
+            raise click.UsageError(f"--header must be NAME=VALUE, got {pair!r:.80}.")
+        headers[name] = value
+    return encode_headers(headers)
+
+
+def _expected(text: str | None) -> Offset | int | None:
+    """Return the expected end of a stream: an offset, or a number of records."""
+    if text is None:
+        return None
+    return check_expected(int(text) if text.isascii() and text.isdecimal() else text)
 
 
 def _append_one(streams: Place, info: StreamInfo, request: Append) -> LoadReport:

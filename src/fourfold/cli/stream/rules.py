@@ -23,7 +23,7 @@ _STDIN: Final = "-"
 @click.command(
     "schema",
     cls=SectionedGroup,
-    sections=(("Commands", ("show", "set", "key", "fields")),),
+    sections=(("Commands", ("show", "set", "key", "fields", "search")),),
     epilog="Every command takes --json and --traceback.",
 )
 def schema() -> None:
@@ -122,9 +122,57 @@ def set_fields(
     """Declare the fields by which published messages can be found."""
     if nothing == bool(fields):
         raise click.UsageError("Pass either FIELDs or --none.")
+    _declare(out, streams, name, {"fields": list(fields)})
+
+
+@streams_command("search", writes=True)
+@name_argument
+@click.option("--text", multiple=True, metavar="FIELD", help="Field with words to search for.")
+@click.option("--column", multiple=True, metavar="FIELD", help="Field to filter and group by.")
+@click.option("--timestamp", metavar="FIELD", help="Field with the time of a message.")
+@click.option(
+    "--rollup",
+    multiple=True,
+    metavar="JSON",
+    help="Counts and sums to compute ahead: an object with every, by and measures.",
+)
+@click.option("--none", "nothing", is_flag=True, help="Declare nothing; FIELDs of `fields` stay.")
+def set_search(
+    out: Output,
+    streams: Place,
+    *,
+    name: str,
+    text: tuple[str, ...],
+    column: tuple[str, ...],
+    timestamp: str | None,
+    rollup: tuple[str, ...],
+    nothing: bool,
+) -> None:
+    """Declare what `stream search` and `stream stats --by` use, replacing the last declaration."""
+    if nothing == bool(text or column or timestamp or rollup):
+        raise click.UsageError("Pass either --none, or what to declare.")
+    declared = {
+        "text": list(text),
+        "columns": list(column),
+        "timestamp": timestamp,
+        "rollups": [_parse_rollup(item) for item in rollup],
+    }
+    _declare(out, streams, name, declared)
+
+
+def _parse_rollup(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidInput(f"--rollup: must be JSON: {error}, got {text!r:.80}") from None
+
+
+def _declare(out: Output, streams: Place, name: str, part: dict[str, Any]) -> None:
+    """Replace a part of the search declaration of a stream."""
     before = streams.schemas.get(name)
-    change = rule_changes.registry_change(search=None if nothing else fields)
-    after = streams.schemas.put(name, change)
+    search = {} if before.search is None else msgspec.to_builtins(before.search)
+    search = {key: value for key, value in {**search, **part}.items() if value}
+    after = streams.schemas.put(name, rule_changes.registry_change(search=search or None))
     if out.as_json:
         _document_change(out, name, before, after)
     else:
@@ -246,9 +294,21 @@ def _key_in_words(registry: Registry) -> str:
 
 
 def _search_in_words(registry: Registry) -> str:
-    if registry.search is None or not registry.search.fields:
+    search = registry.search
+    if search is None:
         return "messages are found by no fields"
-    return f"messages are found by {', '.join(registry.search.fields)}"
+    parts = [f"messages are found by {', '.join(search.fields) or 'no fields'}"]
+    if search.text:
+        parts.append(f"words are in {', '.join(search.text)}")
+    if search.columns:
+        parts.append(f"columns are {', '.join(search.columns)}")
+    if search.timestamp is not None:
+        parts.append(f"the time is {search.timestamp}")
+    parts += [
+        f"counted every {rollup.every} by {', '.join(rollup.by) or 'nothing'}"
+        for rollup in search.rollups
+    ]
+    return "; ".join(parts)
 
 
 def _show_profile(out: Output, name: str, plain: dict[str, Any]) -> None:
@@ -273,7 +333,7 @@ def _pretty(value: Any) -> str:
     )
 
 
-for _command in (show_schema, set_schema, set_key, set_fields):
+for _command in (show_schema, set_schema, set_key, set_fields, set_search):
     schema.add_command(_command)
 for _command in (show_profile, set_profile):
     profile.add_command(_command)

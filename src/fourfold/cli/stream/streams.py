@@ -1,4 +1,4 @@
-"""`fourfold stream create`, `list`, `show`, `stats`, `set`, `fork` and others: whole streams."""
+"""`fourfold stream create`, `list`, `show`, `set`, `fork` and others: whole streams."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fourfold.cli.completion import complete_streams
 from fourfold.cli.output import Output, counted, size
 from fourfold.cli.stream.arguments import FACTS, Place, facts, name_argument, streams_command
 from fourfold.errors import Refused
+from fourfold.limits import PAGE_ITEMS_MAX
 from fourfold.models.streams import Fork, StreamOptions, Streams
-from fourfold.models.streams.records import Totals
 from fourfold.models.streams.rule_changes import UNCHANGED
 from fourfold.models.streams.settings import Setting, Settings
 from fourfold.models.streams.validation import format_offset, parse_offset
@@ -150,15 +150,34 @@ def _print_table(
         out.line(f"no {name}")
 
 
-@streams_command("stats", optional=True)
-def stats(out: Output, streams: Place | None) -> None:
-    """Count streams, records and bytes."""
-    totals = Totals(0, 0, 0) if streams is None else streams.totals()
-    if out.as_json:
-        out.document(totals._asdict())
-    else:
-        records = counted(totals.records, "record")
-        out.line(f"{counted(totals.streams, 'stream')}, {records}, {size(totals.bytes)}")
+@streams_command("keys", rows=True)
+@name_argument
+@click.option("--prefix", default="", help="Only keys that begin with this.")
+@click.option("--after", help="Only keys after this one.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, PAGE_ITEMS_MAX),
+    default=100,
+    show_default=True,
+    help="Maximum number of keys.",
+)
+def keys(
+    out: Output, streams: Place, *, name: str, prefix: str, after: str | None, limit: int
+) -> None:
+    """List the routing keys of a stream, each with the offset of its newest record."""
+    page = streams.open(name).keys(prefix=prefix, after=after, limit=limit)
+    out.rows(
+        {
+            "name": name,
+            "keys": [{"key": row.text, "offset": str(row.offset)} for row in page],
+            "next": None if page.after is None else page.after.decode(errors="backslashreplace"),
+            "complete_from": str(page.complete_from),
+        },
+        "keys",
+        {"key": lambda row: row["key"], "offset": lambda row: row["offset"]},
+        fields=("key", "offset"),
+        empty=f"{name} has no routing keys",
+    )
 
 
 @streams_command("set", writes=True)
@@ -209,6 +228,28 @@ def configure(
             ("keep-bytes", info.retention_bytes),
         )
         out.table(("setting", "value"), [(key, "none" if n is None else n) for key, n in rows])
+
+
+@streams_command("compact", writes=True)
+@name_argument
+@click.option("--horizon", metavar="OFFSET", help="Remove records before this offset, or now.")
+@click.option("--since", metavar="TIME", help="Remove records before the first one of this time.")
+def compact(
+    out: Output, streams: Place, *, name: str, horizon: str | None, since: str | None
+) -> None:
+    """Remove the history of the state stream NAME before a horizon, and keep its state.
+
+    The newest change of each key before it is appended once more. Removed records do not come back.
+    """
+    result = streams.open(name).compact(horizon, since=since)
+    if out.as_json:
+        out.document({"name": name, **result._asdict()})
+    else:
+        removed = counted(result.removed, "record")
+        out.line(
+            f"removed {removed}, copied {counted(result.copied, 'key')}; "
+            f"{name} begins at {result.first_offset}"
+        )
 
 
 @streams_command("fork", writes=True)
