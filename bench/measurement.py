@@ -80,7 +80,7 @@ def any_missed(*lines: Iterable[Judged]) -> bool:
 
 
 def verdict(figure: float, target: float | None, *, at_most: bool = False, clean: bool) -> str:
-    """Whether a figure meets its target; with a star when it decides nothing."""
+    """Return whether a figure meets its target; with a star if it is inconclusive."""
     if target is None:
         return "-"
     word = "pass" if (figure <= target if at_most else figure >= target) else "FAIL"

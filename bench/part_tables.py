@@ -11,7 +11,7 @@ from bench.parts import Figure, Part, Result
 _COLUMNS = ("", "figure (min..max)", "target", "")
 _RUNS = ("run", "median s (min..max)", "rows/s", "used by others")
 _DISTURBED = (
-    "Others used the machine in most of the rounds of a line marked with *: it decides nothing."
+    "Others used the machine in most of the rounds of a line marked with *: it is inconclusive."
 )
 
 

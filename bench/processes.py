@@ -1,4 +1,4 @@
-"""Who used the machine: the processes of a Spark session together, and everybody else.
+"""Processor time of the machine: that of a Spark session, and that of all other processes.
 
 A session is this process, its JVM and the Python workers of that. `bench.machine` knows only
 processes that were waited for, so here the tree is looked through.

@@ -52,7 +52,9 @@ def repeat(
     """
     for number in range(patience + 1):
         wanting = [
-            group for group in groups if not number or len(told_apart(records, group)[0]) < rounds
+            group
+            for group in groups
+            if not number or len(partition_rounds(records, group)[0]) < rounds
         ]
         random.shuffle(wanting)
         for group in wanting:
@@ -65,8 +67,10 @@ def repeat(
                 execute(number, run)
 
 
-def told_apart(records: Iterable[Kept], runs: Iterable[Hashable]) -> tuple[list[int], list[int]]:
-    """The rounds in which all of `runs` took part: those that nobody disturbed, and the others."""
+def partition_rounds(
+    records: Iterable[Kept], runs: Iterable[Hashable]
+) -> tuple[list[int], list[int]]:
+    """Return the rounds in which all of `runs` took part: the undisturbed, and the others."""
     found = list(records)
     wanted = set(runs)
     quiet = min((record.sync_us for record in found), default=0.0)
@@ -80,10 +84,10 @@ def told_apart(records: Iterable[Kept], runs: Iterable[Hashable]) -> tuple[list[
 
 
 def used(records: Iterable[Kept], runs: Iterable[Hashable], wanted: int) -> tuple[list[int], bool]:
-    """The rounds that count, and whether nobody disturbed them: those that nobody did, or all if
-    these are too few.
+    """Return the rounds that count, and whether they are undisturbed: only those that are, or all
+    if these are too few.
     """
-    good, bad = told_apart(records, runs)
+    good, bad = partition_rounds(records, runs)
     clean = len(good) >= wanted
     return (good if clean else sorted(good + bad)), clean
 

@@ -30,7 +30,7 @@ PARTS: dict[str, Callable[..., Part]] = {
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Less of everything; keeps no result.")
+@click.option("--quick", is_flag=True, help="Less of everything; no result is written.")
 @click.option("--rounds", type=click.IntRange(min=1), help=f"Rounds that count ({ROUNDS}).")
 @click.option("--only", default="", help=f"Parts, as in A,C: {', '.join(PARTS)}.")
 @click.option("--docs", is_flag=True, help="Write the newest result into docs/performance.md.")

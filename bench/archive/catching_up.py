@@ -5,9 +5,9 @@
                 the object store, its digest checked, and kept
     cached      the same, once the segments are in the cache
 
-and over HTTP, each from a server of its own: Fourfold, started anew with an empty cache, and once
+and over HTTP, each from a server of its own: Fourfold, restarted with an empty cache, and once
 more right after; the peer with the settings of the benchmark of streams. The peer has sealed and
-uploaded all of it too; its object store lives in its process, so that it cannot be started anew
+uploaded all of it too; its object store lives in its process, so that it cannot be restarted
 without losing that, and it reads from its own cache on disk.
 """
 

@@ -1,8 +1,8 @@
-"""`python -m bench.ask`: measure SQL in process, print, and keep the result.
+"""`python -m bench.ask`: measure SQL in process and finding documents, print, and keep the result.
 
 Processor time of this process, because the machine may be shared; the command line in wall time.
 Each figure is the best of its rounds. SQLite directly, by the same driver, is the limit of the raw
-scan, in turns with it.
+scan, in turns with it; what peers need for the same work is beside the figures.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import msgspec
 
 import fourfold
 from bench import commands, machine
+from bench.ask import find
+from bench.ask.peers import Parquet
 from bench.machine import Machine
 from bench.place import BUILD, RESULTS, ROOT, alone, newest_result
 from fourfold.kernel import load_queries
@@ -33,16 +35,19 @@ BIG = "did:web:big.example"
 SMALL_SPACES = 20
 LOOKUPS = 5_000
 SEED = 19
+DUCKDB = "DuckDB on Parquet"
+UNFOLDED = "SQLite, without folding"
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """A measured value, its unit, and the goal."""
+    """A measured value, its unit, the goal, and the values of peers."""
 
     name: str
     value: float
     unit: str
     goal: float
     at_least: bool
+    peers: dict[str, float] = {}
 
     @property
     def met(self) -> bool:
@@ -62,7 +67,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Less of everything; keeps no result.")
+@click.option("--quick", is_flag=True, help="Less of everything; no result is written.")
 @click.option("--rounds", type=click.IntRange(min=1), default=7, show_default=True)
 @click.option("--docs", is_flag=True, help="Write the newest result into docs/performance.md.")
 def main(*, quick: bool, rounds: int, docs: bool) -> None:
@@ -78,6 +83,7 @@ def main(*, quick: bool, rounds: int, docs: bool) -> None:
         facts = machine.describe(Path(folder))
         fill(root, entities)
         figures = measure(root, entities, rounds)
+        figures += measure_find(Path(folder), 10 * entities, rounds)
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     result = Result(finished, quick, entities, rounds, facts, figures)
     path = BUILD / "newest-ask.json"
@@ -133,9 +139,23 @@ def measure(root: Path, entities: int, rounds: int) -> list[Figure]:
         )
         first = best(lambda: store.sql(SQL.first_row), rounds)
         call = best(lambda: space.sql(SQL.state + " LIMIT 0", **limits), rounds)
-        scan = best(lambda: space.sql(SQL.raw_in_process, **limits), rounds)
-        limit = best(lambda: direct.execute(SQL.raw).fetchall(), rounds)
-        state = best(lambda: space.sql(SQL.state, **limits), rounds)
+        parquet = Parquet(root.parent, space.sql(SQL.raw_in_process, **limits))
+        scan, limit, duck_scan = best_in_turns(
+            lambda: space.sql(SQL.raw_in_process, **limits),
+            lambda: direct.execute(SQL.raw).fetchall(),
+            lambda: parquet.query(SQL.parquet_rows),
+            rounds=rounds,
+        )
+        parquet.close()
+        parquet = Parquet(root.parent, space.sql(SQL.state, **limits))
+        state, heads, duck_state = best_in_turns(
+            lambda: space.sql(SQL.state, **limits),
+            lambda: direct.execute(SQL.heads).fetchall(),
+            lambda: parquet.query(SQL.parquet_rows),
+            rounds=rounds,
+        )
+        parquet.close()
+        head_lookups = best(lambda: direct.execute(SQL.head_lookups, [ids]).fetchall(), rounds)
         lookups = best(lambda: space.sql(SQL.lookups, [ids], **limits), rounds) - call
     command = [
         sys.executable,
@@ -148,9 +168,44 @@ def measure(root: Path, entities: int, rounds: int) -> list[Figure]:
     return [
         Figure(f"first row, {SMALL_SPACES + 1} spaces", first * 1e3, "ms", 50, at_least=False),
         Figure("command line", wall(command, rounds), "s", 1, at_least=False),
-        Figure("raw scan, of SQLite directly", limit / scan, "", 0.9, at_least=True),
-        Figure("state, half patched", entities / state, "rows/s", 80_000, at_least=True),
-        Figure("lookup in a join", lookups / LOOKUPS * 1e6, "us", 100, at_least=False),
+        Figure(
+            *("raw scan, of SQLite directly", limit / scan, "", 0.9),
+            at_least=True,
+            peers={DUCKDB: limit / duck_scan},
+        ),
+        Figure(
+            *("state, half patched", entities / state, "rows/s", 80_000),
+            at_least=True,
+            peers={UNFOLDED: entities / heads, DUCKDB: entities / duck_state},
+        ),
+        Figure(
+            *("lookup in a join", lookups / LOOKUPS * 1e6, "us", 100),
+            at_least=False,
+            peers={UNFOLDED: head_lookups / LOOKUPS * 1e6},
+        ),
+    ]
+
+
+def measure_find(folder: Path, entries: int, rounds: int) -> list[Figure]:
+    """Return the figures of finding documents."""
+    find.fill(folder / "find", entries)
+    pages = find.page_ms(folder / "find", rounds)
+    ratios = find.commit_ratios(folder, rounds)
+    peer = find.plain_page_ms(folder / "find", folder / "plain.sqlite", rounds)
+    shown = f"find, page of {find.PAGE}, {entries:,} entries"
+    return [
+        *(
+            Figure(
+                *(f"{shown}, {name}", value, "ms", 1),
+                at_least=False,
+                peers={"SQLite, index of the newest state": peer} if name == "now" else {},
+            )
+            for name, value in pages.items()
+        ),
+        Figure("commit with 1 index, of none", ratios["1x1"], "", 0.75, at_least=True),
+        Figure("commit with 3 indexes, of none", ratios["3x1"], "", 0.6, at_least=True),
+        Figure("100 operations with 1 index, of none", ratios["1x100"], "", 0, at_least=True),
+        Figure("100 operations with 3 indexes, of none", ratios["3x100"], "", 0, at_least=True),
     ]
 
 
@@ -162,6 +217,12 @@ def best(work: Callable[[], object], rounds: int) -> float:
         work()
         times.append(time.process_time() - begin)
     return min(times)
+
+
+def best_in_turns(*works: Callable[[], object], rounds: int) -> list[float]:
+    """Return the least processor time of each work; they run in turns, under equal conditions."""
+    times = [[best(work, 1) for work in works] for _ in range(rounds)]
+    return [min(column) for column in zip(*times, strict=True)]
 
 
 def wall(command: list[str], rounds: int) -> float:
@@ -176,13 +237,15 @@ def wall(command: list[str], rounds: int) -> float:
 
 def table(result: Result, path: Path) -> str:
     """Return the figures as a Markdown table."""
-    lines = ["| | measured | goal |", "|---|---|---|"]
+    lines = ["| | measured | goal | peers |", "|---|---|---|---|"]
     for figure in result.figures:
         sign = "at least" if figure.at_least else "at most"
         met = "" if figure.met else " (missed)"
+        peers = "; ".join(f"{name} {value:,.3g}" for name, value in figure.peers.items())
         lines.append(
             f"| {figure.name} | {figure.value:,.3g} {figure.unit}{met} |"
-            f" {sign} {figure.goal:,g} {figure.unit} |".replace("  ", " ")
+            f" {f'{sign} {figure.goal:,g} {figure.unit}' if figure.goal else 'reported'} |"
+            f" {peers} |".replace("  ", " ")
         )
     where = path.relative_to(ROOT)
     return "\n".join([*lines, "", f"Measured {result.finished_at}: `{where}`."])

@@ -12,3 +12,33 @@ SELECT id, seq, op, document FROM state
 
 -- name: lookups
 SELECT s.document FROM json_each(?) AS j CROSS JOIN state AS s ON s.id = j.value
+
+-- name: heads
+-- What the heads refer to: SQLite without folding.
+SELECT h.id, h.seq, r.op, r.data FROM head AS h
+JOIN revision AS r ON r.branch = h.branch AND r.id = h.id AND r.seq = h.seq AND r.op_index = h.op_index
+
+-- name: head_lookups
+SELECT r.data FROM json_each(?) AS j CROSS JOIN head AS h ON h.branch = '' AND h.id = j.value
+JOIN revision AS r ON r.branch = h.branch AND r.id = h.id AND r.seq = h.seq AND r.op_index = h.op_index
+
+-- name: parquet_view
+CREATE VIEW rows AS SELECT * FROM '{path}'
+
+-- name: parquet_rows
+SELECT * FROM rows
+
+-- name: plain_table
+CREATE TABLE plain (id TEXT NOT NULL PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID
+
+-- name: plain_insert
+INSERT INTO plain (id, document) VALUES (?, ?)
+
+-- name: plain_index
+CREATE INDEX plain_field ON plain (document ->> '{field}', id)
+
+-- name: plain_page
+SELECT id, document FROM plain WHERE document ->> '{field}' = ? ORDER BY id LIMIT ?
+
+-- name: documents
+SELECT id, document FROM state

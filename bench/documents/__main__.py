@@ -22,7 +22,7 @@ QUICK_ROUNDS = 3
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Less of everything; keeps no result.")
+@click.option("--quick", is_flag=True, help="Less of everything; no result is written.")
 @click.option("--rounds", type=click.IntRange(min=1), help=f"Rounds that count ({ROUNDS}).")
 @click.option("--only", default="", help=f"Workloads, as in A,D: {', '.join(lines.WORKLOADS)}.")
 @click.option("--history", type=click.Choice(lines.HISTORIES), help="One history only.")

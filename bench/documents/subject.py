@@ -45,7 +45,7 @@ def requests(form: str, count: int) -> list[list[Operation]]:
 
 
 def writing(space: Space, run: Callable[[], list[float]], commits: int) -> Job:
-    """Commits, with everything folded back before the clock stops."""
+    """Commits, with a final checkpoint before the clock stops."""
     database = space.database
     expected = space.seq() + commits
 

@@ -21,6 +21,7 @@ import msgspec
 from rich.table import Table
 
 from bench import commands, machine, tables
+from bench.face import routing
 from bench.face.watchers import open_feed
 from bench.machine import Machine
 from bench.measurement import quantile, verdict
@@ -192,6 +193,17 @@ def measure_appends(full: Server, streams: Server, appends: int) -> Line:
     return Line("everything mounted adds to an append", 100 * (with_ / without - 1), "%", 5.0, note)
 
 
+def measure_routing(folder: Path) -> list[Line]:
+    """Time the route table and the decoder, and the whole frame over a bare ASGI application."""
+    lines = []
+    for method, costs in routing.measure(folder).items():
+        lines.append(Line(f"routing and decoding of a {method}", costs.routing, "µs", 10.0))
+        note = f"{costs.bare:.1f} to {costs.server:.1f} µs"
+        added = costs.server - costs.bare
+        lines.append(Line(f"the server adds to a {method} over bare ASGI", added, "µs", None, note))
+    return lines
+
+
 def run(folder: Path, watchers: int, rounds: int) -> Result:
     """Measure everything on one server."""
     facts = machine.describe(folder)
@@ -209,6 +221,7 @@ def run(folder: Path, watchers: int, rounds: int) -> Result:
             *measure_delivery(server, 2 * rounds),
             measure_appends(server, streams, APPENDS),
         ]
+    lines += measure_routing(folder / "routing")
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return Result(now, facts, watchers, foreign.share, lines)
 
@@ -246,7 +259,7 @@ def markdown(result: Result, source: str) -> str:
 )
 @click.option("--docs", is_flag=True, help="Write the newest result into docs/performance.md.")
 def main(*, watchers: int, rounds: int, folder: Path, docs: bool) -> None:
-    """Measure what watches cost commits, and what a server needs when it is idle."""
+    """Measure what watches cost commits, what routes cost requests, and the idle server."""
     console = commands.console()
     if docs:
         path = newest_result("face")

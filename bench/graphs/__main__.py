@@ -23,7 +23,7 @@ ROUNDS = 5
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Less of everything; keeps no result.")
+@click.option("--quick", is_flag=True, help="Less of everything; no result is written.")
 @click.option("--rounds", type=click.IntRange(min=1), default=ROUNDS, help="Rounds that count.")
 @click.option("--only", default="", help=f"Workloads, as in A,C: {', '.join(lines.WORKLOADS)}.")
 @click.option("--largest", is_flag=True, help="Workload D up to 10,000,000 rows; minutes.")

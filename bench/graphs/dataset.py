@@ -64,5 +64,5 @@ def envelopes(count: int, size: str) -> list[Row]:
 
 
 def choices(count: int, among: int) -> list[int]:
-    """A seeded, random sequence from 1: neighbours would share pages, and flatter everybody."""
+    """A seeded, random sequence from 1: neighbours would share pages, and be faster."""
     return [each + 1 for each in random.Random(SEED).choices(range(among), k=count)]

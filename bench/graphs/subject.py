@@ -24,7 +24,7 @@ SMALL_BATCH = 1_000
 
 
 def writing(graphs: Graphs, run: Callable[[], list[float]], numbers: int, *, prove: bool) -> Job:
-    """Numbers, with everything folded back before the clock stops."""
+    """Numbers, with a final checkpoint before the clock stops."""
     database = graphs.database
     expected = graphs.get_global_seq() + numbers
 

@@ -23,7 +23,7 @@ from rich.table import Table
 
 import fourfold
 from bench import commands, machine, tables
-from bench.isolation import http_cases, store_cases
+from bench.isolation import http_cases, steadiness, store_cases
 from bench.isolation.probe import Latency, ThreadProbe
 from bench.machine import Machine
 from bench.place import BUILD, RESULTS, ROOT, alone, newest_result
@@ -32,9 +32,9 @@ from bench.streams.servers import Server
 RECORDS = 1_000_000
 ROUNDS = 3
 GOAL_MS = 50.0
-CAPACITY_S = 3.0
+CAPACITY_S = 1.0
 WARM_UP_S = 1.0
-WINDOW_S = 5.0
+WINDOW_S = 3.0
 CLIENT_NICE = 19
 Say = Callable[[str], None]
 C = TypeVar("C")
@@ -69,6 +69,8 @@ class Result(msgspec.Struct, frozen=True):
     rates: dict[str, float]
     """Writes a second that came, for each model: half of what it takes."""
     lines: list[Line]
+    steadiness: steadiness.Steadiness | None = None
+    """Speed of the machine between the rounds."""
 
 
 def merged(old: Result, new: Result) -> Result:
@@ -76,7 +78,12 @@ def merged(old: Result, new: Result) -> Result:
     lines = {line.case: line for line in (*old.lines, *new.lines)}
     cases = (*http_cases.CASES, *store_cases.CASES)
     ordered = [lines[case] for case in cases if case in lines]
-    return msgspec.structs.replace(new, rates=old.rates | new.rates, lines=ordered)
+    return msgspec.structs.replace(
+        new,
+        rates=old.rates | new.rates,
+        lines=ordered,
+        steadiness=new.steadiness or old.steadiness,
+    )
 
 
 @click.command()
@@ -136,17 +143,30 @@ class Bench:
         self._machine = machine.describe(folder)
         self._rates: dict[str, float] = {}
         self._lines: dict[str, list[Line]] = {}
+        self._loops: list[int] = []
 
     def run(self, say: Say) -> Result:
-        for number in range(self._rounds):
-            self._measure_server(self._folder / f"round-{number}", say)
+        if self._select(http_cases.CASES):
+            say("writing streams")
+            http_cases.prepare(
+                self._folder / "streams", self._records, self._select(http_cases.CASES)
+            )
+            for number in range(self._rounds):
+                self._measure_speed(say)
+                self._measure_server(self._folder / f"round-{number}", say)
         self._measure_store(say)
+        self._measure_speed(say)
         return self._result()
+
+    def _measure_speed(self, say: Say) -> None:
+        say("speed of the machine")
+        self._loops += steadiness.count_loops()
 
     def _result(self) -> Result:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         lines = [median_line(found) for found in self._lines.values()]
-        return Result(now, self._machine, self._records, self._rates, lines)
+        speed = steadiness.summarize(self._loops) if self._loops else None
+        return Result(now, self._machine, self._records, self._rates, lines, speed)
 
     def _select(self, cases: Mapping[str, C]) -> dict[str, C]:
         return {
@@ -160,11 +180,8 @@ class Bench:
 
     def _measure_server(self, folder: Path, say: Say) -> None:
         cases = self._select(http_cases.CASES)
-        if not cases:
-            return
-        say("writing streams")
         root = folder / "streams"
-        http_cases.prepare(root, self._records)
+        shutil.copytree(self._folder / "streams", root)
         with Server("fourfold", lambda port, _: _serve(port, root), folder) as server:
             target = http_cases.Target(server.port, root)
             for name, task in cases.items():
@@ -186,9 +203,10 @@ class Bench:
         cases = self._select(store_cases.CASES)
         if not cases:
             return
-        say("writing documents, sessions and graphs")
+        models = list(dict.fromkeys(case.model for case in cases.values()))
+        say(f"writing {', '.join(models)}")
         root = self._folder / "store"
-        store_cases.prepare(root, self._records)
+        store_cases.prepare(root, self._records, models)
         with fourfold.open(root) as store:
             for name, case in cases.items():
                 say(name)
@@ -308,13 +326,22 @@ def show(result: Result, console: Console) -> None:
 def markdown(result: Result, source: str) -> str:
     facts = "\n".join(f"- {line}" for line in tables.machine_facts(result.machine))
     rates = ", ".join(f"{name} {rate:,.0f}/s" for name, rate in result.rates.items())
-    return "\n\n".join(
-        (
-            facts,
-            f"{result.records:,} records a case; half of what each takes, the last time: {rates}.",
-            tables.markdown(COLUMNS, [_row(line) for line in result.lines]),
-            f"Measured {result.finished_at}; every case: `{source}`.",
-        )
+    paragraphs = [
+        facts,
+        f"{result.records:,} records a case; half of what each takes, the last time: {rates}.",
+        tables.markdown(COLUMNS, [_row(line) for line in result.lines]),
+        f"Measured {result.finished_at}; every case: `{source}`.",
+    ]
+    if result.steadiness is not None:
+        paragraphs.insert(2, _describe_speed(result.steadiness))
+    return "\n\n".join(paragraphs)
+
+
+def _describe_speed(speed: steadiness.Steadiness) -> str:
+    return (
+        f"A plain loop between the rounds: in the slowest of {speed.windows} tenths of a second "
+        f"it ran at {speed.slowest:.0%} of its median speed, in one of ten at "
+        f"{speed.slow_tenth:.0%} or less."
     )
 
 

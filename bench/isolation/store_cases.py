@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,11 +23,11 @@ class Case(NamedTuple):
     write: Callable[[Store], object]
 
 
-def prepare(root: Path, records: int) -> None:
+def prepare(root: Path, records: int, models: Collection[str]) -> None:
+    """Write what the cases of these models work on."""
     with fourfold.open(root) as store:
-        _prepare_documents(store, records)
-        _prepare_sessions(store, records)
-        _prepare_graphs(store, records)
+        for model in models:
+            _PREPARE[model](store, records)
 
 
 def _prepare_documents(store: Store, records: int) -> None:
@@ -70,6 +70,13 @@ def _prepare_graphs(store: Store, records: int) -> None:
     row = {"type_id": kind, "owner_identity": 1, "sync_flags": 1}
     for _ in range(0, records, 10_000):
         graphs.insert_many_parents(app, [row] * 10_000)
+
+
+_PREPARE: dict[str, Callable[[Store, int], None]] = {
+    "documents": _prepare_documents,
+    "sessions": _prepare_sessions,
+    "graphs": _prepare_graphs,
+}
 
 
 def _page_ids(store: Store) -> None:
@@ -117,7 +124,7 @@ def _insert(store: Store) -> None:
 
 
 CASES: dict[str, Case] = {
-    "documents: nothing else": Case("documents", lambda _: time.sleep(8), _commit),
+    "documents: nothing else": Case("documents", lambda _: time.sleep(4), _commit),
     "documents: ids() by pages": Case("documents", _page_ids, _commit),
     "documents: 20 commits with an old confirmed read": Case(
         "documents", _commit_after_old_read, _commit
@@ -129,13 +136,13 @@ CASES: dict[str, Case] = {
     "documents: gc, keep 10": Case(
         "documents", lambda store: store.space(DID).gc(GcPolicy(keep_seqs=10)), _commit
     ),
-    "sessions: nothing else": Case("sessions", lambda _: time.sleep(8), _append),
+    "sessions: nothing else": Case("sessions", lambda _: time.sleep(4), _append),
     "sessions: read all events": Case("sessions", _read_events, _append),
     "sessions: gc of a deleted session": Case(
         "sessions", lambda store: store.sessions.gc(grace_s=0), _append
     ),
     "sessions: verify": Case("sessions", lambda store: store.sessions.verify(), _append),
-    "graphs: nothing else": Case("graphs", lambda _: time.sleep(8), _insert),
+    "graphs: nothing else": Case("graphs", lambda _: time.sleep(4), _insert),
     "graphs: feed from the start": Case("graphs", _read_feed, _insert),
     "graphs: verify": Case("graphs", _verify_graphs, _insert),
 }

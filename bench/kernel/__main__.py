@@ -24,7 +24,7 @@ QUICK_ROUNDS = 3
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Fewer rows and rounds; keeps no result.")
+@click.option("--quick", is_flag=True, help="Fewer rows and rounds; no result is written.")
 @click.option("--rounds", type=click.IntRange(min=1), help=f"Rounds that count ({ROUNDS}).")
 @click.option("--only", default="", help=f"Workloads, as in A,C: {', '.join(WORKLOADS)}.")
 @click.option("--docs", is_flag=True, help="Write the newest result into docs/performance.md.")

@@ -41,7 +41,7 @@ PARTS = {
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Few rows, one round; keeps no result.")
+@click.option("--quick", is_flag=True, help="Few rows, one round; no result is written.")
 @click.option("--rows", type=click.IntRange(min=1_000), default=stores.SPACE_ROWS, help="Rows.")
 @click.option("--rounds", type=click.IntRange(min=1), default=ROUNDS, help="Rounds that count.")
 @click.option("--only", default="", help=f"Parts, as in scan,start: {', '.join(PARTS)}.")

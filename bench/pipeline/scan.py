@@ -1,7 +1,7 @@
 """Scans of the log beside native Parquet of the same rows.
 
 The rows of the log lie beside it as Parquet (zstd), in the same order. Two readers take them on two
-cores: Spark's of Parquet, and `fourfold.pipeline.read`, which reads through SQLite in Python.
+cores: Spark's of Parquet, and `fourfold.pipeline.read`, which exports them once.
 
     noop         every column of every row, into nothing
     aggregate    one figure of each column: the lengths of texts, the sum of numbers

@@ -29,7 +29,7 @@ PEERS = (
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Less of everything; keeps no result.")
+@click.option("--quick", is_flag=True, help="Less of everything; no result is written.")
 @click.option("--rounds", type=click.IntRange(min=1), help=f"Rounds that count ({ROUNDS}).")
 @click.option("--only", default="", help=f"Workloads, as in A,D: {', '.join(lines.WORKLOADS)}.")
 @click.option("--docs", is_flag=True, help="Write the newest result into docs/performance.md.")

@@ -13,7 +13,7 @@ from bench.sessions.results import Flatness, Outcome, Result
 COLUMNS = ("", "Fourfold", "against", "its", "ratio (min..max)", "target", "", "rounds")
 _UNITS = {"rate": "/s", "bytes": "B", "last_ms": "ms", "get_ms": "ms", "seconds": "s"}
 _STYLES = {"pass": "green", "FAIL": "bold red"}
-_DISTURBED = "Others used the machine during a line marked with *, which decides nothing."
+_DISTURBED = "Others used the machine during a line marked with *, which is inconclusive."
 
 
 def _figure(found: Spread | None, name: str) -> str:

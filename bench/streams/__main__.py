@@ -35,7 +35,7 @@ REDIS = "redis-always"
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Less of everything; keeps no result.")
+@click.option("--quick", is_flag=True, help="Less of everything; no result is written.")
 @click.option("--rounds", type=click.IntRange(min=1), help=f"Rounds that count ({ROUNDS}).")
 @click.option("--only", default="", help=f"Workloads, as in A,C: {', '.join(WORKLOADS)}.")
 @click.option("--servers", "named", default="", help="Servers, as in fourfold,prisma-tuned.")

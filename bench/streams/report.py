@@ -11,7 +11,7 @@ from bench.measurement import Spread
 from bench.streams.results import Cell, Outcome, Result
 
 _STYLES = {"pass": "green", "FAIL": "bold red"}
-_DISTURBED = "Others used the machine or its disk in every round of this line: it decides nothing."
+_DISTURBED = "Others used the machine or its disk in every round of this line: it is inconclusive."
 _UNITS = {
     "A": ("appends/s", "p50 / p99 ms"),
     "B": ("messages/s", "p50 / p99 ms"),

@@ -107,7 +107,7 @@ class Server:
         return 0.0
 
     def forget_peak(self) -> None:
-        """From now on the peak of its memory is counted anew."""
+        """Reset the peak of its memory."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     def create(self, name: str) -> None:
