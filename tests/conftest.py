@@ -10,6 +10,7 @@ TMPDIR to put them elsewhere.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -22,7 +23,7 @@ from support.properties import THOROUGH, examples
 
 SPARK = "tests/pipeline/"
 # Packages whose files take longest come first: then no worker is left with one of them at the end.
-LONGEST_FIRST = ("pipeline", "repository", "archive", "documents", "server", "client", "sessions")
+LONGEST_FIRST = ("pipeline", "explorer", "repository", "archive", "server", "client", "documents")
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 << 30
 
@@ -35,6 +36,7 @@ if not THOROUGH:
         "-Dspark.sql.codegen.factoryMode=NO_CODEGEN",
     ]
 os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(SPARK_OPTIONS))
+os.environ["FOURFOLD_SPARK_TRAINING"] = "off"
 
 settings.register_profile("patient", deadline=None, max_examples=examples(100))
 settings.register_profile("repeatable", settings.get_profile("patient"), derandomize=True)
@@ -64,6 +66,16 @@ def pytest_collection_modifyitems(items):
         return LONGEST_FIRST.index(package) if package in LONGEST_FIRST else len(LONGEST_FIRST)
 
     items.sort(key=order)
+
+
+def pytest_collection_finish():
+    """Leave what was collected out of garbage collections: it stays until the end."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure():
+    gc.unfreeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -145,10 +145,10 @@ def test_removed_and_replaced_messages_stay_in_the_past(sessions):
     before = graph.get_state(CONFIG)
     messages = before.values["messages"]
     graph.update_state(CONFIG, {"messages": [RemoveMessage(id=m.id) for m in messages[:3]]})
-    graph.update_state(CONFIG, {"messages": [HumanMessage("anew", id=messages[4].id)]})
+    graph.update_state(CONFIG, {"messages": [HumanMessage("changed", id=messages[4].id)]})
     turn(graph, 9)
     fresh = conversation(FourfoldSaver(sessions))
-    assert contents(fresh)[:3] == [messages[3].content, "anew", messages[5].content]
+    assert contents(fresh)[:3] == [messages[3].content, "changed", messages[5].content]
     assert len(contents(fresh)) == 7
     assert fresh.get_state(before.config).values["messages"] == messages
 

@@ -2,12 +2,15 @@
 
 The programs write a value, another one, and the first one again; they continue with an empty cache,
 as a new process does, or with a cache of one thread; and other programs append to the sessions of
-the threads in between.
+the threads in between. On a store, they also continue from backups.
 """
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -19,6 +22,7 @@ from langgraph_calls import checkpoint, config, put, values
 import fourfold
 from fourfold.adapters.langgraph import FourfoldSaver
 from fourfold.adapters.langgraph.saver import ADAPTER_THREADS_MAX
+from fourfold.errors import Refused
 from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.sqlite_log import SqliteLogReader
 from fourfold.testing.session_log_contract import mutate
@@ -231,7 +235,7 @@ class Programs(RuleBasedStateMachine):
             self.same(lambda saver: saver.list(config(thread), before=end, limit=limit))
 
     def same(self, ask):
-        mine, theirs = list(map(told, ask(self.saver))), list(map(told, ask(self.memory)))
+        mine, theirs = list(map(describe, ask(self.saver))), list(map(describe, ask(self.memory)))
         if self.rewritten:
             # A thread that lost checkpoints begins again in this store, after the others.
             mine, theirs = sorted(mine, key=repr), sorted(theirs, key=repr)
@@ -242,13 +246,13 @@ class Programs(RuleBasedStateMachine):
             for saver in (self.saver, FourfoldSaver(self.sessions)):
                 for result in (config(thread, name, ns), config(thread, None, ns)):
                     mine, theirs = saver.get_tuple(result), self.memory.get_tuple(result)
-                    assert told(mine) == told(theirs)
+                    assert describe(mine) == describe(theirs)
         self.same(lambda saver: saver.list(None))
         assert self.sessions.verify() == []
         self.sessions.close()
 
 
-def told(found):
+def describe(found):
     return (
         found.config,
         found.checkpoint,
@@ -258,5 +262,59 @@ def told(found):
     )
 
 
+class StorePrograms(Programs):
+    """The same on a store, which is restored from backups."""
+
+    def __init__(self):
+        super().__init__()
+        self.sessions.close()
+        self.root = Path(tempfile.mkdtemp(prefix="fourfold-programs-"))
+        self.copies = 0
+        self.open()
+
+    def open(self):
+        self.store = fourfold.open(self.root / f"store-{self.copies}")
+        self.sessions = self.store.sessions
+        self.saver = FourfoldSaver(self.sessions)
+
+    @rule(thread=THREADS, name=NAMES, value=VALUES)
+    def restore(self, thread, name, value):
+        """Continue from a backup: what was put after it never was."""
+        self.copies += 1
+        backup = self.root / f"backup-{self.copies}"
+        self.store.backup(backup)
+        put(self.saver, name, thread, x=value)
+        self.store.close()
+        fourfold.restore(backup, self.root / f"store-{self.copies}")
+        self.open()
+
+    @rule(thread=THREADS, name=NAMES, value=VALUES)
+    def write_inside_a_transaction(self, thread, name, value):
+        """Writes are refused there, and reads show what is committed."""
+        calls = (
+            lambda: put(self.saver, name, thread, x=value),
+            lambda: self.saver.put_writes(config(thread, name), [("__resume__", value)], TASK),
+            lambda: self.saver.delete_thread(thread),
+            lambda: self.saver.copy_thread(thread, "new"),
+            lambda: self.saver.prune([thread]),
+        )
+        with self.sessions.log.database.write():
+            for call in calls:
+                with pytest.raises(Refused, match="inside a transaction"):
+                    call()
+            self.same(lambda saver: saver.list(None))
+
+    def teardown(self):
+        try:
+            super().teardown()
+        finally:
+            self.store.close()
+            shutil.rmtree(self.root)
+
+
 TestPrograms = Programs.TestCase
 TestPrograms.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
+TestStorePrograms = StorePrograms.TestCase
+TestStorePrograms.settings = settings(
+    max_examples=examples(20), stateful_step_count=20, deadline=None
+)

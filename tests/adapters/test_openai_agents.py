@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import fourfold
 from fourfold.adapters.openai_agents import AgentsSession
-from fourfold.errors import ContentError, InvalidInput, PayloadMissing
+from fourfold.errors import ContentError, InvalidInput, PayloadMissing, Refused
 from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.sqlite_log import SqliteLogReader
 from fourfold.testing.session_log_contract import mutate
@@ -159,6 +159,31 @@ def test_any_script_matches_a_list(script, limit):
     run(play())
     assert sessions.verify() == []
     sessions.close()
+
+
+@pytest.mark.timeout(20)
+def test_write_inside_a_transaction_is_refused_at_once(store):
+    """It would wait for the end of the transaction, which waits for it."""
+    session = AgentsSession("s", store.sessions)
+    new = AgentsSession("new", store.sessions)
+    run(session.add_items([item(1)]))
+
+    async def write():
+        with store.sessions.log.database.write():
+            for call in (
+                lambda: session.add_items([item(2)]),
+                session.pop_item,
+                session.clear_session,
+                lambda: new.add_items([item(2)]),
+            ):
+                with pytest.raises(Refused, match="inside a transaction"):
+                    await call()
+            assert await session.get_items() == [item(1)]
+
+    run(write())
+    assert run(session.get_items()) == [item(1)]
+    assert run(new.get_items()) == []
+    assert store.sessions.verify() == []
 
 
 def test_concurrent_callers_lose_nothing_and_pop_nothing_twice(store):

@@ -4,13 +4,16 @@ Streams are appended to, closed, forked, deleted and trimmed while they are seal
 indexed, compacted and collected over an object store that fails, times out and tears; the node is
 killed at any point of the archive, restarted, loses its cache and its segment files, or its whole
 disk. After every step the invariants hold, every stream reads as the model says, as a whole and by
-each key, and every manifest speaks of objects that are there and whole.
+each key, and every manifest speaks of objects that are there and whole. One stream has JSON
+messages and search companions, which are built, killed and rebuilt like everything else: searches
+and aggregates of it equal those that examine every record.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -28,7 +31,18 @@ from fourfold.models.streams.archive.verify import object_problems, unclaimed_pr
 from fourfold.models.streams.records import RecordFilter
 from fourfold.objects import Fault, FaultyStore, MemoryStore
 from fourfold.retry import Retries
+from support import naive_search as naive
 
+LOGS = "logs"
+"""The stream with companions."""
+DECLARATIONS = st.sampled_from(
+    [
+        naive.DECLARATION,
+        {**naive.DECLARATION, "columns": ["status"]},
+        {"text": ["message"]},
+        None,
+    ]
+)
 NAMES = st.sampled_from(["a", "b/c", "d", "e", "é"])
 RECORDS = st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=7)
 CALLS = st.lists(st.tuples(st.integers(0, 6), st.sampled_from(list(Fault))), min_size=1, max_size=5)
@@ -50,6 +64,11 @@ ROUTING_KEYS = st.sampled_from([None, *KEYS])
 POINTS = st.sampled_from(
     [*failpoints.ARCHIVE_POINTS, "kernel.commit.before", "kernel.commit.after"]
 )
+
+
+def headers_of(key):
+    """Return the headers of records with a routing key: some have them, most have none."""
+    return b'{"trace":"1"}' if key == KEYS[0] else None
 
 
 class Crash(BaseException):
@@ -153,7 +172,9 @@ class ArchiveMachine(RuleBasedStateMachine):
         found = self.model[name]
         if found.closed or found.hidden:
             return
-        self.streams.append(name, Append(records, None, close=close, routing_key=key))
+        headers = headers_of(key)
+        request = Append(records, None, close=close, routing_key=key, headers=headers)
+        self.streams.append(name, request)
         found.records += records
         found.keys += [key] * len(records)
         found.closed = close
@@ -166,7 +187,46 @@ class ArchiveMachine(RuleBasedStateMachine):
     @rule(records=RECORDS, key=ROUTING_KEYS)
     def append_everywhere(self, records, key):
         for found in list(self.model.values()):
-            self.append(found.name, None, records, False, key)
+            if found.name != LOGS:
+                self.append(found.name, None, records, False, key)
+
+    @rule(messages=st.lists(naive.MESSAGES, min_size=1, max_size=6))
+    def append_messages(self, messages):
+        if LOGS not in self.model:
+            stream = self.streams.create(LOGS, "application/json", retention_bytes=600)
+            stream.set_schema(search=naive.DECLARATION)
+            self.note(Modelled(LOGS, keep=600))
+        records = [json.dumps(message).encode() for message in messages]
+        self.streams.append(LOGS, Append(records, None))
+        found = self.model[LOGS]
+        found.records += records
+        found.keys += [None] * len(records)
+
+    @rule(search=DECLARATIONS)
+    def declare(self, search):
+        """Another declaration is another generation of companions, or none."""
+        if LOGS in self.model:
+            self.streams.open(LOGS).set_schema(search=search)
+
+    @rule()
+    def build_companions(self):
+        self.check_kept(self.archive.build_companions())
+
+    @rule(
+        query=naive.QUERIES,
+        where=naive.WHERES,
+        span=naive.SPANS,
+        by=st.sampled_from([[], ["service"], ["service", "status"]]),
+        every=st.sampled_from([None, "1s", "700ms"]),
+    )
+    def search(self, query, where, span, by, every):
+        if LOGS not in self.model:
+            return
+        kept, self.due_faults = self.due_faults, []
+        stream = self.streams.open(LOGS)
+        naive.check_search(stream, query, where, span, 3)
+        naive.check_groups(stream, query, where, span, by, every)
+        self.due_faults = kept
 
     @rule(name=NAMES, source=NAMES, at=st.integers(0, 20), sub=st.integers(0, 4))
     def fork(self, name, source, at, sub):
@@ -256,6 +316,7 @@ class ArchiveMachine(RuleBasedStateMachine):
         self.due_faults += calls
         self.check_kept(self.archive.index())
         self.check_kept(self.archive.compact())
+        self.check_kept(self.archive.build_companions())
 
     def check_kept(self, kept):
         for error in kept.failures.values():
@@ -286,6 +347,7 @@ class ArchiveMachine(RuleBasedStateMachine):
             self.archive.round(everything=everything)
             self.archive.compact()
             self.archive.index()
+            self.archive.build_companions()
             self.archive.collect(grace_s=0)
         except (Crash, FourfoldError):
             pass
@@ -354,9 +416,9 @@ class ArchiveMachine(RuleBasedStateMachine):
         if not check_only:
             self.database.close()
             self.reported |= {object_info.key for object_info in report.unclaimed}
-            self.begin_anew(root, [living[name] for name in report.restored])
+            self.restart_with(root, [living[name] for name in report.restored])
 
-    def begin_anew(self, root, found):
+    def restart_with(self, root, found):
         """The node goes on with what was published; the model too."""
         self.open(root)
         self.model = {}
@@ -389,14 +451,16 @@ class ArchiveMachine(RuleBasedStateMachine):
         return found
 
     def compare(self, streams, found, end, first):
-        at, read = first, []
+        at, read, headers = first, [], []
         while True:
             _, chunk = streams.read(found.name, at, records_max=3)
             read += [(record.offset, record.payload) for record in chunk.records]
+            headers += [record.encoded_headers for record in chunk.records]
             at = chunk.offset
             if chunk.up_to_date:
                 break
         assert read == list(enumerate(found.records[:end]))[first:]
+        assert headers == list(map(headers_of, found.keys[first:end]))
         for key in KEYS:
             whole = zip(read, found.keys[first:end], strict=True)
             expected = [each for each, has in whole if has == key]
@@ -438,6 +502,10 @@ class ArchiveMachine(RuleBasedStateMachine):
             for run in manifest.runs() if whole else ():
                 data = self.inner.get(run.key).data
                 assert hashlib.sha256(data).hexdigest() == run.sha256
+            companions = manifest.companions if whole else None
+            for entry in () if companions is None else companions.segments:
+                data = self.inner.get(entry.key).data
+                assert hashlib.sha256(data).hexdigest() == entry.sha256
 
     def everything_can_be_published_and_rebuilt(self):
         self.due_faults = []
@@ -445,6 +513,8 @@ class ArchiveMachine(RuleBasedStateMachine):
         assert not done.failures
         assert not self.archive.compact().failures
         assert not self.archive.index().failures
+        assert not self.archive.build_companions().failures
+        self.search("service:auth OR slow", None, (None, None), ["service"], "1s")
         assert self.streams.verify() == []
         with self.database.read() as snapshot:
             assert list(object_problems(snapshot, self.inner)) == []

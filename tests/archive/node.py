@@ -105,6 +105,6 @@ def keys(objects, ending=""):
     return [info.key for info in objects.list("streams/") if info.key.endswith(ending)]
 
 
-def told(objects, name):
+def read_manifest(objects, name):
     key = manifest.manifest_key(name)
     return manifest.decode(objects.get(key).data, key)

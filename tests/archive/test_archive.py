@@ -8,7 +8,7 @@ import sys
 from random import Random
 
 import pytest
-from node import SMALL, keys, told
+from node import SMALL, keys, read_manifest
 
 from fourfold import limits
 from fourfold.archive import parquet
@@ -85,7 +85,7 @@ def test_records_leave_the_log_with_the_manifest_that_covers_them(node, objects)
     assert (row["sealed_through"], row["uploaded_through"]) == (7, 7)
     assert (row["uploaded_segment_count"], row["pending_rows"], row["wal_rows"]) == (2, 2, 2)
     assert node.log("a") == [8, 9]
-    assert told(objects, "a").uploaded_through == 7
+    assert read_manifest(objects, "a").uploaded_through == 7
     assert node.read("a") == records
     assert node.streams.verify() == []
 
@@ -132,11 +132,11 @@ def test_one_poisoned_stream_keeps_no_other_waiting(make, objects):
     done = node.archive.publish_all()
     assert set(done.failures) == {"a"}
     assert [node.log(name) for name in ("b", "c")] == [[], []]
-    assert told(objects, "b").uploaded_through == 8
+    assert read_manifest(objects, "b").uploaded_through == 8
     assert set(node.archive.failures) == {"a"}
 
 
-def test_a_failure_that_nobody_foresaw_is_that_of_its_stream_alone(make, objects):
+def test_unexpected_failure_affects_only_its_stream(make, objects):
     class Odd(MemoryStore):
         def upload(self, key, chunks, *, if_absent=False):
             if name_hash("a") in key:
@@ -160,7 +160,7 @@ def test_poisoned_streams_do_not_take_the_places_of_others(make, objects, monkey
         node.write(name, 20 if name != "d" else 1)
     for _ in range(6):
         node.archive.round()
-    assert told(objects, "d").next_offset == 1
+    assert read_manifest(objects, "d").next_offset == 1
 
 
 def test_the_earliest_missing_segment_is_never_bypassed(make, objects):
@@ -177,7 +177,7 @@ def test_the_earliest_missing_segment_is_never_bypassed(make, objects):
     records = node.write("a", 12)
     done = node.archive.round()
     assert "a" in done.failures
-    assert told(objects, "a").uploaded_through == 3
+    assert read_manifest(objects, "a").uploaded_through == 3
     assert not any(f"-{8:016d}-" in key for key in calls)
     assert node.log("a") == list(range(4, 12))
     assert node.read("a") == records
@@ -208,7 +208,7 @@ def test_a_lost_segment_file_is_sealed_again_from_the_log(make, objects):
     shutil.rmtree(node.root / "segments" / "local")
     broken[0] = False
     assert not node.archive.publish_all().failures
-    assert told(objects, "a").uploaded_through == 8
+    assert read_manifest(objects, "a").uploaded_through == 8
     assert node.read("a") == records
     assert node.streams.verify() == []
 
@@ -236,7 +236,7 @@ def test_publishing_everything_does_not_end_where_lost_files_are_found(node, obj
     assert [(database.stream, database.uploaded_through) for database in done.published] == [
         ("a", 7)
     ]
-    assert told(objects, "a").uploaded_through == 7
+    assert read_manifest(objects, "a").uploaded_through == 7
     assert node.log("a") == []
     assert node.read("a") == records
     assert node.streams.verify() == []
@@ -258,7 +258,7 @@ def test_segment_files_that_are_lost_again_and_again_are_a_failure_of_their_stre
     assert node.read("a") == records
     failpoints.disarm()
     assert not node.archive.publish_all().failures
-    assert told(objects, "a").uploaded_through == 7
+    assert read_manifest(objects, "a").uploaded_through == 7
     assert node.read("a") == records
     assert node.streams.verify() == []
 
@@ -288,10 +288,10 @@ def test_a_manifest_whose_answer_was_lost_is_known_again(make, objects):
     node.write("a", 9)
     node.archive.round()
     assert node.row("a")["uploaded_through"] == 7
-    assert told(objects, "a").generation == 1
+    assert read_manifest(objects, "a").generation == 1
 
 
-def test_a_manifest_one_generation_behind_is_brought_up_again(node, objects):
+def test_manifest_of_the_previous_generation_is_replaced(node, objects):
     node.write("a", 8)
     node.archive.round()
     key = manifest_key("a")
@@ -301,7 +301,7 @@ def test_a_manifest_one_generation_behind_is_brought_up_again(node, objects):
     objects.put(key, old)
     node.write("a", 4, start=12)
     assert not node.archive.round().failures
-    assert told(objects, "a").uploaded_through == 15
+    assert read_manifest(objects, "a").uploaded_through == 15
     assert node.streams.verify() == []
 
 
@@ -312,7 +312,7 @@ def test_looking_for_problems_leaves_the_folder_alone_in_which_it_is_done(
     theirs = [here / ".film.parquet.1.partial", here / "deep" / "mine.partial", here / "x.parquet"]
     for path in theirs:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"somebody's")
+        path.write_bytes(b"foreign")
     monkeypatch.chdir(here)
     looked_at = []
     monkeypatch.setattr(os, "walk", lambda top: looked_at.append(top) or iter(()))
@@ -324,25 +324,25 @@ def test_looking_for_problems_leaves_the_folder_alone_in_which_it_is_done(
     with node.database.read() as snapshot:
         assert list(object_problems(snapshot, objects)) == []
     assert looked_at == []
-    assert all(path.read_bytes() == b"somebody's" for path in theirs)
+    assert all(path.read_bytes() == b"foreign" for path in theirs)
 
 
-def test_what_changes_while_a_manifest_is_on_its_way_is_told_by_the_next(node, objects):
+def test_change_during_an_upload_is_in_the_next_manifest(node, objects):
     node.write("a", 4)
     failpoints.arm("archive.manifest.uploaded", lambda _point: node.streams.open("a").close())
     node.archive.round()
     failpoints.disarm()
-    manifest = told(objects, "a")
+    manifest = read_manifest(objects, "a")
     assert (manifest.generation, manifest.closed) == (2, True)
 
 
-def test_a_stream_that_is_deleted_while_it_is_published_is_told_to_be_gone(node, objects):
+def test_stream_deleted_while_published_is_marked_deleted(node, objects):
     node.write("a", 4)
     failpoints.arm("archive.manifest.uploaded", lambda _point: node.streams.delete("a"))
     node.archive.round()
     failpoints.disarm()
     node.archive.round()
-    assert told(objects, "a").deleted
+    assert read_manifest(objects, "a").deleted
     node.archive.collect(grace_s=0)
     assert [info.key for info in objects.list("streams/") if "/segments/" in info.key] == []
     assert node.streams.verify() == []
@@ -362,10 +362,10 @@ def test_a_stream_that_takes_a_name_while_the_one_before_is_published_takes_its_
     failpoints.arm("archive.manifest.uploaded", begin_again_and_die)
     node.archive.round()
     failpoints.disarm()
-    before = told(objects, "a")
+    before = read_manifest(objects, "a")
     node.open_archive()
     assert not node.archive.publish_all().failures
-    after = told(objects, "a")
+    after = read_manifest(objects, "a")
     assert after.incarnation != before.incarnation
     assert (before.uploaded_through, after.uploaded_through) == (7, 3)
     assert node.read("a") == [f"a-{number}".encode() for number in range(100, 104)]

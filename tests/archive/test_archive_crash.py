@@ -18,7 +18,7 @@ CHILD = Path(__file__).with_name("archive_child.py")
 
 
 def acknowledged(lines, before):
-    """Up to which offset each stream was told to be on disk."""
+    """The offset through which each stream was reported as on disk."""
     reached = dict(before)
     for line in lines:
         name, offset = line.split()

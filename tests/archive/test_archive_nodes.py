@@ -6,7 +6,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from node import Node, keys, told
+from node import Node, keys, read_manifest
 
 from fourfold.archive.manifest import MANIFEST, classify, decode, manifest_key, name_hash
 from fourfold.errors import FourfoldError, ObjectStoreError, PublisherFenced, StreamRecreated
@@ -44,7 +44,7 @@ def test_of_two_nodes_that_own_a_stream_exactly_one_publishes(make, objects, bef
     assert not first.failures
     assert isinstance(second.failures["a"], PublisherFenced)
     assert one.read("a")[before:] == [b"of one"] * 8
-    assert told(objects, "a").uploaded_through == before + 7
+    assert read_manifest(objects, "a").uploaded_through == before + 7
     # What was there is as it was, and the winner's manifest speaks of what the winner wrote.
     assert {key: objects.head(key).version for key in held} == held
     with one.database.read() as snapshot:
@@ -68,7 +68,7 @@ def test_two_nodes_that_race_have_one_winner(make, objects):
         done = list(pool.map(lambda each: each.archive.publish_all(), (one, two)))
     assert sorted(len(result.failures) for result in done) == [0, 1]
     winner = one if not done[0].failures else two
-    manifest = told(objects, "a")
+    manifest = read_manifest(objects, "a")
     assert manifest.incarnation == winner.row("a")["incarnation"]
     with winner.database.read() as snapshot:
         assert list(object_problems(snapshot, objects)) == []
@@ -136,7 +136,7 @@ def test_streams_that_a_listing_shows_late_are_added_by_the_next_run(make, objec
     node.archive.publish_all()
     late = manifest_key("b")
 
-    class Behind(MemoryStore):
+    class StaleReads(MemoryStore):
         def __init__(self, inner):
             super().__init__()
             self.inner = inner
@@ -149,7 +149,7 @@ def test_streams_that_a_listing_shows_late_are_added_by_the_next_run(make, objec
             return self.inner.get(key)
 
     other = make("two")
-    other.objects = Behind(objects)
+    other.objects = StaleReads(objects)
     report = other.bootstrap()
     assert report.restored == ("a",)
     assert set(report.failures) == {"f"}
@@ -187,23 +187,23 @@ def test_streams_are_the_same_however_many_are_made_in_one_transaction(
 ):
     node = lived_in(make)
     whole = make("whole")
-    told = whole.bootstrap()
+    report = whole.bootstrap()
     monkeypatch.setattr("fourfold.models.streams.archive.bootstrapper.BOOTSTRAP_STREAMS", streams)
     monkeypatch.setattr("fourfold.models.streams.archive.bootstrapper.BOOTSTRAP_SEGMENTS", segments)
     parts = make("parts")
     before = parts.database.transactions
-    assert parts.bootstrap() == told
+    assert parts.bootstrap() == report
     assert parts.database.transactions - before == transactions
     assert everything(parts) == everything(whole)
     assert parts.streams.verify() == []
-    for name in told.restored:
+    for name in report.restored:
         assert parts.read(name) == node.read(name)
 
 
 def test_a_bootstrap_that_ends_between_two_transactions_is_completed_by_the_next(make, monkeypatch):
     lived_in(make)
     whole = make("whole")
-    told = whole.bootstrap()
+    restored = whole.bootstrap().restored
     monkeypatch.setattr("fourfold.models.streams.archive.bootstrapper.BOOTSTRAP_STREAMS", 4)
     cut = make("cut")
 
@@ -220,7 +220,7 @@ def test_a_bootstrap_that_ends_between_two_transactions_is_completed_by_the_next
     assert cut.streams.verify() == []
     report = cut.bootstrap()
     assert len(report.present) == 8
-    assert sorted(report.present + report.restored) == sorted(told.restored)
+    assert sorted(report.present + report.restored) == sorted(restored)
     assert everything(cut) == everything(whole)
 
 

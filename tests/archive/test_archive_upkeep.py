@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from node import keys, told
+from node import keys, read_manifest
 
 from fourfold.errors import ObjectStoreError, Refused
 from fourfold.kernel import failpoints
@@ -58,17 +58,17 @@ def test_publishing_first_refuses_to_acknowledge_what_it_could_not_publish(make,
         stream.append([b"1"])
     broken[0] = False
     stream.append([b"2"])
-    assert told(objects, "a").uploaded_through == 1
+    assert read_manifest(objects, "a").uploaded_through == 1
 
 
-def test_coroutines_are_told_after_it_is_published(make, objects):
+def test_coroutines_continue_after_the_publication(make, objects):
     node = make("one", publish_first=True)
 
     async def run():
         await node.streams.create_with_options_async(StreamOptions("a", "text/plain"))
         requests = [Append([b"%d" % n], None) for n in range(20)]
         await asyncio.gather(*(node.streams.append_async("a", request) for request in requests))
-        assert told(objects, "a").uploaded_through == 19
+        assert read_manifest(objects, "a").uploaded_through == 19
 
     asyncio.run(run())
 
@@ -134,7 +134,7 @@ def test_a_deleted_stream_leaves_the_object_store_after_the_grace(make, objects)
     node.archive.publish_all()
     node.streams.delete("a")
     node.archive.publish_all()
-    assert told(objects, "a").deleted
+    assert read_manifest(objects, "a").deleted
     other = make("two")
     assert other.bootstrap().deleted == 1
     assert keys(objects, ".parquet")
@@ -182,7 +182,7 @@ def test_objects_are_kept_while_the_last_manifest_speaks_of_them(make, objects):
     node.archive.round()
     failpoints.disarm()
     broken[0] = False
-    assert not told(objects, "a").deleted
+    assert not read_manifest(objects, "a").deleted
     assert node.archive.collect(grace_s=0) == []
     assert len(keys(objects, ".parquet")) == 1
     node.archive.publish_all()
@@ -197,9 +197,9 @@ def test_a_closed_stream_whose_end_is_lost_goes_on(make, objects):
     node.streams.open("a").append([b"the end"], close=True)
     node.streams.sweep()
     node.archive.round()
-    assert not told(objects, "a").closed
+    assert not read_manifest(objects, "a").closed
     other = make("two")
     assert [loss.records for loss in other.bootstrap().lost] == [1]
     other.streams.open("a").append([b"another end"], close=True)
     node.archive.publish_all()
-    assert told(objects, "a").closed
+    assert read_manifest(objects, "a").closed

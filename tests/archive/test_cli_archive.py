@@ -53,8 +53,8 @@ def test_a_store_is_published_read_and_rebuilt_from_the_command_line(run, shop, 
     expected = [b"%d" % n for n in range(10)]
     assert records(shop) == expected
     assert records(shop, mode="r") == expected
-    told = json.loads(run("bootstrap", "again", "--objects", "objects", "--json"))
-    assert (told["streams"], told["records"], told["lost"]) == (1, 10, [])
+    report = json.loads(run("bootstrap", "again", "--objects", "objects", "--json"))
+    assert (report["streams"], report["records"], report["lost"]) == (1, 10, [])
     shutil.rmtree(shop)
     assert records(tmp_path / "again") == expected
     run("verify", "again", "--objects")
@@ -87,7 +87,7 @@ def test_what_is_damaged_in_the_object_store_is_found(run, shop, tmp_path):
         records(shop)
 
 
-def test_the_loser_of_two_nodes_is_told_on_the_command_line(run, shop, tmp_path):
+def test_fenced_node_gets_an_error_on_the_command_line(run, shop, tmp_path):
     run("publish", "shop", "--objects", "objects")
     run("bootstrap", "again", "--objects", "objects")
     run("publish", "again")
@@ -122,8 +122,8 @@ def test_an_object_store_that_ignores_conditions_is_refused(run, shop):
             "AWS_SECRET_ACCESS_KEY": server.secret_access_key,
         }
         url = server.url("shop") + "&allow_http=true"
-        told = run("publish", "shop", "--objects", url, code=6, environment=keys)
-    assert "ignores conditional writes" in told
+        printed = run("publish", "shop", "--objects", url, code=6, environment=keys)
+    assert "ignores conditional writes" in printed
 
 
 def test_a_store_that_is_open_for_reading_publishes_nothing(shop):

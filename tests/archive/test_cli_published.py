@@ -39,6 +39,7 @@ def change(root):
         store.streams.create("stream0", "text/plain").append([b"later"])
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_a_store_is_published_and_rebuilt_at_any_of_its_points(run, shop, tmp_path):
     first = json.loads(run("publish", "shop", "--objects", "objects", "--json"))
     assert {database["name"] for database in first["databases"]} == {
@@ -50,20 +51,20 @@ def test_a_store_is_published_and_rebuilt_at_any_of_its_points(run, shop, tmp_pa
     was = contents(shop)
     change(shop)
     standing = json.loads(run("publish", "shop", "--dry-run", "--json"))
-    behind = {
+    pending = {
         database["name"]: database["newest"] - database["published"]
         for database in standing["databases"]
     }
-    assert behind.pop("spaces/did:key:facts") == 1
-    assert set(behind.values()) == {0}
+    assert pending.pop("spaces/did:key:facts") == 1
+    assert set(pending.values()) == {0}
     assert standing["unpublished_records"] == 1
     assert "spaces/did:key:facts" in run("publish", "shop", "--dry-run")
     assert "published 1 database" in run("publish", "shop")
     points = json.loads(run("publish", "shop", "--points", "--json"))["points"]
     assert points[0]["id"] == first["point"]
     assert points[1]["id"] in run("publish", "shop", "--points")
-    told = json.loads(run("bootstrap", "new", "--objects", "objects", "--json"))
-    assert {database["name"] for database in told["databases"]} == {
+    report = json.loads(run("bootstrap", "new", "--objects", "objects", "--json"))
+    assert {database["name"] for database in report["databases"]} == {
         database["name"] for database in first["databases"]
     }
     assert contents(tmp_path / "new") == contents(shop)
@@ -72,6 +73,7 @@ def test_a_store_is_published_and_rebuilt_at_any_of_its_points(run, shop, tmp_pa
     assert "the store is sound" in run("verify", "new", "--objects")
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_a_store_of_the_past_publishes_only_if_it_takes_over(run, shop):
     first = json.loads(run("publish", "shop", "--objects", "objects", "--json"))["point"]
     change(shop)
@@ -88,31 +90,32 @@ def test_a_store_of_the_past_publishes_only_if_it_takes_over(run, shop):
 
 
 def test_one_model_is_published_alone(run, shop):
-    told = json.loads(run("publish", "shop", "--model", "graphs", "--json"))
-    assert [database["name"] for database in told["databases"]] == ["graphs"]
-    assert (told["manifests"], told["segments"]) == (0, 0)
+    report = json.loads(run("publish", "shop", "--model", "graphs", "--json"))
+    assert [database["name"] for database in report["databases"]] == ["graphs"]
+    assert (report["manifests"], report["segments"]) == (0, 0)
     run("publish", "shop", "--model", "nothing", code=2)
 
 
-def test_a_point_that_is_not_there_is_told(run, shop):
+@pytest.mark.usefixtures("archive_format")
+def test_unknown_restore_point_is_refused(run, shop):
     run("publish", "shop", "--objects", "objects")
     assert "error[not_found]" in run(
         "bootstrap", "new", "--objects", "objects", "--at", "x", code=3
     )
 
 
-def test_what_was_compacted_merged_and_indexed_is_told(run, shop):
+def test_compacted_merged_and_indexed_segments_are_reported(run, shop):
     for _ in range(5):
-        told = json.loads(run("publish", "shop", "--objects", "objects", "--json"))
+        report = json.loads(run("publish", "shop", "--objects", "objects", "--json"))
         change(shop)
-    assert told["compacted"] is told["indexed"] is told["given_up"] is None
-    told = json.loads(run("publish", "shop", "--compact", "--index", "--json"))
-    [merged] = told["merged"]
+    assert report["compacted"] is report["indexed"] is report["given_up"] is None
+    report = json.loads(run("publish", "shop", "--compact", "--index", "--json"))
+    [merged] = report["merged"]
     assert merged["name"] == "spaces/did:key:facts"
     assert merged["publications"] == 5
     assert 1 <= merged["packs"] < merged["retired"]
-    assert told["compacted"]["streams"] == told["compacted"]["compacted"] == 1
-    assert told["indexed"]["segments"] >= 1
+    assert report["compacted"]["streams"] == report["compacted"]["compacted"] == 1
+    assert report["indexed"]["segments"] >= 1
     said = ""
     for _ in range(5):
         change(shop)
@@ -131,9 +134,11 @@ def test_points_are_given_up_and_their_objects_listed_then_deleted(run, shop, mo
     assert would["would_give_up"]["points"] == len(points) - 2
     assert "would remove 3 points" in run("publish", "shop", "--dry-run", "--keep", "2")
     assert json.loads(run("publish", "shop", "--points", "--json"))["points"] == points
-    told = json.loads(run("publish", "shop", "--collect", "--keep", "2", "--keep", "0s", "--json"))
-    assert told["given_up"]["points"] == len(points) - 2
-    assert told["deleted_objects"] == 0
+    report = json.loads(
+        run("publish", "shop", "--collect", "--keep", "2", "--keep", "0s", "--json")
+    )
+    assert report["given_up"]["points"] == len(points) - 2
+    assert report["deleted_objects"] == 0
     assert json.loads(run("publish", "shop", "--points", "--json"))["points"] == points[-2:]
     monkeypatch.setenv("FOURFOLD_ARCHIVE_GRACE_S", "0")
     listed = json.loads(run("publish", "shop", "--dry-run", "--json"))["would_delete"]

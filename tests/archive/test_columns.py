@@ -33,6 +33,8 @@ def node(tmp_path_factory):
 def filled(node, payloads, keys=(None,)):
     """The name of a new stream with these records."""
     name = f"s{node.streams.totals().streams}"
+    # No record is older than its stream.
+    node.now = 1_000_000
     node.streams.create(name, BYTES)
     for number, payload in enumerate(payloads):
         node.now = 1_000_000 + 7 * number

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from keyed_streams import TINY, by_key, fill, key, numbers, rows, sound
-from node import keys, told
+from node import keys, read_manifest
 
 from fourfold.archive import index_runs
 from fourfold.archive.manifest import encode, manifest_key
@@ -31,7 +31,7 @@ def test_runs_are_sorted_and_say_where_each_key_is(node, tmp_path):
     fill(node, "a", 16, key)
     node.archive.publish_all()
     node.archive.index()
-    (run,) = told(node.objects, "a").index.runs
+    (run,) = read_manifest(node.objects, "a").index.runs
     table = pq.read_table(io.BytesIO(node.objects.get(run.key).data))
     prints = table.column("fingerprint").to_pylist()
     assert prints == sorted(prints)
@@ -101,18 +101,18 @@ def test_a_merge_in_parts_is_the_same(node, monkeypatch):
     node.archive.publish_all()
     node.archive.index()
     index_runs._options.cache_clear()
-    for wanted in ("key-0", "key-3", "nobody"):
+    for wanted in ("key-0", "key-3", "unknown"):
         assert by_key(node, "a", wanted) == numbers(16 * 9, wanted)
 
 
 def test_a_stream_without_keys_gets_no_run_and_no_new_manifest(node):
     fill(node, "a", 16, lambda _number: None)
     node.archive.publish_all()
-    before = told(node.objects, "a").generation
+    before = read_manifest(node.objects, "a").generation
     done = node.archive.index()
     assert (done.segments, done.runs) == (4, 0)
     assert rows(node, "SELECT count(*) FROM index_runs") == [(0,)]
-    assert told(node.objects, "a").generation == before
+    assert read_manifest(node.objects, "a").generation == before
     assert by_key(node, "a", "key") == []
 
 
@@ -120,7 +120,7 @@ def test_an_index_that_is_lost_or_damaged_costs_time_and_nothing_else(make, node
     fill(node, "a", 48, key)
     node.archive.publish_all()
     node.archive.index()
-    first, *others = told(node.objects, "a").index.runs
+    first, *others = read_manifest(node.objects, "a").index.runs
     node.objects.delete(first.key)
     for other in others:
         node.objects.put(other.key, b"damaged")
@@ -140,10 +140,10 @@ def test_a_run_that_says_something_else_than_its_segments_is_named(node):
     node.archive.publish_all()
     node.archive.index()
     sound(node)
-    (one,) = told(node.objects, "a").index.runs
-    (other,) = told(node.objects, "b").index.runs
+    (one,) = read_manifest(node.objects, "a").index.runs
+    (other,) = read_manifest(node.objects, "b").index.runs
     name = manifest_key("a")
-    manifest = told(node.objects, "a")
+    manifest = read_manifest(node.objects, "a")
     wrong = msgspec.structs.replace(other, start_offset=one.start_offset)
     index = msgspec.structs.replace(manifest.index, runs=[wrong])
     node.objects.put(name, encode(msgspec.structs.replace(manifest, index=index)))
@@ -171,7 +171,7 @@ def test_a_node_is_rebuilt_with_its_indexes(make, node):
     sound(other)
 
 
-def test_what_is_given_up_or_deleted_leaves_no_run_behind(node):
+def test_truncated_or_deleted_stream_leaves_no_run(node):
     stream = node.streams.create("a", "text/plain", retention_bytes=20)
     for _ in range(32):
         stream.append([b"0123456789"], key="k")
@@ -182,10 +182,10 @@ def test_what_is_given_up_or_deleted_leaves_no_run_behind(node):
     node.archive.collect(grace_s=0)
     first = stream.info.first_offset
     assert first >= 28
-    runs_left = told(node.objects, "a").index.runs
+    runs_left = read_manifest(node.objects, "a").index.runs
     assert all(run.end_offset >= first for run in runs_left)
     assert len(keys(node.objects, "parquet")) == len(runs_left) + len(
-        list(told(node.objects, "a").kept())
+        list(read_manifest(node.objects, "a").kept())
     )
     node.streams.delete("a")
     node.archive.publish_all()
@@ -230,11 +230,11 @@ def test_a_field_of_what_has_no_fields_is_refused(node):
 def test_small_segments_become_one_and_every_record_stays(node):
     records = node.write("a", 40)
     node.archive.publish_all()
-    before = told(node.objects, "a")
+    before = read_manifest(node.objects, "a")
     assert before.segment_count == 10
     done = node.archive.compact()
     assert (done.segments, done.compacted) == (10, 1)
-    after = told(node.objects, "a")
+    after = read_manifest(node.objects, "a")
     assert after.generation == before.generation + 1
     (only,) = after.kept()
     assert (only.start_offset, only.end_offset) == (0, 39)
@@ -247,7 +247,7 @@ def test_small_segments_become_one_and_every_record_stays(node):
 def test_the_old_segments_are_deleted_after_grace_and_not_before(node):
     records = node.write("a", 40)
     node.archive.publish_all()
-    old = {segment.key for segment in told(node.objects, "a").kept()}
+    old = {segment.key for segment in read_manifest(node.objects, "a").kept()}
     node.archive.compact()
     assert node.archive.collect() == []
     assert old < set(keys(node.objects, "parquet"))
@@ -277,7 +277,7 @@ def test_large_segments_and_those_with_a_gap_are_left_alone(make):
     assert node.archive.compact().compacted == 0
 
 
-def test_segments_behind_those_that_were_compacted_move_up(node):
+def test_segments_after_the_compacted_ones_move_up(node):
     records = node.write("a", 16)
     node.archive.publish_all()
     stream = node.streams.open("a")

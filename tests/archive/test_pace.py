@@ -17,7 +17,7 @@ from fourfold.objects import MemoryStore
 
 
 class Clock:
-    """Time that passes when somebody sleeps, or works."""
+    """Time that passes while a thread sleeps or works."""
 
     def __init__(self):
         self.now = 0.0
@@ -53,14 +53,14 @@ def test_a_pause_has_a_longest():
     assert clock.now == pytest.approx(5.0 + limits.BACKGROUND_PAUSE_MAX_S)
 
 
-def test_nobody_is_waited_for_when_nobody_writes():
+def test_pause_does_not_wait_without_a_writer():
     clock = Clock()
     with paced(lambda: 7, clock).piece():
         clock.sleep(0.010)
     assert clock.now == pytest.approx(0.010 + limits.BACKGROUND_LOOK_S)
 
 
-def test_a_pause_goes_on_while_somebody_is_in_the_middle_of_a_commit():
+def test_pause_lasts_while_a_commit_is_running():
     clock = Clock()
     pace = Throttle(
         lambda: 7, 2.0, clock=clock, sleep=clock.sleep, writing=lambda: clock.now < 0.02
@@ -124,7 +124,7 @@ def test_what_an_object_store_does_with_a_chunk_keeps_no_piece_waiting():
     assert clock.now == pytest.approx(2 * (0.002 + 0.006))
 
 
-def test_whoever_breaks_off_leaves_the_lane_free():
+def test_interrupted_caller_releases_the_lane():
     pace = paced(lambda: 0, Clock())
 
     def run():
@@ -164,14 +164,14 @@ def append(node):
 
 def in_the_background(pace, node):
     """A thread with a transaction of the archive's, which only notes how many records there are."""
-    told = []
+    results = []
 
     def count(txn):
         return txn.value("SELECT next_offset FROM streams")
 
-    thread = threading.Thread(target=lambda: told.append(pace.transact(node.database, count)))
+    thread = threading.Thread(target=lambda: results.append(pace.transact(node.database, count)))
     thread.start()
-    return thread, told
+    return thread, results
 
 
 def test_one_who_appends_takes_a_transaction_of_the_archive_along(tmp_path, monkeypatch):
@@ -181,27 +181,27 @@ def test_one_who_appends_takes_a_transaction_of_the_archive_along(tmp_path, monk
     pace = paced(counting(), Clock(), pauses=1.0)
     with pace.piece():
         pace._clock.sleep(0.010)
-    thread, told = in_the_background(pace, node)
+    thread, results = in_the_background(pace, node)
     while not node.database.metrics().queued_requests:
         os.sched_yield()
     before = node.database.transactions
     append(node)
     thread.join(60)
-    assert told in ([1], [2])
+    assert results in ([1], [2])
     assert node.database.transactions == before + 1
     node.close()
 
 
 @pytest.mark.parametrize("pace", [NO_THROTTLE, Throttle(lambda: 0)])
-def test_nobody_is_waited_for_to_take_it_along_when_nobody_writes(tmp_path, monkeypatch, pace):
+def test_transaction_does_not_wait_for_a_group_without_a_writer(tmp_path, monkeypatch, pace):
     monkeypatch.setattr("fourfold.models.streams.archive.throttle.ARCHIVE_PATIENCE_S", 3_000.0)
     node = Node(tmp_path, MemoryStore())
     node.write("a", 1)
     with pace.piece():
         pass
-    thread, told = in_the_background(pace, node)
+    thread, results = in_the_background(pace, node)
     thread.join(60)
-    assert told == [1]
+    assert results == [1]
     node.close()
 
 

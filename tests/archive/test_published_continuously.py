@@ -52,6 +52,7 @@ def waited(condition):
         time.sleep(0.01)
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_each_round_publishes_what_is_new_in_every_model(store, url, tmp_path):
     life, backup = Life(store, Random(1)), Continuous(store)
     life.everything()
@@ -71,6 +72,7 @@ def test_each_round_publishes_what_is_new_in_every_model(store, url, tmp_path):
     assert backup.state().points == 2
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_a_database_that_is_poisoned_is_named_and_keeps_no_other_waiting(store, url, tmp_path):
     Life(store, Random(2)).everything()
     space = store.space("did:key:facts")
@@ -104,6 +106,7 @@ def test_the_longer_a_database_fails_the_longer_it_is_left_alone(store):
     assert pauses[-1] < 1.1 * limits.ARCHIVE_BACKOFF_MAX_S
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_a_database_that_another_process_writes_is_skipped_and_named(tmp_path, url):
     """Locks of files know no difference between another process and another opening."""
     with open_store(tmp_path / "store", url) as store, open_store(tmp_path / "store", url) as owner:
@@ -124,6 +127,7 @@ def test_a_database_that_another_process_writes_is_skipped_and_named(tmp_path, u
         assert again.space(DID).read("a").document == {"n": 1}
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_a_store_whose_streams_another_process_serves_publishes_its_databases(tmp_path, url):
     with (
         open_store(tmp_path / "store", url) as store,
@@ -170,7 +174,7 @@ def test_what_changed_a_moment_ago_is_looked_at_again(store):
     assert len(backup.round().published) == 1
 
 
-def test_whoever_asks_for_a_space_while_it_is_published_keeps_it(tmp_path, url):
+def test_space_opened_while_it_is_published_stays_open(tmp_path, url):
     with open_store(tmp_path / "store", url) as store:
         store.space(DID).set("a", {"n": 1})
     with open_store(tmp_path / "store", url) as store:
@@ -188,6 +192,7 @@ def test_whoever_asks_for_a_space_while_it_is_published_keeps_it(tmp_path, url):
         assert kept[0].read("b").document == {"n": 1}
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_a_database_is_free_again_once_it_is_published(tmp_path, url):
     with open_store(tmp_path / "store", url) as store:
         store.space(DID).set("a", {"n": 1})
@@ -201,7 +206,8 @@ def test_a_database_is_free_again_once_it_is_published(tmp_path, url):
             other.sessions.create_session({"id": "t"})
 
 
-def test_a_second_publisher_is_told_and_left_alone_for_good(store, url, tmp_path):
+@pytest.mark.usefixtures("archive_format")
+def test_second_publisher_gets_an_error_and_stops_for_good(store, url, tmp_path):
     store.space(DID).set("a", {"n": 1})
     published(store)
     with open_store(rebuilt(tmp_path / "again", url), url) as other:
@@ -214,6 +220,7 @@ def test_a_second_publisher_is_told_and_left_alone_for_good(store, url, tmp_path
     assert isinstance(backup.failures[NAME], PublisherFenced)
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_the_end_publishes_the_tail(store, url, tmp_path):
     backup = Continuous(store)
     with backup.running(every_s=3600):

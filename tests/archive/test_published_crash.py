@@ -13,7 +13,7 @@ from support import crash
 
 CHILD = Path(__file__).with_name("published_child.py")
 QUICK = ("archive.upload.after=kill@9", "archive.manifest.uploaded=kill@2")
-"""While there is nothing yet, or only a part; and when the manifest is up and nobody knows."""
+"""While there is nothing yet, or a part; and after the manifest is uploaded, not yet recorded."""
 SLOW = tuple(
     f"archive.{point}=kill@{at}"
     for at in (1, 5, 17)
@@ -52,7 +52,7 @@ KEEPING_SLOW = tuple(
 
 
 def check(folder, points):
-    """The store goes on publishing, and the objects rebuild it; every point that was told is there.
+    """The store goes on publishing, and the objects rebuild it; every reported point is there.
     How many there are.
     """
     url = folder / "objects"
@@ -66,7 +66,7 @@ def check(folder, points):
     verified(again)
     assert contents(again) == expected
     if points:
-        verified(rebuilt(folder / f"told-{len(known)}", url, at=points[-1]))
+        verified(rebuilt(folder / f"known-{len(known)}", url, at=points[-1]))
     return len(known)
 
 
@@ -98,7 +98,7 @@ def test_a_store_that_is_killed_again_and_again_loses_no_point(tmp_path):
 
 
 def check_kept(folder, points):
-    """The newest points that were told are there, and each restores; what is left is in order."""
+    """The newest reported points are there, and each restores; what is left is in order."""
     with open_store(folder / "store", folder / "objects") as store:
         known = [entry.id for entry in store.points()]
         for number, point in enumerate(known):

@@ -1,5 +1,5 @@
 """Disasters of published databases, on a folder and on a server of the S3 protocol: each point that
-was published is restored, also when it was merged, and nobody publishes over somebody else.
+was published is restored, also when it was merged, and no publisher overwrites another.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def test_a_part_that_was_cut_short_is_put_again_and_never_named(place, tmp_path,
 
 
 @pytest.mark.parametrize("place", ["folder", "s3"], indirect=True)
-def test_a_manifest_that_went_back_behind_a_merge_is_brought_up_again(place, tmp_path):
+def test_manifest_that_went_back_before_a_merge_is_replaced(place, tmp_path):
     key = database_manifest.manifest_key(NAME)
     with open_store(tmp_path / "store", place) as store:
         space, was = store.space(DID), {}
@@ -166,7 +166,7 @@ def test_a_manifest_that_went_back_behind_a_merge_is_brought_up_again(place, tmp
     restores(tmp_path, place, was)
 
 
-def test_of_two_publishers_one_merges_and_the_other_is_told(place, tmp_path):
+def test_of_two_publishers_one_merges_and_the_other_is_fenced(place, tmp_path):
     with open_store(tmp_path / "store", place) as store:
         for number in range(5):
             store.space(DID).set("a", {"n": number})
@@ -188,7 +188,7 @@ def test_of_two_publishers_one_merges_and_the_other_is_told(place, tmp_path):
             assert isinstance(found[NAME], PublisherFenced)
         after = objects_at(place)
         changed = {key for key, data in before.items() if after.get(key) != data}
-        # Merging puts points together too, whoever does it; none of them is given up.
+        # Merging combines points too, in any process; none of them is deleted.
         assert changed <= {"points/list.json"}
         assert one.points() == points
         kept_in_order(one, Keep(points=2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
@@ -185,7 +186,9 @@ def test_what_a_later_fourfold_published_is_refused(store, url, tmp_path):
     key = database_manifest.manifest_key(f"spaces/{DID}")
     with FolderStore(url) as objects:
         data = objects.get(key).data
-        objects.put(key, data.replace(b'"migrations":2', b'"migrations":9'))
+        later, count = re.subn(rb'"migrations":\d+', b'"migrations":99', data)
+        assert count == 1
+        objects.put(key, later)
     with pytest.raises(FutureFormat):
         rebuilt(tmp_path / "again", url)
 

@@ -110,11 +110,11 @@ def test_a_restore_reads_few_objects_however_often_was_published(store, url, tmp
 
 def test_a_server_would_merge_as_it_publishes(store, url):
     space = store.space(DID)
-    told = []
+    merged = []
     for number in range(13):
         space.set("a", {"n": number})
-        told += published(store).merged
-    assert [entry.name for entry in told] == [NAME] * 3
+        merged += published(store).merged
+    assert [entry.name for entry in merged] == [NAME] * 3
     levels = [page.level for page in manifest_of(url, NAME).pages]
     assert levels == [2]
 
@@ -242,7 +242,7 @@ def test_points_are_kept_by_their_age_or_by_their_number(store):
     assert retention.kept_points(points, Keep(points=9), later) == points
 
 
-def test_points_that_were_left_behind_are_kept_too(store, url, tmp_path):
+def test_points_of_an_abandoned_history_are_retained(store, url, tmp_path):
     was = lives(store, url, Random(31), 4)
     first = list(was)[1]
     store.close()
@@ -280,7 +280,7 @@ def test_a_node_that_was_fenced_merges_and_deletes_nothing(store, url, tmp_path)
     }
 
 
-def test_what_a_crash_left_behind_is_deleted_once_it_is_old(store, url):
+def test_leftovers_of_a_crash_are_deleted_once_they_are_old(store, url):
     store.space(DID).set("a", {"n": 1})
     published(store)
     left = f"{database_manifest.folder(NAME)}revision/00000009-put-0123456789abcdef.parquet"
@@ -294,7 +294,7 @@ def test_what_a_crash_left_behind_is_deleted_once_it_is_old(store, url):
 
 
 def test_a_value_that_is_old_enough_to_be_swept_is_made_new_for_who_names_it(store, url):
-    """Whoever sweeps may have looked already, and found that nothing names it."""
+    """A sweep may have looked already, and found that nothing refers to it."""
     blob = store.space(DID).blobs.put(b"b" * LARGE)
     published(store)
     key = database_manifest.blob_key(blob.removeprefix("sha256:"))

@@ -1,4 +1,4 @@
-"""Points of a store: named, gone on from, left behind, by one node or two; what a run costs."""
+"""Points of a store: named, continued, abandoned, by one node or two; what a run costs."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ def test_a_run_publishes_only_what_is_new(store, url):
     assert sum(map(len, added.values())) < 20_000
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_nothing_new_makes_no_request_and_no_point(store, url):
     Life(store, Random(2)).everything()
     published(store)
@@ -149,6 +150,7 @@ def test_a_rebuilt_store_goes_on_publishing_and_the_old_one_is_refused(store, ur
     assert contents(rebuilt(tmp_path / "third", url)) == expected
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_of_two_nodes_from_one_disk_one_publishes(store, url, tmp_path):
     store.space(DID).set("a", {"n": 1})
     published(store)
@@ -168,6 +170,7 @@ def test_of_two_nodes_from_one_disk_one_publishes(store, url, tmp_path):
         assert again.space(DID).read("a").document == {"n": "one"}
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_a_store_that_was_restored_to_the_past_does_not_publish_over_newer_history(
     store, url, tmp_path
 ):
@@ -190,6 +193,7 @@ def test_a_store_that_was_restored_to_the_past_does_not_publish_over_newer_histo
     assert streams_of(again, settings=at(url)) == records
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_taking_over_from_an_earlier_point_leaves_the_newer_ones_restorable(store, url, tmp_path):
     life = Life(store, Random(8))
     life.everything()
@@ -220,6 +224,7 @@ def test_taking_over_from_an_earlier_point_leaves_the_newer_ones_restorable(stor
     assert streams_of(newest, settings=at(url)) == was[point][1]
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_a_store_that_took_over_without_changes_is_what_the_newest_point_shows(
     store, url, tmp_path
 ):
@@ -241,6 +246,7 @@ def test_a_store_that_took_over_without_changes_is_what_the_newest_point_shows(
 # Points
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_a_point_is_named_by_its_id_or_by_a_time(store, url, tmp_path):
     space = store.space(DID)
     points = []
@@ -256,6 +262,7 @@ def test_a_point_is_named_by_its_id_or_by_a_time(store, url, tmp_path):
             rebuilt(tmp_path / "none", url, at=name)
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_only_the_models_that_are_named_are_published(store, url):
     Life(store, Random(9)).everything()
     published(store, models=["sessions"])
@@ -264,7 +271,7 @@ def test_only_the_models_that_are_named_are_published(store, url):
         store.publish(models=["nothing"])
 
 
-def test_what_would_be_lost_is_told_exactly(store):
+def test_records_that_would_be_lost_are_reported_exactly(store):
     space = store.space(DID)
     space.set("a", {"n": 1})
     [standing] = store.published()
@@ -289,7 +296,7 @@ def test_a_store_that_is_open_for_reading_does_not_publish(store, url):
 
 
 def test_what_changes_while_it_is_published_is_published_the_next_time(store, url, tmp_path):
-    """The keys that a trigger noted behind the state that is published are kept."""
+    """The keys that a trigger noted after the published state are retained."""
     space, graphs = store.space(DID), store.graphs
     app = graphs.register_app("notes", "Notes").app_id
     me = graphs.add_identity("ed25519:me").id
@@ -355,10 +362,10 @@ def test_the_manifest_of_a_stream_is_shown_as_it_was_at_a_point():
             ).get(key)
             for through in (-1, 1, 4, 6)
         }
-        told = {through: decode(read.data, key) for through, read in shown.items()}
+        manifests = {through: decode(read.data, key) for through, read in shown.items()}
         assert shown[6].info.version == version != shown[4].info.version
         for through, count in ((-1, 0), (1, 1), (4, 2), (6, 3)):
-            manifest = told[through]
+            manifest = manifests[through]
             assert manifest.segment_count == count
             assert (manifest.uploaded_through, manifest.next_offset) == (through, through + 1)
             assert manifest.logical_size_bytes == 7 * count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from node import told
+from node import read_manifest
 
 from fourfold.archive import manifest
 from fourfold.archive.restore_points import Place
@@ -87,7 +87,7 @@ def test_a_node_that_is_built_from_manifests_asks_the_same(published, make):
     assert other.archive.round().idle
 
 
-def test_a_version_that_began_behind_what_was_published_begins_at_its_end(published, make):
+def test_version_that_began_after_the_published_end_begins_there(published, make):
     """Otherwise what is appended there would be taken for messages of the version before."""
     append(published, "s", b=[8])
     several = schema("b")
@@ -95,7 +95,7 @@ def test_a_version_that_began_behind_what_was_published_begins_at_its_end(publis
     wrap = [{"op": "wrap", "name": "b"}]
     published.streams.schemas.put("s", {"schema": several, "lens": wrap})
     published.archive._publish_one("s")
-    assert told(published.objects, "s").uploaded_through == 7
+    assert read_manifest(published.objects, "s").uploaded_through == 7
     other = make("other")
     other.bootstrap()
     assert other.row("s")["next_offset"] == 8
@@ -111,32 +111,32 @@ def test_a_version_that_began_behind_what_was_published_begins_at_its_end(publis
 
 
 def test_a_change_of_the_rules_alone_is_published(published):
-    before = told(published.objects, "s")
+    before = read_manifest(published.objects, "s")
     assert published.archive.round().idle
     published.streams.schemas.put("s", rename("b", "c"))
     published.archive.round()
-    after = told(published.objects, "s")
+    after = read_manifest(published.objects, "s")
     assert after.generation == before.generation + 1
     assert json.loads(after.schema_json)["currentVersion"] == 3
     published.streams.schemas.put("s", {"routingKey": None})
     published.archive.round()
-    assert json.loads(told(published.objects, "s").schema_json)["routingKey"] is None
+    assert json.loads(read_manifest(published.objects, "s").schema_json)["routingKey"] is None
     assert published.archive.round().idle
 
 
-def test_a_registry_that_is_gone_is_told_no_longer(node):
+def test_deleted_registry_is_not_published(node):
     node.streams.create("s", JSON)
     node.streams.schemas.put("s", {"routingKey": {"jsonPointer": "/by"}})
     append(node, "s", a=range(4))
     node.archive.publish_all()
-    assert told(node.objects, "s").schema_json is not None
+    assert read_manifest(node.objects, "s").schema_json is not None
     node.streams.schemas.put("s", {"routingKey": None})
     node.archive.round()
-    assert told(node.objects, "s").schema_json is None
+    assert read_manifest(node.objects, "s").schema_json is None
     assert node.archive.round().idle
 
 
-def test_a_change_while_a_manifest_is_on_its_way_is_told_by_the_next(published):
+def test_change_during_an_upload_is_in_the_next_manifest(published):
     """Between the manifest that is written and what follows from it in the database."""
     publisher = published.archive._publisher
     real = publisher._replace
@@ -150,10 +150,10 @@ def test_a_change_while_a_manifest_is_on_its_way_is_told_by_the_next(published):
     publisher._replace = meanwhile
     append(published, "s", b=range(8, 12))
     published.archive.publish_all()
-    assert json.loads(told(published.objects, "s").schema_json)["currentVersion"] == 3
+    assert json.loads(read_manifest(published.objects, "s").schema_json)["currentVersion"] == 3
 
 
-def test_a_profile_is_published_and_those_who_wait_begin_anew(node, make):
+def test_profile_is_published_and_waiters_start_again(node, make):
     node.streams.create("s", JSON)
     node.streams.profiles.put("s", {"kind": "state-protocol", "touch": {"enabled": True}})
     change = {"type": "t", "key": "k", "value": 1, "headers": {"operation": "insert"}}

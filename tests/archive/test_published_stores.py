@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from published_stores import (
     DID,
+    DIDS,
     LARGE,
     Life,
     at,
@@ -35,6 +36,7 @@ from fourfold.models.documents import GcPolicy
 from support.s3_server import serve_s3
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_the_objects_alone_rebuild_a_store_of_every_model(store, url, tmp_path):
     life = Life(store, Random(1))
     life.everything()
@@ -87,6 +89,7 @@ def test_every_point_of_long_lives_restores_what_the_store_was(tmp_path_factory,
     lives_and_is_restored(folder, folder / "objects", random)
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_a_store_is_published_to_a_server_of_the_s3_protocol_and_rebuilt_from_it(
     tmp_path, monkeypatch
 ):
@@ -137,6 +140,7 @@ def test_large_values_are_objects_named_by_their_content_and_uploaded_once(store
         assert again.space("did:key:two").blobs.get(blob) == b"b" * LARGE
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_payloads_that_are_files_are_restored_as_files(store, url, tmp_path):
     value = "x" * (limits.SESSION_PAYLOAD_ROW_BYTES_MAX + 10)
     store.sessions.create_session({"id": "s"})
@@ -179,6 +183,7 @@ def test_history_that_was_given_up_stays_given_up(store, url, tmp_path, history)
         assert earlier.space(DID).read("b", at=4).document == {"n": 1}
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_a_purged_session_does_not_come_back(store, url, tmp_path):
     sessions = store.sessions
     for sid in ("kept", "gone"):
@@ -198,6 +203,7 @@ def test_a_purged_session_does_not_come_back(store, url, tmp_path):
     assert contents(tmp_path / "again") == contents(store.root)
 
 
+@pytest.mark.usefixtures("archive_format")
 def test_flags_settings_and_tables_of_an_app_are_as_they_were(store, url, tmp_path):
     life = Life(store, Random(4))
     graphs, app = store.graphs, life.app
@@ -223,3 +229,28 @@ def test_flags_settings_and_tables_of_an_app_are_as_they_were(store, url, tmp_pa
         assert opened.graphs.database.identity() == graphs.database.identity()
         opened.graphs.insert_parent(app, row)
     verified(again)
+
+
+@pytest.mark.usefixtures("archive_format")
+def test_a_restored_space_has_its_indexes_built_from_the_log(store, url, tmp_path):
+    for did, history in DIDS.items():
+        space = store.space(did, history=history)
+        space.set("a", {"n": 1, "text": "first words", "vector": [1, 0]})
+        published(store)
+        space.indexes.create("by_n", "/n")
+        space.indexes.create("by_m", ["/n", "/m"], unique=True)
+        space.indexes.create("words", "/text", kind="text")
+        space.indexes.create("meaning", "/vector", kind="vector")
+        space.set("a", {"n": 2, "text": "other words", "vector": [0, 1]})
+        published(store)
+    expected = contents(store.root)
+    with fourfold.open(rebuilt(tmp_path / "again", url)) as again:
+        for did in DIDS:
+            space = again.space(did)
+            assert space.find({"n": 1}, at=1).plan.index is not None
+            assert space.count({"n": 1}, at=1) == 1
+            assert [space.search("first", at=at).total for at in (1, 2)] == [1, 0]
+            for at, score in ((1, 1.0), (2, 0.0)):
+                assert [hit.score for hit in space.search(vector=[5, 0], at=at)] == [score]
+            assert space.verify() == []
+    assert contents(tmp_path / "again") == expected

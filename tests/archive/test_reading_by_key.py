@@ -26,7 +26,7 @@ def test_records_in_the_log_are_found_by_their_routing_key(node):
     fill(node, "a", 20, key)
     assert by_key(node, "a", "key-1") == numbers(20, "key-1")
     assert by_key(node, "a", b"key-2") == numbers(20, "key-2")
-    assert by_key(node, "a", "nobody") == []
+    assert by_key(node, "a", "unknown") == []
 
 
 def test_the_log_is_asked_through_its_index(node):
@@ -73,6 +73,26 @@ def test_a_read_by_key_goes_on_from_where_it_was(node):
         if chunk.up_to_date:
             break
     assert found == numbers(40, "key-2")
+
+
+def test_a_filter_examines_segments_and_the_log_in_bounded_steps(node, monkeypatch):
+    monkeypatch.setattr("fourfold.models.streams.reader.FIELD_READ_RECORDS", 8)
+    stream = node.streams.create("j", "application/json")
+    for number in range(40):
+        stream.append({"n": number, "even": number % 2 == 0}, key=f"k{number % 3}")
+    node.archive.round()
+    assert 0 < len(node.log("j")) < 40
+    for options, expected in (
+        ({"where": {"even": True}}, list(range(0, 40, 2))),
+        ({"where": {"n": {"$gte": 37}}}, [37, 38, 39]),
+        ({"where": {"even": True}, "key": "k1"}, [4, 10, 16, 22, 28, 34]),
+    ):
+        chunks = [stream.read(**options)]
+        while not chunks[-1].up_to_date:
+            chunks.append(stream.read(chunks[-1].offset, **options))
+        found = [record.value["n"] for chunk in chunks for record in chunk]
+        assert found == expected
+        assert len(chunks) >= 2
 
 
 def test_a_key_that_cannot_be_one_is_refused(node):
@@ -141,7 +161,7 @@ def test_of_many_segments_only_those_with_the_key_are_opened(segmented):
     )
     assert levels == [(0, 4), (1, 1)]
     whole = having = 0
-    for wanted in [f"key-{number}" for number in range(40)] + ["nobody"]:
+    for wanted in [f"key-{number}" for number in range(40)] + ["unknown"]:
         found, count = opened(node, "a", wanted)
         assert found == held.get(wanted, [])
         having += len({number // 3 for number in found})

@@ -75,7 +75,7 @@ def test_any_range_reads_as_it_was_written(tmp_path_factory, drawn, first, low, 
     source = open_segments(MemoryStore(), DiskCache(folder / "cache", 0))
     wanted = SegmentRequest(name, sealed.size_bytes, sealed.digest, path)
     found = list(source.records(wanted, first + low, first + high))
-    expected = [(row.offset, row.payload, row.ts_ms) for row in rows][low : max(low, high)]
+    expected = [(row.offset, row.payload, row.ts_ms, None) for row in rows][low : max(low, high)]
     assert found == expected
     table = pq.read_table(path)
     assert table.column("routing_key").to_pylist() == [row.routing_key for row in rows]
@@ -166,7 +166,7 @@ def in_columns(path):
 
 @pytest.mark.parametrize("beside", [True, False])
 @pytest.mark.parametrize("count", [1, 500, 525, 5000])
-def test_the_digest_is_that_of_the_file_whoever_writes_it(tmp_path, count, beside):
+def test_digest_is_that_of_the_file_for_every_writer(tmp_path, count, beside):
     first, path, _ = build(tmp_path, noise(count))
     sealed, other = write_batches(
         in_columns(path), tmp_path / ".other", lambda _: tmp_path / "other", beside=beside
@@ -195,7 +195,7 @@ def test_a_segment_that_the_disk_does_not_take_leaves_no_file(tmp_path, allowed)
     assert threads() == []
 
 
-def test_what_comes_behind_an_error_is_not_written(tmp_path):
+def test_rows_after_an_error_are_not_written(tmp_path):
     def rows():
         yield from noise(3000)
         raise LookupError
@@ -306,9 +306,9 @@ def manifest(**changes):
 
 
 def test_a_manifest_comes_back_as_it_was():
-    told = manifest()
-    assert decode(encode(told), "here") == told
-    assert manifest_format.token_of(encode(told)[:60]) == "0" * 32
+    original = manifest()
+    assert decode(encode(original), "here") == original
+    assert manifest_format.token_of(encode(original)[:60]) == "0" * 32
 
 
 @given(at=st.integers(0, 300))

@@ -11,6 +11,7 @@ from node import Node
 
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.kernel import ReadTransaction
+from fourfold.models.streams import Producer
 from fourfold.models.streams.times import parse_time_ms
 from fourfold.objects import MemoryStore
 from support.properties import examples
@@ -38,8 +39,8 @@ def test_read_begins_at_the_first_record_at_or_after_a_time(node):
 
 
 def test_records_of_one_append_have_one_time(node):
-    stream = node.streams.create("a", "text/plain")
     node.now = 5_000
+    stream = node.streams.create("a", "text/plain")
     stream.append([b"1", b"2", b"3"])
     assert len(stream.read(since=5_000)) == 3
     assert len(stream.read(since=5_001)) == 0
@@ -80,6 +81,69 @@ def test_record_of_a_fork_is_found_in_its_source(node):
     times = [1_000, 2_000, 3_000, 6_000, 7_000, 8_000]
     for time in range(0, 9_000, 500):
         assert since(node, "b", time) == [each for each in times if each >= time], time
+
+
+CLOCKS = st.lists(st.sampled_from([1_000, 2_000, 9_000, 9_001]), min_size=1, max_size=6)
+CHANGES = {
+    "append": lambda node, stream: stream.append([b"x"]),
+    "append many": lambda node, stream: stream.append([b"x"] * 100),
+    "append with a key": lambda node, stream: stream.append([b"x", b"y"], key="k"),
+    "produce": lambda node, stream: stream.append(
+        [b"x"], producer=Producer("p", node.streams.info("a").next_offset, 0)
+    ),
+    "configure": lambda node, stream: stream.configure(retention_bytes=10**6),
+    "publish": lambda node, stream: node.archive.publish_all(),
+    "schema of another": lambda node, stream: node.streams.create(
+        f"j{node.streams.info('a').next_offset}-{node.now}", "application/json"
+    ).set_schema({"type": "object"}),
+}
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(clocks=CLOCKS, names=st.lists(st.sampled_from(sorted(CHANGES)), min_size=6, max_size=6))
+def test_times_do_not_step_back_with_the_clock(tmp_path_factory, clocks, names):
+    with MemoryStore() as objects:
+        node = Node(tmp_path_factory.mktemp("times") / "node", objects)
+        try:
+            node.now = 5_000
+            stream = node.streams.create("a", "text/plain")
+            stream.append([b"first"])
+            for node.now, name in zip(clocks, names, strict=False):
+                CHANGES[name](node, stream)
+            stream.append([b"last"])
+            check_times(node, "a")
+        finally:
+            node.close()
+
+
+def check_times(node, name, newest=None):
+    """Times are in order, the last is `newest`, and a read since a time is a scan."""
+    times = [record.ts_ms for record in node.streams.open(name).read()]
+    assert times == sorted(times)
+    assert times[-1] == newest or (newest is None and times[-1] >= max(5_000, node.now))
+    for time in {*times, times[-1] + 1}:
+        assert since(node, name, time) == [each for each in times if each >= time]
+
+
+def test_fork_is_not_earlier_than_its_source(node):
+    write_at(node, "a", [8_000, 9_000])
+    node.now = 3_000
+    node.streams.open("a").fork("b").append([b"x"])
+    node.streams.open("b").fork("c", 2).append([b"x"])
+    for name in ("b", "c"):
+        check_times(node, name, newest=9_000)
+
+
+def test_restored_stream_is_not_earlier_than_its_segments(make):
+    node = make()
+    write_at(node, "a", [8_000, 9_000])
+    node.archive.publish_all()
+    node.close()
+    restored = make("restored")
+    restored.now = 3_000
+    restored.bootstrap()
+    restored.streams.open("a").append([b"x"])
+    check_times(restored, "a", newest=9_000)
 
 
 @settings(max_examples=examples(20), deadline=None)

@@ -1,4 +1,4 @@
-"""A file has its name when it is whole; what could not be written leaves nothing behind."""
+"""A file has its name when it is whole; what could not be written leaves no file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_file_that_is_being_written_is_not_swept(tmp_path):
     assert final.read_bytes() == b"whole"
 
 
-def test_what_nobody_writes_any_more_is_swept(tmp_path):
+def test_abandoned_files_are_swept(tmp_path):
     temporary = tmp_path / ".file.partial"
     with held(temporary) as file:
         file.write(b"half")

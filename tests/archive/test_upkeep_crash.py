@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 from keyed_streams import TINY, Crash, by_key, fill, key, numbers, sound
-from node import keys, told
+from node import keys, read_manifest
 
 from fourfold import limits
 from fourfold.archive import manifest
@@ -32,7 +32,7 @@ POINTS = [
 
 @pytest.mark.parametrize("at", [1, 2, 3])
 @pytest.mark.parametrize("point", POINTS)
-def test_a_node_that_dies_while_it_compacts_and_indexes_leaves_nothing_behind(make, point, at):
+def test_node_killed_while_it_compacts_and_indexes_leaves_no_files(make, point, at):
     node = make(policy=TINY)
     fill(node, "a", 64, key)
     fill(node, "b", 20, key)
@@ -61,8 +61,8 @@ def test_a_node_that_dies_while_it_compacts_and_indexes_leaves_nothing_behind(ma
     assert not again.archive.publish_all().failures
     again.archive.collect(grace_s=0)
     sound(again)
-    spoken = {segment.key for name in "ab" for segment in told(again.objects, name).kept()}
-    spoken |= {run.key for name in "ab" for run in told(again.objects, name).runs()}
+    spoken = {segment.key for name in "ab" for segment in read_manifest(again.objects, name).kept()}
+    spoken |= {run.key for name in "ab" for run in read_manifest(again.objects, name).runs()}
     assert set(keys(again.objects, "parquet")) == spoken
     assert not list((again.root / "segments").rglob("*.partial"))
 

@@ -23,7 +23,7 @@ def main(root: str, seed: str) -> None:
     old = b"again"
     while True:
         data = old if rng.random() < 0.1 else blob(rng)
-        # The id goes out before the write, so that a torn file can be told from one never tried.
+        # The id goes out before the write, so that a torn file differs from one never tried.
         print("try", content_id(data), flush=True)
         if rng.random() < 0.5:
             done = store.put(data)

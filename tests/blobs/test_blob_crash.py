@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import random
 import signal
@@ -16,6 +17,7 @@ import pytest
 
 from fourfold.blobs import FolderBlobs
 from fourfold.content import content_id
+from support.forked_process import ForkedProcess
 
 WRITER = Path(__file__).with_name("blob_writer.py")
 STEPPER = Path(__file__).with_name("blob_stepper.py")
@@ -28,20 +30,17 @@ def run_until_killed(root: Path, seed: int) -> tuple[set[str], set[str]]:
     rng = random.Random(seed)
     tried: set[str] = set()
     done: set[str] = set()
-    with subprocess.Popen(
-        [sys.executable, WRITER, root, str(seed)],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as child:
-        assert child.stdout is not None
+    with (
+        ForkedProcess([WRITER, root, seed], env=ENVIRONMENT, stdout=subprocess.PIPE) as child,
+        io.TextIOWrapper(io.BufferedReader(child.stdout)) as lines,
+    ):
         # After an odd number of lines the writer is inside a put, and a moment later still is.
         for _ in range(rng.randrange(3, 30) | 1):
-            state, _, blob_id = child.stdout.readline().strip().partition(" ")
+            state, _, blob_id = lines.readline().strip().partition(" ")
             (done if state == "done" else tried).add(blob_id)
         time.sleep(rng.uniform(0, 0.015))
         child.send_signal(signal.SIGKILL)
-        for line in child.stdout:
+        for line in lines:
             state, _, blob_id = line.strip().partition(" ")
             (done if state == "done" else tried).add(blob_id)
     assert child.returncode == -signal.SIGKILL
@@ -73,17 +72,13 @@ def check_after_kills(root: Path, seeds: range) -> None:
 
 def killed_at(root: Path, how: str, step: int) -> bool:
     """Run a writer and kill it at this step; False if it came to its end before."""
-    with subprocess.Popen(
-        [sys.executable, STEPPER, root, how, str(step)],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as child:
-        assert child.stdout is not None
-        said = child.stdout.readline().split()
-        if said == ["done", WHOLE]:
+    arguments = [STEPPER, root, how, step]
+    with ForkedProcess(arguments, env=ENVIRONMENT, stdout=subprocess.PIPE) as child:
+        state, *blob_id = child.stdout.readline().decode().split()
+        if state == "done":
+            assert blob_id == [WHOLE]
             return False
-        assert said == ["stuck"]
+        assert state == "stuck"
         child.send_signal(signal.SIGKILL)
     return True
 

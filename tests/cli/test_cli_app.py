@@ -114,7 +114,7 @@ def test_two_stores_exchange_packages_by_files(notes, tmp_path):
     assert not (tmp_path / "q.json").exists()
 
 
-def test_identities_are_listed_and_their_cache_made_anew(notes):
+def test_identities_are_listed_and_their_cache_rebuilt(notes):
     assert notes("sync", "peer", "here", "ed25519:alice", "--label", "Alice").code == 0
     shown = document(notes("sync", "identities", "here", "--json"))
     assert shown["rebuilt"] is None

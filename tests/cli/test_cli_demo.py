@@ -12,37 +12,57 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
+from cli_process import finish, start
 
 import fourfold
 from fourfold.cli.demo.check import expect
 from fourfold.cli.demo.shop import DID, EVENTS, ORDER, SESSION, STREAM
+from support.documented_json import documented_json
 
 
-def test_demo_without_a_terminal_runs_every_step_and_ends(call):
-    done = call("demo", "mine", "--no-spark")
-    assert done.code == 0, done.err
-    assert done.err == ""
-    first, second, *_ = done.out.splitlines()
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def demo(folder):
+    """The result of `fourfold demo mine --no-spark` in a folder, without a terminal."""
+    process = start(
+        *("demo", "mine", "--no-spark"),
+        cwd=folder,
+        home=folder.parent,
+        environ={},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    return finish(process)
+
+
+def test_demo_without_a_terminal_runs_every_step_and_ends(demo, folder):
+    assert demo.code == 0, demo.err
+    assert demo.err == ""
+    first, second, *_ = demo.out.splitlines()
     assert re.fullmatch(r"Explorer  http://127\.0\.0\.1:\d+/", first)
-    assert second == f"Store     {call.folder / 'mine'}"
-    titles = re.findall(r"^(\d)\. (.+?) +[\d.]+ s$", done.out, re.MULTILINE)
+    assert second == f"Store     {folder / 'mine'}"
+    titles = re.findall(r"^(\d)\. (.+?) +[\d.]+ s$", demo.out, re.MULTILINE)
     assert [number for number, _ in titles] == ["1", "2", "3"]
     for text in (
         "conflict at /total (70.0 or 67.5); resolved: 67.5",
         f"{EVENTS} events written; a reader saw each of them once and in order",
         "4 calls were recorded, 1 was made",
         "All as expected",
-        f"`fourfold open {call.folder / 'mine'}`",
+        f"`fourfold open {folder / 'mine'}`",
     ):
-        assert text in done.out
+        assert text in demo.out
     with pytest.raises(URLError):
         urlopen(first.split()[-1])
-    assert [path.name for path in call.folder.iterdir()] == ["mine"]
+    assert [path.name for path in folder.iterdir()] == ["mine"]
 
 
-def test_demo_leaves_a_sound_store_with_its_history(call):
-    assert call("demo", "mine", "--no-spark").code == 0
-    with fourfold.open(call.folder / "mine", mode="r") as store:
+def test_demo_leaves_a_sound_store_with_its_history(demo, folder, call):
+    assert demo.code == 0
+    with fourfold.open(folder / "mine", mode="r") as store:
         space = store.space(DID)
         assert space[ORDER]["total"] == 67.5
         assert space.history(ORDER)[0].data["status"] == "draft"
@@ -52,12 +72,13 @@ def test_demo_leaves_a_sound_store_with_its_history(call):
         assert [turn["status"] for turn in view.turns] == ["final"]
         assert len(view.evals) == 5
         assert len(store.graphs.open("suppliers").objects("edge")) == 4
-    findings = call("doctor", "mine", "--json").document["findings"]
+    findings = call("doctor", folder / "mine", "--json").document["findings"]
     assert not [finding for finding in findings if finding["status"] == "fail"]
 
 
 def test_demo_as_json_lists_its_steps(call):
     document = call("demo", "mine", "--no-spark", "--json").document
+    assert document.keys() == documented_json("demo").keys()
     assert document["root"] == str(call.folder / "mine")
     orders, stream, agent = document["steps"]
     assert orders["conflicts"] == ["/total"]

@@ -165,7 +165,7 @@ def test_a_network_file_system_is_warned_about(monkeypatch, patient):
     assert only(machine.file_system(patient)).status == "warn"
 
 
-def test_the_cost_of_an_fsync_is_measured_and_leaves_nothing_behind(patient, monkeypatch):
+def test_cost_of_an_fsync_is_measured_and_leaves_no_file(patient, monkeypatch):
     ticks = itertools.count()
     clock = types.SimpleNamespace(perf_counter=lambda: next(ticks) * 0.002)
     monkeypatch.setattr(machine, "time", clock)

@@ -21,10 +21,16 @@ LISTS = {
     "space log": (SPACE, "commits"),
     "space history": ((*SPACE, "note"), "revisions"),
     "space diff": ((*SPACE, "--at", "1"), "changes"),
+    "space find": (SPACE, "documents"),
+    "space facets": ((*SPACE, "n"), "facets"),
+    "space index list": (SPACE, "indexes"),
     "space branch list": (SPACE, "branches"),
     "space blob list": (SPACE, "blobs"),
     "stream list": ((), "streams"),
+    "stream keys": (("orders",), "keys"),
     "stream read": (("orders",), "records"),
+    "stream search": (("orders",), "items"),
+    "stream stats": (("orders", "--by", "id"), "rows"),
     "stream state": (("state",), "state"),
     "stream touch show": (("state",), "templates"),
     "session list": ((), "sessions"),
@@ -48,7 +54,17 @@ LISTS = {
     "publish": (("--points",), "points"),
 }
 """Arguments after ROOT, and the key of the list in the JSON document."""
-OTHERWISE = {"space ids", "stream tail", "session log", "app sync domain", "sql", "doctor"}
+OTHERWISE = {
+    "space search",
+    "space follow",
+    "space ids",
+    "stream tail",
+    "stream follow",
+    "session log",
+    "app sync domain",
+    "sql",
+    "doctor",
+}
 """Lists whose rows are not the records of their JSON document; they have tests of their own."""
 
 
@@ -60,8 +76,9 @@ def store(tmp_path_factory):
         space.transact([{"op": "set", "id": "note", "value": {"title": "a,b\nc", "n": 1}}])
         space.transact([{"op": "set", "id": "other", "value": {"on": True}}])
         space.branches.create("draft")
+        space.indexes.create("by_n", "/n")
         space.blobs.put(b"bytes", "text/plain")
-        store.streams.create("orders", "application/json").append({"id": 1})
+        store.streams.create("orders", "application/json").append({"id": 1}, key="k")
         state = store.streams.create("state", "application/json")
         store.streams.profiles.put("state", profile("state-protocol", True, None, None))
         change = {"type": "t", "key": "k", "value": {"a": 1}}

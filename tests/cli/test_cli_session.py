@@ -32,7 +32,7 @@ def root(tmp_path):
         sessions.publish_head("s-1", {"turn_id": 1})
         sessions.append_event("s-1", {"type": "turn/started", "turn": {"status": "running"}})
         sessions.create_session({"id": "s-2"})
-        sessions.intern_payload("nobody refers to this")
+        sessions.intern_payload("nothing refers to this")
     return tmp_path / "store"
 
 
@@ -247,7 +247,7 @@ def test_the_lineage_of_a_session_is_drawn(family, call):
     ]
     assert {edge["type"] for edge in document["edges"]} == {"invocation", "derivation"}
     assert len(call("tree", root, "fork").splitlines()) == 1
-    assert "not_found" in call("tree", root, "nobody", code=3)
+    assert "not_found" in call("tree", root, "unknown", code=3)
 
 
 def test_heads_are_compared_by_their_variables_and_messages(family, call):
@@ -281,7 +281,7 @@ def test_a_subtree_is_exported_and_imported(family, call, tmp_path):
     path.write_bytes(path.read_bytes().replace(b"top", b"tap", 1))
     assert "invalid_input" in call("import", tmp_path / "third", path, code=2)
     assert "not_found" in call("import", tmp_path / "third", tmp_path / "nothing", code=3)
-    assert "not_found" in call("export", root, "nobody", "--output", tmp_path / "x", code=3)
+    assert "not_found" in call("export", root, "unknown", "--output", tmp_path / "x", code=3)
     assert not (tmp_path / "x").exists()
 
 

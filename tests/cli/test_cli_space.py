@@ -328,6 +328,31 @@ def test_history_shows_each_revision_that_the_branch_sees(on):
     assert [revision["seq"] for revision in ended["revisions"]] == [1]
 
 
+def test_follow_prints_commits_and_matches(on, refused):
+    on("set", "note", '{"title": "a"}')
+    on("set", "other", '{"title": "b"}')
+    on("patch", "note", '{"op": "replace", "path": "/title", "value": "b"}')
+    on("delete", "note")
+    rest = ("--after", "0", "--timeout", "0")
+    assert on("follow", *rest).out.splitlines() == [
+        '     1  set     note  {"title": "a"}',
+        '     2  set     other  {"title": "b"}',
+        '     3  patch   note  replace /title "b"',
+        "     4  delete  note",
+    ]
+    assert on("follow", "--id", "note", "--where", '{"title": "b"}', *rest).out.splitlines() == [
+        '     3  enter   note  {"title": "b"}',
+        "     4  leave   note  null",
+    ]
+    lines = on("follow", "--where", "{}", "--json", *rest).out.splitlines()
+    assert [json.loads(line)["changes"][0]["kind"] for line in lines] == [
+        *("enter", "enter", "change", "leave")
+    ]
+    rows = on("follow", "--ndjson", *rest).out.splitlines()
+    assert json.loads(rows[0])["data"] == {"title": "a"}
+    assert refused("follow", "--where", '{"$x": 1}')["kind"] == "invalid_input"
+
+
 def test_pages_of_a_history_never_cut_a_commit(on, tmp_path):
     twice = [
         {"op": "set", "id": "note", "value": {}},

@@ -17,7 +17,7 @@ from served_streams import Served
 
 import fourfold
 from fourfold.cli import main
-from fourfold.client import StreamClient
+from fourfold.client import StreamClient, transport
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +45,12 @@ def store(request, tmp_path_factory):
 def client(served):
     with StreamClient(f"http://127.0.0.1:{served.port}") as made:
         yield made
+
+
+@pytest.fixture
+def quick_retries(monkeypatch):
+    """Clients pause shortly before they retry."""
+    monkeypatch.setattr(transport, "CLIENT_BACKOFF_S", 0.005)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from fourfold.errors import (
     ServerUnreachable,
     StreamClosed,
     StreamGone,
-    StreamSeqBehind,
+    StreamSeqOutOfOrder,
     Unauthorized,
 )
 from fourfold.server.auth import Access
@@ -124,7 +124,7 @@ def test_every_error_has_its_kind(client, name):
     with pytest.raises(ContentTypeMismatch):
         other.append("x")
     stream.append_json([1], seq="b")
-    with pytest.raises(StreamSeqBehind):
+    with pytest.raises(StreamSeqOutOfOrder):
         stream.append_json([1], seq="a")
     stream.append_json([1], producer=Producer("p", 3, 0))
     assert stream.append_json([1], producer=Producer("p", 3, 0)).duplicate

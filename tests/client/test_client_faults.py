@@ -15,6 +15,8 @@ from fourfold.client import AsyncStreamClient, BatchOptions, StreamClient
 from fourfold.errors import OutcomeUnknown
 from support.properties import repeats
 
+pytestmark = pytest.mark.usefixtures("quick_retries")
+
 
 @pytest.fixture
 def cut(served):
@@ -78,7 +80,7 @@ def test_interrupted_follower_misses_and_repeats_nothing(client, cut, name, live
     written = []
 
     def write():
-        # A follower that falls behind gets much in one answer, which is cut once: it goes on
+        # A follower that lags gets much in one answer, which is cut once: it goes on
         # until there were enough of them.
         while len(written) < 300 or (cut.proxy.cuts < 4 and len(written) < 30_000):
             stream.append_json([len(written)])

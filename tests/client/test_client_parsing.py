@@ -157,7 +157,7 @@ def test_kind_sent_by_a_server_is_used():
     error = responses.parse_error(
         APPEND, Response(409, {}, json.dumps({"error": problem}).encode())
     )
-    assert type(error) is errors.StreamSeqBehind
+    assert type(error) is errors.StreamSeqOutOfOrder
     assert (error.hint, error.details) == ("go on", {"a": 1})
     for odd in ({"kind": "of tomorrow"}, {"kind": 7, "details": 3}, [], "text"):
         answer = Response(404, {}, json.dumps({"error": odd}).encode())

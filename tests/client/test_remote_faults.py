@@ -16,6 +16,7 @@ from fourfold.client import AsyncRemoteStore
 from fourfold.errors import NotFound, ServerUnreachable
 
 DID = "did:web:{}.example"
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def test_read_by_key_continues_after_its_offset(stream):
     again = stream.read(first.next_offset, key="red")
     assert again.body == b"13;"
     assert b"".join(stream.read_bytes(key="red")) == b"2;4;8;10;13;"
-    assert "".join(stream.read_text(key="nobody")) == ""
+    assert "".join(stream.read_text(key="unknown")) == ""
 
 
 def test_messages_are_read_by_key_and_by_field(client, served, name):

@@ -16,7 +16,7 @@ import pytest
 from fourfold.cli import main
 from fourfold.client.requests import Address
 from fourfold.client.responses import Response
-from fourfold.client.threads.remote_streams import RemoteTouches
+from fourfold.client.threads.remote_touches import RemoteTouches
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
 from fourfold.models.streams.touch import Entity
 

@@ -105,6 +105,44 @@ def test_objects_of_every_kind_are_written_and_read(notes):
     assert notes.usage.rows == 8
 
 
+def test_objects_are_read_together_with_parts_of_their_neighbourhood(notes):
+    operations = [{"op": "parent_create", "type_key": "note"} for _ in range(3)]
+    operations += [note(text, parent_id={"$op": at}) for at in (0, 1) for text in ("a", "b")]
+    operations += [
+        {
+            "op": "edge_create",
+            "type_key": "cites",
+            "payload": {"src_parent_id": {"$op": 0}, "dst_parent_id": {"$op": 1}},
+        },
+        {
+            "op": "rating_create",
+            "type_key": "suppress",
+            "payload": {"target_attr_id": {"$op": 4}, "value": 1},
+        },
+    ]
+    result = notes.apply(operations, owner=7, trace_id="t")
+    first, second, third = result.object_ids[:3]
+    notes.apply([note("later", parent_id=first)], owner=7, trace_id="u")
+    ids = [second, first, 2**40, third]
+    for parts in (("attrs",), ("edges", "objects"), ("attrs", "edges", "ratings", "objects"), ()):
+        for options in ({}, {"at": result.global_seq}, {"limit": 1}, {"suppressed": True}):
+            for read in notes.read_many(ids, parts=parts, **options):
+                whole = notes.neighbours(read.object.object_id, **options)
+                assert read.object == whole.object
+                for part in ("attrs", "edges", "ratings", "objects"):
+                    assert getattr(read, part) == (getattr(whole, part) if part in parts else ())
+            read = notes.read_many(ids, parts=parts, **options)
+            assert [item.object.object_id for item in read] == [second, first, third]
+    assert notes.read_many([]) == notes.read_many([2**40]) == []
+    assert notes.read_many([first], at=0) == []
+    for wrong in (lambda: notes.read_many([0]), lambda: notes.read_many(range(1, 202))):
+        with pytest.raises(errors.InvalidInput):
+            wrong()
+    for parts in ("attrs", ["names"]):
+        with pytest.raises(errors.InvalidInput):
+            notes.read_many([first], parts=parts)
+
+
 def test_versions_of_an_object_stay_readable(notes):
     note_type = notes.register_type("parent", "note")
     text = notes.register_type("attr", "text")

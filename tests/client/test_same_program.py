@@ -27,6 +27,7 @@ from fourfold.client import (
     RemoteStream,
     RemoteStreams,
 )
+from fourfold.client.threads.remote_indexes import RemoteIndexes
 from fourfold.client.threads.remote_spaces import RemoteBlobs, RemoteBranches, RemoteDocuments
 from fourfold.models import documents
 
@@ -62,6 +63,107 @@ def test_bytes_are_records_of_their_own(store, name):
     stream.append(b"c", close=True)
     assert [record.payload for record in stream] == [b"\xff\x00", b"b", b"c"]
     assert stream.info.closed
+
+
+def test_appends_depend_on_the_expected_end(store, name):
+    stream = store.streams.create(name, "application/json")
+    first = stream.append({"n": 1}, expected=0)
+    second = stream.append({"n": 2}, expected=first.offset)
+    for expected in (0, first.offset, str(first.offset)):
+        with pytest.raises(errors.PreconditionFailed) as refused:
+            stream.append({"n": 3}, expected=expected)
+        assert refused.value.details["next_offset"] == second.offset
+    till = fourfold.Producer("till", 0, 0)
+    assert not stream.append({"n": 3}, producer=till, expected=2).duplicate
+    assert stream.append({"n": 3}, producer=till, expected=2).duplicate
+    assert [record.value["n"] for record in stream.read()] == [1, 2, 3]
+    with pytest.raises(errors.InvalidInput):
+        stream.append({"n": 4}, expected="now")
+
+
+def test_records_have_headers(store, name):
+    stream = store.streams.create(name, "application/json")
+    stream.append({"n": 1}, headers={"trace": "4bf9", "who": "Zoë"})
+    stream.append_bytes(b"2")
+    stream.append([3, 4], headers={"trace": "5"}, close=True)
+    expected = [{"trace": "4bf9", "who": "Zoë"}, {}, {"trace": "5"}, {"trace": "5"}]
+    assert [record.headers for record in stream.read()] == expected
+    assert [record.headers for chunk in stream.follow() for record in chunk] == expected
+    followed = store.streams.follow(prefix=name, after="-1", timeout=1)
+    assert [item.record.headers for item in followed] == expected
+    with pytest.raises(errors.InvalidInput):
+        stream.append(5, headers={"trace": 5})
+
+
+def test_routing_keys_are_listed(store, name):
+    stream = store.streams.create(name, "application/json")
+    for number, key in enumerate(("a/é %", "b", "a/1", "b")):
+        stream.append(number, key=key)
+    page = stream.keys()
+    assert [(row.key, row.offset.record) for row in page] == [
+        (b"a/1", 2),
+        ("a/é %".encode(), 0),
+        (b"b", 3),
+    ]
+    assert (page.after, page.complete_from.record) == (None, 0)
+    first = stream.keys(limit=1)
+    assert (len(first), first.after) == (1, b"a/1")
+    assert [row.text for row in stream.keys(after=first.after)] == ["a/é %", "b"]
+    assert [row.text for row in stream.keys(prefix="a/", after="a/1")] == ["a/é %"]
+
+
+def test_messages_are_filtered(store, name):
+    stream = store.streams.create(name, "application/json")
+    stream.append([{"n": n, "kind": ["a", "b"][n % 2]} for n in range(10)], key="k")
+    stream.append({"n": 11, "kind": "b"}, close=True)
+    where = {"kind": "b", "/n": {"$gte": 5}}
+    assert [record.value["n"] for record in stream.read(where=where)] == [5, 7, 9, 11]
+    assert [record.value["n"] for record in stream.read(where=where, key="k")] == [5, 7, 9]
+    assert [record.value["n"] for record in stream.read(where=("n", 3))] == [3]
+    followed = [record.value["n"] for chunk in stream.follow(where=where) for record in chunk]
+    assert followed == [5, 7, 9, 11]
+
+    async def follow():
+        chunks = [chunk async for chunk in stream.follow_async(where=where)]
+        return [record.value["n"] for chunk in chunks for record in chunk]
+
+    assert asyncio.run(follow()) == followed
+    unknown = "/n: unknown operator '$above'"
+    refused(errors.InvalidInput, unknown, lambda: stream.read(where={"/n": {"$above": 1}}))
+
+
+def test_records_of_all_streams_are_followed(store, name):
+    streams = store.streams
+    with streams.follow(prefix=name) as follower:
+        start = follower.cursor
+        for number in range(3):
+            streams.create(f"{name}/{number % 2}", "application/json").append({"n": number})
+        streams.create(f"{name}/raw", "application/octet-stream").append(b"\xff")
+        items = [next(follower) for _ in range(4)]
+    assert [item.stream.removeprefix(name) for item in items] == ["/0", "/1", "/0", "/raw"]
+    assert [item.record.offset for item in items] == [0, 0, 1, 0]
+    assert [item.record.value["n"] for item in items[:3]] == [0, 1, 2]
+    assert items[3].record.payload == b"\xff"
+    again = list(streams.follow(prefix=name, after=items[1].cursor, timeout=1))
+    assert [item[:2] for item in again] == [item[:2] for item in items[2:]]
+    everything = list(streams.follow(prefix=name, after=start, timeout=1))
+    assert [item[:2] for item in everything] == [item[:2] for item in items]
+    short = streams.create(f"{name}/short", "application/json", retention_bytes=1)
+    cursor = again[-1].cursor
+    short.append([1, 2])
+    streams.delete(f"{name}/0")
+    if hasattr(streams, "sweep"):
+        streams.sweep()
+    deadline = time.monotonic() + 30
+    while short.info.first_offset == 0 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    with pytest.raises(errors.HistoryTruncated) as truncated:
+        list(streams.follow(prefix=name, after=cursor, timeout=1))
+    after = truncated.value.details["cursor"]
+    rest = list(streams.follow(prefix=name, after=after, timeout=1))
+    assert [item.record.value for item in rest] == [2]
+    with pytest.raises(errors.InvalidInput):
+        list(streams.follow(prefix=name, after="x", timeout=1))
 
 
 def test_streams_are_listed_and_counted(store, name):
@@ -199,6 +301,7 @@ def test_coroutines_use_the_same_store(store, name):
         (documents.Documents, RemoteDocuments),
         (fourfold.Space, RemoteSpace),
         (documents.branches.Branches, RemoteBranches),
+        (documents.Indexes, RemoteIndexes),
         (documents.blobs.SpaceBlobs, RemoteBlobs),
         (fourfold.Session, RemoteSession),
         (fourfold.Sessions, RemoteSessions),
@@ -613,6 +716,46 @@ def test_commits_are_followed(space):
         errors.InvalidInput,
         "after must be a seq from 0 to 4, got 9",
         lambda: space.follow(after=9),
+    )
+
+
+def test_documents_that_match_a_filter_are_followed(space):
+    start = space.seq()
+    opened, closed = {"status": "open", "n": 1}, {"status": "closed"}
+    space.set("a", opened)
+    space.set("b", closed)
+    reopen = {
+        "op": "patch",
+        "id": "b",
+        "patches": [{"op": "replace", "path": "/status", "value": "open"}],
+    }
+    space.transact([{"op": "set", "id": "a", "value": {**opened, "n": 2}}, reopen])
+    space.set("c", closed)
+    space.transact([{"op": "set", "id": "a", "value": closed}, {"op": "delete", "id": "b"}])
+    space.delete("c")
+    expected = [
+        [("enter", "a", "set", opened)],
+        [("change", "a", "set", {**opened, "n": 2}), ("enter", "b", "patch", {"status": "open"})],
+        [("leave", "a", "set", closed), ("leave", "b", "delete", None)],
+    ]
+    with space.follow(where={"status": "open"}, after=start) as commits:
+        shown = [commits.next(timeout=5) for _ in expected]
+        assert [
+            [tuple(getattr(row, name) for name in row.__struct_fields__) for row in c.changes]
+            for c in shown
+        ] == expected
+        assert [commit.seq for commit in shown] == [start + 1, start + 3, start + 5]
+        resumed = space.follow(where={"status": "open"}, after=shown[0].seq, timeout=0.2)
+        assert list(resumed) == shown[1:]
+        assert commits.next(timeout=0) is None
+        space.set("d", opened)
+        assert commits.next(timeout=5).changes[0].id == "d"
+    some = space.watch(["b"], start, where={"status": "open"}, timeout=0.2)
+    assert [[row.kind for row in commit.changes] for commit in some] == [["enter"], ["leave"]]
+    refused(
+        errors.InvalidInput,
+        "/status: unknown operator '$near'",
+        lambda: space.follow(where={"status": {"$near": 1}}),
     )
 
 

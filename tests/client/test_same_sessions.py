@@ -30,12 +30,46 @@ def test_sessions_are_created_listed_and_deleted(store, name):
     assert [info.id for info in store.sessions.list(prefix=name)] == [made.id, other.id]
     assert [info.id for info in store.sessions.list(prefix=name, after=made.id)] == [other.id]
     assert [info.id for info in store.sessions.list(prefix=name, limit=1)] == [made.id]
+    refused(
+        errors.NotFound,
+        f"unknown session '{name}-missing'",
+        lambda: store.sessions.list(after=f"{name}-missing"),
+    )
     assert (len(made), len(other)) == (1, 0)
     other.delete()
     assert [info.id for info in store.sessions.list(prefix=name)] == [made.id]
     with pytest.raises(errors.NotFound, match=f"session '{name}-2' was deleted at"):
         store.sessions.open(other.id)
     refused(errors.NotFound, f"there is no session '{name}-3'", lambda: store.sessions[f"{name}-3"])
+
+
+def test_sessions_are_listed_by_a_filter(store, name):
+    for index in range(6):
+        fields = {"id": f"{name}-{index}", "model": "ab"[index % 2], "team": {"size": index}}
+        store.sessions.create(fields)
+    store.sessions.append_event(f"{name}-4", {"type": "session/stopped"})
+
+    def ids(where, **options):
+        rows = store.sessions.list(prefix=name, where=where, **options)
+        return [int(info.id[-1]) for info in rows]
+
+    assert ids({}) == [0, 1, 2, 3, 4, 5]
+    assert ids({"model": "a"}) == [0, 2, 4]
+    assert ids({"model": "a", "status": "running"}) == [0, 2]
+    assert ids({"/team/size": {"$gte": 3}}, newest_first=True) == [5, 4, 3]
+    assert ids({"model": "b"}, limit=1) == [1]
+    assert ids({"model": "b"}, after=f"{name}-2", limit=1) == [3]
+    assert ids({"events": {"$gt": 1}}) == [4]
+    assert ids({"id": f"{name}-5"}) == [5]
+    assert ids({"model": "c"}) == []
+    store.sessions.delete_session(f"{name}-0")
+    assert ids({"model": "a"}) == [2, 4]
+    assert ids({"deleted_at": {"$type": "string"}}, deleted=True) == [0]
+    refused(
+        errors.InvalidInput,
+        "unknown combination '$x'",
+        lambda: store.sessions.list(where={"$x": 1}),
+    )
 
 
 def test_events_are_appended_and_folded(store, session):
@@ -100,6 +134,21 @@ def test_heads_are_compared_and_swapped(store, session):
         session.id,
         fork.id,
     }
+
+
+def test_heads_are_compared(store, session):
+    message = {"role": "user", "content": "hi"}
+    first = session.publish_head({"kind": "turn-final"})
+    second = session.publish_head(events=[{"type": "message/appended", "message": message}])
+    forward = store.sessions.compare_heads(first.id, second.id)
+    assert (forward.one, forward.other, forward.common) == (first.id, second.id, first.id)
+    assert (forward.new_messages, forward.gone_messages) == ([{"id": 1, **message}], [])
+    assert (forward.added, forward.removed, forward.changed) == ([], [], [])
+    back = store.sessions.compare_heads(second.id, first.id)
+    assert (back.new_messages, back.gone_messages) == ([], [{"id": 1, **message}])
+    unknown = f"sha256:{'0' * 64}"
+    with pytest.raises(errors.NotFound):
+        store.sessions.compare_heads(first.id, unknown)
 
 
 def test_payloads_are_stored_by_their_hash(store):

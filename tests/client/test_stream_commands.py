@@ -46,6 +46,90 @@ def test_every_command_prints_the_same_for_folder_and_server(both, tmp_path):
     assert "same" not in both("list")
 
 
+def test_append_depends_on_the_expected_end(both):
+    both("create", "turns")
+    assert both("append", "turns", "[1, 2]", "--expected", "0").startswith("2 records; ")
+    assert both("append", "turns", "3", "--expected", f"{OFFSET}2").startswith("1 record; ")
+    output = both("append", "turns", "4", "--expected", "2", "--json", code=4)
+    assert f"found {OFFSET}3" in output
+    assert "invalid offset" in both("append", "turns", "4", "--expected", "x", code=2)
+    both("append", "turns", "--from", "-", "--expected", "3", stdin=b"4\n", code=2)
+    assert both("read", "turns") == "1\n2\n3\n"
+
+
+def test_records_have_headers(both, tmp_path):
+    both("create", "traced")
+    both("append", "traced", "1", "--header", "trace=a=b", "--header", "who=é")
+    file = tmp_path / "more.ndjson"
+    file.write_bytes(b"2\n3\n")
+    both("append", "traced", "--from", str(file), "--header", "trace=c")
+    both("append", "traced", "4")
+    assert "NAME=VALUE" in both("append", "traced", "5", "--header", "trace", code=2)
+    rows = json.loads(both("read", "traced", "--json"))["records"]
+    expected = [{"trace": "a=b", "who": "é"}, {"trace": "c"}, {"trace": "c"}, {}]
+    assert [row["headers"] for row in rows] == expected
+
+
+def test_routing_keys_are_listed(both):
+    both("create", "listed")
+    assert both("keys", "listed") == "listed has no routing keys\n"
+    for number, key in enumerate("cabc"):
+        both("append", "listed", str(number), "--routing-key", key)
+    rows = json.loads(both("keys", "listed", "--limit", "2", "--json"))
+    assert [(row["key"], row["offset"]) for row in rows["keys"]] == [
+        ("a", f"{OFFSET}1"),
+        ("b", f"{OFFSET}2"),
+    ]
+    assert rows["next"] == "b"
+    assert "c" in both("keys", "listed", "--after", "b")
+
+
+def test_state_stream_is_compacted_by_key(both, places, capfd):
+    both("create", "users")
+    assert "requires the profile" in both("compact", "users", "--horizon", "now", code=6)
+    for place in places:
+        assert main.run(["stream", "profile", "set", place, "users", "state-protocol"]) == 0
+    capfd.readouterr()
+    for key in "aabb":
+        change = {"type": "u", "key": key, "value": 1, "headers": {"operation": "upsert"}}
+        both("append", "users", json.dumps(change))
+    state = both("state", "users")
+    assert "pass the horizon" in both("compact", "users", code=2)
+    assert both("compact", "users", "--horizon", f"{OFFSET}3") == (
+        f"removed 3 records, copied 1 key; users begins at {OFFSET}3\n"
+    )
+    result = json.loads(both("compact", "users", "--horizon", "now", "--json"))
+    assert (result["copied"], result["removed"], result["complete"]) == (2, 2, True)
+    assert result["first_offset"] == result["horizon"] == f"{OFFSET}5"
+    # The state is in the order of the last changes, and copies are new ones.
+    assert sorted(both("state", "users").splitlines()) == sorted(state.splitlines())
+
+
+def test_messages_are_filtered(both):
+    both("create", "kinds")
+    both("append", "kinds", '[{"n": 1, "kind": "a"}, {"n": 2, "kind": "b"}, {"n": 3, "kind": "b"}]')
+    where = ("--where", '{"kind": "b"}')
+    assert both("read", "kinds", *where) == '{"n": 2, "kind": "b"}\n{"n": 3, "kind": "b"}\n'
+    assert both("read", "kinds", *where, "--limit", "1") == '{"n": 2, "kind": "b"}\n'
+    assert "a filter must be JSON" in both("read", "kinds", "--where", "{", code=2)
+    both("close", "kinds")
+    assert both("follow", "kinds", *where, "--offset", f"{OFFSET}2") == '{"n": 3, "kind": "b"}\n'
+
+
+def test_records_of_all_streams_are_followed(both):
+    for name in ("all/a", "all/b", "all/a"):
+        both("create", name)
+        both("append", name, f'"{name[-1]}"')
+    every = ("--all", "--prefix", "all/", "--after", "-1", "--timeout", "0.5")
+    assert both("follow", *every) == 'all/a\t"a"\nall/b\t"b"\nall/a\t"a"\n'
+    rows = [json.loads(line) for line in both("follow", *every, "--ndjson").splitlines()]
+    assert [row["stream"] for row in rows] == ["all/a", "all/b", "all/a"]
+    assert rows[2]["offset"] == f"{OFFSET}1"
+    both("follow", "all/a", "--all", code=2)
+    both("follow", "all/a", "--prefix", "x", code=2)
+    both("follow", code=2)
+
+
 def test_bytes_are_printed_record_by_record(both):
     both("create", "raw", "--type", "application/octet-stream", "--ttl", "1000")
     for body in ("one", "two"):

@@ -202,7 +202,7 @@ def test_values_that_are_encoded_together_leave_room_for_one_more_bracket():
     deepest = ["x"]
     for _ in range(limits.CONTENT_DEPTH_MAX - 2):
         deepest = {"a": deepest} if type(deepest) is list else [deepest]
-    # Whoever puts a bracket around what came of it must be able to read that again.
+    # The result in brackets must be readable again.
     for value in (deepest, [deepest]):
         found = encode_each([value, 1])
         if found is not None:

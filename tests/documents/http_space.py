@@ -11,19 +11,32 @@ from datetime import datetime
 from urllib.parse import urlencode
 
 from fourfold import errors
-from fourfold.models.documents import ABSENT, OURS, THEIRS, Branch, Commit, Revision, State
+from fourfold.models.documents import (
+    ABSENT,
+    OURS,
+    THEIRS,
+    Branch,
+    Commit,
+    Revision,
+    SearchHit,
+    SearchPage,
+    State,
+    TextSnippet,
+)
 from fourfold.models.documents.ancestry import Point
 from fourfold.models.documents.comparison import Change, Difference
 from fourfold.models.documents.merge import MergeResult
-from fourfold.models.documents.records import LogEntry
+from fourfold.models.documents.records import LogEntry, MatchChange, MatchedCommit
 from fourfold.server.branches import BranchRoutes
 from fourfold.server.open_spaces import OpenSpaces
 from fourfold.server.request import Request
 from fourfold.server.space_reads import SpaceReads
+from fourfold.server.space_search import SpaceSearch
 from fourfold.server.spaces import SpaceRoutes
 from fourfold.server.streams import Protocol
 from fourfold.server.watches import WatchRoutes
 from fourfold.server.workers import Workers
+from fourfold.tabular import Rows
 
 KINDS = {cls.kind: cls for cls in errors.tree()}
 PAGE = 2
@@ -36,6 +49,7 @@ def serve(store):
     groups = (
         SpaceRoutes(store, WORKERS, spaces),
         SpaceReads(WORKERS, spaces),
+        SpaceSearch(WORKERS, spaces),
         BranchRoutes(WORKERS, spaces),
         WatchRoutes(WORKERS, spaces, keep_alive_s=0.0),
     )
@@ -60,7 +74,8 @@ class HttpSpace:
 
     async def _ask(self, method, path, body, query, headers):
         sent = b"" if body is None else json.dumps(body).encode()
-        query = urlencode({name: value for name, value in query.items() if value is not None})
+        sent_query = {name: value for name, value in query.items() if value is not None}
+        query = urlencode(sent_query, doseq=True)
         request = Request(
             *(method, f"/v1/spaces/{self.real.did}{path}", query),
             {"host": "localhost", **headers},
@@ -126,6 +141,16 @@ class HttpSpace:
         found = self.pages("/ids", branch=branch, at=_at(at), prefix=prefix)
         return [entity for entity in found if entity > after][:limit]
 
+    def search(self, query, *, index=None, paths=None, order="score", after=None, at=None, **rest):
+        options = {"q": query, "index": index, "order": order, "cursor": after, "at": _at(at)}
+        page = self.ask("GET", "/search", query={**options, "path": paths or [], **rest})
+        hits = [
+            SearchHit(**{**row, "snippets": [TextSnippet(**part) for part in row["snippets"]]})
+            for row in page["items"]
+        ]
+        facts = (page["next_cursor"], page["total"], page["index"], page["seq"])
+        return SearchPage(Rows(hits, SearchHit), *facts)
+
     def history(self, entity, branch="", *, after=0, at=None):
         rows = self.pages(f"/history/{entity}", branch=branch, at=_at(at), after=after)
         return [
@@ -139,14 +164,21 @@ class HttpSpace:
     def diff(self, branch="", at1=None, at2=None):
         return self.branches.diff(branch, branch, at1, at2)
 
-    def watch(self, ids=None, after=None, branch="", *, timeout=None):
+    def watch(self, ids=None, after=None, branch="", *, where=None, timeout=None):
         """Return the commits up to now."""
         assert timeout in {0, None}
         assert ids is None
         commits = []
-        for name, data in self.ask("GET", "/watch", query={"after": after, "branch": branch}):
+        query = {"after": after, "branch": branch}
+        if where is not None:
+            query["where"] = json.dumps(where)
+        for name, data in self.ask("GET", "/watch", query=query):
             if name == "gap":
                 raise errors.HistoryTruncated("gap", details=data)
+            if name == "match":
+                rows = data.pop("changes")
+                changes = [MatchChange(**row) for row in rows]
+                commits.append(MatchedCommit(**data, changes=changes))
             if name == "commit":
                 rows = data.pop("revisions")
                 changed = [

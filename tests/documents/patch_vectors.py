@@ -94,10 +94,10 @@ UNFIT = """
 {} | add /value/list/0/x 1 | nothing is at /value/list/0
 {} | add /value/list/-/x 1 | nothing is at /value/list/-
 {"value": []} | add /value/0/x 1 | nothing is at /value/0
-{"value": [1]} | add /value/-/x 1 | '-' is no index
-{"value": [1]} | add /value/01 1 | '01' is no index of the array at /value
-{"value": [1]} | add /value/+0 1 | no index
-{"value": [1]} | add /value/x 1 | 'x' is no index
+{"value": [1]} | add /value/-/x 1 | '-' is not an index
+{"value": [1]} | add /value/01 1 | '01' is not an index of the array at /value
+{"value": [1]} | add /value/+0 1 | not an index
+{"value": [1]} | add /value/x 1 | 'x' is not an index
 {"value": "text"} | add /value/x 1 | /value is a string
 {"value": null} | add /value/x/y 1 | /value is null
 {"value": {"a": 1}} | add . 5 | leave a number, and a document is an object
@@ -105,12 +105,12 @@ UNFIT = """
 {} | replace . [] | leave an array
 {} | replace /value/x 1 | nothing is at /value
 {"value": [1]} | replace /value/1 1 | nothing is at /value/1
-{"value": [1]} | replace /value/- 1 | '-' is no index
+{"value": [1]} | replace /value/- 1 | '-' is not an index
 {"value": 1} | replace /value/x 1 | /value is a number
 
 {"value": {}} | remove /value/a | nothing is at /value/a
 {"value": [1]} | remove /value/1 | nothing is at /value/1
-{"value": [1]} | remove /value/- | '-' is no index
+{"value": [1]} | remove /value/- | '-' is not an index
 {"value": true} | remove /value/a | /value is a boolean
 
 {} | move /a /b | nothing is at /a
@@ -128,7 +128,7 @@ UNFIT = """
 {"value": {}} | append /value [1] | /value is an object and not an array
 {"value": null} | append /value [1] | /value is null
 {} | append . [1] | is an object and not an array
-{"value": []} | append /value/- [1] | '-' is no index
+{"value": []} | append /value/- [1] | '-' is not an index
 {"value": []} | append /value/1 [1] | out of bounds
 {} | append /a/0/b [1] | nothing is at /a/0
 
@@ -139,7 +139,7 @@ UNFIT = """
 {"value": null} | increment /value 1 | null and not a number
 {"value": 1} | increment /value/a 1 | /value is a number
 {"value": []} | increment /value/1 1 | out of bounds
-{"value": [1]} | increment /value/- 1 | '-' is no index
+{"value": [1]} | increment /value/- 1 | '-' is not an index
 {"value": 1e+308} | increment /value 1e+308 | too large
 """
 

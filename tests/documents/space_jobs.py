@@ -4,6 +4,7 @@ killed, and says what was acknowledged.
     maintain ROOT HISTORY        patch, make snapshots, drop snapshots
     merge ROOT HISTORY           fork, change both sides, merge, end the branch
     blobs ROOT HISTORY           put bytes, with and without metadata
+    index ROOT HISTORY           create, rebuild and drop indexes of values and of words
     replay ROOT HISTORY          import one export into one new space after the other
     carry ROOT HISTORY           carry a space with the other history over into new spaces
 
@@ -91,7 +92,7 @@ def undecided(space, branch):
         space.branches.merge(branch)
     except Conflict:
         return
-    raise AssertionError("both sides changed it, and nobody decided")
+    raise AssertionError("both sides changed it, and no resolution was passed")
 
 
 def blob_of(number):
@@ -105,6 +106,22 @@ def blobs(space):
         metadata = {"number": number} if number % 2 else None
         blob = space.blobs.put(blob_of(number), "text/plain", metadata=metadata)
         say("blob", blob, number)
+
+
+def index(space):
+    kinds = {"words": "text", "numbers": "value", "more": "text"}
+    for number in count(space.seq()):
+        seq = space.seq() + 1
+        say("commit", space.patch("n", add("/n", [seq, f"seq{seq}"])).seq)
+        space.set(f"e{number % 5}", {"n": ["", f"other{number}"]})
+        refused(space)
+        name = ("words", "more", "numbers", "words")[number % 4]
+        if name not in space.indexes:
+            space.indexes.create(name, "/n/1", kind=kinds[name])
+        elif number % 3:
+            space.indexes.rebuild(name)
+        else:
+            space.indexes.drop(name)
 
 
 def replay(store, root, history):
@@ -135,7 +152,7 @@ def main(job, root, history):
         {"replay": replay, "carry": carry}[job](store, root, history)
     else:
         space = store.space(DID, history=history)
-        {"maintain": maintain, "merge": merge, "blobs": blobs}[job](space)
+        {"maintain": maintain, "merge": merge, "blobs": blobs, "index": index}[job](space)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,9 @@ after a restore, and in a space that was deleted and made again under its name.
 
 from __future__ import annotations
 
+import json
 import shutil
-import tempfile
 from datetime import UTC, datetime
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -25,6 +24,14 @@ from fourfold.store.backup import restore
 from support.document_model import Refusal, apply_patches, text
 
 MOVES_MAX = 2
+
+
+FILTERS = {
+    "{}": lambda _document: True,
+    '{"a": {"$exists": true}}': lambda document: "a" in document,
+    '{"a": 1}': lambda document: type(document.get("a")) in {int, float} and document["a"] == 1,
+    '{"$not": {"b": {"$type": "string"}}}': lambda document: type(document.get("b")) is not str,
+}
 
 
 def spoil(value):
@@ -62,6 +69,8 @@ class LawRules(RuleBasedStateMachine):
             spoil(given)
             for commit in space.watch(after=after, branch=branch, timeout=0):
                 spoil(list(commit.revisions))
+            for commit in space.watch(after=after, branch=branch, where={}, timeout=0):
+                spoil(list(commit.changes))
         for entity in ENTITIES:
             spoil(space.read(entity, branch))
         spoil(space.read_many(ENTITIES, branch))
@@ -107,6 +116,11 @@ class LawRules(RuleBasedStateMachine):
                 self.space.read_many(ENTITIES, branch)
                 self.space.ids(branch, limit=2)
                 self.space.branches.list()
+                self.space.find({"n": 1}, branch=branch)
+                self.space.count({"n": 1}, branch=branch)
+                self.space.facets("n", branch=branch)
+                self.space.explain({"n": 1}, branch=branch)
+                self.space.indexes.list()
                 self.space.watch(timeout=0).next(timeout=0)
         self.compare(branch, self.model.seq)
         for entity in ENTITIES:
@@ -130,13 +144,13 @@ class LawRules(RuleBasedStateMachine):
     def restore_and_continue(self, document):
         """The life goes on in a restored store; what came after the backup never was."""
         self.restores += 1
-        place = Path(tempfile.mkdtemp(prefix="fourfold-machine-"))
-        self.store.backup(place / "backup")
+        copy = self.folder / "backup"
+        self.store.backup(copy)
         self.space.set("a", document)
         self.close()
-        restore(place / "backup", place / "store")
         shutil.rmtree(self.root)
-        self.root = place / "store"
+        restore(copy, self.root)
+        shutil.rmtree(copy)
         self.open()
         assert self.space.seq() == self.model.seq
 
@@ -176,6 +190,31 @@ class LawRules(RuleBasedStateMachine):
         for entity in ENTITIES:
             state = model.state(branch, entity)
             assert text(documents[entity]) == text(None if state is None else state.document)
+
+    @rule(pick=PICK, where=st.sampled_from(sorted(FILTERS)))
+    def follow_a_filter(self, pick, where):
+        """What enters, changes in and leaves a filter is what the states before and after say."""
+        branch, model, matches = self.branch(pick), self.model, FILTERS[where]
+
+        def matched(entity, seq):
+            state = model.state(branch, entity, seq)
+            return state is not None and state.text is not None and matches(state.document)
+
+        expected = {}
+        for row in model.lines[branch].written:
+            kinds = {(False, True): "enter", (True, True): "change", (True, False): "leave"}
+            kind = kinds.get((matched(row.id, row.seq - 1), matched(row.id, row.seq)))
+            if row.seq > model.horizon and kind:
+                state = model.state(branch, row.id, row.seq)
+                expected.setdefault(row.seq, {})[row.id] = (kind, state.op, text(state.document))
+        commits = self.space.watch(
+            after=model.horizon, branch=branch, where=json.loads(where), timeout=0
+        )
+        shown = {
+            commit.seq: {row.id: (row.kind, row.op, text(row.document)) for row in commit.changes}
+            for commit in commits
+        }
+        assert shown == expected
 
     @rule(
         pick=PICK,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
+from space_indexes import IndexRules
 from space_laws import LawRules
 from space_operations import (
     DOCUMENTS,
@@ -59,14 +60,15 @@ def well_formed(operations):
     return True
 
 
-class SpaceMachine(UpkeepRules, LawRules):
+class SpaceMachine(UpkeepRules, LawRules, IndexRules):
     """One life of a space."""
 
     history = "revisions"
 
     def __init__(self):
         super().__init__()
-        self.root = Path(tempfile.mkdtemp(prefix="fourfold-machine-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="fourfold-machine-"))
+        self.root = self.folder / "store"
         self.model = MergingModel()
         self.sent = {}
         self.merged = set()
@@ -177,7 +179,7 @@ class SpaceMachine(UpkeepRules, LawRules):
         self.depend(branch, entity, path, max(0, self.model.seq - age), shape=shape)
 
     @rule(pick=PICK, entity=ENTITY, path=READ_PATHS, shape=st.booleans(), patches=PATCHES)
-    def change_behind_a_read(self, pick, entity, path, shape, patches):
+    def change_after_a_read(self, pick, entity, path, shape, patches):
         branch, seen = self.branch(pick), self.model.seq
         self.transact(branch, [{"op": "patch", "id": entity, "patches": patches}])
         self.depend(branch, entity, path, seen, shape=shape)
@@ -387,7 +389,7 @@ class SpaceMachine(UpkeepRules, LawRules):
             self.everything_is_as_it_was()
         finally:
             self.close()
-            shutil.rmtree(self.root)
+            shutil.rmtree(self.folder)
 
     def everything_is_as_it_was(self):
         """Every state that the model knows is read back equal: now, and after a reopen."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 ENTITIES = ("a", "b", "of:c")
 NEVER = "never:written"
 
-LEAVES = st.sampled_from([None, True, 0, 1, 1.0, -2, "x", "é", 2**70, 0.1])
+LEAVES = st.sampled_from([None, True, 0, 1, 1.0, -2, "x", "é", "X-y", 2**70, 0.1])
 VALUES = LEAVES | st.lists(LEAVES, max_size=3) | st.dictionaries(st.sampled_from("nlo"), LEAVES)
 DOCUMENTS = st.fixed_dictionaries(
     {},

@@ -121,7 +121,7 @@ def test_a_deleted_branch_can_be_compared(space):
     assert sides(space.branches.diff("work", "child")) == {"urn:b": "b"}
 
 
-def test_a_merge_moves_what_both_have_behind_them(space):
+def test_merge_moves_the_elements_that_both_have_after_it(space):
     space.set("urn:a", {"value": 0})
     space.branches.create("work")
     space.set("urn:a", {"value": 1}, branch="work")

@@ -9,9 +9,9 @@ from drawn_documents import DOCUMENTS, VALUES, fitting_patches, json_form, paths
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fourfold.content.json_pointer import lookup, parse_pointer
 from fourfold.models.documents import patch
 from fourfold.models.documents.diff import changed_paths, diff, equal, find_equal, identical
-from fourfold.models.documents.json_pointer import lookup, parse_pointer
 
 CONFUSABLE = [
     *(None, False, True, 0, 1, 0.0, -0.0, 1.0, "", "0", [], {}, [0], [False], [0.0], [[]]),

@@ -262,7 +262,7 @@ def change_value(line):
         (2, lambda line: line.update(kind="space"), InvalidInput),
         (-1, lambda line: line.update(states="sha256:0"), CorruptData),
         (-1, lambda line: line.update(kind="other"), InvalidInput),
-        (0, lambda line: line.update(version=2), InvalidInput),
+        (0, lambda line: line.update(version=3), InvalidInput),
         (0, lambda line: line.update(kind="end"), InvalidInput),
     ],
 )

@@ -89,11 +89,11 @@ def test_one_wrong_byte_is_found_and_named(damageable, table):
     ("damage", "finding"),
     [
         ("UPDATE value SET data = replace(data, 'hello', 'hallo')", "value ba4jc"),
-        ("UPDATE value SET data = replace(data, ':', ': ')", "its data is not"),
+        ("UPDATE value SET data = replace(data, ':', ': ')", "does not match its hash"),
         ("UPDATE value SET data = 'x' WHERE hash = '__empty__'", "value __empty__"),
         ("DELETE FROM value WHERE data LIKE '%hello%'", "is missing"),
         ("UPDATE fact SET parent = NULL WHERE id = 'long'", "fact ba4jc"),
-        ("UPDATE fact SET seq = 2 WHERE seq = 1", "was not first said"),
+        ("UPDATE fact SET seq = 2 WHERE seq = 1", "its first occurrence is not"),
         ("DELETE FROM fact WHERE seq = 1", "is missing"),
         ("DELETE FROM occurrence WHERE id = 'a' AND seq = 1", "does not follow the one before"),
         ("UPDATE occurrence SET text = '{\"n\":2}' WHERE text IS NOT NULL", "its text is not"),
@@ -111,7 +111,7 @@ def test_damage_is_named(damageable, damage, finding):
 
 
 def test_a_fact_that_was_replaced_with_all_its_hashes_breaks_the_commits(damageable):
-    """Somebody who knows the format rewrites a value and its fact; the commit knows better."""
+    """A value and its fact are rewritten in the right format; the commit differs."""
     connection = damageable
     [(old, parent)] = connection.execute("SELECT hash, parent FROM fact WHERE id = 'b' AND seq = 2")
     forged = {"n": 666}

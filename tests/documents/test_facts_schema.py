@@ -154,7 +154,7 @@ def test_the_readers_questions_use_an_index(facts):
         "newest_revision": ("", "a", 1),
         "newest_snapshot": ("", "a", 1),
         "revisions_backwards": ("", "a", 0, 1),
-        "later_revisions": ("", "a", 0, 1),
+        "later_revisions": ("", "a", 0, 1, -1),
         "revisions_of_commit": (1,),
         "ids_touched": ("", 0, 1),
         "last_seq": (),

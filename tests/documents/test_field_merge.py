@@ -9,10 +9,10 @@ from drawn_documents import DOCUMENTS, fitting_patches, same
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fourfold.content.json_pointer import ABSENT
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import patch
 from fourfold.models.documents.field_merge import FieldConflict, merge
-from fourfold.models.documents.json_pointer import ABSENT
 
 
 @pytest.mark.parametrize(

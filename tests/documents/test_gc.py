@@ -267,7 +267,7 @@ def test_values_that_several_facts_share_stay_until_the_last_of_them_goes(store)
     assert space.verify() == []
 
 
-def test_nothing_is_left_of_what_nobody_can_read(store):
+def test_unreadable_data_is_removed_completely(store):
     space = store.space(DID, history="facts")
     for number in range(50):
         space.patch("a", [{"op": "add", "path": "/n", "value": number}])
@@ -306,7 +306,7 @@ def test_snapshots_go_by_the_policy_but_never_those_with_which_the_log_begins(sp
     assert space.verify() == []
 
 
-def test_a_long_document_is_not_written_anew_for_a_few_short_patches(space):
+def test_long_document_is_not_rewritten_for_a_few_short_patches(space):
     space.set("a", {"text": "x" * 5_000})
     space.branches.create("f")
     for number in range(6):
@@ -409,7 +409,7 @@ def test_a_dry_run_reports_what_a_collection_would_take_and_changes_nothing(
     with fourfold.open(root) as store:
         space = store.space(DID, history=history)
         _, known = lived_and_remembered(space)
-        space.blobs.put(b"nobody needs this")
+        space.blobs.put(b"nothing needs this")
     before = space_file().read_bytes()
     with fourfold.open(root, mode="r") as store:
         space = store.space(DID)
@@ -427,7 +427,7 @@ def test_a_dry_run_reports_what_a_collection_would_take_and_changes_nothing(
     for kind in ("revisions", "facts", "values", "requests", "snapshots", "blobs", "horizon"):
         assert getattr(promised, kind) == getattr(done, kind), kind
     assert promised.bytes == done.bytes > 5_000
-    assert done.blobs.bytes == len(b"nobody needs this")
+    assert done.blobs.bytes == len(b"nothing needs this")
 
 
 def test_seqs_go_on_after_a_collection_and_after_reopening(root, history):
@@ -462,7 +462,7 @@ def test_others_write_while_a_collection_runs(space, monkeypatch):
     threads = []
     monkeypatch.setattr(sweep, "_taken", slowly)
     done = space.gc(NEWEST)
-    assert between, "nobody could write before the collection was over"
+    assert between, "no write succeeded before the collection was over"
     for thread in threads:
         thread.join()
     assert done.horizon == 300

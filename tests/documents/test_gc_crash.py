@@ -35,7 +35,7 @@ def prepared(root, history):
         space = store.space(DID, history=history)
         points = lived(space)
         space.maintain(2)
-        space.blobs.put(b"nobody mentions this")
+        space.blobs.put(b"nothing mentions this")
         known = remembered(space)
     twin = root.with_name("twin")
     shutil.copytree(root, twin)
@@ -117,7 +117,7 @@ def test_collections_that_are_killed_at_every_point_in_turn_end_alike(root, hist
     assert hit > 10
 
 
-class Told:
+class Acknowledged:
     """What the children of one store have acknowledged."""
 
     def __init__(self):
@@ -137,15 +137,15 @@ class Told:
                 self.horizon = max(self.horizon, rest[0])
 
 
-def check_told(root, history, told):
+def check_acknowledged(root, history, acknowledged):
     with fourfold.open(root) as store:
         space = store.space(DID, history=history)
         assert space.verify() == []
         horizon = space.horizon()
-        assert horizon >= told.horizon
+        assert horizon >= acknowledged.horizon
         log = {entry.seq: entry for entry in space.log(limit=1_000_000)}
         assert sorted(log) == list(range(1, len(log) + 1))
-        for seq, (name, number) in told.commits.items():
+        for seq, (name, number) in acknowledged.commits.items():
             assert (log[seq].session, log[seq].local_seq) == (name, number)
             if seq >= horizon:
                 assert space.read(name, at=seq).document["n"] == number
@@ -154,30 +154,30 @@ def check_told(root, history, told):
                 # Forks may protect it; then it is what it was.
                 with suppress(HistoryTruncated):
                     assert space.read(name, at=seq).document["n"] == number
-        for branch, shown in told.branches.items():
+        for branch, shown in acknowledged.branches.items():
             assert space.read("shared", branch).document["n"] == shown
 
 
 def lives(root, history, seed, kills):
     random = Random(seed)
-    told = Told()
+    acknowledged = Acknowledged()
     for life in range(kills):
         crash = run(
             SCRIPT, "live", str(root), history, f"{seed}.{life}", kill=random_kill_time(random)
         )
         assert crash.killed, crash
-        told.hear(crash.lines)
-        check_told(root, history, told)
-    return told
+        acknowledged.hear(crash.lines)
+        check_acknowledged(root, history, acknowledged)
+    return acknowledged
 
 
 def test_kills_while_others_write_lose_nothing_that_was_acknowledged(root, history):
-    told = lives(root, history, seed=5, kills=3)
-    assert told.commits
+    acknowledged = lives(root, history, seed=5, kills=3)
+    assert acknowledged.commits
 
 
 @pytest.mark.slow
 def test_many_kills_while_others_write_lose_nothing_that_was_acknowledged(root, history):
-    told = lives(root, history, seed=6, kills=40)
-    assert told.horizon > 0
-    assert told.branches
+    acknowledged = lives(root, history, seed=6, kills=40)
+    assert acknowledged.horizon > 0
+    assert acknowledged.branches

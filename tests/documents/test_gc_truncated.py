@@ -118,7 +118,7 @@ def test_diffs_are_refused_when_their_base_is_gone(space):
     space.set("a", {"n": 4})
     expected = space.branches.diff("", "f", pinned)
     space.gc(GcPolicy(keep_seqs=1, pins=(pinned,)))
-    # With the pin, what lies behind the pinned point stays, too.
+    # With the pin, what is after the pinned point stays, too.
     assert space.branches.diff("", "f", pinned) == expected
     assert expected.base.branch == "f"
     assert expected.base.seq < pinned < space.horizon()
@@ -161,7 +161,7 @@ def test_merges_are_refused_when_their_base_is_gone(space):
     refused(space, lambda: space.branches.merge("f", dry_run=True))
 
 
-def test_a_merge_that_was_overtaken_by_a_collection_is_computed_anew(space, monkeypatch):
+def test_merge_overtaken_by_a_collection_is_recomputed(space, monkeypatch):
     """What a merge took from its source is the base of the next one, so it must stay readable."""
     space.set("a", {"n": 0})
     space.branches.create("f")

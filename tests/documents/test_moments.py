@@ -132,7 +132,7 @@ def test_both_widths_of_time_are_compared_as_times(space, mixed):
     assert space.verify() == []
 
 
-def test_clock_behind_a_short_time_does_not_step_back(space, clock):
+def test_clock_that_lags_a_short_time_does_not_step_back(space, clock):
     with milliseconds():
         clock.us = 123_000
         space.set("a", {"n": 0})
@@ -249,7 +249,7 @@ def test_any_moment_means_the_last_commit_that_is_not_later(store, history, data
         for forward, skipped in steps:
             clock.ms = max(0, clock.ms + forward)
             if skipped:
-                # As after a restore: seqs that nobody has, or will have.
+                # As after a restore: seqs that no commit has, or will have.
                 with space.database.write() as txn:
                     txn.execute(space.history_kind.seq.advance, (space.seq() + skipped,))
             space.set("a", {"ms": clock.ms})

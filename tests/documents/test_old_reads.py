@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from fourfold.errors import StaleRead
 from fourfold.models.documents import GcPolicy, overlap, writer
 from fourfold.models.documents import conflicts as conflicts_module
+from fourfold.models.documents.history import HistoryReader
 from support.properties import examples
 
 ROWS = 8
@@ -32,6 +34,7 @@ def read_of(key, seq, **more):
 @pytest.fixture
 def few_rows(monkeypatch):
     monkeypatch.setattr("fourfold.models.documents.space.STALE_CHECK_ROWS", ROWS)
+    monkeypatch.setattr(conflicts_module, "LOOK_BACK_ROWS", ROWS - 5, raising=False)
 
 
 @pytest.fixture
@@ -74,6 +77,37 @@ def test_writer_looks_at_few_revisions_however_old_the_read(space, few_rows, loo
     assert max(looked_at) <= ROWS
 
 
+def test_check_without_the_writer_reads_few_revisions_at_a_time(space, few_rows, monkeypatch):
+    first = space.set("e", {"a": 0, "b": 0}).seq
+    for number in range(10 * ROWS):
+        replace(space, "a", number)
+    # One commit with more operations than a page has rows.
+    again = {"op": "patch", "id": "e", "patches": [{"op": "replace", "path": "/a", "value": 0}]}
+    space.transact([again] * ROWS)
+    for number in range(2 * ROWS):
+        replace(space, "a", number)
+    view, pauses, read = space.view, [], []
+
+    class Counting(HistoryReader):
+        def all(self, sql, params=()):
+            rows = super().all(sql, params)
+            read.extend([len(rows)] if sql == self.sql.later_revisions else [])
+            return rows
+
+    @contextmanager
+    def counting():
+        with view() as snapshot:
+            yield Counting(snapshot.snapshot, snapshot.sql)
+
+    monkeypatch.setattr(space, "view", counting)
+    monkeypatch.setattr(space.database.pauses, "pause", lambda: pauses.append(1))
+    space.transact(OTHER, reads=read_of("b", first))
+    assert len(pauses) == 13 * ROWS
+    # The rows of the seq that a page ended in are read again.
+    assert max(read) <= 2 * ROWS, read
+    assert len(read) > 10 * ROWS // (ROWS - 5)
+
+
 def test_coroutine_looks_at_few_revisions_in_the_writer(space, few_rows, looked_at):
     first = space.set("e", {"a": 0, "b": 0}).seq
     for number in range(10 * ROWS):
@@ -96,10 +130,10 @@ def test_what_is_committed_during_the_check_counts(space, few_rows, monkeypatch,
         replace(space, "a", number)
     look_back, rounds = conflicts_module.look_back, []
 
-    def interrupted(view, request, looked):
-        result = look_back(view, request, looked)
+    def interrupted(pages, request, looked):
+        result = look_back(pages, request, looked)
         if len(rounds) < 3:
-            rounds.append(view)
+            rounds.append(pages)
             for number in range(2 * ROWS):
                 replace(space, key, number)
         return result

@@ -7,10 +7,10 @@ from drawn_documents import DOCUMENTS, fitting_patches, patches, paths
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fourfold.content.json_pointer import ABSENT, as_path
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import patch
 from fourfold.models.documents.fold import fold
-from fourfold.models.documents.json_pointer import ABSENT, as_path
 from fourfold.models.documents.overlap import changed, conflicts
 from fourfold.models.documents.records import State
 
@@ -50,7 +50,7 @@ def test_a_set_or_a_delete_conflicts_with_every_read(op, path, shape):
         (one("increment", "/value/votes/alice", by=1), "/value/votes/bob", (False, False)),
         (one("increment", "/value/votes/alice", by=1), "/value/votes", (True, True)),
         (one("increment", "/value/votes/alice", by=1), "/value/votes/alice", (True, True)),
-        # Keys come and go: whoever read the keys hears of it.
+        # Keys are added and removed: a reader of the keys conflicts.
         (one("replace", "/value/new", value=1), "/value", (True, True)),
         (one("add", "/value/a", value=1), "/value", (True, True)),
         (one("add", "/value/a/b/c", value=1), "/value", (True, True)),

@@ -9,9 +9,9 @@ from drawn_documents import DOCUMENTS, KEYS, find, paths, places
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fourfold.content import json_pointer
+from fourfold.content.json_pointer import ABSENT, DOCUMENT_ARRAY_INDEX_MAX
 from fourfold.errors import InvalidInput
-from fourfold.models.documents import json_pointer
-from fourfold.models.documents.json_pointer import ABSENT, DOCUMENT_ARRAY_INDEX_MAX
 
 
 @pytest.mark.parametrize(

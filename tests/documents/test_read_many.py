@@ -139,10 +139,10 @@ def test_what_is_in_memory_is_what_the_file_has(space):
 def test_one_that_is_not_in_memory_sends_all_to_the_file(space):
     space.set("a", {"n": 1})
     with counted() as cost:
-        found = space.read_many(["a", "nobody"])
+        found = space.read_many(["a", "unknown"])
     assert cost.statements
     assert found["a"].document == {"n": 1}
-    assert found["nobody"] is None
+    assert found["unknown"] is None
 
 
 def test_what_was_read_from_memory_belongs_to_its_reader(space):

@@ -135,7 +135,7 @@ def test_history_is_paged_by_seq(space):
     assert [each.seq for each in space.history("a", after=3, limit=2)] == [5, 7]
     assert [each.data["n"] for each in space.history("a", at=5)] == [0, 1, 2]
     assert space.history("a", limit=0) == []
-    assert space.history("nobody") == []
+    assert space.history("unknown") == []
     assert [each.seq for each in space.log(after=2, until=6, limit=3)] == [3, 4, 5]
     assert space.log(limit=0) == []
 
@@ -283,7 +283,7 @@ def test_a_reader_never_sees_what_is_not_committed(space):
     assert space.read("a").document == {"n": 2}
 
 
-def test_a_reader_never_goes_back_behind_a_commit_that_the_file_has(space):
+def test_reader_never_goes_back_before_a_commit_in_the_file(space):
     space.set("a", {"n": 1})
     space.read("a")
     seen = []

@@ -102,7 +102,7 @@ def test_deleting_the_metadata_leaves_the_bytes(space):
     assert space.blobs.meta(HASH).deleted
 
 
-def test_refused_metadata_leaves_no_bytes_behind(space):
+def test_refused_metadata_leaves_no_bytes(space):
     space.branches.create("dead")
     space.branches.delete("dead")
     before = space.seq()

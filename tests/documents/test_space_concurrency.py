@@ -1,4 +1,4 @@
-"""Many threads on one space: they share commits, read their own writes, and disturb nobody."""
+"""Many threads on one space: they share commits, read their own writes, and are isolated."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ OTHERS = (
 )
 
 
-class Told:
+class Acknowledged:
     """What the children of one store have acknowledged."""
 
     def __init__(self):
@@ -47,20 +47,20 @@ class Told:
                 self.commits[seq] = (branch, *rest)
 
 
-def check(root, history, told):
+def check(root, history, acknowledged):
     """Everything that was acknowledged is there, and the space contradicts itself nowhere."""
     with fourfold.open(root) as store:
         space = store.space(DID, history=history)
         assert space.verify() == []
         log = {entry.seq: entry for entry in space.log(limit=1_000_000)}
         assert sorted(log) == list(range(1, len(log) + 1))
-        for seq, (branch, name, count) in told.commits.items():
+        for seq, (branch, name, count) in acknowledged.commits.items():
             assert (log[seq].branch, log[seq].session, log[seq].local_seq) == (branch, name, count)
             assert space.read(name, branch, seq).document["n"] == count
             assert space.read("shared", branch, seq).document[name] == count
         known = {branch.name: branch for branch in space.branches.list(deleted=True)}
-        assert told.branches <= known.keys()
-        assert not any(known[name].active for name in told.ended)
+        assert acknowledged.branches <= known.keys()
+        assert not any(known[name].active for name in acknowledged.ended)
         for branch in known:
             state = space.read("shared", branch)
             if state is not None:
@@ -73,40 +73,40 @@ def check(root, history, told):
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_at_a_chosen_point_of_a_commit_loses_nothing_acknowledged(root, history, point):
-    told = Told()
+    acknowledged = Acknowledged()
     for life, at in enumerate((3, 40)):
         crash = run(
             SCRIPT, "write", str(root), history, f"{point}{life}", fault=f"{point}=kill@{at}"
         )
         assert crash.killed, crash
-        told.hear(crash.lines)
-        check(root, history, told)
+        acknowledged.hear(crash.lines)
+        check(root, history, acknowledged)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", OTHERS)
 def test_a_kill_at_any_other_point_of_a_commit_loses_nothing_acknowledged(root, history, point):
-    told = Told()
+    acknowledged = Acknowledged()
     for life, at in enumerate((1, 3, 9)):
         crash = run(
             SCRIPT, "write", str(root), history, f"{point}{life}", fault=f"{point}=kill@{at}"
         )
         assert crash.killed, crash
-        told.hear(crash.lines)
-        check(root, history, told)
+        acknowledged.hear(crash.lines)
+        check(root, history, acknowledged)
 
 
 def lives(root, history, seed, kills):
     random = Random(seed)
-    told = Told()
+    acknowledged = Acknowledged()
     for life in range(kills):
         crash = run(
             SCRIPT, "write", str(root), history, f"{seed}.{life}", kill=random_kill_time(random)
         )
         assert crash.killed, crash
-        told.hear(crash.lines)
-        check(root, history, told)
-    return told
+        acknowledged.hear(crash.lines)
+        check(root, history, acknowledged)
+    return acknowledged
 
 
 def test_kills_at_random_moments_lose_nothing_acknowledged(root, history):
@@ -120,7 +120,7 @@ def test_many_kills_one_after_the_other_lose_nothing_acknowledged(root, history)
 
 def test_a_kill_long_after_the_start_leaves_a_space_with_snapshots_and_branches(root, history):
     crash = run(SCRIPT, "write", str(root), history, "long", kill=Moment(acknowledgements=300))
-    told = Told()
-    told.hear(crash.lines)
-    assert len(told.commits) >= 200
-    check(root, history, told)
+    acknowledged = Acknowledged()
+    acknowledged.hear(crash.lines)
+    assert len(acknowledged.commits) >= 200
+    check(root, history, acknowledged)

@@ -26,7 +26,7 @@ from fourfold.kernel import failpoints
 from fourfold.models.documents import bundle
 from support.crash import Moment, run
 
-IN_ONE_SPACE = ("maintain", "merge", "blobs")
+IN_ONE_SPACE = ("maintain", "merge", "blobs", "index")
 INTO_NEW_SPACES = ("replay", "carry")
 POINTS = tuple(
     point
@@ -38,7 +38,7 @@ OPENING_STATEMENTS = 45
 """More than a store and a space need to open: a kill at a later hit is one in the job."""
 
 
-class Told:
+class Acknowledged:
     """What the children of one store have acknowledged."""
 
     def __init__(self):
@@ -81,52 +81,67 @@ def prepare(root, history, job):
         (root / EXPORTED).write_bytes(b"".join(bundle.export(source)))
 
 
-def check(root, history, job, told):
+def check(root, history, job, acknowledged):
     with fourfold.open(root, settings=SETTINGS) as store:
         if job in IN_ONE_SPACE:
-            check_one_space(store.space(DID, history=history), told)
+            check_one_space(store.space(DID, history=history), acknowledged)
         else:
-            check_new_spaces(store, root, history, job, told)
+            check_new_spaces(store, root, history, job, acknowledged)
 
 
-def check_one_space(space, told):
+def check_one_space(space, acknowledged):
     assert space.verify() == []
     log = {entry.seq: entry for entry in space.log(limit=1_000_000)}
     assert sorted(log) == list(range(1, len(log) + 1))
-    for seq in told.commits:
+    for seq in acknowledged.commits:
         assert space.read("n", at=seq).document["n"][0] == seq
     known = {branch.name: branch for branch in space.branches.list(deleted=True)}
-    assert told.branches <= known.keys()
-    assert not any(known[name].active for name in told.ended)
-    for branch, (seq, key) in told.merges.items():
+    assert acknowledged.branches <= known.keys()
+    assert not any(known[name].active for name in acknowledged.ended)
+    for branch, (seq, key) in acknowledged.merges.items():
         assert log[seq].original["merge"]["source"] == branch
         assert space.read("n", at=seq).document[key] == {"branch": branch}
         assert space.read("both", at=seq).document == {"n": key}
-    for blob, number in told.blobs.items():
+    for blob, number in acknowledged.blobs.items():
         assert space.blobs.get(blob) == blob_of(number)
     for blob in space.blobs.ids():
-        # Bytes and metadata came together, also those that nobody heard of.
+        # Bytes and metadata are stored together, also those that were not acknowledged.
         meta = space.blobs.meta(blob)
         assert meta is None or blob_of(meta.document["value"]["number"]) == space.blobs.get(blob)
     for entity in space.ids():
         if entity.startswith("urn:blob-meta:"):
             assert space.blobs.has(space.read(entity).document["value"]["blob"])
+    check_indexes(space, acknowledged)
     assert space.read("refused") is None
     assert space.set("after", {}).seq == len(log) + 1
 
 
-def check_new_spaces(store, root, history, job, told):
+def check_indexes(space, acknowledged):
+    """Builds that were interrupted go on, and what was acknowledged is found."""
+    for info in space.indexes:
+        assert space.indexes.wait(info.name).state == "ready"
+        for seq in acknowledged.commits:
+            if info.kind == "text":
+                page = space.search(f"seq{seq}", index=info.name, at=seq)
+            else:
+                page = space.find({"/n/1": f"seq{seq}"}, at=seq)
+                assert page.plan.index == info.name
+            assert [match.id for match in page] == ["n"]
+    assert space.verify() == []
+
+
+def check_new_spaces(store, root, history, job, acknowledged):
     source = store.space(SOURCE)
     assert source.verify() == []
     whole = source.seq()
-    assert told.targets <= set(store.spaces())
+    assert acknowledged.targets <= set(store.spaces())
     for did in store.spaces():
         if not did.startswith(TARGET):
             continue
         target = store.space(did, history=history)
         assert target.verify() == []
         reached = target.seq()
-        assert did not in told.targets or reached == whole
+        assert did not in acknowledged.targets or reached == whole
         assert bundle.difference(source, target, reached) is None
         if reached < whole:
             # What was begun goes on where it stopped.
@@ -154,6 +169,7 @@ def hit_of(point, hit):
         ("maintain", "kernel.statement.after", 130),
         ("merge", "kernel.statement.before", 110),
         ("blobs", "kernel.statement.after", 31),
+        ("index", "kernel.statement.after", 400),
         ("replay", "kernel.commit.before", 5),
         ("carry", "kernel.statement.after", 150),
     ],
@@ -161,7 +177,7 @@ def hit_of(point, hit):
 def test_a_kill_in_the_middle_of_a_job_loses_nothing_acknowledged(root, history, job, point, hit):
     prepare(root, history, job)
     lines = killed(root, history, job, fault=f"{point}=kill@{hit_of(point, hit)}")
-    check(root, history, job, Told().hear(lines))
+    check(root, history, job, Acknowledged().hear(lines))
 
 
 @pytest.mark.slow
@@ -169,10 +185,10 @@ def test_a_kill_in_the_middle_of_a_job_loses_nothing_acknowledged(root, history,
 @pytest.mark.parametrize("job", [*IN_ONE_SPACE, *INTO_NEW_SPACES])
 def test_kills_at_every_point_of_every_job_lose_nothing_acknowledged(root, history, job, point):
     prepare(root, history, job)
-    told = Told()
+    acknowledged = Acknowledged()
     for hit in (1, 4, 13):
         lines = killed(root, history, job, fault=f"{point}=kill@{hit_of(point, hit)}")
-        check(root, history, job, told.hear(lines))
+        check(root, history, job, acknowledged.hear(lines))
 
 
 @pytest.mark.slow
@@ -180,7 +196,7 @@ def test_kills_at_every_point_of_every_job_lose_nothing_acknowledged(root, histo
 def test_kills_at_random_moments_of_every_job_lose_nothing_acknowledged(root, history, job):
     random = Random(f"{history} {job}")
     prepare(root, history, job)
-    told = Told()
+    acknowledged = Acknowledged()
     for _ in range(12):
         moment = Moment(random.randint(0, 30), random.uniform(0, 0.05))
-        check(root, history, job, told.hear(killed(root, history, job, kill=moment)))
+        check(root, history, job, acknowledged.hear(killed(root, history, job, kill=moment)))

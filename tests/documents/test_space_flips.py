@@ -178,7 +178,7 @@ def _same_but_for_remarks(path, before, columns):
 
 
 def test_a_flipped_bit_of_the_file_that_changes_a_table_is_found(sound, tmp_path):
-    assert flips_in_the_file(sound, tmp_path, seed=3, times=60) > 5
+    assert flips_in_the_file(sound, tmp_path, seed=3, times=120) > 5
 
 
 @pytest.mark.slow

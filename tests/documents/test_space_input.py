@@ -231,7 +231,7 @@ def test_what_is_no_id_of_an_entity_is_refused(used, entity):
 @pytest.mark.parametrize(
     ("branch", "error"),
     [
-        ("nobody", NotFound),
+        ("unknown", NotFound),
         ("F", NotFound),
         ("f ", NotFound),
         ("\ud800", NotFound),

@@ -224,7 +224,7 @@ def test_b9_a_fork_point_lies_in_the_life_of_its_parent(space):
     with pytest.raises(NotFound):
         space.branches.create("g", "f", at=1)
     with pytest.raises(NotFound):
-        space.branches.create("g", "nobody")
+        space.branches.create("g", "unknown")
     assert space.seq() == 2
     assert space.branches.create("g", at=0).fork_seq == 0
     assert space.ids("g") == []

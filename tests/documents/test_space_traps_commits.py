@@ -327,7 +327,7 @@ def test_a_pending_read_of_a_request_that_was_not_accepted_is_refused(space):
     refused(space, StaleRead, [put("a")], session="s", local_seq=2, reads=pending("a", [1], 0))
 
 
-def test_a_pending_read_conflicts_with_what_somebody_else_wrote_in_between(space):
+def test_pending_read_conflicts_with_a_write_of_another_in_between(space):
     space.transact([put("a", n=1)], session="s", local_seq=1)
     space.set("a", {"n": 5})
     error = refused(

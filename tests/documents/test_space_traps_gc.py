@@ -95,7 +95,7 @@ def test_c11_a_snapshot_with_which_the_log_begins_is_no_longer_derived(space):
     assert space.verify() == []
 
 
-# D7: the facts that nobody refers to are the heads
+# D7: the facts that nothing refers to are the heads
 
 
 def test_d7_heads_stay_and_the_chain_can_be_checked_from_the_oldest_that_is_left(facts):

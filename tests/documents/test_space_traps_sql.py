@@ -37,7 +37,7 @@ def test_a2_the_page_size_takes_effect_because_it_comes_before_the_wal(root, his
         assert pragma(space, "journal_mode") == "wal"
 
 
-def test_a2_the_page_size_is_that_of_the_specification_unless_told_otherwise(space):
+def test_a2_the_page_size_is_that_of_the_specification_by_default(space):
     assert pragma(space, "page_size") == 32_768
 
 
@@ -143,7 +143,7 @@ def test_a10_what_a_power_cut_may_take_is_known_and_can_be_made_durable(space):
     assert space.database.durable(counter) == 1
 
 
-def test_a10_a_client_that_knows_a_lost_seq_is_told_so(space):
+def test_a10_a_client_with_a_lost_seq_gets_an_error(space):
     space.set("a", {})
     with pytest.raises(InvalidInput, match="seq 5"):
         space.transact([{"op": "delete", "id": "a"}], reads={"confirmed": [{"id": "a", "seq": 5}]})

@@ -61,7 +61,7 @@ def sound(tmp_path_factory):
 
 @pytest.fixture
 def damaged(sound, root):
-    """A copy of the sound space, and a way to change its file behind its back."""
+    """A copy of the sound space, and a way to change its file without its knowledge."""
     shutil.copytree(sound, root)
     [path] = (root / "spaces").glob("*.sqlite")
 

@@ -12,8 +12,9 @@ from space_machine import DID
 
 import fourfold
 from fourfold.errors import CorruptData
-from fourfold.models.documents import HISTORIES, fold, verify
+from fourfold.models.documents import HISTORIES, GcPolicy, fold, verify
 from fourfold.models.documents.file_verify import rules_of, verify_file
+from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.problems import make_problem
 
 
@@ -118,7 +119,7 @@ def test_a_patch_that_does_not_apply_is_named_by_its_row_though_all_digests_fit(
 
 def test_a_branch_that_was_forked_from_itself_is_found_and_reading_it_ends(file, root):
     change(file, "UPDATE branch SET parent_branch = name WHERE name = 'f'")
-    assert any("'f' is not what the log says" in each.message for each in found(file, "branch"))
+    assert any("'f' does not match the log" in each.message for each in found(file, "branch"))
     with fourfold.open(root) as store, pytest.raises(CorruptData, match="nested deeper"):
         store.space(DID).read("a", "f", at=store.space(DID).seq())
 
@@ -128,7 +129,7 @@ def test_a_snapshot_is_compared_with_what_replay_gives(file):
     faults = found(file, "snapshot")
     assert faults
     assert all(
-        each.expected is not None and "is not what the log says" in each.message for each in faults
+        each.expected is not None and "does not match the log" in each.message for each in faults
     )
 
 
@@ -144,7 +145,7 @@ def test_the_row_of_a_changed_revision_is_named_with_what_was_asked_for(root):
     assert '{"n":3}' in fault.found
 
 
-def test_rules_are_told_apart_by_their_names(file):
+def test_rules_have_distinct_names(file):
     history = HISTORIES["facts" if "facts" in history_of(file) else "revisions"]
     names = [rule.name for rule in rules_of(history)]
     assert len(names) == len(set(names))
@@ -176,6 +177,122 @@ def test_a_large_space_is_verified_in_several_read_transactions(root, history, m
         monkeypatch.setattr(space.database, "read_in_background", read_and_commit)
         assert space.verify() == []
         assert len(states) > 10
+
+
+@pytest.mark.parametrize("history", sorted(HISTORIES))
+def test_verify_reads_branches_from_a_few_commits_at_a_time(root, history, monkeypatch):
+    with fourfold.open(root) as store:
+        space = store.space(DID, history=history)
+        lived_in(space)
+        for number in range(300):
+            space.set("often", {"n": number})
+        monkeypatch.setattr("fourfold.models.documents.verify.VERIFY_SLICE_BYTES", 32_768)
+        counts, late = [], []
+
+        class Counting(HistoryReader):
+            def rows(self, sql, params=()):
+                for row in super().rows(sql, params):
+                    counts[-1] += sql == self.sql.verify_lines
+                    yield row
+
+        def view(snapshot):
+            counts.append(0)
+            if sum(counts) and not late:
+                late.append("late")
+                space.branches.create(*late)
+            return Counting(snapshot, space.history_kind.sql)
+
+        monkeypatch.setattr(type(space.history_kind), "view", lambda _, snapshot: view(snapshot))
+        assert space.verify() == []
+    assert late
+    assert sum(counts) > 300
+    assert max(counts) < 100, counts
+
+
+@pytest.fixture(params=sorted(HISTORIES))
+def long_history(request, root):
+    """A store with an entity of 200 revisions and their snapshots, and others around it."""
+    with fourfold.open(root) as store:
+        space = store.space(DID, history=request.param)
+        space.transact([{"op": "set", "id": f"e{n}", "value": {"n": n}} for n in range(9)])
+        for _ in range(200):
+            space.patch("e5", [{"op": "increment", "path": "/n", "by": 1}])
+        space.maintain()
+        yield store
+
+
+def test_a_long_history_is_replayed_a_few_rows_at_a_time(long_history, monkeypatch):
+    monkeypatch.setattr("fourfold.models.documents.verify.VERIFY_SLICE_BYTES", 8_192)
+    space = long_history.space(DID)
+    counts, late = [], []
+
+    class Counting(HistoryReader):
+        def rows(self, sql, params=()):
+            for row in super().rows(sql, params):
+                counts[-1] += sql == self.sql.verify_operations
+                yield row
+
+    def view(snapshot):
+        counts.append(0)
+        if sum(counts) >= 100 and not late:
+            late.append({"op": "increment", "path": "/n", "by": 1})
+            space.patch("e5", late)
+        return Counting(snapshot, space.history_kind.sql)
+
+    monkeypatch.setattr(type(space.history_kind), "view", lambda _, snapshot: view(snapshot))
+    assert space.verify() == []
+    assert late
+    assert sum(counts) >= 209
+    assert max(counts) < 60, counts
+
+
+def test_history_may_be_collected_while_it_is_replayed(long_history, monkeypatch):
+    monkeypatch.setattr("fourfold.models.documents.verify.VERIFY_SLICE_BYTES", 8_192)
+    space = long_history.space(DID)
+    pages, opened = [], verify._replayed_rows
+
+    def rows(view, part, after):
+        pages.append(after)
+        return opened(view, part, after)
+
+    read = space.database.read_in_background
+
+    def read_and_collect():
+        if len(pages) == 4:
+            pages.append("collected")
+            space.gc(GcPolicy(keep_seqs=3))
+        return read()
+
+    monkeypatch.setattr("fourfold.models.documents.verify._replayed_rows", rows)
+    monkeypatch.setattr(space.database, "read_in_background", read_and_collect)
+    assert space.verify() == []
+    assert space.horizon() > 0
+    assert len(pages) > 5
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE snapshot SET {value} = '{{\"n\":-1}}' WHERE id = 'e5' AND seq > 80",
+        "DELETE FROM {log} WHERE id = 'e5' AND seq = 100",
+        "UPDATE {log} SET branch = CAST(branch AS BLOB) WHERE id = 'e5' AND seq > 150",
+        "UPDATE {log} SET id = CAST(x'ff' AS TEXT) WHERE id = 'e5' AND seq > 150",
+    ],
+)
+def test_damage_in_a_long_history_is_found_in_parts_as_at_once(long_history, damage, monkeypatch):
+    space = long_history.space(DID)
+    path, revisions = space.database.path, space.history_kind.name == "revisions"
+    names = {"log": "revision" if revisions else "occurrence"}
+    names["value"] = "value" if revisions else "text"
+    long_history.close()
+    change(path, damage.format(**names))
+    at_once = verify_file(
+        path, [rule.name for rule in rules_of(HISTORIES[space.history_kind.name])]
+    )
+    monkeypatch.setattr("fourfold.models.documents.verify.VERIFY_SLICE_BYTES", 8_192)
+    in_parts = {(each.table, each.message) for each in verify_file(path)}
+    assert in_parts == {(each.table, each.message) for each in at_once}
+    assert in_parts
 
 
 @pytest.mark.parametrize("history", sorted(HISTORIES))

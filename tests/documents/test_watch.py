@@ -11,7 +11,7 @@ import pytest
 import fourfold
 from fourfold import limits
 from fourfold.errors import Closed, InvalidInput, NotFound
-from fourfold.models.documents import GcPolicy, bundle, writer
+from fourfold.models.documents import GcPolicy, bundle, feed, writer
 from fourfold.models.documents.feed import WATCH_PAGE_COMMITS, Watch
 
 
@@ -60,6 +60,38 @@ def test_it_goes_on_from_a_position_without_a_hole_or_a_duplicate(space):
     assert seen == list(range(1, 11))
 
 
+def test_filter_passes_commits_that_do_not_match(space, monkeypatch):
+    monkeypatch.setattr(feed, "WATCH_PAGE_COMMITS", 3)
+    for number in range(10):
+        space.set("urn:a", {"n": number})
+    with space.follow(where={"n": {"$gte": 8}}, after=0) as watch:
+        assert [watch.next(timeout=0).seq for _ in range(2)] == [9, 10]
+        assert watch.next(timeout=0) is None
+        assert watch.position == 10
+        space.set("urn:a", {"n": 1})
+        assert [change.kind for change in watch.next(timeout=0).changes] == ["leave"]
+        space.set("urn:a", {"n": 2})
+        assert watch.next(timeout=0) is None
+        assert watch.position == 12
+    # Many entities in one commit are compared in parts.
+    monkeypatch.setattr(feed, "_COMPARED_ENTITIES", 2)
+    space.transact([{"op": "set", "id": f"urn:{name}", "value": {"n": 9}} for name in "abcde"])
+    (commit,) = caught_up(space, after=12, where={"n": 9})
+    assert [(row.kind, row.id[-1]) for row in commit.changes] == [("enter", x) for x in "abcde"]
+
+
+def test_filter_wakes_a_coroutine_only_for_matches(space):
+    async def run():
+        with space.follow(where={"n": 2}) as watch:
+            waiting = asyncio.ensure_future(watch.next_async(5))
+            for number in range(3):
+                await space.transact_async([{"op": "set", "id": "urn:a", "value": {"n": number}}])
+            return await waiting
+
+    commit = asyncio.run(run())
+    assert (commit.seq, commit.changes[0].kind) == (3, "enter")
+
+
 def test_only_the_watched_entities_are_shown(space):
     space.transact([{"op": "set", "id": f"urn:{each}", "value": {}} for each in "abc"])
     space.set("urn:c", {"value": 1})
@@ -106,7 +138,7 @@ def test_a_watch_of_a_deleted_branch_ends_after_its_last_commit(space):
     assert [commit.seq for commit in caught_up(space, after=0, branch="work")] == [2]
 
 
-def test_a_commit_wakes_whoever_waits(space, monkeypatch):
+def test_commit_wakes_a_waiting_watch(space, monkeypatch):
     # With an hour between two looks only the wake-up can end the wait.
     monkeypatch.setattr(limits, "WATCH_HEARTBEAT_S", 3_600.0)
     got = []

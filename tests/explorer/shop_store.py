@@ -19,7 +19,7 @@ from fourfold.store.table_manifest import File, FolderManifest
 
 DID = "did:web:shop.example"
 ORDER = "order:1042"
-AGENT = "agent/refund"
+AGENT = "agent/refund-of-a-large-order"
 PROBE = "\"'><img src=x onerror=alert(1)><script>alert(2)</script>{{7*7}}"
 """Text that does harm if a page inserts it without escaping."""
 
@@ -56,7 +56,10 @@ def fill_shop(root):
         space.patch(ORDER, [_replace("/total", 70.0), _replace("/status", "paid")])
         space.set("order:1041", {"status": "cancelled"})
         space.delete("order:1041")
+        space.indexes.create("words", ["/notes", "/name"], kind="text")
+        space.indexes.create("by_status", "/status")
         fill_blobs(space)
+        store.space("did:web:notes.example").set("note:1", {"text": "No index."})
         orders = store.streams.create("orders", content_type="application/json")
         for number in range(120):
             orders.append({"id": number, "total": number * 1.5, "status": STATES[number % 3]})

@@ -20,6 +20,7 @@ PAGES = {
     "search": "/search?prefix=o",
     "spaces": "/documents",
     "space": f"/space?{SPACE}",
+    "space without words": "/space?did=did:web:notes.example&q=x",
     "document": f"/document?{DOCUMENT}",
     "past document": f"/document?{DOCUMENT}&at=8&from=3&blame=1",
     "restore": f"/restore?{DOCUMENT}&seq=6",
@@ -47,8 +48,10 @@ PAGES = {
     "job": "/job?id=1",
     "run": "/run",
     "run materialize": "/run?kind=materialize",
+    "run load": "/run?kind=load",
     "health": "/status",
     "keys": "/keys",
+    "new key": "/newkey?documents=1&read=1&prefix=did:web:shop",
     "problems": "/problems",
     "problem": "/problem?kind=not_found",
 }
@@ -58,18 +61,19 @@ WIDE = {"width": 1280, "height": 800}
 NARROW = {"width": 390, "height": 844}
 
 
-@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
-def test_pages_are_accessible_without_problems_or_sideways_scroll(visit, shop, viewport):
-    visitor = visit(shop, viewport=viewport, color_scheme="light")
+def test_pages_are_accessible_without_problems_or_sideways_scroll(visit, shop):
+    visitor = visit(shop, viewport=NARROW, color_scheme="light")
+    page = visitor.page
     for name, path in PAGES.items():
         assert visitor.open(path).status == 200, name
-        for scheme in ("light", "dark"):
-            visitor.page.emulate_media(color_scheme=scheme)
-            assert not visitor.has_sideways_scroll(), (name, scheme)
+        for viewport in (NARROW, WIDE):
+            page.set_viewport_size(viewport)
+            for scheme in ("dark", "light"):
+                page.emulate_media(color_scheme=scheme)
+                assert not visitor.has_sideways_scroll(), (name, viewport, scheme)
+        check_landmarks_and_names(page, name)
         assert visitor.problems == [], name
-        visitor.page.emulate_media(color_scheme="light")
-        if viewport == WIDE:
-            check_landmarks_and_names(visitor.page, name)
+        page.set_viewport_size(NARROW)
 
 
 @pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
@@ -99,14 +103,12 @@ def test_a_stream_lists_its_segments_producers_and_subscriptions(visit, payments
     assert visitor.problems == []
 
 
-@pytest.mark.parametrize(
-    "path", ["/streams", "/documents", "/keys", "/jobs", "/pipeline", "/", "/sql"][:]
-)
-def test_empty_pages_have_no_problem(visit, empty, path):
+def test_empty_pages_have_no_problem(visit, empty):
     visitor = visit(empty, viewport=NARROW)
-    assert visitor.open(path).status == 200
-    assert not visitor.has_sideways_scroll()
-    assert visitor.problems == []
+    for path in ("/streams", "/documents", "/keys", "/jobs", "/pipeline", "/", "/sql"):
+        assert visitor.open(path).status == 200, path
+        assert not visitor.has_sideways_scroll(), path
+        assert visitor.problems == [], path
 
 
 def check_landmarks_and_names(page, name):
@@ -564,24 +566,20 @@ def test_hostile_names_and_values_are_shown_as_text(visit, probes):
     assert visitor.problems == []
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_errors_show_hostile_text_as_text(visit, shop):
+    visitor = visit(shop)
+    for path in (
         f"/document?{SPACE}&{urlencode({'id': PROBE})}",
         f"/stream?{urlencode({'name': PROBE})}",
         f"/problem?{urlencode({'kind': PROBE})}",
         f"/streams?{urlencode({'at': PROBE})}",
         f"/{urlencode({PROBE: PROBE})}",
-    ],
-)
-def test_errors_show_hostile_text_as_text(visit, shop, path):
-    visitor = visit(shop)
-    response = visitor.open(path)
-    assert 400 <= response.status < 500
-    page = visitor.page
-    assert page.locator("img, script:not([src])").count() == 0
-    # The browser itself reports the status of a failed page.
-    assert [text for text in visitor.problems if "status of 4" not in text] == []
+    ):
+        response = visitor.open(path)
+        assert 400 <= response.status < 500, path
+        assert visitor.page.locator("img, script:not([src])").count() == 0, path
+        # The browser itself reports the status of a failed page.
+        assert [text for text in visitor.problems if "status of 4" not in text] == [], path
 
 
 def test_pages_can_be_read_without_scripts(visit, shop):
@@ -630,3 +628,45 @@ def test_a_visitor_logs_in_with_a_key_and_out_again(visit, own_shop):
     page.wait_for_url("**/login")
     page.goto("/stream?name=orders")
     assert page.locator("h1").inner_text() == "Log in with a key"
+
+
+def test_a_key_is_created_on_the_page_shown_once_and_deleted(visit, own_shop):
+    visitor = visit(own_shop)
+    page = visitor.page
+    page.goto("/keys")
+    page.get_by_role("link", name="Create the first key").click()
+    page.get_by_role("textbox", name="Label").fill("<b>operator</b>")
+    page.get_by_role("button", name="Preview").click()
+    page.get_by_role("button", name="Create this key").click()
+    page.get_by_role("heading", name="is created").wait_for()
+    secret = page.locator(".secret").inner_text()
+    assert secret.startswith("ff_")
+    assert secret not in page.url
+    page.get_by_role("link", name="All keys").click()
+    page.get_by_role("textbox", name="Key").fill(secret)
+    page.get_by_role("button", name="Log in").click()
+    row = page.get_by_role("row").filter(has_text="<b>operator</b>")
+    row.wait_for()
+    assert row.get_by_role("link", name="Delete").count() == 0
+    page.get_by_role("link", name="Create a key").click()
+    for name in ("streams", "read read and follow"):
+        page.get_by_role("checkbox", name=name).check()
+    page.get_by_role("textbox", name="Prefix").fill("sensors/")
+    page.get_by_role("button", name="Preview").click()
+    page.get_by_role("button", name="Create this key").click()
+    other = page.locator(".secret").inner_text()
+    bearer = {"Authorization": f"Bearer {other}"}
+    assert own_shop.ask("HEAD", "/v1/stream/sensors/001", headers=bearer).status == 200
+    assert own_shop.ask("HEAD", "/v1/stream/orders", headers=bearer).status == 403
+    # The form is sent again: no second key, and no secret.
+    page.reload()
+    assert page.locator(".secret").count() == 0
+    page.get_by_role("link", name="All keys").click()
+    assert other not in page.content()
+    assert page.locator("tbody tr").count() == 2
+    page.get_by_role("link", name="Delete").click()
+    page.get_by_role("button", name="Delete this key").click()
+    page.wait_for_url("**/keys")
+    assert page.locator("tbody tr").count() == 1
+    assert own_shop.ask("HEAD", "/v1/stream/sensors/001", headers=bearer).status == 401
+    assert [text for text in visitor.problems if "401" not in text] == []

@@ -24,7 +24,7 @@ def running_job(progress, **fields):
 
 
 def render(job):
-    environment = Explorer(None, "shop")._environment()
+    environment = Explorer(None, "shop")._templates
     return environment.from_string(PROGRESS).render(job=job)
 
 

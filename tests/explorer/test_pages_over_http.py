@@ -30,6 +30,9 @@ PAGES = (
     "/documents",
     f"/space?{SPACE}",
     f"/space?{SPACE}&branch=discount&prefix=order",
+    f"/space?{SPACE}&where=%7B%22status%22%3A%22paid%22%7D",
+    f"/space?{SPACE}&where=no-filter",
+    f"/space?{SPACE}&q=green",
     f"/document?{DOCUMENT}",
     f"/document?{DOCUMENT}&at=8&from=3&blame=1",
     f"/document?{DOCUMENT}&branch=discount",
@@ -42,6 +45,7 @@ PAGES = (
     "/streams?prefix=sensors/",
     "/stream?name=orders",
     "/stream?name=orders&start=10",
+    "/stream?name=orders&q=status:paid+total:%3E100",
     "/stream?name=orders&key=&field=&value=&start=",
     "/stream?name=orders&field=status&value=%22paid%22",
     "/stream?name=logs/till-1",
@@ -60,6 +64,7 @@ PAGES = (
     "/sql?query=select+stream,+records+from+streams_streams",
     "/sql?query=select+stream+from+streams_streams&at=2020-01-01T00:00:00Z",
     "/sql?query=select",
+    "/sql?table=streams_records&rows=100&deadline=60",
     "/jobs",
     "/jobs?kind=snapshots&status=succeeded",
     "/job?id=1",
@@ -112,6 +117,7 @@ def test_a_query_is_shown_and_exported_in_each_format(shop):
     rows = data["result"]["rows"]
     assert data["chart"] == {
         "column": "records",
+        "by": "stream",
         "labels": [name for name, _ in rows],
         "amounts": [number for _, number in rows],
     }
@@ -128,6 +134,8 @@ def test_a_query_is_shown_and_exported_in_each_format(shop):
         "invalid_input"
     )
     assert shop.ask("GET", "/sql/export?query=select").status == 400
+    refused = shop.ask("GET", "/sql.json?rows=7")
+    assert (refused.status, b"must be 100 or 500 or 1000" in refused.text) == (400, True)
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -222,7 +230,7 @@ def test_the_time_goes_along_with_every_link(shop, path):
     assert "As of" in body
     links = Reader(body).links
     # Those of the API and of one's own point have no time; two links return to now.
-    elsewhere = ("/v1/", "/health", "/metrics", "/openapi.json", "#")
+    elsewhere = ("/v1/", "/health", "/livez", "/readyz", "/metrics", "/openapi.json", "#")
     without = [
         link for link in links if "at=" not in link and not link.startswith((*elsewhere, "/fork"))
     ]
@@ -231,11 +239,46 @@ def test_the_time_goes_along_with_every_link(shop, path):
     assert sum("at=2031" in link for link in links) > 5
 
 
+def test_the_home_of_the_past_shows_what_was_newest_then(own_shop):
+    data = json.loads(text_of(get(own_shop, "/index.json", {})))
+    until = min(entry["at_ms"] for entry in data["recent"]) - 1
+    at = datetime.fromtimestamp(until / 1000, UTC).isoformat().replace("+00:00", "Z")
+    past = json.loads(text_of(get(own_shop, f"/index.json?{urlencode({'at': at})}", {})))
+    assert past["recent"]
+    assert all(entry["at_ms"] <= until for entry in past["recent"])
+    body = text_of(get(own_shop, f"/?{urlencode({'at': at})}"))
+    assert "entries in the hour before" in body
+
+
 def test_lists_of_the_past_do_not_ask_to_create_what_exists_now(shop):
-    for path in ("/streams", "/sessions", "/graphs"):
+    for path in ("/documents", "/streams", "/sessions", "/graphs"):
         body = text_of(get(shop, f"{path}?at=2001-01-01"))
         assert "created until then" in body, path
         assert "yet</h1>" not in body, path
+
+
+def test_lists_show_what_existed_at_the_time(own_shop):
+    def data(path, at=""):
+        return json.loads(text_of(get(own_shop, f"{path}.json?{urlencode({'at': at})}", {})))
+
+    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    for path, rows in (("/documents", "spaces"), ("/sessions", "sessions"), ("/graphs", "apps")):
+        assert data(path, now)[rows], path
+        assert data(path, "2001-01-01")[rows] == [], path
+    models = data("/index", "2001-01-01")["overview"]["models"]
+    assert [model["count"] for model in models] == [0, 0, 0, 0]
+    assert {model["bytes"] for model in models} == {None}
+
+
+def test_words_of_documents_are_searched_on_the_page_of_a_space(shop, empty):
+    body = text_of(get(shop, f"/space?{SPACE}&q=gre*"))
+    assert "<mark>Green</mark> tea" in body
+    assert "Cup" not in body.split("Newest commits")[0]
+    assert "1 of 1 document with these words" in text_of(get(shop, f"/space?{SPACE}&q=green"))
+    assert "No document has these words" in text_of(get(shop, f"/space?{SPACE}&q=nothing"))
+    assert "no word that must occur" in text_of(get(shop, f"/space?{SPACE}&q=-x"))
+    before = text_of(get(shop, f"/space?{SPACE}&q=tall&at=3"))
+    assert "No document has these words" in before
 
 
 def test_a_seq_goes_along_only_within_its_space(shop):
@@ -409,6 +452,11 @@ def test_the_archive_shows_what_is_only_on_this_disk(tmp_path):
         assert f"--at {page['points'][0]['id']}" in body
         assert "never published" in body
         assert page["lag_ms"] >= 0
+        # The store as of the point: the second commit and the new space came later.
+        at = urlencode({"at": page["points"][0]["browse"]})
+        assert f'href="/?{at}"' in body
+        past = json.loads(get(server, f"/document.json?{DOCUMENT}&{at}").text)
+        assert past["state"]["document"] == {"status": "draft"}
     finally:
         server.kill()
 
@@ -584,7 +632,7 @@ def test_one_key_opens_the_pages_of_all_models(locked):
     assert get(locked, "/keys", headers).status == 403
     admin = {**BROWSER, "Cookie": f"fourfold_key={locked.secrets['all']}"}
     keys = text_of(get(locked, "/keys", admin))
-    assert "documents, graphs, sessions, store, streams" in keys
+    assert 'data-label="Models">all</td>' in keys
     assert "sensors/" in keys
     assert locked.secrets["one"] not in keys
 
@@ -621,6 +669,26 @@ def test_pages_are_not_part_of_the_description_of_the_api(shop):
     assert not [path for path in paths if re.match(r"/(stream|document|login|static)\b", path)]
 
 
+# Keys
+
+
+def test_keys_are_managed_by_administrators_only(locked):
+    reader = {**BROWSER, "Cookie": f"fourfold_key={locked.secrets['one']}"}
+    for path in ("/keys", "/newkey", "/deletekey?id=x"):
+        assert get(locked, path, reader).status == 403, path
+    fields = {"scopes": "read", "token": "t"}
+    assert post(locked, "/newkey", fields, {"Cookie": reader["Cookie"]}).status == 403
+    admin = {"Cookie": f"fourfold_key={locked.secrets['all']}"}
+    foreign = {**admin, "Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+    assert post(locked, "/newkey", fields, foreign).status == 403
+    assert post(locked, "/deletekey", {"id": "x"}, foreign).status == 403
+    assert post(locked, "/deletekey", {"id": "x"}, admin).status == 404
+    # The key of the visitor has no scope `query`, so it cannot grant it.
+    assert post(locked, "/newkey", {"scopes": "query", "token": "t"}, admin).status == 403
+    past = text_of(get(locked, "/newkey?read=1&at=2031-01-01", {**BROWSER, **admin}))
+    assert 'method="post" action="/newkey"' not in past
+
+
 # Jobs
 
 
@@ -643,6 +711,36 @@ def test_a_job_is_previewed_and_started_once_by_its_form(own_shop):
     assert "by-hand" in text_of(get(own_shop, "/archive"))
     preview = dict(json.loads(get(own_shop, "/run.json?kind=backup").text)["preview"])
     assert preview["Backups so far"] == "1, newest by-hand"
+
+
+def test_an_upload_is_previewed_and_loaded_by_its_form(own_shop):
+    assert json.loads(get(own_shop, "/run.json?kind=load").text)["uploads"] == []
+    assert own_shop.ask("PUT", "/v1/uploads/new.ndjson", b'{"id": "loaded", "n": 1}').status == 201
+    page = json.loads(get(own_shop, "/run.json?kind=load&upload=new.ndjson").text)
+    assert page["preview"][0][1].startswith("new.ndjson: 24 B, sent ")
+    assert "Start load of documents" in text_of(get(own_shop, "/run?kind=load&upload=new.ndjson"))
+    fields = {"kind": "load", "upload": "new.ndjson", "model": "documents", "target": DID}
+    done = post(own_shop, "/run", {**fields, "token": page["token"]})
+    assert done.headers["location"] == "/job?id=1"
+    own_shop.ask("GET", "/v1/jobs/1/events")
+    assert json.loads(get(own_shop, "/job.json?id=1").text)["job"]["status"] == "succeeded"
+    assert '"n"' in text_of(get(own_shop, f"/document?did={DID}&id=loaded"))
+
+
+def test_the_health_shows_metrics_probes_and_the_last_verification(own_shop):
+    data = json.loads(text_of(get(own_shop, "/status.json", {})))
+    assert [check["label"] for check in data["checks"] if check["name"] == "Verify"] == ["not yet"]
+    own_shop.ask("POST", "/v1/jobs", b'{"kind": "verify"}', {"content-type": "application/json"})
+    # Events are sent until the job has ended.
+    own_shop.ask("GET", "/v1/jobs/1/events")
+    own_shop.ask("POST", "/v1/stream/orders", b'{"id": 1}', {"content-type": "application/json"})
+    body = text_of(get(own_shop, "/status"))
+    assert "succeeded, job 1, started" in body
+    assert {"/livez", "/readyz", "/health", "/metrics"} <= set(Reader(body).links)
+    data = json.loads(text_of(get(own_shop, "/status.json", {})))
+    (row,) = [row for row in data["metrics"] if row["database"] == "wal.sqlite"]
+    assert row["commits"] >= 1
+    assert row["mean_ms"] > 0
 
 
 def test_jobs_cannot_be_started_or_cancelled_by_another_site(shop):
@@ -694,3 +792,13 @@ def test_the_pipeline_shows_runs_and_tables_without_paths(shop):
     assert "shop-ids" in body
     only = json.loads(get(shop, "/pipeline.json?job=fail").text)
     assert [run["job"] for run in only["runs"]] == ["fail"]
+
+
+def test_documents_of_a_space_are_filtered_by_facets(shop):
+    page = text_of(get(shop, f"/space?{SPACE}"))
+    link = next(link for link in Reader(page).links if "where=" in link and "paid" in link)
+    filtered = text_of(get(shop, link)).split("Newest commits")[0]
+    assert "By the index by_status: 1 documents read." in filtered
+    assert ORDER in filtered
+    assert "sku:tea-100" not in filtered
+    assert "must be JSON" in text_of(get(shop, f"/space?{SPACE}&where=no-filter"))

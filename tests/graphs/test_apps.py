@@ -44,7 +44,7 @@ def tables(graphs):
 
 
 def edit(path, sql):
-    """Change a closed file behind the back of its owner."""
+    """Change a closed file without its owner's knowledge."""
     with (
         Database.open(path, profile=PROFILE, migrations=MIGRATIONS) as database,
         database.write() as t,
@@ -77,7 +77,7 @@ def test_an_app_is_registered_once_and_keeps_its_number(graphs):
     with pytest.raises(AlreadyExists):
         graphs.register_app("far", "Far", app_id=3)
     assert graphs.app("notes") == graphs.app(1) == one
-    for unknown in (77, "nobody"):
+    for unknown in (77, "unknown"):
         with pytest.raises(NotFound):
             graphs.app(unknown)
 
@@ -144,7 +144,7 @@ def test_steps_bring_an_app_to_its_version_and_a_failing_one_changes_nothing(gra
 DAMAGE = {
     "counter gone": "DELETE FROM global_seq",
     "counter is text": "UPDATE global_seq SET seq = 'seven'",
-    "counter behind its rows": "UPDATE global_seq SET seq = 0",
+    "counter below its rows": "UPDATE global_seq SET seq = 0",
     "table gone": "DROP TABLE app_1_edge",
     "column gone": "ALTER TABLE app_1_rating DROP COLUMN value_json",
     "envelope from the future": "INSERT INTO envelopes VALUES (99, 1, 1, 0, 'x', NULL)",
@@ -189,7 +189,7 @@ def test_registers_keep_what_they_are_given(graphs):
     with pytest.raises(AlreadyExists):
         graphs.add_peer(alice.id, "https://alice.example")
     with pytest.raises(NotFound):
-        graphs.add_peer(99, "https://nobody.example")
+        graphs.add_peer(99, "https://unknown.example")
     graphs.put_cached("search", "k", "[1]", 3)
     assert graphs.get_cached("search", "k") == ("[1]", 3)
     graphs.drop_cached("search")

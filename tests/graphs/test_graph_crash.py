@@ -23,7 +23,7 @@ POINTS = (
 )
 
 
-def check_written(path, told):
+def check_written(path, acknowledged):
     graphs = open_graphs(path)
     rows = everything(graphs)
     numbers = {row.global_seq: row.owner_identity for row in rows["parent"]}
@@ -36,7 +36,7 @@ def check_written(path, told):
         assert len(values) == 3
         assert len(set(values)) == 1
         assert seq in numbers
-    for seq, text in told.items():
+    for seq, text in acknowledged.items():
         assert texts[seq][0] == text
     with graphs.database.read() as snapshot:
         assert problems(snapshot, str(path), graphs.node) == []
@@ -47,16 +47,16 @@ def killed_writers(path, crashes):
     graphs = open_graphs(path)
     with_notes(graphs)
     graphs.database.close()
-    told = {}
+    acknowledged = {}
     for given in crashes:
         crash = run(SCRIPT, "write", str(path), **given)
         assert crash.killed, crash
         for line in crash.lines:
             seq, text = line.split()
-            assert int(seq) not in told
-            told[int(seq)] = text
-        check_written(path, told)
-    return told
+            assert int(seq) not in acknowledged
+            acknowledged[int(seq)] = text
+        check_written(path, acknowledged)
+    return acknowledged
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -67,8 +67,8 @@ def test_a_writer_killed_at_a_fault_point_leaves_whole_envelopes(path, point):
 @pytest.mark.slow
 def test_writers_killed_at_any_moment_lose_nothing_acknowledged(path):
     random, kills = Random(7), repeats(60)
-    told = killed_writers(path, [{"kill": random_kill_time(random)} for _ in range(kills)])
-    assert len(told) > 5 * kills
+    acknowledged = killed_writers(path, [{"kill": random_kill_time(random)} for _ in range(kills)])
+    assert len(acknowledged) > 5 * kills
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ INVARIANTS = {
         ],
     ),
     8: (
-        "a counter that is gone, no number, or behind its rows is refused, and the file untouched",
+        "a counter that is gone, no number, or below its rows is refused, and the file untouched",
         [
             "graphs/test_apps.py::test_a_damaged_file_is_refused_and_left_as_it_is",
             "graphs/test_graph_schema.py::test_the_counter_has_one_row_and_no_second_can_be_made",
@@ -149,7 +149,7 @@ INVARIANTS = {
         ],
     ),
     22: (
-        "whoever waits too long for its turn gets an error of ours that can be tried again",
+        "a caller that waits too long for the writer gets a retryable error",
         [
             "graphs/test_graph_upkeep.py::test_a_writer_that_waits_too_long_gets_an_error_that_can_be_tried_again"
         ],
@@ -157,8 +157,8 @@ INVARIANTS = {
     23: (
         "upkeep does not disturb readers, a closed file has no log, and numbers show no rows",
         [
-            "graphs/test_graph_upkeep.py::test_a_vacuum_waits_for_nobody_and_is_refused_while_somebody_reads",
-            "graphs/test_graph_upkeep.py::test_a_closed_file_leaves_no_log_behind_and_is_for_its_owner_only",
+            "graphs/test_graph_upkeep.py::test_vacuum_does_not_wait_and_is_refused_during_a_read",
+            "graphs/test_graph_upkeep.py::test_closed_file_leaves_no_log_and_is_for_its_owner_only",
             "graphs/test_graph_upkeep.py::test_metrics_have_every_name_of_the_specification_and_never_a_row",
         ],
     ),
@@ -169,7 +169,7 @@ INVARIANTS = {
     25: (
         "files are for their owner only, and have one writing process",
         [
-            "graphs/test_graph_upkeep.py::test_a_closed_file_leaves_no_log_behind_and_is_for_its_owner_only",
+            "graphs/test_graph_upkeep.py::test_closed_file_leaves_no_log_and_is_for_its_owner_only",
             "graphs/test_graph_upkeep.py::test_a_second_process_cannot_write_and_may_read",
         ],
     ),

@@ -1,4 +1,4 @@
-"""Random lives of three nodes, compared with a dumb model that keeps every row it was told of.
+"""Random lives of three nodes, compared with a naive model that keeps every row.
 
 The machine writes envelopes to two apps, alone and from several threads at once, some of which must
 fail, updates objects, reads any past number, pages through the feed with and without filters,
@@ -44,7 +44,7 @@ PICK = st.integers(0, 10**6)
 
 
 class Model:
-    """What one node was told, in order: (seq, (app, kind), object, version, owner, value)."""
+    """What one node received, in order: (seq, (app, kind), object, version, owner, value)."""
 
     def __init__(self):
         self.rows = []
@@ -119,8 +119,8 @@ class ThreeNodes(RuleBasedStateMachine):
 
     def was_applied(self, n, values, app, done):
         model, kinds = self.models[n], ["parent", *["attr"] * len(values), "edge"]
-        told = [None, *values, None]
-        for kind, object_id, value in zip(kinds, done.object_ids, told, strict=True):
+        payloads = [None, *values, None]
+        for kind, object_id, value in zip(kinds, done.object_ids, payloads, strict=True):
             row = (done.global_seq, (app, kind), object_id, 1, self.nodes[n].me, value)
             model.rows.append(row)
 
@@ -275,7 +275,7 @@ class ThreeNodes(RuleBasedStateMachine):
             model.seq += 1
             model.rows.append((model.seq, (app, "attr"), object_id, version, node.me, value))
             row = node.graphs.newest(app, "attr", object_id)
-            assert (told(row), row.version) == (value, version)
+            assert (value_of(row), row.version) == (value, version)
 
     @rule(n=NODE, other=NODE, limit=st.integers(1, 6))
     def pull(self, n, other, limit):
@@ -299,7 +299,7 @@ class ThreeNodes(RuleBasedStateMachine):
         node, model = self.nodes[n], self.models[n]
         for kind, rows in all_rows(node.graphs).items():
             for row in rows[before[kind] :]:
-                value = told(row) if kind[1] == "attr" else None
+                value = value_of(row) if kind[1] == "attr" else None
                 model.rows.append(
                     (row.global_seq, kind, row.object_id, row.version, row.owner_identity, value)
                 )
@@ -317,7 +317,7 @@ class ThreeNodes(RuleBasedStateMachine):
         for app, kind in product((APP, MARKET), ("parent", "attr", "edge")):
             question = Query(app, kind, at=at)
             found = {
-                row.object_id: told(row) if kind == "attr" else None
+                row.object_id: value_of(row) if kind == "attr" else None
                 for row in node.graphs.current(question, suppressed=True)
             }
             assert found == model.current((app, kind), at)
@@ -405,7 +405,7 @@ def all_rows(graphs, apps=(APP, MARKET)):
     return {(app, kind): rows for app in apps for kind, rows in everything(graphs, app).items()}
 
 
-def told(row):
+def value_of(row):
     """The value that a row was made from."""
     if row.value_text is not None:
         return row.value_text

@@ -229,7 +229,7 @@ def refuse_what_is_out_of_order(alice, bob, packages):
 
 def kill_while_taking_in(alice, bob, packages):
     """A process takes the packages in and is killed, in the middle of a statement and at moments
-    that nobody chose; each time it resumes where the last whole package ended.
+    that the test does not choose; each time it resumes where the last whole package ended.
     """
     ends = {int(path.stem.split("-")[1]) for path in packages}
     folder = str(packages[0].parent)

@@ -1,5 +1,5 @@
 """The tables, columns and indexes that the specification of the storage manager names are there,
-under those names, in that order and of those types; what is added stands behind them.
+under those names, in that order and of those types; what is added comes after them.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def test_a_global_table_has_the_columns_of_the_specification(schema, table):
 
 @pytest.mark.parametrize("app", [0, APP])
 @pytest.mark.parametrize("noun", OF_APP)
-def test_a_table_of_an_app_has_the_columns_of_the_specification_and_more_behind(schema, app, noun):
+def test_table_of_an_app_has_the_columns_of_the_specification_first(schema, app, noun):
     named = OF_APP[noun]
     assert columns(schema, f"app_{app}_{noun}")[: len(named)] == named
 

@@ -260,6 +260,7 @@ CALLS = {
     "page": lambda g, t, _: g.page(FeedFilter(), 0, 10, durable=False),
     "position": lambda g, t, _: g.position(),
     "put_cached": lambda g, t, _: g.put_cached("owner", "key", "1", 0),
+    "read_many": lambda g, t, _: g.read_many(APP, [1]),
     "read_only": lambda g, t, _: g.read_only(lambda reader: reader.newest_seq()),
     "rebuild_identities": lambda g, t, _: g.rebuild_identities(),
     "record_sync_progress": lambda g, t, _: g.record_sync_progress(1, "notes", 10**6),

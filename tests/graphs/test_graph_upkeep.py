@@ -67,7 +67,7 @@ def test_metrics_have_every_name_of_the_specification_and_never_a_row(graphs, ty
         assert word not in repr(found)
 
 
-def test_a_vacuum_waits_for_nobody_and_is_refused_while_somebody_reads(graphs, types):
+def test_vacuum_does_not_wait_and_is_refused_during_a_read(graphs, types):
     graphs.insert_parent(APP, parent(types))
     with graphs.snapshot(), pytest.raises(Busy, match="read transactions are open"):
         graphs.vacuum()
@@ -88,7 +88,7 @@ def test_a_checkpoint_stops_at_a_reader_and_goes_on_without_it(graphs, types, pa
         graphs.checkpoint("SOMETIMES")
 
 
-def test_a_closed_file_leaves_no_log_behind_and_is_for_its_owner_only(path):
+def test_closed_file_leaves_no_log_and_is_for_its_owner_only(path):
     graphs = open_graphs(path)
     with_notes(graphs)
     graphs.database.close()
@@ -337,7 +337,7 @@ def test_the_other_names_do_the_same(graphs, types):
 # Identities
 
 
-def test_identities_are_objects_and_their_cache_can_be_made_anew(graphs):
+def test_identities_are_objects_and_their_cache_can_be_rebuilt(graphs):
     alice = graphs.add_identity("ed25519:alice", "Alice")
     bob = graphs.add_identity("ed25519:bob")
     assert (alice.id, bob.id) == (1, 2)

@@ -102,7 +102,7 @@ def test_a_step_that_fails_leaves_the_rest_of_its_transaction(graphs, types):
     assert graphs.usage(APP).rows == 2
 
 
-def test_a_call_that_is_not_told_of_the_transaction_around_it_is_a_step_of_it(graphs, types):
+def test_call_without_the_surrounding_transaction_is_a_step_of_it(graphs, types):
     with graphs.transaction() as txn:
         graphs.insert_parent(APP, parent(types), txn=txn)
         graphs.insert_parent(APP, parent(types))
@@ -254,7 +254,7 @@ def test_an_update_cannot_give_an_object_away(graphs, types, changes):
     assert len(graphs.versions(APP, "attr", body)) == 1
 
 
-def test_an_update_of_somebody_elses_object_is_refused(graphs, types):
+def test_update_of_an_object_of_another_owner_is_refused(graphs, types):
     note = graphs.insert_parent(APP, parent(types))
     op = {
         "op": "parent_update",

@@ -136,7 +136,7 @@ def test_a_snapshot_does_not_see_what_is_committed_later(graphs, types):
     assert len(graphs.select_parents(APP)) == 1
 
 
-def test_a_transaction_sees_its_own_rows_and_nobody_else_does(graphs, types):
+def test_only_the_transaction_sees_its_own_rows(graphs, types):
     with graphs.transaction() as txn:
         graphs.insert_parent(APP, {"type_id": types["parent"], "owner_identity": 1}, txn=txn)
         assert len(graphs.select_parents(APP, txn=txn)) == 1

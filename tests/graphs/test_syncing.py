@@ -124,7 +124,7 @@ def test_every_changed_byte_of_a_package_is_noticed_before_it_is_believed(nodes)
     take(bob, alice, data)
 
 
-def test_somebody_elses_signature_is_refused(nodes):
+def test_signature_of_another_key_is_refused(nodes):
     alice, bob = nodes
     mallory = Ed25519Signer(bytes([9]) * 32)
     sent = alice.graphs.export_package("notes", mallory)
@@ -165,7 +165,7 @@ def test_two_updates_made_at_once_end_the_same_on_both_nodes(nodes):
     assert {"hers", "his"} <= lost
 
 
-def test_a_package_cannot_give_an_object_to_somebody_else(nodes):
+def test_package_cannot_change_the_owner_of_an_object(nodes):
     alice, bob = nodes
     bob.pull_all(alice)
     body = alice.graphs.current_attrs(APP)[0]

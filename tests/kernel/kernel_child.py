@@ -395,7 +395,7 @@ def check_snapshot(snapshot, acknowledged=None):
             if seq not in found or found[seq][1] != checksum
         }
         assert not lost, f"{len(lost)} acknowledged numbers are lost, the first is {min(lost)}"
-        assert last >= acknowledged.durable, f"{last} is behind the durable {acknowledged.durable}"
+        assert last >= acknowledged.durable, f"{last} is below the durable {acknowledged.durable}"
     return last
 
 

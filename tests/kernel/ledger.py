@@ -1,7 +1,7 @@
 """The small database that the kernel's tests write to: numbered entries, and nothing else.
 
 It also has what tests of threads need: to wait for a state, and to hold the writer's turn while
-others queue up behind it.
+others wait in the queue.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def in_loop(coroutine_function, *arguments):
 
 
 def content(path):
-    """A hash over the schema and every row of every table of a database that nobody has open."""
+    """A hash over the schema and every row of every table of a closed database."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         digest = hashlib.sha256()
@@ -166,7 +166,7 @@ def content(path):
 
 
 def edit(path, *statements):
-    """Change a database behind Fourfold's back."""
+    """Change a database without Fourfold."""
     connection = apsw.Connection(str(path))
     try:
         for sql in statements:

@@ -259,7 +259,7 @@ def test_sidecar_without_a_copy_is_not_a_backup(copy):
 
 
 def test_sidecar_of_newer_format_is_refused(copy):
-    rewrite(copy, format=2, a_field_that_nobody_knows_yet=[1, 2, 3])
+    rewrite(copy, format=2, a_field_of_the_future=[1, 2, 3])
     with pytest.raises(FutureFormat, match="format 2"):
         verify_backup(copy)
 

@@ -1,4 +1,4 @@
-"""Health and metrics: states with numbers behind them, and no row data in either."""
+"""Health and metrics: states with their numbers, and no row data in either."""
 
 from __future__ import annotations
 
@@ -82,6 +82,26 @@ def test_each_threshold_changes_the_state_at_its_number(
     for finding in found.values():
         assert finding.state == (state if finding.name == name else "ok")
         assert bool(finding.hint) == (finding.name == name)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "kind", "message"),
+    [
+        ({"wal_size_bytes": 256 * MIB}, "storage", "wal_size_bytes is 2.68435e+08"),
+        ({"free": 1}, "disk_full", "disk_free_bytes is 1, fails at"),
+        ({"integrity_errors": 2}, "corrupt_data", "integrity_errors is 2, fails at 1"),
+        ({"failure": StorageError("broken"), "free": 1}, "storage", "broken"),
+    ],
+)
+def test_failed_health_has_a_reason(tmp_path, monkeypatch, numbers, kind, message):
+    reason = judged(tmp_path, monkeypatch, **numbers).reason()
+    assert reason.kind == kind
+    assert message in reason.message
+    assert reason.hint
+
+
+def test_ready_database_has_no_reason(tmp_path, monkeypatch):
+    assert judged(tmp_path, monkeypatch, wal_size_bytes=64 * MIB).reason() is None
 
 
 def test_worst_finding_decides(tmp_path, monkeypatch):

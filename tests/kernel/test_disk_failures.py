@@ -90,7 +90,7 @@ def test_database_at_page_limit_is_full_and_recovers(db):
 
 
 def test_full_disk_inside_a_block_cannot_be_ignored(path, disk):
-    """SQLite undoes the whole transaction; whoever goes on must hear of it."""
+    """SQLite undoes the whole transaction; a caller that continues gets an error."""
     profile = FULL.with_(cache_kib=400)
     with ledger.open_ledger(path, profile=profile, vfs=disk.name) as db:
         db.transact(ledger.put("before"))
@@ -121,7 +121,7 @@ def test_commit_that_fails_to_sync_stops_the_writer(path, disk, operation):
             db.transact(ledger.put("uncertain"))
         assert not caught.value.retryable
         assert "reopen" in caught.value.hint
-        # The disk works again, but nobody knows what it dropped.
+        # The disk works again, but what it dropped is unknown.
         fail_to_write(db, CommitUncertain)
         assert db.health().state == "failed"
         assert not db.health().ready

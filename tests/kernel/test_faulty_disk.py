@@ -1,4 +1,4 @@
-"""The disk that fails on command fails what it was told to, and nothing else."""
+"""The disk that fails on command fails the chosen calls, and nothing else."""
 
 from __future__ import annotations
 

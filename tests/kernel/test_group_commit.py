@@ -258,7 +258,7 @@ def test_scratch_is_lost_when_transaction_ends(db):
     # Runs before the last one were undone, and what they left with them.
     assert len(seen) > 3
     assert set(seen[:-1]) == {("a", ()), ("bad", ("a",))}
-    # A step that is undone may take more with it than its own, never leave something behind.
+    # A step that is undone may take more with it than its own, never leave a part.
     assert seen[-1] in (("b", ("a",)), ("b", ()))
     seen.clear()
     db.transact(work("c"))

@@ -18,7 +18,7 @@ def counters(db):
 
 
 def crowd(db, count, act):
-    """`count` threads that run `act(number)` and are all queued behind one slow transaction before
+    """`count` threads that run `act(number)` and all wait for one slow transaction before
     the first of them is served; what each returned.
     """
     inside, go_on, results = threading.Event(), threading.Event(), {}
@@ -55,7 +55,7 @@ def test_woken_threads_share_the_next_commit(db):
     assert sorted(seq for each in found.values() for seq in each) == list(range(2, 162))
     after = counters(db)
     transactions = after["transactions"] - before["transactions"]
-    # About one for each turn of all eight; one for each request if nobody waited for the others.
+    # About one for each turn of all eight; one for each request if none waited for the others.
     assert transactions < (after["requests"] - before["requests"]) // 2
 
 

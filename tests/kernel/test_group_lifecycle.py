@@ -69,13 +69,13 @@ def test_coroutine_waits_until_its_deadline(db):
         with pytest.raises(DeadlineExceeded):
             await soon
         assert not later.done()
-        told.set()
+        done.set()
         return await later
 
-    told = threading.Event()
+    done = threading.Event()
     with ledger.turn_held(db):
         loop = ledger.in_loop(call)
-        assert told.wait(60)
+        assert done.wait(60)
     assert loop.outcome() == 1
     assert ledger.bodies(db) == ["later"]
     assert db.metrics().queued_requests == 0
@@ -83,7 +83,7 @@ def test_coroutine_waits_until_its_deadline(db):
 
 def test_requests_of_closed_loop_do_not_block_others(db):
     async def leave():
-        db.transact_async(ledger.put("nobody waits"))
+        db.transact_async(ledger.put("not awaited"))
 
     with ledger.turn_held(db):
         ledger.in_loop(leave).outcome()
@@ -280,7 +280,7 @@ def _in_child(db, path, pipe):
         ledger.open_ledger(db.path)
     except Exception as error:  # noqa: BLE001
         said.append(type(error).__name__)
-    # The threads stayed behind in the parent; an executor that counts on them would wait for them.
+    # The threads stayed in the parent; an executor that counts on them would wait for them.
     said.append(commit_request._threads is None)
     for placement in ("inline", "thread"):
         options = Options(group=GroupLimits(placement=placement))

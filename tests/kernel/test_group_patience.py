@@ -1,4 +1,4 @@
-"""A thread that can wait: the next commit of somebody else takes its request along."""
+"""A thread that can wait: the next commit of another caller includes its request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fourfold.errors import DeadlineExceeded
 from fourfold.kernel.commit_request import PatientRequest, ThreadRequest, WakeUps, complete
 
 FOR_EVER = 3_000.0
-"""Longer than any test lasts: whoever is this patient is served by somebody else, or not at all."""
+"""Longer than any test lasts: only the commit of another caller can serve the request."""
 
 
 def transactions(db):

@@ -1,4 +1,4 @@
-"""Room in the write-ahead log: zeros ahead of the commits, which nobody ever reads as anything."""
+"""Room in the write-ahead log: zeros ahead of the commits, which are never read as frames."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import ledger
 import pytest
 
 from fourfold.errors import DiskFull
-from fourfold.kernel import profiles, writer
+from fourfold.kernel import Options, profiles, writer
 from support.faulty_disk import FaultyDisk
 
 FRAME = 4096 + 24
@@ -28,7 +28,7 @@ def log_of(path):
 
 
 def frames(path):
-    """How many pages of the log are written, as the zeros behind them tell."""
+    """How many pages of the log are written, counted by the zeros after them."""
     return (len(log_of(path).read_bytes().rstrip(b"\0")) - 32 + FRAME - 1) // FRAME
 
 
@@ -128,7 +128,7 @@ def test_full_disk_frees_preallocated_space_for_commits(path):
             assert log_of(path).stat().st_size < size + writer.LOG_PREALLOCATE_MIN_BYTES
             put_many(db, 50)
             assert len(ledger.bodies(db)) == known + 51
-            # A disk that stays full is told to the one who commits.
+            # A disk that stays full is an error of the commit.
             disk.fail("write", "-wal", how="full")
             with pytest.raises(DiskFull):
                 db.transact(ledger.put("lost"))
@@ -137,14 +137,71 @@ def test_full_disk_frees_preallocated_space_for_commits(path):
             assert len(ledger.bodies(db)) == known + 51
 
 
-def test_log_that_grew_under_a_long_read_gives_its_space_back(path, monkeypatch):
-    bound = 64 * FRAME
-    monkeypatch.setattr("fourfold.kernel.profiles.WAL_FILE_BYTES_MAX", bound)
-    with ledger.open_ledger(path, profile=profiles.PLAIN.with_(synchronous="NORMAL")) as db:
-        with db.read():
-            put_many(db, 200)
-            assert log_of(path).stat().st_size > 2 * bound
-        assert not db.checkpoint("PASSIVE").busy
-        # The next commit starts the log over.
+@pytest.fixture
+def small_log(monkeypatch):
+    """A log file that is too long from 64 pages on, and truncated by at most 32 of them."""
+    monkeypatch.setattr("fourfold.kernel.maintenance.LOG_FILE_BYTES_MAX", 64 * FRAME)
+    monkeypatch.setattr("fourfold.kernel.maintenance.LOG_TRUNCATE_BYTES", 32 * FRAME)
+
+
+def grow_log(db, path):
+    with db.read():
+        put_many(db, 400)
+        assert log_of(path).stat().st_size > 6 * 64 * FRAME
+
+
+def shrinkage(db, path, commits):
+    """Return by how much each of some commits shortened the file of the log."""
+    sizes = [log_of(path).stat().st_size]
+    for _ in range(commits):
         db.transact(ledger.put("after"))
-        assert log_of(path).stat().st_size <= bound
+        ledger.wait_until(lambda: not db._checkpoint_pending)
+        sizes.append(log_of(path).stat().st_size)
+    return [before - after for before, after in pairwise(sizes)]
+
+
+@pytest.mark.parametrize("synchronous", ["FULL", "NORMAL"])
+def test_log_that_grew_under_a_long_read_shrinks_in_steps(path, small_log, synchronous):
+    profile = profiles.PLAIN.with_(synchronous=synchronous)
+    options = Options(checkpoint_bytes=4096 * 16)
+    with ledger.open_ledger(path, profile=profile, options=options) as db:
+        grow_log(db, path)
+        cuts = shrinkage(db, path, 1_500)
+        assert max(cuts) <= 32 * FRAME
+        assert log_of(path).stat().st_size <= (64 + 32) * FRAME
+        assert len(ledger.bodies(db)) == 1_900
+        assert db.integrity_check() == []
+
+
+def test_commit_after_explicit_checkpoint_truncates_one_step(path, small_log):
+    with ledger.open_ledger(path, profile=profiles.PLAIN.with_(synchronous="NORMAL")) as db:
+        grow_log(db, path)
+        for _ in range(60):
+            assert not db.checkpoint("PASSIVE").busy
+            assert max(shrinkage(db, path, 1)) <= 32 * FRAME
+        assert log_of(path).stat().st_size == 64 * FRAME
+
+
+def test_limit_of_the_log_ends_before_the_next_checkpoint(path, small_log, monkeypatch):
+    with ledger.open_ledger(path, profile=profiles.PLAIN.with_(synchronous="NORMAL")) as db:
+        put_many(db, 100)
+        assert not db.checkpoint("PASSIVE").busy
+        db.transact(ledger.put("the log starts over, and its file has a limit"))
+        grow_log(db, path)
+        cuts = []
+        checkpoint_most = db._checkpoint_most
+
+        def checkpoint_and_commit(connection):
+            result = checkpoint_most(connection)
+            cuts.extend(shrinkage_of_commit(db, path))
+            return result
+
+        monkeypatch.setattr(db, "_checkpoint_most", checkpoint_and_commit)
+        db.checkpoint_in_background()
+        assert max(cuts) <= 32 * FRAME
+
+
+def shrinkage_of_commit(db, path):
+    before = log_of(path).stat().st_size
+    db.transact(ledger.put("between"))
+    return [before - log_of(path).stat().st_size]

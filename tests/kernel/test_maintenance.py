@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 import ledger
 import pytest
@@ -105,13 +106,13 @@ def test_log_stays_small_under_a_long_load_of_writes(path):
                 db.transact(replace_one_of_twenty(n, body))
             # The machine may be busy; the checkpointer gets its share of it here.
             ledger.wait_until(lambda before=before: db._metrics.checkpoints > before)
-        # The log was started anew each time: it holds what is written between two checkpoints, and
+        # The log was restarted each time: it holds what is written between two checkpoints, and
         # not the 20,000 frames that passed through it.
         assert log_size(db) < 2_000 * FRAME
         assert db.integrity_check() == []
 
 
-def times_started_anew(db):
+def count_restarts(db):
     """The counter in the header of the log; SQLite adds one whenever it starts at the front."""
     header = db.path.with_name(db.path.name + "-wal").read_bytes()[:32]
     return int.from_bytes(header[12:16], "big")
@@ -126,11 +127,11 @@ def test_log_restarts_although_writers_never_pause(path):
                 for n in range(20):
                     db.transact(replace_one_of_twenty(n, body))
 
-        before = times_started_anew(db)
+        before = count_restarts(db)
         callers = [ledger.Caller(write) for _ in range(4)]
         for caller in callers:
             caller.outcome()
-        assert times_started_anew(db) - before >= 15
+        assert count_restarts(db) - before >= 15
         assert db.integrity_check() == []
 
 
@@ -163,7 +164,7 @@ def test_checkpointer_retries_after_reader_blocked_it(path):
         ledger.wait_until(lambda: db.metrics().counters["checkpoints"] > 0)
         for n in range(50):
             db.transact(ledger.put(n))
-        # The log was started anew in the room that it had, and did not grow on.
+        # The log was restarted in the space that it had, and did not grow on.
         assert log_size(db) < held + 1_000 * FRAME
         ledger.assert_dense(db)
 
@@ -318,3 +319,14 @@ def test_is_writing_during_transaction(db):
     with ledger.turn_held(db):
         assert db.is_writing()
     assert not db.is_writing()
+
+
+def test_processor_time_of_the_writing_thread(db):
+    db.transact(ledger.put("here"))
+    before = time.thread_time()
+    assert before <= db.writer_cpu_seconds() <= time.thread_time()
+    ledger.Caller(lambda: db.transact(ledger.put("there"))).outcome()
+    # The thread has ended, and the kernel forgets it soon.
+    ledger.wait_until(lambda: db.writer_cpu_seconds() is None)
+    db.transact(ledger.put("here again"))
+    assert db.writer_cpu_seconds() >= before

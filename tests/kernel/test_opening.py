@@ -9,8 +9,10 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
+import apsw
 import ledger
 import pytest
 
@@ -30,7 +32,7 @@ SOURCE = HERE.parents[1] / "src"
 
 
 def files(folder):
-    """What is in the folder, but for the lock file, which only names whoever holds it."""
+    """What is in the folder, but for the lock file, which only names its holder."""
     return sorted(each.name for each in folder.iterdir() if each.suffix != ".lock")
 
 
@@ -92,6 +94,20 @@ def test_empty_file_becomes_a_database(path):
     with ledger.open_ledger(path) as db:
         db.transact(ledger.put("x"))
         ledger.assert_dense(db, 1)
+
+
+def test_creation_waits_for_reader_that_inspects_the_empty_file(path):
+    path.write_bytes(b"")
+    reader = apsw.Connection(str(path))
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM sqlite_master").get == 0
+    end = threading.Timer(0.2, reader.execute, ["ROLLBACK"])
+    end.start()
+    with ledger.open_ledger(path, profile=profiles.PLAIN) as db:
+        db.transact(ledger.put("x"))
+        ledger.assert_dense(db, 1)
+    end.join()
+    reader.close()
 
 
 def test_database_of_another_model_is_refused_unchanged(path):
@@ -233,7 +249,7 @@ def test_inspection_keeps_locks_of_open_database(path):
 
 @pytest.fixture
 def open_folder():
-    """A folder that a user without privileges can reach, whoever runs the tests."""
+    """A folder that a user without privileges can reach, also when root runs the tests."""
     folder = Path(tempfile.mkdtemp(prefix="fourfold-test-"))
     folder.chmod(0o755)
     yield folder
@@ -295,14 +311,14 @@ def test_database_in_read_only_folder_can_be_read(read_only_folder):
     assert files(read_only_folder) == ["ledger.db"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 def test_folder_writable_by_others_is_not_opened_as_immutable(open_folder):
     folder = open_folder / "store"
     with ledger.open_ledger(folder / "ledger.db") as db:
         db.transact(ledger.put("kept"))
     for each in folder.iterdir():
         given_away(each, 0o600)
-    # The folder belongs to somebody else, who may write; this user may only look.
+    # The folder belongs to another user, who may write; this user may only look.
     folder.chmod(0o755)
     found = unprivileged("r", folder / "ledger.db")
     assert found["kind"] == "read_only"

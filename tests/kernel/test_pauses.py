@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import ledger
 import pytest
 
 from fourfold import limits
@@ -75,3 +78,86 @@ def test_pause_is_bounded(clock):
     pauses = Pauses(lambda: clock.now, clock=clock, sleep=clock.sleep)
     assert pauses.pause_after(5.0)
     assert clock.slept == pytest.approx(limits.BACKGROUND_PAUSE_MAX_S)
+
+
+@pytest.mark.parametrize(("share", "pauses_expected"), [(1.0, 4), (0.95, 4), (0.5, 1), (0.0, 1)])
+def test_pause_is_repeated_while_the_writing_thread_has_no_idle_time(clock, share, pauses_expected):
+    pauses = Pauses(
+        lambda: clock.now, lambda: True, lambda: share * clock.now, clock=clock, sleep=clock.sleep
+    )
+    pauses.pause_after(0.002)
+    length = 0.002 * limits.BACKGROUND_PAUSES
+    assert clock.slept == pytest.approx(length * pauses_expected)
+
+
+def test_repeated_pause_ends_when_the_writing_thread_was_idle(clock):
+    busy_until = clock.now + 0.012
+    cpu = lambda: min(clock.now, busy_until)  # noqa: E731
+    pauses = Pauses(lambda: clock.now, lambda: True, cpu, clock=clock, sleep=clock.sleep)
+    pauses.pause_after(0.002)
+    assert clock.slept == pytest.approx(2 * 0.002 * limits.BACKGROUND_PAUSES)
+
+
+def test_repeated_pause_is_bounded(clock):
+    cpu = lambda: clock.now  # noqa: E731
+    pauses = Pauses(lambda: clock.now, lambda: True, cpu, clock=clock, sleep=clock.sleep)
+    pauses.pause_after(0.02)
+    assert clock.slept == pytest.approx(limits.BACKGROUND_PAUSE_MAX_S)
+
+
+def test_async_pause_is_as_long_as_that_of_a_thread(clock, monkeypatch):
+    async def sleep(seconds):
+        clock.sleep(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    pauses = Pauses(lambda: clock.now, clock=clock, sleep=clock.sleep)
+    asyncio.run(pauses.pause_after_async(0.01))
+    assert clock.slept == pytest.approx(0.01 * limits.BACKGROUND_PAUSES)
+
+
+@pytest.fixture
+def paused(db, monkeypatch):
+    """The pauses after paced reads of `db`, however short these are."""
+    pauses = []
+    monkeypatch.setattr("fourfold.kernel.database.PACED_READ_S", 0.0)
+    monkeypatch.setattr(db.pauses, "pause_after", pauses.append)
+    return pauses
+
+
+def read_while_another_thread_writes(db):
+    with db.paced(), db.read() as snapshot:
+        ledger.Caller(lambda: db.transact(ledger.put("other"))).outcome()
+        return snapshot.value("SELECT count(*) FROM entry")
+
+
+def test_paced_read_is_followed_by_a_pause_if_others_wrote_meanwhile(db, paused):
+    assert read_while_another_thread_writes(db) == 0
+    assert len(paused) == 1
+
+
+def test_paced_read_does_not_pause_if_nothing_was_written(db, paused):
+    with db.paced(), db.read() as snapshot:
+        assert snapshot.value("SELECT count(*) FROM entry") == 0
+    assert paused == []
+
+
+def test_short_paced_read_does_not_pause(db, paused, monkeypatch):
+    monkeypatch.setattr("fourfold.kernel.database.PACED_READ_S", 60.0)
+    read_while_another_thread_writes(db)
+    assert paused == []
+
+
+def test_paced_read_does_not_pause_in_a_transaction(db, paused):
+    before = db.transactions
+    with db.write(), db.paced():
+        db._metrics.transactions += 1
+    assert db.transactions > before
+    assert paused == []
+
+
+def test_paced_read_does_not_pause_on_an_event_loop(db, paused):
+    async def read():
+        read_while_another_thread_writes(db)
+
+    asyncio.run(read())
+    assert paused == []

@@ -302,16 +302,16 @@ def test_power_failure_during_creation_does_not_block_next_open(folder, synchron
 def test_reader_of_half_created_database_raises_format_error(folder):
     recording = Recording(folder / "disk")
     recording.run(lambda disk: created(recording, disk))
-    told = set()
+    refusals = set()
     for job, instant, _ in states(folder, recording.instants):
         try:
             with open_to_read(job.path) as db, db.read() as snapshot:
                 check_snapshot(snapshot, instant.acknowledged)
         except (FormatError, NotFound, ReadOnly) as error:
-            # ReadOnly: only a writer may roll back the journal that the first pragma left behind.
+            # ReadOnly: only a writer may roll back the journal that the first pragma left.
             assert not instant.acknowledged.entries
-            told.add(type(error))
-    assert FormatError in told
+            refusals.add(type(error))
+    assert FormatError in refusals
 
 
 def migration(folder, seeds):

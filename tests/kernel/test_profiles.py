@@ -54,6 +54,30 @@ def test_writer_runs_with_the_pragmas_of_its_profile(profile, path):
         assert asked(txn, "wal_autocheckpoint", "query_only") == (0, 0)
 
 
+@pytest.mark.parametrize("mode", ["rw", "r"])
+def test_background_reads_do_not_map_the_file(mode, path):
+    Database.open(path, profile=profiles.DOCUMENTS).close()
+    with Database.open(path, profile=profiles.DOCUMENTS, mode=mode) as db:
+        with db.read_in_background() as snapshot:
+            assert asked(snapshot, "mmap_size", "cache_size") == (0, -64_000)
+        with db.read() as snapshot:
+            assert asked(snapshot, "mmap_size") == (268_435_456,)
+        assert db.metrics().open_readers == 1
+
+
+def test_integrity_check_does_not_map_the_file(path, monkeypatch):
+    mapped = []
+
+    def check(connection, _subject):
+        mapped.append(connection.pragma("mmap_size"))
+        return []
+
+    monkeypatch.setattr("fourfold.kernel.maintenance.integrity_problems", check)
+    with Database.open(path, profile=profiles.DOCUMENTS) as db:
+        assert db.integrity_check() == []
+    assert mapped == [0]
+
+
 @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
 @pytest.mark.parametrize("mode", ["rw", "r"])
 def test_readers_run_with_the_pragmas_of_their_profile(profile, mode, path):

@@ -198,13 +198,13 @@ def test_target_without_kernel_tables_is_replaced_only_with_flag(copy, path):
     assert_holds(path, ["old"] * 3)
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_foreign_target_is_refused_unchanged(copy, tmp_path, told):
+@pytest.mark.parametrize("replace", [False, True])
+def test_foreign_target_is_refused_unchanged(copy, tmp_path, replace):
     target = tmp_path / "theirs.db"
     ledger.edit(target, "CREATE TABLE theirs (a)")
     before = target.read_bytes()
     with pytest.raises(ForeignFile, match="not replaced"):
-        restore(copy, target, replace_unreadable=told)
+        restore(copy, target, replace_unreadable=replace)
     assert target.read_bytes() == before
 
 
@@ -234,8 +234,8 @@ def test_target_open_for_writing_is_refused(copy, path):
     assert_holds(path, ["old"] * 3 + ["next"])
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_target_in_use_by_reader_is_refused_as_busy(copy, path, monkeypatch, told):
+@pytest.mark.parametrize("replace", [False, True])
+def test_target_in_use_by_reader_is_refused_as_busy(copy, path, monkeypatch, replace):
     monkeypatch.setattr("fourfold.limits.BUSY_TIMEOUT_MS", 20)
     # A log that cannot be folded back, because a reader of somewhere else needs it.
     stranger = apsw.Connection(str(path))
@@ -244,7 +244,7 @@ def test_target_in_use_by_reader_is_refused_as_busy(copy, path, monkeypatch, tol
     stranger.execute("BEGIN")
     stranger.execute("SELECT * FROM entry").fetchall()
     with pytest.raises(LockTimeout) as caught:
-        restore(copy, path, replace_unreadable=told)
+        restore(copy, path, replace_unreadable=replace)
     assert caught.value.retryable
     assert (replaced(path), leftovers(path)) == ([], [])
     stranger.close()
@@ -268,7 +268,7 @@ def test_log_of_old_file_is_not_replayed_into_restored_one(copy, tmp_path, file_
     log = stale_log(target)
     side = target.with_name("ledger.db-wal")
     if file_is_gone:
-        # Somebody removed the broken file before the restore, and not its log.
+        # The broken file was removed before the restore, but not its log.
         target.unlink()
         side.write_bytes(log)
         restore(copy, target)

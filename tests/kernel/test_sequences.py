@@ -276,10 +276,10 @@ def test_reader_opened_beside_busy_writer_sees_one_state(path, monkeypatch):
         writer.transact(ledger.put("x"))
         asked = sequences.current
 
-        def then_somebody_commits(*arguments):
+        def commit_meanwhile(*arguments):
             value = asked(*arguments)
             writer.transact(ledger.put("meanwhile"))
             return value
 
-        monkeypatch.setattr(sequences, "current", then_somebody_commits)
+        monkeypatch.setattr(sequences, "current", commit_meanwhile)
         ledger.open_ledger(path, mode="r").close()

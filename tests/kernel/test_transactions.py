@@ -1,9 +1,10 @@
-"""Snapshots and transactions: what is seen when, and what an error leaves behind."""
+"""Snapshots and transactions: what is seen when, and what an error leaves."""
 
 # ruff: noqa: PT012  (the block of a transaction that fails is what is under test)
 
 from __future__ import annotations
 
+import asyncio
 import gc
 
 import apsw
@@ -416,3 +417,55 @@ def test_read_only_database_refuses_writes(path):
             with pytest.raises(Refused, match="open read-only"):
                 use()
         assert ledger.entries(db) == []
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("child", [False, True], ids=["task", "its child"])
+def test_write_awaited_inside_own_transaction_is_refused(db, child):
+    """Its commit would wait for the end of the transaction, which waits for it."""
+
+    async def write():
+        return await db.transact_async(ledger.put("lost"))
+
+    async def write_batched():
+        loop = asyncio.get_running_loop()
+        db.transact_batched(lambda txn, items: items, "lost", lambda _: None, loop)
+
+    async def write_in_a_thread():
+        await asyncio.to_thread(db.transact, ledger.put("lost"))
+
+    async def open_in_a_thread():
+        await asyncio.to_thread(db.write().__enter__)
+
+    async def run():
+        with db.write() as txn:
+            ledger.put("first")(txn)
+            for call in (write, write_batched, write_in_a_thread, open_in_a_thread):
+                with pytest.raises(Refused, match="inside a transaction of the task"):
+                    await (asyncio.create_task(call()) if child else call())
+            ledger.put("second")(txn)
+        return await db.transact_async(ledger.put("third"))
+
+    assert asyncio.run(run()) == 3
+    assert ledger.bodies(db) == ["first", "second", "third"]
+
+
+@pytest.mark.timeout(20)
+def test_write_of_another_task_waits_for_the_end_of_a_transaction(db):
+    async def other(opened):
+        await opened.wait()
+        return await db.transact_async(ledger.put("other"))
+
+    async def run():
+        opened = asyncio.Event()
+        task = asyncio.create_task(other(opened))
+        with db.write() as txn:
+            ledger.put("first")(txn)
+            opened.set()
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert not task.done()
+        return await task
+
+    assert asyncio.run(run()) == 2
+    assert ledger.bodies(db) == ["first", "other"]

@@ -149,7 +149,7 @@ def test_writer_retries_while_another_process_calls_holder(path, monkeypatch):
         opening.join(0.02)
         fcntl.flock(looking, fcntl.LOCK_UN)
         opening.outcome().close()
-        # Whoever looks for long stops it all the same.
+        # A caller that waits long enough stops it all the same.
         monkeypatch.setattr("fourfold.kernel.lock.LOCK_TRIES", 3)
         fcntl.flock(looking, fcntl.LOCK_SH)
         with pytest.raises(WriterLocked, match="another process"):

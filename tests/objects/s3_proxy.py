@@ -21,7 +21,7 @@ def error(status: int, code: str) -> Answer:
 
 @contextmanager
 def serve(
-    decide: Callable[[str, str], Answer | str], behind: str | None = None
+    decide: Callable[[str, str], Answer | str], upstream: str | None = None
 ) -> Iterator[tuple[str, list[str]]]:
     """Serve what `decide(method, path)` says: an answer, "pass" on, or pass on and "lose" it."""
     log: list[str] = []
@@ -36,7 +36,7 @@ def serve(
             if isinstance(decision, tuple):
                 self.answer(decision[0], [], decision[1])
                 return
-            connection = HTTPConnection(urlsplit(behind).netloc, timeout=30)
+            connection = HTTPConnection(urlsplit(upstream).netloc, timeout=30)
             connection.request(self.command, self.path, body, dict(self.headers))
             response = connection.getresponse()
             data = response.read()

@@ -43,6 +43,14 @@ def test_a_file_holds_the_bytes_of_its_object_and_nothing_else(store: FolderStor
     assert store.path("streams/ab12/0001.parquet") == path
 
 
+def test_log_of_a_delta_table_is_in_a_folder_of_its_name(store: FolderStore) -> None:
+    store.put("tables/a/_delta_log/0.json", b"{}")
+    store.put("tables/a/_delta_log", b"a file")
+    assert (store.root / "tables+" / "a+" / "_delta_log" / "0.json").read_bytes() == b"{}"
+    keys = [info.key for info in store.list("tables/")]
+    assert keys == ["tables/a/_delta_log", "tables/a/_delta_log/0.json"]
+
+
 def test_files_and_folders_are_private(store: FolderStore) -> None:
     previous = os.umask(0)
     try:
@@ -109,7 +117,7 @@ def test_a_folder_that_is_known_is_not_brought_to_disk_with_each_one_below_it(
         assert tmp_path.stat().st_ino not in synced
 
 
-def test_folders_that_somebody_removed_are_made_again_on_the_way_to_a_new_one(
+def test_removed_folders_are_created_again_for_a_new_object(
     tmp_path: Path,
 ) -> None:
     with FolderStore(tmp_path) as store:

@@ -20,6 +20,12 @@ KEYS = (
         st.integers(38, 130),
         st.text(CHARACTERS, max_size=3),
     )
+    | st.lists(st.sampled_from(["_delta_log", "_delta_log+", "%5fdelta_log", "a"]), min_size=1).map(
+        "/".join
+    )
+    | st.builds(
+        "{}{}{}".format, st.just("a" * 80), st.just("_delta_log"), st.sampled_from(["", "/a"])
+    )
 ).filter(is_key)
 
 

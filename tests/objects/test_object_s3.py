@@ -147,7 +147,7 @@ def test_every_refusal_says_what_to_do(
             assert "<Error>" not in str(caught.value)
 
 
-def test_an_unreachable_server_is_told_apart_from_bad_credentials(s3_server: S3Server) -> None:
+def test_unreachable_server_differs_from_bad_credentials(s3_server: S3Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         closed_port = socket.create_server(("127.0.0.1", 0))
         refused = f"http://127.0.0.1:{closed_port.getsockname()[1]}"
@@ -279,7 +279,7 @@ def test_an_upload_that_is_too_large_for_its_parts_is_refused(
     assert store.head("k") is None
 
 
-def test_a_failed_upload_leaves_no_parts_behind(s3_server: S3Server, store: S3Store) -> None:
+def test_failed_upload_leaves_no_parts(s3_server: S3Server, store: S3Store) -> None:
     boto3 = pytest.importorskip("boto3")
 
     def chunks() -> Iterator[bytes]:

@@ -19,11 +19,11 @@ def main(job, root, options):
     seal.SEAL_COMMIT_SEGMENTS = 7
     bootstrapper.BOOTSTRAP_STREAMS = 5
     print("started", flush=True)
-    jobs.run(job, root, json.loads(options), spark=session("local[2]"), progress=told)
+    jobs.run(job, root, json.loads(options), spark=session("local[2]"), progress=report)
     print("done", flush=True)
 
 
-def told(what, done, of):
+def report(what, done, of):
     print(what, done, of, flush=True)
 
 

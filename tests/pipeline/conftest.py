@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from fourfold.pipeline import read as read_table
 from fourfold.pipeline import session
 
 # Plans are not adaptive, so that they are deterministic. tests/conftest.py has the options of JVMs.
@@ -17,10 +18,11 @@ QUICK = {
 
 
 @pytest.fixture(scope="session")
-def spark():
+def spark(tmp_path_factory):
     # Workers inherit the environment of the JVM; the S3 server of the tests accepts any key.
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "test")
+    os.environ["FOURFOLD_PIPELINE_CACHE_FOLDER"] = str(tmp_path_factory.mktemp("exports"))
     running = session("local[2]", **QUICK)
     yield running
     running.stop()
@@ -43,9 +45,6 @@ def read(spark):
     """Return a function that reads a table: `read(root, "revisions", columns="id,seq")`."""
 
     def reader(root, table, **options):
-        source = spark.read.format("fourfold").option("root", str(root)).option("table", table)
-        for name, value in options.items():
-            source = source.option(name, value)
-        return source.load()
+        return read_table(spark, root=root, table=table, **options)
 
     return reader

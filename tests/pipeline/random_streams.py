@@ -69,7 +69,9 @@ def _step(store, draw, step):
 def _append(store, draw, step):
     info = draw.choice([info for info in store.streams.list() if not info.closed])
     records = [_record(draw, info.content_type, step) for _ in range(draw.randint(1, 6))]
-    store.streams.open(info.name).append(records, key=draw.choice([None, "k", "l", "m ü"]))
+    key = draw.choice([None, "k", "l", "m ü"])
+    headers = {"trace": key} if key == "l" else None
+    store.streams.open(info.name).append(records, key=key, headers=headers)
 
 
 def _record(draw, kind, step):

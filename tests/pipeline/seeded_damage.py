@@ -29,7 +29,7 @@ REMARKS = {
     ("kernel_meta", "value"),
 }
 DERIVED = {"snapshot", "value"}
-"""Which snapshots there are is nobody's claim, and a value may be left over from one."""
+"""Nothing claims which snapshots there are, and a value may be left over from one."""
 NOTES = {"gc_policy", "gc_horizon", "gc_point", "gc_gap"}
 KERNEL = {"kernel_meta", "kernel_sequence", "schema_migrations"}
 

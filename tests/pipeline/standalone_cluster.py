@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -74,9 +75,23 @@ def until(condition, what, processes):
     raise AssertionError(f"{what}: not within {PATIENCE_S} seconds")
 
 
+HIDE = 'for each in $HIDDEN; do mount -t tmpfs none "$each" || exit 9; done; exec "$@"'
+
+
+def can_hide():
+    """Return True if a process can get its own view of the file system."""
+    command = ["unshare", "-m", "true"]
+    return (
+        shutil.which("unshare") is not None and subprocess.run(command, check=False).returncode == 0
+    )
+
+
 @contextmanager
-def standalone(folder):
-    """Yield the address of a Master with two Workers of one core each."""
+def standalone(folder, hidden=()):
+    """Yield the address of a Master with two Workers of one core each, and with empty folders in
+    the place of those that are hidden.
+    """
+    apart = ("unshare", "-m", "sh", "-c", HIDE, "sh") if hidden else ()
     port, page = free_port(), free_port()
     address = f"spark://127.0.0.1:{port}"
     launch = SPARK / "bin" / "spark-class"
@@ -98,7 +113,11 @@ def standalone(folder):
             ports = ("--webui-port", free_port())
             log = folder / f"worker-{number}.log"
             processes.append(
-                start(log, launch, f"{package}.worker.Worker", *worker, *ports, address)
+                start(
+                    log,
+                    *(*apart, launch, f"{package}.worker.Worker", *worker, *ports, address),
+                    HIDDEN=" ".join(map(str, hidden)),
+                )
             )
         until(alive, "two workers", processes)
         yield address

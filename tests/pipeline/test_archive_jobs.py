@@ -152,7 +152,7 @@ def test_bootstrap_job_equals_bootstrap_command(spark, copy, tmp_path):
     url = str(copy / "objects")
     plain, by_job = tmp_path / "plain", tmp_path / "by-job"
     with fourfold.open(copy) as store:
-        store.streams.create("late", "text/plain", body=b"told of, and not published")
+        store.streams.create("late", "text/plain", body=b"known, and not published")
         store.archive.round()
     with fourfold.open(plain) as store, FolderStore(url) as objects:
         info = bootstrap(store.streams.database, objects, now_ms=store.streams.clock())

@@ -75,6 +75,56 @@ def test_standalone_cluster_runs_everything_with_zipped_package(stores, tmp_path
         assert "fourfold.zip" in module
 
 
+def test_executors_read_every_model_without_the_folders_of_the_driver(tmp_path):
+    if not cluster.can_hide():
+        pytest.skip("no permission to hide folders from a process")
+    hidden = [tmp_path / "store", tmp_path / "exports"]
+    for folder in hidden:
+        folder.mkdir()
+    expected = build_every_model(hidden[0])
+    archive = cluster.shipped(tmp_path)
+    with cluster.standalone(tmp_path, hidden) as address:
+        done = subprocess.run(
+            [
+                *(sys.executable, Path(__file__).with_name("hidden_child.py"), address, archive),
+                hidden[0],
+            ],
+            env=cluster.environment(FOURFOLD_PIPELINE_CACHE_FOLDER=str(hidden[1])),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr[-4000:]
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report.pop("seen") == [[], []], "what executors see of the folders"
+    assert report == expected
+
+
+def build_every_model(root):
+    """Create a store with all models; return what its tables have."""
+    with fourfold.open(root) as store:
+        for number in range(4):
+            space = store.space(f"did:web:s{number}.example")
+            space.set("a", {"n": number})
+            space.patch("a", [{"op": "add", "path": "/m", "value": 1}])
+        agent = fourfold.Runtime(store.sessions, lambda turn: fourfold.Final("done"))
+        agent.start({"id": "worker", "model": "any"})
+        agent.run_turn("worker", "Count.")
+        app = store.graphs.register_app("notes", "Notes").app_id
+        note = store.graphs.register_type(app, "parent", "note")
+        store.graphs.insert_parent(app, {"type_id": note, "owner_identity": 1})
+        store.streams.create("s", "application/json").append([{"n": 1}, {"n": 2}])
+    return {
+        "revisions": 8,
+        "state": [f'{{"m":1,"n":{number}}}' for number in range(4)],
+        "history": 8,
+        "view": ["worker"],
+        "current": ["note"],
+        "messages": ['{"n":1}', '{"n":2}'],
+        "sql": [["did:web:s0.example", 2]],
+    }
+
+
 def test_spark_connect_runs_everything(stores, tmp_path):
     pytest.importorskip("grpc", reason="the client of Spark Connect needs grpcio")
     archive = cluster.shipped(tmp_path)

@@ -54,7 +54,8 @@ def test_delta_table_equals_streams(tmp_path):
         table = delta.DeltaTable(str(root / "objects"))
         assert table.version() == 2
         named = table.to_pyarrow_table(filters=[("stream", "=", "c"), ("offset", ">", 3)])
-        assert named.column("payload").to_pylist() == [b"4", b"more"]
+        # A table has no order.
+        assert named.sort_by("offset").column("payload").to_pylist() == [b"4", b"more"]
     with fourfold.open(tmp_path / "again") as other, fourfold.open(root) as store:
         made = bootstrap(other.streams.database, store.objects, now_ms=1)
         assert made.restored == ("c",)

@@ -125,8 +125,8 @@ def test_snapshot_replaces_earlier_rows(rows, data):
     if state.op != "patch":
         return
     snapshot = (*key, seq, LAST, "snapshot", trusted(state.document))
-    behind = [row for row in rows if row[:3] != key or row[3] > seq]
-    cut = sorted([*behind, snapshot], key=lambda row: row[:5])
+    later = [row for row in rows if row[:3] != key or row[3] > seq]
+    cut = sorted([*later, snapshot], key=lambda row: row[:5])
     whole = sorted([*rows, snapshot], key=lambda row: row[:5])
     expected = rows_of(fold_state(batches_of(rows)))
     assert rows_of(fold_state(batches_of(whole))) == expected

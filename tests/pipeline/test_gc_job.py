@@ -30,8 +30,8 @@ def fill(space):
     for number in range(30):
         space.set("a", {"n": number, "text": "x" * 300})
     space.branches.create("old", at=10)
-    space.blobs.put(b"nobody mentions this")
-    space.blobs.put(b"somebody does", metadata={"title": "t"})
+    space.blobs.put(b"nothing mentions this")
+    space.blobs.put(b"a record does", metadata={"title": "t"})
 
 
 def states(root, did):

@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import fourfold
-from fourfold.errors import CorruptData, InvalidInput, MissingDependency, Refused
+from fourfold.errors import CorruptData, InvalidInput, Refused
 from fourfold.pipeline import jobs
-from fourfold.pipeline.documents import key_ranges
+from fourfold.pipeline.documents import delta_log, key_ranges
+from fourfold.pipeline.documents.fold import folded_schema
 from fourfold.pipeline.jobs.table_folder import TableFolder
 from fourfold.store.table_manifest import File
 
@@ -227,13 +228,56 @@ def test_delta_log_shows_same_rows(root, tmp_path, spark):
     assert run(root, into, spark, delta=True).outcome == "nothing"
 
 
-def test_missing_delta_package_is_reported_before_anything_is_written(
-    root, tmp_path, spark, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "deltalake", None)
-    with pytest.raises(MissingDependency, match="deltalake"):
-        run(root, tmp_path / "out", spark, delta=True)
-    assert not (tmp_path / "out").exists()
+def test_delta_log_is_checkpointed_and_needs_no_package(root, tmp_path, spark, monkeypatch):
+    monkeypatch.setattr(delta_log, "CHECKPOINT_COMMITS", 2)
+    into = tmp_path / "out"
+    with monkeypatch.context() as hidden:
+        hidden.setitem(sys.modules, "deltalake", None)
+        for number in range(3):
+            with fourfold.open(root) as store:
+                store.space("did:key:zA").set("more", {"n": number})
+            run(root, into, spark, delta=True)
+    assert (into / "_delta_log" / f"{2:020}.checkpoint.parquet").exists()
+    delta = pytest.importorskip("deltalake")
+    table = delta.DeltaTable(str(into))
+    assert table.transaction_version("fourfold") == 3
+    assert table.to_pyarrow_table(filters=[("id", "=", "more")]).column("document").to_pylist() == [
+        '{"n":2}'
+    ]
+
+
+def test_delta_log_of_deltalake_is_continued(root, tmp_path, spark):
+    """Earlier versions wrote the log with that package."""
+    delta = pytest.importorskip("deltalake")
+    into = tmp_path / "out"
+    run(root, into, spark)
+    state = into / "current" / "state"
+    file = next(state.glob("*.parquet"))
+    path = file.resolve().relative_to(into.resolve())
+    action = delta.transaction.AddAction(
+        path=str(path),
+        size=file.stat().st_size,
+        partition_values={},
+        modification_time=1,
+        data_change=True,
+        stats='{"numRecords":12}',
+    )
+    delta.transaction.create_table_with_add_actions(
+        str(into),
+        delta.Schema.from_arrow(folded_schema()),
+        [action],
+        mode="error",
+        name="state",
+        commit_properties=delta.CommitProperties(
+            app_transactions=[delta.Transaction("fourfold", 1)]
+        ),
+    )
+    assert run(root, into, spark, delta=True).outcome == "nothing"
+    with fourfold.open(root) as store:
+        store.space("did:key:zA").set("more", {"n": 3})
+    run(root, into, spark, delta=True)
+    table = delta.DeltaTable(str(into))
+    assert (table.version(), table.to_pyarrow_table().num_rows) == (1, 13)
 
 
 def test_tables_inside_the_spaces_are_refused(root, spark):

@@ -102,8 +102,10 @@ def test_both_readers_return_same_columns(spark, by_source, store):
         payload = bytes(row.payload)
         binary = row.content_type == "application/octet-stream"
         assert row.text == (None if binary else payload.decode())
+        assert row.headers == ('{"trace":"l"}' if row.routing_key == "l" else None)
         assert row.size == len(payload)
         assert row.generation >= 1
+    assert any(row.headers for row in rows)
     joined = published(spark, store / "objects", root=store)
     assert joined.where("generation is null").count() == joined.count() - len(rows)
 

@@ -33,6 +33,7 @@ def root(tmp_path):
         ({"wait_s": "inf"}, "inf"),
         ({"order": "when"}, "when"),
         ({"root": None}, "root"),
+        ({"url": "http://127.0.0.1:4437"}, "either"),
         ({"query": "of-a-stream"}, "query"),
     ],
 )

@@ -231,7 +231,7 @@ def test_where_filters_before_fold(root, read, table):
     frame = read(root, table, where=condition, branch="*", columns="id,branch,document")
     expected = read(root, table, branch="*").where(condition).select("id", "branch", "document")
     assert rows_with_nulls(frame) == rows_with_nulls(expected)
-    assert scanned(frame) == len(frame.collect()) > 0
+    assert 0 < scanned(frame) < scanned(read(root, table, branch="*"))
 
 
 def test_filter_on_time_is_exact(root, store, read):

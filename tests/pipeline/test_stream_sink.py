@@ -132,8 +132,8 @@ def test_large_batch_is_several_requests_and_resumes(root, tmp_path, monkeypatch
     send = {"shape": Shape(), "producer": "query:q", "batch": 5}
     whole = ingesting._requests
 
-    def cut_short(part):
-        for number, request in enumerate(whole(part)):
+    def cut_short(part, bytes_max):
+        for number, request in enumerate(whole(part, bytes_max)):
             if number == 3:
                 raise InterruptedError
             yield request

@@ -396,3 +396,9 @@ def test_a_query_sees_commits_of_the_open_writer(store):
     assert store.sql("select count(*) from documents_state").rows == [(1,)]
     space.set("n2", {})
     assert store.sql("select count(*) from documents_state").rows == [(2,)]
+
+
+def test_columns_of_text_hold_text_whatever_the_event_contains(store):
+    session = store.sessions.create({"id": "s-1", "model": "any"})
+    session.append({"type": "eval/added", "eval": {"name": 2, "status": 0.5}})
+    assert store.sql("select name, status from sessions_evals").rows == [("2", "0.5")]

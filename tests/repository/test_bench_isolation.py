@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from bench import machine
+from bench.isolation import steadiness
 from bench.isolation.__main__ import Line, Result, markdown, median_line
 from bench.isolation.probe import Latency, ThreadProbe, summarize
 
@@ -80,3 +81,15 @@ def test_a_line_is_the_median_of_its_rounds():
     assert (line.task_s, line.latency.p99_ms) == (2, 30.0)
     assert line.rounds_p99_ms == (80.0, 10.0, 30.0)
     assert line.holds
+
+
+def test_steadiness_compares_slow_windows_with_the_median():
+    counts = [50, 80, *[100] * 8]
+    assert steadiness.summarize(counts) == steadiness.Steadiness(10, 0.5, 0.8)
+
+
+def test_loops_are_counted_for_each_window():
+    times = iter([*(n / 100 for n in range(15)), *(n / 50 for n in range(8, 40))])
+    counts = steadiness.count_loops(0.3, lambda: next(times))
+    assert len(counts) == 3
+    assert counts[0] > counts[-1]

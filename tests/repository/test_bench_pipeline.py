@@ -11,7 +11,7 @@ from bench import parts
 from bench.measurement import Spread
 from bench.parts import Figure, Part
 
-# A process that leaves another one behind, which works on until it has used half a second.
+# A process that leaves an orphan, which works until it has used half a second.
 ORPHANED = """
 import subprocess, sys, time
 from bench import processes
@@ -84,7 +84,7 @@ def test_rounds_in_which_others_worked_do_not_count_as_quiet():
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are seen in /proc")
-def test_what_a_process_left_behind_uses_is_not_somebody_elses():
+def test_cpu_of_an_orphan_is_not_foreign():
     root = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-c", ORPHANED]
     done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)

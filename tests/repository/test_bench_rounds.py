@@ -18,7 +18,7 @@ class Kept(NamedTuple):
         return self.foreign or self.sync_us > 2 * quiet_sync_us
 
 
-def test_a_round_counts_when_all_runs_took_part_and_nobody_disturbed_any():
+def test_round_counts_when_all_runs_took_part_undisturbed():
     records = [
         *(Kept(number, run) for number in (0, 1, 2, 3) for run in "ab"),
         Kept(4, "a"),
@@ -28,7 +28,7 @@ def test_a_round_counts_when_all_runs_took_part_and_nobody_disturbed_any():
         Kept(6, "b"),
         Kept(7, "c", foreign=True),
     ]
-    assert rounds.told_apart(records, "ab") == ([1, 2, 3], [5, 6])
+    assert rounds.partition_rounds(records, "ab") == ([1, 2, 3], [5, 6])
     assert rounds.used(records, "ab", 3) == ([1, 2, 3], True)
     assert rounds.used(records, "ab", 4) == ([1, 2, 3, 5, 6], False)
     assert rounds.of(records, "a", [4, 5]) == [Kept(4, "a"), Kept(5, "a")]

@@ -22,6 +22,7 @@ CALLS = [
     *(f"space.{name}(" for name in vars(documents.Space)),
     *(f"space.branches.{name}(" for name in vars(Branches)),
     *(f"{name}(" for name in vars(SpaceBlobs)),
+    *(f"space.indexes.{name}(" for name in vars(documents.Indexes)),
 ]
 RECORDS = [
     documents.Branch,
@@ -29,6 +30,10 @@ RECORDS = [
     documents.LogEntry,
     documents.Revision,
     documents.State,
+    documents.Facet,
+    documents.FindPage,
+    documents.IndexInfo,
+    documents.Match,
     BlobStat,
     Change,
     Difference,
@@ -53,7 +58,10 @@ def test_every_record_is_documented_with_its_fields(record):
 
 @pytest.mark.parametrize(
     "function",
-    [getattr(documents.Space, name) for name in ("transact", "read", "history", "log", "watch")]
+    [
+        getattr(documents.Space, name)
+        for name in ("transact", "read", "history", "log", "watch", "find")
+    ]
     + [Branches.create, Branches.merge, Branches.diff],
     ids=lambda function: function.__qualname__,
 )

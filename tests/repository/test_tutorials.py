@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import markdown_pages as markdown
 import pytest
 import repository_files as tree
+
+from support import forked_commands
+from support.forked_commands import ForkedCommands
+from support.forked_process import ForkedProcess
 
 TUTORIALS = [
     "README.md",
@@ -62,32 +65,47 @@ def free_port():
         return str(probe.getsockname()[1])
 
 
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory):
+    """The socket of a server that runs `fourfold` at once; a page starts it many times."""
+    path = tmp_path_factory.mktemp("commands") / "socket"
+    server = ForkedCommands(path)
+    yield path
+    server.close()
+
+
 @pytest.mark.parametrize("path", list(parameters()))
-def test_examples_run_in_one_terminal_and_one_python(path, tmp_path):
+def test_examples_run_in_one_terminal_and_one_python(path, tmp_path, commands):
     folder, home, tools = tmp_path / "here", tmp_path / "home", tmp_path / "bin"
     for part in (folder, home, tools):
         part.mkdir()
     port = free_port()
     program = tools / "fourfold"
     serve = f'if [ "$1" = serve ]; then set -- "$@" --port {port}; fi'
-    program.write_text(f'#!/bin/sh\n{serve}\nexec "{sys.executable}" -m fourfold "$@"\n')
+    command = f'"{sys.executable}" -I -S "{forked_commands.__file__}" "{commands}"'
+    program.write_text(f'#!/bin/sh\n{serve}\nexec {command} "$@"\n')
     program.chmod(0o755)
     steps = json.dumps(markdown.steps(path.read_text(encoding="utf-8")))
-    done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("run_page.py"), tree.short(path)],
-        input=steps.replace(f"127.0.0.1:{PORT}", f"127.0.0.1:{port}"),
-        cwd=folder,
-        env=tree.environment(
-            HOME=str(home),
-            XDG_CACHE_HOME=str(home),
-            PATH=f"{tools}{os.pathsep}{os.environ['PATH']}",
-        ),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
+    (tmp_path / "steps").write_text(steps.replace(f"127.0.0.1:{PORT}", f"127.0.0.1:{port}"))
+    environment = tree.environment(
+        HOME=str(home), XDG_CACHE_HOME=str(home), PATH=f"{tools}{os.pathsep}{os.environ['PATH']}"
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    script = Path(__file__).with_name("run_page.py")
+    with (tmp_path / "steps").open() as steps, (tmp_path / "output").open("w+") as output:
+        page = ForkedProcess(
+            [script, tree.short(path)],
+            stdin=steps,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            env=environment,
+        )
+        try:
+            code = page.wait(900)
+        finally:
+            page.kill()
+        output.seek(0)
+        assert code == 0, output.read()
 
 
 @pytest.mark.parametrize("name", TUTORIALS)

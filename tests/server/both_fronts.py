@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import re
 import socket
 import threading
 import time
+from contextlib import suppress
 
 import uvicorn
 
@@ -27,6 +30,26 @@ def store_protocol(store, *arguments, **options):
     workers = Workers()
     models = model_routes(store, workers)
     return Protocol(store.streams, *arguments, models=models, workers=workers, **options)
+
+
+class PromptServer(uvicorn.Server):
+    """A server that stops at once; uvicorn looks only every tenth of a second whether it should."""
+
+    _loop = None
+
+    async def main_loop(self):
+        self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
+        for tick in itertools.count():
+            if await self.on_tick(tick):
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), 0.1)
+
+    def stop(self):
+        self.should_exit = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # The loop has ended already.
+                self._loop.call_soon_threadsafe(self._stop.set)
 
 
 class Front:
@@ -69,17 +92,17 @@ class Front:
             access_log=False,
             **options,
         )
-        self.server = uvicorn.Server(config)
+        self.server = PromptServer(config)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
         until = time.monotonic() + 30
         while not self.server.started:
             assert time.monotonic() < until, "the server did not start"
-            time.sleep(0.01)
+            time.sleep(0.001)
         self.port = self.server.servers[0].sockets[0].getsockname()[1]
 
     def stop(self):
-        self.server.should_exit = True
+        self.server.stop()
         self.thread.join(30)
         assert not self.thread.is_alive()
         self.store.close()

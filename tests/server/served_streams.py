@@ -7,11 +7,11 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import fourfold
+from support.forked_process import ForkedProcess
 
 
 def free_port():
@@ -32,9 +32,9 @@ class Served:
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen(
+        self.process = ForkedProcess(
             [
-                *(sys.executable, "-m", "fourfold", "serve", str(self.root)),
+                *("-m", "fourfold", "serve", str(self.root)),
                 *("--port", str(self.port), "--long-poll", self._long_poll),
                 *self._options,
             ],
@@ -49,7 +49,7 @@ class Served:
                     return
             except OSError:
                 assert self.process.poll() is None, self.process.stdout.read()
-                time.sleep(0.05)
+                time.sleep(0.02)
         raise TimeoutError("the server did not start")
 
     def kill(self):

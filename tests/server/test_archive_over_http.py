@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from served_streams import Served
 
+import fourfold
 from fourfold.archive import manifest
 from fourfold.cli.main import app
 from fourfold.objects import FolderStore
@@ -34,7 +35,7 @@ def start(tmp_path):
             server.kill()
 
 
-def told(tmp_path, name):
+def read_manifest(tmp_path, name):
     with FolderStore(tmp_path / "objects") as objects:
         return json.loads(objects.get(manifest.manifest_key(name)).data)
 
@@ -69,9 +70,9 @@ def test_details_show_the_indexes(start):
         headers = {**JSON, "stream-key": f"key-{number % 4}"}
         server.ask("POST", "/v1/stream/orders", b'{"n": %d}' % number, headers)
     wait_until_published(server, "orders", 40)
-    told_of = details(server, "orders")
-    assert told_of["indexes"] == []
-    assert told_of["compactions_pending"] == 0
+    report = details(server, "orders")
+    assert report["indexes"] == []
+    assert report["compactions_pending"] == 0
     server.stop()
     done = call("publish", str(server.root), "--index", "--compact")
     assert "indexed" in done.stdout
@@ -122,7 +123,7 @@ def test_server_that_publishes_first_may_lose_its_disk(start, tmp_path):
     for n in range(5):
         body = json.dumps({"n": n}).encode()
         assert server.ask("POST", "/v1/stream/orders", body, JSON).status == 204
-        assert told(tmp_path, "orders")["uploaded_through"] == n
+        assert read_manifest(tmp_path, "orders")["uploaded_through"] == n
     server.kill()
     shutil.rmtree(tmp_path / "store")
     done = call(
@@ -135,3 +136,29 @@ def test_server_that_publishes_first_may_lose_its_disk(start, tmp_path):
     # It is written at once that this node publishes from now on.
     assert other.ask("POST", "/v1/stream/orders", b'{"n": 5}', JSON).status == 204
     assert read_all(other, "orders")[-1] == {"n": 5}
+
+
+def test_activity_takes_a_time_or_a_restore_point(tmp_path):
+    root = tmp_path / "store"
+    with fourfold.open(root) as store:
+        store.space("did:web:a.example").set("note", {"n": 1})
+        store.publish()
+        (point,) = store.points()
+        while time.time_ns() // 1_000_000 <= point.started_ms:
+            time.sleep(0.001)
+        store.space("did:web:a.example").set("note", {"n": 2})
+    served = Served(root)
+    try:
+
+        def newest(query=""):
+            answer = served.ask("GET", f"/v1/store/activity{query}")
+            return [entry["seq"] for entry in json.loads(answer.text)["recent"]]
+
+        assert newest() == [2, 1]
+        assert newest(f"?at={point.id}") == [1]
+        assert newest("?at=2001-01-01T00:00:00Z") == []
+        unknown = served.ask("GET", "/v1/store/activity?at=20010101T000000.000Z-abcd")
+        assert unknown.status == 404
+        assert served.ask("GET", "/v1/store/activity?at=yesterday").status == 400
+    finally:
+        served.kill()

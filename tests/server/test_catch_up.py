@@ -123,3 +123,47 @@ def test_response_is_aborted_when_its_records_are_deleted(front, monkeypatch):
             pass
         assert not connection.kept.endswith(b"0\r\n\r\n")
     assert front.ask(request("GET", "gone?offset=-1"))[0][0] == 404
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_pieces_are_read_with_pauses_in_proportion(front, monkeypatch):
+    monkeypatch.setattr("fourfold.models.streams.reader.STREAM_PAGE_BYTES", 64 << 20)
+    front.streams.create("paced", BINARY)
+    front.streams.append("paced", Append([b"x" * 30_000] * 10, BINARY))
+    read, paused, pieces = [], [], front.streams.read_joined
+
+    def counted(info, start, end):
+        result = pieces(info, start, end)
+        read.append(result[1] - start)
+        return result
+
+    async def pause_after_async(took):
+        paused.append(len(read))
+        assert took > 0
+        return True
+
+    monkeypatch.setattr(front.streams, "read_joined", counted)
+    monkeypatch.setattr(front.streams.database.pauses, "pause_after_async", pause_after_async)
+    assert front.ask(request("GET", "paced?offset=-1"))[0][2] == b"x" * 300_000
+    assert read == [1] * 10
+    # One between two pieces, before the next one is read.
+    assert paused == list(range(1, 10))
+
+
+def test_lists_and_metrics_are_not_made_on_the_event_loop(front, monkeypatch):
+    threads = set()
+
+    def noted(function):
+        def call(*arguments, **options):
+            threads.add(threading.get_ident())
+            return function(*arguments, **options)
+
+        return call
+
+    monkeypatch.setattr(front.streams, "list", noted(front.streams.list))
+    monkeypatch.setattr(front.streams.database, "metrics", noted(front.streams.database.metrics))
+    for path in ("/v1/streams?limit=1000", "/metrics"):
+        head = f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+        assert front.ask(head.encode())[0][0] == 200
+    assert threads
+    assert front.thread.ident not in threads

@@ -57,7 +57,7 @@ OWN = [
     {},
     {"origin": "http://localhost"},
     {"origin": "https://LOCALHOST"},
-    {"origin": "https://behind-a-proxy.example", "sec_fetch_site": "same-origin"},
+    {"origin": "https://proxied.example", "sec_fetch_site": "same-origin"},
     {"sec_fetch_site": "none"},
 ]
 

@@ -57,8 +57,8 @@ def get(front, query):
         return status, dict(response), body
 
 
-def next_offset(told):
-    return int(told["stream-next-offset"].partition("_")[2])
+def next_offset(headers):
+    return int(headers["stream-next-offset"].partition("_")[2])
 
 
 def test_search_without_a_match_examines_a_bounded_number_of_records(front, examined):

@@ -68,6 +68,21 @@ async def test_health_names_streams_with_a_key_for_all(failing):
 
 
 @pytest.mark.anyio
+async def test_health_of_a_failed_database_has_the_reason(tmp_path):
+    settings = {"health.wal_degraded_bytes": 1_024, "health.wal_failed_bytes": 1_024}
+    with fourfold.open(tmp_path / "store", settings=settings) as opened:
+        opened.streams.create("s", "text/plain").append(b"x")
+        access = Access(opened.root)
+        _, key = access.add(("read",))
+        protocol = Protocol(opened.streams, access=access)
+        status, text = await health(protocol)
+        assert (status, json.loads(text)["error"]) == (503, {"kind": "storage", "retryable": False})
+        status, text = await health(protocol, key)
+        assert status == 503
+        assert "wal_size_bytes" in json.loads(text)["error"]["message"]
+
+
+@pytest.mark.anyio
 async def test_health_responds_when_the_key_file_cannot_be_read(store):
     (store.root / FILE_NAME).mkdir()
     protocol = Protocol(store.streams, access=Access(store.root))

@@ -73,21 +73,12 @@ def test_list_shows_the_end_of_a_job_while_it_is_recorded(tmp_path, monkeypatch)
 
 
 def test_unexpected_failure_is_recorded_and_logged(tmp_path, monkeypatch, caplog):
-    async def main(store):
-        jobs = Jobs(store, OpenSpaces(store, Workers()), tmp_path / "backups")
-        job = jobs.start(GcJob(), None, asyncio.get_running_loop())
-        with jobs.notifier.listen(job.id) as listener:
-            while jobs.get(job.id).status in {"queued", "running"}:
-                listener.drain()
-                await listener.wait(0.05)
-        return jobs.get(job.id)
-
     def fail():
         raise ZeroDivisionError("in the middle of it")
 
     with fourfold.open(tmp_path / "store") as store:
         monkeypatch.setattr(store, "spaces", fail)
-        job = asyncio.run(main(store))
+        _, job = asyncio.run(run_job(store, tmp_path / "backups", lambda _: None))
     assert job.status == "failed"
     assert job.error.message == f"job {job.id} failed: ZeroDivisionError"
     [record] = caplog.records

@@ -274,8 +274,9 @@ def test_snapshots_are_added_in_this_process(server, front):
 @pytest.mark.slow
 def test_materialize_that_was_cancelled_is_resumed_by_the_next(server, root):
     job = start(server, "materialize")
-    running_at(server, job, "")
-    assert children("materialize")
+    # A job is shown as running before its process has started.
+    while not children("materialize"):
+        time.sleep(0.01)
     assert server.ask("DELETE", f"/v1/jobs/{job['id']}").value["status"] == "cancelled"
     assert not children("materialize")
     done = ended(server, start(server, "materialize"))
@@ -310,7 +311,14 @@ def test_cancelled_backup_leaves_nothing(server, root):
     assert list(root.with_name("store-backups").iterdir()) == []
 
 
-def test_waiting_job_is_cancelled_before_it_starts(server, root):
+def test_waiting_job_is_cancelled_before_it_starts(server, root, monkeypatch):
+    interrupt, interrupted = jobs_module._interrupt, threading.Event()
+
+    def interrupt_and_report(running):
+        interrupt(running)
+        interrupted.set()
+
+    monkeypatch.setattr(jobs_module, "_interrupt", interrupt_and_report)
     pipe = block(root)
     running = [start(server, "verify") for _ in range(2)]
     for job in running:
@@ -319,6 +327,7 @@ def test_waiting_job_is_cancelled_before_it_starts(server, root):
     assert server.ask("GET", f"/v1/jobs/{waiting['id']}").value["status"] == "queued"
     canceller = threading.Thread(target=lambda: server.ask("DELETE", f"/v1/jobs/{waiting['id']}"))
     canceller.start()
+    assert interrupted.wait(60)
     for job in running:
         assert server.ask("DELETE", f"/v1/jobs/{job['id']}").value["status"] == "cancelled"
     canceller.join()

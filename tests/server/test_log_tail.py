@@ -127,7 +127,7 @@ async def _live(space, workers, steps):
                     space.waiters.notify_all()
         for client in clients:
             while client.last < space.position():
-                await client.read(0.2)
+                await client.read(0.01)
         assert await clients[0].read() is False if clients else True
         for client in clients:
             assert client.commits == list(client.expected(model)), client.query

@@ -177,13 +177,13 @@ def test_malformed_input_does_not_replace_another_response(front, name, before, 
         assert connection.is_ended()
 
 
-@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("pipelined", [False, True])
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-def test_malformed_body_is_answered_for_its_own_request(front, name, method, behind):
+def test_malformed_body_is_answered_for_its_own_request(front, name, method, pipelined):
     target = name if method == "POST" else f"{name}-new"
     broken = request(method, target, b"12", chunks=2, content_type=JSON)[:-5] + b"no\r\n"
-    first = request("GET", name) if behind else b""
-    result = last_answer(front, first + broken, before=(200,) if behind else ())
+    first = request("GET", name) if pipelined else b""
+    result = last_answer(front, first + broken, before=(200,) if pipelined else ())
     assert result[0] == 400
     assert stored(front, name) == []
     assert [item.name for item in front.streams.list(prefix=f"{name}-")] == []

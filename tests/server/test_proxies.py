@@ -1,4 +1,4 @@
-"""The server behind a real nginx or Caddy, which reuse connections and forward upgrades.
+"""The server behind a proxy: a real nginx or Caddy, which reuse connections and forward upgrades.
 
 These tests need `nginx` and `caddy`.
 """

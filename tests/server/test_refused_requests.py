@@ -87,9 +87,7 @@ def test_deeply_nested_value_is_refused(front):
     assert (status, kind(body)) == (400, "invalid_input")
 
 
-@pytest.mark.parametrize(
-    "query", ["filter=a%3D1", "order=desc", "offset=-1&until=2", "live=sse&where=1"]
-)
+@pytest.mark.parametrize("query", ["order=desc", "offset=-1&until=2", "live=sse&where=1"])
 def test_filter_parameter_is_refused_by_name(front, query):
     status, _, body = ask(front, "GET", f"s?{query}")
     assert (status, kind(body)) == (400, "invalid_input")

@@ -15,6 +15,7 @@ import fourfold
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.server.request import Request
 from fourfold.server.routes import Ok, Route, RouteTable, decode_arguments
+from fourfold.wire.store import StoreQuery
 from fourfold.wire.streams import ListQuery, ReadQuery
 
 with fourfold.open(":memory:") as store:
@@ -39,7 +40,8 @@ def test_only_routes_that_reveal_no_data_need_no_key():
         *("metrics", "totals", "subscribe", "subscription", "unsubscribe"),
         *("follow", "unfollow", "claim"),
         *("get_activity", "get_key", "get_store", "list_backups", "list_databases"),
-        *("list_keys", "list_points", "list_runs", "list_tables"),
+        *("create_key", "delete_key", "list_keys", "list_points", "list_runs", "list_tables"),
+        *("put_upload", "list_uploads", "delete_upload"),
         *("start_job", "list_jobs", "get_job", "cancel_job", "follow_job"),
     }
 
@@ -126,6 +128,12 @@ def test_query_is_decoded_strictly():
     ):
         with pytest.raises(InvalidInput, match=f"^{message}$"):
             decode(query, query=ListQuery)
+
+
+def test_a_parameter_in_the_wrong_form_is_explained_in_words():
+    with pytest.raises(InvalidInput, match=r"^at: invalid value, got 'yesterday'$") as caught:
+        decode("at=yesterday", query=StoreQuery)
+    assert "RFC 3339 time or restore point" in caught.value.hint
 
 
 def test_unknown_parameters_are_ignored_only_where_the_query_allows_them():

@@ -79,8 +79,21 @@ def test_every_link_is_checked_however_many_there_are(guarded):
 
 def test_legacy_subscription_with_a_link_outside_the_prefix_is_refused(guarded):
     """Rows of earlier versions have no owner: then every link decides."""
-    links = {"legacy-in": ["a/one"], "legacy-out": [*(f"a/p{n:05}" for n in range(999)), "z/one"]}
-    guarded.stop_and(lambda store: [add_legacy(store, name, links[name]) for name in links])
+    links = {
+        "legacy-in": ["a/one"],
+        "legacy-out": [*(f"a/p{n:05}" for n in range(999)), "z/one"],
+        "legacy-none": ["a/removed"],
+    }
+
+    def add(store):
+        for name, streams in links.items():
+            add_legacy(store, name, streams)
+        store.streams.subscriptions.remove_stream("legacy-none", "a/removed")
+
+    guarded.stop_and(add)
+    assert send(guarded, "a", "GET", f"{SUBSCRIPTIONS}/legacy-none").status == 403
+    assert send(guarded, "a", "DELETE", f"{SUBSCRIPTIONS}/legacy-none").status == 403
+    assert send(guarded, "all", "GET", f"{SUBSCRIPTIONS}/legacy-none").status == 200
     assert send(guarded, "a", "GET", f"{SUBSCRIPTIONS}/legacy-in").status == 200
     assert send(guarded, "a", "GET", f"{SUBSCRIPTIONS}/legacy-out").status == 403
     assert send(guarded, "b", "GET", f"{SUBSCRIPTIONS}/legacy-in").status == 403

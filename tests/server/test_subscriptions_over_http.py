@@ -78,8 +78,8 @@ def until(found, seconds=30):
     raise TimeoutError("it did not come to that")
 
 
-def is_signed(told, jwks):
-    _, raw, headers = told
+def is_signed(delivery, jwks):
+    _, raw, headers = delivery
     stamp, kid, signature = (
         part.partition("=")[2] for part in headers["webhook-signature"].split(",")
     )

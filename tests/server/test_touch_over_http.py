@@ -163,7 +163,7 @@ class NoThreads(Executor):
     """A thread pool without threads."""
 
     def submit(self, *given, **named):
-        raise AssertionError(f"somebody asked for a thread: {given}, {named}")
+        raise AssertionError(f"a thread was requested: {given}, {named}")
 
 
 def waiting(protocol, name, keys, cursor=None):
@@ -175,7 +175,7 @@ def waiting(protocol, name, keys, cursor=None):
 
 async def until_waiting(streams, name, count):
     async with asyncio.timeout(60):
-        while streams.touches.meta(name).waiting < count:  # noqa: ASYNC110 - nobody tells
+        while streams.touches.meta(name).waiting < count:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0)
 
 

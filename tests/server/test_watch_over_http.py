@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 import time
+from urllib.parse import quote
 
 import pytest
 from both_fronts import Front
@@ -92,6 +93,24 @@ def test_feed_of_some_entities_or_of_a_branch(space):
         space.put("a", {}, "branch=w")
         assert seqs(some, 2) == [1, 4]
         assert seqs(branch, 1) == [5]
+
+
+def test_feed_of_a_filter_continues_after_the_last_event(space):
+    where = quote('{"n": {"$gt": 0}}')
+    with Reader(space, f"where={where}") as reader:
+        space.put("a", {"n": 0})
+        space.put("a", {"n": 1})
+        name, data = reader.next()
+        assert (name, data["seq"], reader.last_id) == ("match", 2, "2")
+        assert data["changes"] == [{"kind": "enter", "id": "a", "op": "set", "document": {"n": 1}}]
+    space.put("a", {"n": 2})
+    space.ask("DELETE", "/documents/a")
+    with Reader(space, f"where={where}", last_event_id="2") as reader:
+        kinds = [row["kind"] for _ in range(2) for row in reader.next()[1]["changes"]]
+        assert kinds == ["change", "leave"]
+    for wrong in ("[]", "{", '{"a": {"$x": 1}}'):
+        with Reader(space, f"where={quote(wrong)}") as reader:
+            assert reader.response.status == 400
 
 
 def test_reader_that_reconnects_neither_misses_nor_repeats_a_commit(space):

@@ -94,7 +94,7 @@ def several(sessions, effects):
 
 
 def undisturbed(effects):
-    """What the program comes to when nobody kills it."""
+    """The result of the program when it is not killed."""
     sessions = Sessions()
     results = list(several(sessions, effects))
     return sessions, results

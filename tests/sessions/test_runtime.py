@@ -93,7 +93,7 @@ def test_variables_go_from_turn_to_turn_and_only_what_changed_is_stored(sessions
         assert len(reading.payloads(b"", 100)) == 1
 
 
-def test_a_large_variable_that_changed_in_place_or_was_replaced_is_kept_anew(sessions):
+def test_large_variable_that_changed_or_was_replaced_is_stored_again(sessions):
     def step(turn):
         turn.vars.setdefault("grows", ["x" * 600]).append(turn.task)
         turn.vars["replaced"] = str(turn.task) * 600
@@ -193,7 +193,7 @@ def test_what_cannot_be_stored_ends_the_turn_with_its_name(sessions, value):
     sound(sessions)
 
 
-def test_a_step_that_returns_something_else_is_told_so(sessions):
+def test_step_that_returns_a_wrong_type_gets_an_error(sessions):
     result = runtime(sessions, lambda turn: 42).run_turn(SID, "go")
     assert (result.status, result.error["type"]) == ("error", "invalid_input")
 

@@ -149,7 +149,7 @@ def test_attaching_to_a_session_that_may_do_more_is_refused_before_anything_exis
         with pytest.raises(CapabilityDenied):
             made.attach(source, "x", sid="child", capability=capability)
     with pytest.raises(NotFound):
-        made.attach("nobody", "x", sid="child")
+        made.attach("unknown", "x", sid="child")
     with pytest.raises(NotFound, match="no head"):
         made.attach("poor", "x", sid="child")
     assert len(sessions.list_sessions()) == count

@@ -1,4 +1,4 @@
-"""Agents that are killed: whoever comes next goes on, and repeats nothing that was recorded."""
+"""Agents that are killed: the next process continues, and repeats nothing that was recorded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).with_name("runtime_child.py")
 LIVES_MAX = 60
 
 
-def told(sessions):
+def recorded(sessions):
     """What the logs say, without what differs from run to run: times, and the digests over them."""
     found = {}
     for info in sessions.list_sessions():
@@ -62,7 +62,7 @@ def test_a_program_that_is_killed_over_and_over_comes_to_the_same_end(tmp_path, 
     planned = (tmp_path / "undisturbed").read_text().split("\n")[:-1]
     assert kills > 2
     with fourfold.open(root) as store:
-        assert told(store.sessions) == told(expected)
+        assert recorded(store.sessions) == recorded(expected)
         assert store.sessions.verify() == []
         assert store.sessions.verify_no_dangling_refs() == []
         evals = store.sessions.current_view(SID).evals

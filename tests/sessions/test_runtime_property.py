@@ -103,7 +103,7 @@ def run(program, deaths):
         return sessions, effects, results, died
 
 
-def told(sessions):
+def recorded(sessions):
     def plain(event):
         # Heads and edges name digests, and those cover the times.
         data = event.data
@@ -126,7 +126,7 @@ def told(sessions):
 def test_dying_leaves_no_trace_in_what_is_recorded(program, deaths):
     sessions, effects, results, died = run(program, deaths)
     calm, planned, expected, _ = run(program, [])
-    assert told(sessions) == told(calm)
+    assert recorded(sessions) == recorded(calm)
     assert [(each.status, each.value, each.usage) for each in results] == [
         (each.status, each.value, each.usage) for each in expected
     ]

@@ -150,7 +150,7 @@ def test_head_that_an_earlier_version_left_out_is_published_later(sessions):
     sound(sessions)
 
 
-def test_a_head_that_somebody_else_published_is_not_passed_over(sessions):
+def test_head_of_another_publisher_is_not_skipped(sessions):
     def step(turn):
         sessions.publish_head(SID)
         return Final()

@@ -94,7 +94,7 @@ def check_two_turns(sessions, heads):
 
 
 def check_flood(sessions):
-    """A slow subscriber delays nobody, hears of a gap, and misses no event."""
+    """A slow subscriber delays no writer, receives a gap, and misses no event."""
     sessions.create_session({"id": "flood"})
     heard = []
     subscription = sessions.subscribe("flood", heard.append, after=0, bound=16)
@@ -178,7 +178,7 @@ def check_damage(sessions):
     """A missing file and a changed byte are named; everything else works."""
     ref = sessions.intern_payload("another " * 20_000)
     sessions.append_event(SID, {"type": "a/b", "ref": ref})
-    orphan = sessions.intern_payload("nobody refers to this " * 10_000)
+    orphan = sessions.intern_payload("nothing refers to this " * 10_000)
     path = sessions.files.path(ref.id)
     data = path.read_bytes()
     path.write_bytes(bytes([data[0] ^ 1]) + data[1:])

@@ -225,7 +225,7 @@ def test_a_forged_bundle_is_found_out_by_its_digests(target, file):
     ],
 )
 def test_a_head_that_does_not_fit_is_found_out_though_its_digests_do(tmp_path, target, forged):
-    """Whoever forges a head can mend its id and the digests, but not what it covers."""
+    """A forged head can have a right id and digests, but not what it covers."""
     forger = Sessions()
     forger.create_session({"id": "root", "model": "any"})
     forger.publish_head("root")
@@ -252,7 +252,7 @@ def test_a_store_that_is_read_only_takes_nothing_in(tmp_path, file):
 
 def test_a_session_that_does_not_exist_is_no_bundle(source):
     with pytest.raises(NotFound):
-        list(source.export_bundle("nobody"))
+        list(source.export_bundle("unknown"))
 
 
 def test_import_refuses_a_missing_file_and_a_folder(sessions, tmp_path):

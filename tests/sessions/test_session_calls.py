@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from contextlib import suppress
 
 import pytest
 
 import fourfold
-from fourfold.models.sessions import Payload
+from fourfold.errors import Refused
+from fourfold.models.sessions import Payload, Sessions
 from fourfold.testing.session_log_contract import turn
 
 LARGE = "x" * 100_000
@@ -15,12 +18,24 @@ CALLS = {
     "all_events_since": lambda s, one, other: s.all_events_since(),
     "ancestors": lambda s, one, other: s.ancestors(s.current_view(other).current_head),
     "append_event": lambda s, one, other: s.append_event(one, {"type": "a/b", "x": Payload(LARGE)}),
+    "append_event_async": lambda s, one, other: asyncio.run(s.append_event_async(one, turn())),
     "append_events": lambda s, one, other: [
         s.append_events(one, [turn(), turn()], key="k") for _ in "12"
     ],
+    "append_events_async": lambda s, one, other: asyncio.run(s.append_events_async(one, [turn()])),
     "append_lineage_edge": lambda s, one, other: s.append_lineage_edge(one, edge(s, other)),
+    "append_lineage_edge_async": lambda s, one, other: asyncio.run(
+        s.append_lineage_edge_async(one, edge(s, other))
+    ),
+    "compare_heads": lambda s, one, other: s.compare_heads(
+        *[s.current_view(other).current_head] * 2
+    ),
     "create": lambda s, one, other: s.create({"id": f"{one}/created"}),
+    "create_async": lambda s, one, other: asyncio.run(s.create_async({"id": f"{one}/new"})),
     "create_session": lambda s, one, other: s.create_session({"id": f"{one}/new", "model": "m"}),
+    "create_session_async": lambda s, one, other: asyncio.run(
+        s.create_session_async({"id": f"{one}/new"})
+    ),
     "current_view": lambda s, one, other: list(s.current_view(one).turns),
     "delete_session": lambda s, one, other: s.delete_session(other),
     "descendants": lambda s, one, other: s.descendants(s.current_view(other).current_head),
@@ -30,9 +45,16 @@ CALLS = {
     "export_bundle": lambda s, one, other: list(s.export_bundle(one)),
     "follow": lambda s, one, other: s.follow(one, after=0).next(0.0),
     "follow_all": lambda s, one, other: s.follow_all(after=0).next(0.0),
+    "fork": lambda s, one, other: s.fork(one, {"id": f"{one}/fork"}).append_event(turn()),
+    "fork_async": lambda s, one, other: asyncio.run(s.fork_async(one, {"id": f"{one}/fork"})),
     "gc": lambda s, one, other: (s.delete_session(other), s.gc(0)),
     "head": lambda s, one, other: s.head(s.current_view(other).current_head),
+    "import_bundle": lambda s, one, other: s.import_bundle(
+        s.log.database.path.parents[2] / "bundle"
+    ),
+    "info": lambda s, one, other: s.info(one),
     "intern_payload": lambda s, one, other: s.intern_payload(LARGE),
+    "intern_payload_async": lambda s, one, other: asyncio.run(s.intern_payload_async(LARGE)),
     "lineage": lambda s, one, other: s.lineage(one),
     "lineage_graph": lambda s, one, other: s.lineage_graph(one),
     "list": lambda s, one, other: list(s.list()),
@@ -41,9 +63,12 @@ CALLS = {
     "notify_transient": lambda s, one, other: s.notify_transient(one, {"type": "delta/token"}),
     "open": lambda s, one, other: s.open(one).append_event(turn()),
     "open_session": lambda s, one, other: s.open_session(one).append_event(turn()),
+    "payload_bytes": lambda s, one, other: s.payload_bytes(s.intern_payload(LARGE).id),
+    "payload_size": lambda s, one, other: s.payload_size(s.intern_payload(LARGE).id),
     "peek_next_id": lambda s, one, other: s.peek_next_id(one),
     "position": lambda s, one, other: s.position(),
     "publish_head": lambda s, one, other: s.publish_head(one, events=[turn()]),
+    "publish_head_async": lambda s, one, other: asyncio.run(s.publish_head_async(one)),
     "read_payload": lambda s, one, other: s.read_payload("x"),
     "read_state": lambda s, one, other: s.read_state(one).session,
     "subscribe": lambda s, one, other: s.subscribe(one, lambda _: None).close(),
@@ -53,6 +78,17 @@ CALLS = {
     "view_at": lambda s, one, other: s.view_at(one, 1).session,
 }
 """Each gets the sessions, one to write to, and another that has a head."""
+REFUSED = {name for name in CALLS if name.endswith("_async")}
+"""Calls that would wait for the end of the transaction."""
+
+
+def test_every_public_call_is_tried_inside_a_transaction():
+    public = {
+        name
+        for name, member in inspect.getmembers(Sessions)
+        if not name.startswith("_") and callable(member)
+    }
+    assert public - {"close"} == CALLS.keys()
 
 
 def edge(sessions, other):
@@ -75,6 +111,10 @@ def views(sessions, prefix=""):
 @pytest.mark.parametrize("fails", [False, True], ids=["committed", "rolled back"])
 def test_public_calls_keep_the_log_in_order_inside_a_transaction(tmp_path, fails):
     """Each call has sessions of its own."""
+    elsewhere = Sessions()
+    elsewhere.create_session({"id": "import_bundle/imported", "model": "m"})
+    elsewhere.append_event("import_bundle/imported", {"type": "a/b", "x": Payload(LARGE)})
+    (tmp_path / "bundle").write_bytes(b"".join(elsewhere.export_bundle("import_bundle/imported")))
     with fourfold.open(tmp_path / "store") as store:
         sessions = store.sessions
         for name, call in CALLS.items():
@@ -83,10 +123,15 @@ def test_public_calls_keep_the_log_in_order_inside_a_transaction(tmp_path, fails
                 sessions.create_session({"id": sid, "model": "m"})
                 sessions.append_event(sid, turn(), key="first")
             sessions.publish_head(other)
+            sessions.intern_payload(LARGE)
             before = sessions.position(), views(sessions, name)
             with suppress(ZeroDivisionError), sessions.log.database.write():
                 first = sessions.append_event(one, turn())
-                call(sessions, one, other)
+                if name in REFUSED:
+                    with pytest.raises(Refused, match="inside a transaction"):
+                        call(sessions, one, other)
+                else:
+                    call(sessions, one, other)
                 last = sessions.append_event(one, turn())
                 assert last.id > first.id, name
                 if fails:

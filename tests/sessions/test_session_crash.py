@@ -26,7 +26,7 @@ POINTS = (
 )
 
 
-def check(root, told):
+def check(root, acknowledged):
     """Everything that was acknowledged is there, and nothing contradicts itself."""
     with fourfold.open(root) as store:
         sessions = store.sessions
@@ -42,7 +42,7 @@ def check(root, told):
             assert [first for first, _ in ends] == starts[: len(ends)]
         positions = [event.position for event in sessions.all_events_since(0)]
         assert positions == list(range(1, sessions.position() + 1))
-        for line in told:
+        for line in acknowledged:
             kind, sid, *rest = line
             if kind == "append":
                 ids, count = rest
@@ -73,12 +73,12 @@ def test_a_kill_at_a_chosen_point_loses_nothing_acknowledged(tmp_path, point):
 
 
 def lives(root, seed, kills):
-    random, told = Random(seed), []
+    random, acknowledged = Random(seed), []
     for life in range(kills):
         crash = run(SCRIPT, "write", str(root), f"{seed}-{life}", kill=random_kill_time(random))
         assert crash.killed, crash
-        told += [json.loads(line) for line in crash.lines]
-        check(root, told)
+        acknowledged += [json.loads(line) for line in crash.lines]
+        check(root, acknowledged)
 
 
 def test_several_lives_end_at_any_moment(tmp_path):
@@ -109,7 +109,7 @@ def test_a_second_writer_is_refused_and_takes_over_when_the_first_is_dead(tmp_pa
         kind, error, message = call("try", root)
         assert (kind, error) == ("refused", "writer_locked")
         assert "has the database open for writing" in message
-        # Reading needs nobody's leave.
+        # Reading needs no lock.
         with fourfold.open(root, mode="r") as reading:
             assert reading.sessions.current_view("s").counters.event == 1
     crash = run(SCRIPT, "hold", str(root), kill=Moment(acknowledgements=1))

@@ -172,7 +172,7 @@ def test_the_whole_store_is_verified_with_its_sessions(damage, root):
 
 
 def test_history_that_was_forged_with_new_digests_is_found_by_its_heads(damage, root):
-    """Whoever edits an event and computes all later digests anew must forge the heads too."""
+    """An edited event with all later digests recomputed still differs from the heads."""
     damage("UPDATE events SET body = replace(body, 'hello', 'jello') WHERE event_id = 5")
     rows = damage(
         "SELECT rowid, event_id, type, at, entity_id, request_key, body FROM events "

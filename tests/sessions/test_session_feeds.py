@@ -30,7 +30,7 @@ def log(sessions):
 
 
 def append(sessions):
-    """From another thread, as somebody else would; returns when it is committed and rung."""
+    """From another thread; returns when it is committed and notified."""
     thread = threading.Thread(target=sessions.append_event, args=("s", EVENT))
     thread.start()
     thread.join(WAIT_S)
@@ -109,7 +109,7 @@ def test_appends_before_and_after_every_look_come_once_each(log, monkeypatch, ev
 def test_an_append_between_the_start_of_a_feed_and_its_joining_is_heard(
     log, monkeypatch, everything
 ):
-    """Nobody rings for a feed that has not joined; its first look must find the event."""
+    """A feed that has not joined is not notified; its first read must find the event."""
     join = log._broadcast.join
 
     def late(feed):

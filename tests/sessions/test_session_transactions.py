@@ -1,8 +1,9 @@
-"""What a transaction leaves behind when it fails, and what shares one."""
+"""What a transaction leaves when it fails, and what shares one."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 
 import pytest
 
@@ -38,7 +39,7 @@ BLOCKER = (
 
 @pytest.mark.parametrize("blocked", [2, 3])
 def test_a_row_in_the_way_makes_the_append_fail_and_moves_nothing(sessions, blocked):
-    """The log is written before the view moves; whoever writes behind the store's back is found."""
+    """The log is written before the view moves; a write without the store is found."""
     database = sessions.log.database
     database.transact(lambda txn: txn.execute(BLOCKER, (blocked,)))
     before = sessions.current_view("s").state
@@ -246,7 +247,7 @@ def test_a_reading_store_sees_what_another_appends_and_writes_nothing(store, tmp
 
 
 def test_collection_spares_what_is_stored_again_or_used_meanwhile(sessions):
-    """A payload that somebody stores again becomes young, also when it was old and unused."""
+    """A payload that is stored again becomes young, also when it was old and unused."""
     ref = sessions.intern_payload("x" * 600)
     database = sessions.log.database
     database.transact(lambda txn: txn.execute("UPDATE payloads SET touched = 1000"))
@@ -259,7 +260,7 @@ def test_collection_spares_what_is_stored_again_or_used_meanwhile(sessions):
 
 
 class Meddling(SqliteLog):
-    """A log where somebody else does something right before a transaction."""
+    """A log where another caller acts right before a transaction."""
 
     meddle = None
 
@@ -278,7 +279,7 @@ class Meddling(SqliteLog):
 
 
 def test_collection_spares_what_comes_into_use_while_it_looks(sessions):
-    """An old payload that nobody used is taken into use after the collection has looked."""
+    """An old unused payload is used after the collection has looked."""
     log = Meddling(sessions.log.database)
     meddled = Sessions(log, files=sessions.files)
     for size in (600, 70_000):
@@ -380,6 +381,26 @@ def test_collection_removes_a_deleted_session_in_slices(sessions, monkeypatch):
     assert sessions.current_view("other").counters.event == 2 + len(slices)
     assert sessions.gc(0).events == 0
     assert sessions.verify() == []
+
+
+def test_collection_may_pause_after_each_slice(sessions, monkeypatch):
+    monkeypatch.setattr("fourfold.models.sessions.payloads.SESSION_PURGE_EVENTS", 10)
+    sessions.create_session({"id": "gone"})
+    sessions.append_events("gone", [{"type": "a/b"}] * 24)
+    sessions.delete_session("gone")
+    paced, blocks = sessions.log.paced, []
+
+    @contextmanager
+    def counted():
+        before = len(positions(sessions))
+        with paced():
+            yield
+        blocks.append(before - len(positions(sessions)))
+
+    monkeypatch.setattr(sessions.log, "paced", counted)
+    collected = sessions.gc(0)
+    assert sum(blocks) == collected.events
+    assert max(blocks) == 10
 
 
 def positions(sessions):

@@ -60,6 +60,29 @@ def test_activity_counts_the_entries_of_the_last_hour_by_the_minute(tmp_path):
     )
 
 
+def test_activity_at_a_time_has_what_was_newest_then(tmp_path):
+    fill(tmp_path)
+    then = activity_of(tmp_path)
+    until = max(entry.at_ms for entry in then.recent)
+    while time.time_ns() // 1_000_000 <= until:
+        time.sleep(0.001)
+    with fourfold.open(tmp_path) as store:
+        for number in range(activity.RECENT_MAX + 8):
+            store.space("did:web:shop.example").set("later", {"n": number})
+            store.streams["orders"].append({"id": "later"})
+            store.sessions.append_event("s-1", {"type": "later/event"})
+        store.graphs["contacts"].insert("parent", [{"type_id": 1, "owner_identity": 1}])
+    assert all(entry.at_ms > until for entry in activity_of(tmp_path).recent)
+
+    with open_store(tmp_path, mode="r") as store:
+        past = activity.read_activity(store, until + 99, until)
+        before = activity.read_activity(store, until, 1)
+    assert past.recent == then.recent
+    counts = {name: sum(minutes) for name, minutes in past.minutes.items()}
+    assert counts == {name: sum(minutes) for name, minutes in then.minutes.items()}
+    assert before.recent == []
+
+
 def test_activity_of_an_empty_store_is_empty(tmp_path):
     fourfold.open(tmp_path).close()
     assert activity_of(tmp_path).recent == []
@@ -83,3 +106,17 @@ def test_activity_has_the_newest_commits_of_many_spaces(tmp_path):
         os.utime(path, (1_000_000_000 - number, 1_000_000_000 - number))
     recent = [entry.name for entry in activity_of(tmp_path).recent]
     assert recent[:3] == ["did:web:s9.example", "did:web:s8.example", "did:web:s7.example"]
+
+
+def test_reading_a_space_does_not_change_the_time_of_its_last_change(tmp_path):
+    did = "did:web:shop.example"
+    with fourfold.open(tmp_path) as store:
+        store.space(did).set("note", {"n": 1})
+    with open_store(tmp_path, mode="r") as store:
+        before = store.space_file(did)
+        assert store.space(did)["note"] == {"n": 1}
+        assert (tmp_path / "spaces" / f"{did}.sqlite-wal").stat().st_size == 0
+        assert store.space_file(did) == before
+    with fourfold.open(tmp_path) as store:
+        store.space(did).set("note", {"n": 2})
+        assert store.space_file(did)[1] > before[1]

@@ -16,7 +16,7 @@ from fourfold import errors
 def test_opening_a_new_folder_makes_a_private_store(root, open_log):
     with fourfold.open(root) as store:
         assert open_log(store).add("a") == 1
-    assert (root / "fourfold.toml").read_text().count("format = 1") == 1
+    assert (root / "fourfold.toml").read_text().splitlines().count("format = 1") == 1
     for path in [root, *root.rglob("*")]:
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), path
@@ -73,7 +73,7 @@ def test_a_reader_in_another_process_sees_what_a_writer_commits(root, open_log):
         log = open_log(store)
         for expected in (1, 2):
             log.add("x")
-            # A reader that does not know the schema is refused, so it is told the same schema.
+            # A reader that does not know the schema is refused, so it gets the same schema.
             code = script.replace(
                 "s.database('log')",
                 "s.database('log', migrations=[fourfold.Migration(1, 'entry', "
@@ -92,7 +92,7 @@ def test_a_reader_cannot_write(root, open_log):
         open_log(store).add("b")
 
 
-def test_a_second_writer_is_told_who_the_first_is(root, open_log):
+def test_error_of_a_second_writer_names_the_first(root, open_log):
     with fourfold.open(root) as first, fourfold.open(root) as second:
         open_log(first)
         with pytest.raises(errors.WriterLocked, match="this process"):

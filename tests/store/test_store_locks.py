@@ -12,7 +12,7 @@ import sys
 
 import fourfold
 
-# SQLite's shared lock lies on the bytes behind the first gigabyte; who could take them exclusively,
+# SQLite's shared lock is on the bytes after the first gigabyte; who could take them exclusively,
 # could break in.
 _PROBE = """
 import fcntl, struct, sys

@@ -78,6 +78,8 @@ def test_rejected_append_does_not_affect_others_in_batch(streams):
         Append(["text"], None),
         Append([b""], None),
         Append([b"x"], None, Producer("\udc80", 0, 0)),
+        Append([b"x"], None, Producer("p" * 1_025, 0, 0)),
+        Append([b"x"], None, Producer("é" * 513, 0, 0)),
         Append([b"x"], None, stream_seq="\udc80"),
         Append([], None),
     ],
@@ -87,6 +89,14 @@ def test_invalid_append_is_rejected_before_joining_a_batch(streams, request_):
     found = together(streams, [("a", text(b"1")), ("a", request_), ("a", text(b"2"))])
     assert isinstance(found[1], InvalidInput)
     assert stored(streams, "a") == [b"1", b"2"]
+
+
+def test_longest_producer_id_is_accepted(streams):
+    streams.create("a", "text/plain")
+    producer = Producer("é" * 512, 0, 0)
+    for duplicate in (False, True):
+        done = streams.append("a", Append([b"1"], None, producer))
+        assert (done.duplicate, done.producer) == (duplicate, producer)
 
 
 def test_close_in_batch_rejects_later_appends(streams):

@@ -47,6 +47,15 @@ def test_notices_equal_what_a_read_returns(streams):
     assert heard_chunk(streams, heard, 1) == streams.read("s", format_offset(1))[1]
 
 
+def test_notice_has_the_stored_time_when_the_clock_was_set_back(streams):
+    streams.clock = lambda: 9_000
+    stream = streams.create("s", "text/plain", body=b"before")
+    streams.clock = lambda: 5_000
+    heard = listening(streams, "s", lambda: stream.append([b"a", b"b"]))
+    assert [record.ts_ms for record in heard_chunk(streams, heard, 1)] == [9_000, 9_000]
+    assert heard_chunk(streams, heard, 1) == streams.read("s", format_offset(1))[1]
+
+
 def test_notices_of_shared_commit_are_grouped_by_stream(streams):
     for name in ("s", "t"):
         streams.create(name, "text/plain")

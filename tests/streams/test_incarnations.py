@@ -146,7 +146,8 @@ def test_keyed_reads_check_the_incarnation(streams):
 
 def test_migrated_names_begin_at_incarnation_one(tmp_path):
     """Streams that such a store deleted are unknown: their offsets had the number 0."""
-    before = [each for each in MIGRATIONS if each.name != "incarnations"]
+    names = [migration.name for migration in MIGRATIONS]
+    before = MIGRATIONS[: names.index("incarnations")]
     database = Database.open(tmp_path / "s.sqlite", profile=PROFILE, migrations=before)
     insert = (
         "INSERT INTO streams (stream, created_at_ms, updated_at_ms, last_segment_cut_ms, "

@@ -96,7 +96,7 @@ def test_op_keeps_other_bytes(given):
         ([op("rename", from_="a")], "op 1 of the lens: Object missing required field `to`"),
         ([op("wrap", name="a", x=1)], "op 1 of the lens: Object contains unknown field `x`"),
         ([op("in", name="a", ops=[RENAME, op("remove")])], "op 1.2 of the lens"),
-        ([op("rename", from_="a", to="a")], "the same property 'a' twice"),
+        ([op("rename", from_="a", to="a")], "the property 'a' twice"),
         ([op("convert", name="a")], "one of the fields"),
         ([op("convert", name="a", to="string", map={"a": "b"})], "one of the fields"),
         ([op("convert", name="a", to="string", default=1)], "without a `map`"),

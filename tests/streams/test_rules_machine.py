@@ -212,6 +212,32 @@ class RulesMachine(RuleBasedStateMachine):
         expected = found.read()[start : start + limit]
         assert [json.loads(each.payload) for each in chunk.records] == expected
 
+    @rule(name=NAMES, number=st.integers(-5, 5), key=st.sampled_from([None, "x"]))
+    def read_where(self, name, number, key):
+        """Read by a filter, which sees messages in the current version."""
+        found = self.model.get(name)
+        if found is None:
+            return
+        where = {"$or": [{"n": {"$gte": number}}, {"count": number}, {"unit": "kg"}]}
+        expected = [
+            message
+            for message, (_, _, held) in zip(found.read(), found.records, strict=True)
+            if key in {None, held}
+            and (
+                message.get("n", -9) >= number
+                or message.get("count") == number
+                or message.get("unit") == "kg"
+            )
+        ]
+        values, at = [], "-1"
+        for _ in range(len(found.records) + 1):
+            chunk = self.streams.open(name).read(at, 2, where=where, key=key)
+            values += [record.value for record in chunk]
+            at = chunk.offset
+            if chunk.up_to_date:
+                break
+        assert values == expected
+
     @invariant()
     def everything_reads_as_the_model_says(self):
         for name, found in self.model.items():
@@ -221,6 +247,13 @@ class RulesMachine(RuleBasedStateMachine):
                 piece, at = self.streams.read_joined(info, at, page.next_offset)
                 text += b"," + piece if text else piece
             assert json.loads(b"[" + text + b"]") == found.read()
+            newest = {}
+            own = 0 if found.source is None else self.streams.info(name).fork_offset
+            for offset, (_, _, held) in enumerate(found.records):
+                if held is not None and offset >= own:
+                    newest[held.encode()] = offset
+            page = self.streams.open(name).keys()
+            assert {row.key: row.offset.record for row in page} == newest
             for key in ("x", "y", "z"):
                 chunk = self.streams.open(name).read(key=key)
                 expected = [

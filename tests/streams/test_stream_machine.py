@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import shutil
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from fourfold.errors import (
     InvalidInput,
     NotFound,
     OffsetGone,
+    PreconditionFailed,
     ProducerFenced,
     ProducerGap,
     StreamClosed,
@@ -34,11 +36,14 @@ from fourfold.models.streams import (
     PROFILE,
     Append,
     Fork,
+    Offset,
     Producer,
     StreamOptions,
+    StreamRecord,
     Streams,
 )
 from fourfold.models.streams.incarnations import reserve_in_file
+from fourfold.models.streams.record_headers import encode_headers
 from fourfold.models.streams.settings import Settings
 from fourfold.models.streams.validation import format_offset
 from support.properties import examples, repeats
@@ -82,6 +87,10 @@ class Modelled:
         self.forks = 0
         self.deleted = False
         self.number = 0
+        self.headers = {}
+        """Headers by offset, of records that have them."""
+        self.logged = 0
+        """Records that are in the model of the feed."""
 
     def used(self, now):
         if self.ttl is not None:
@@ -99,6 +108,10 @@ class StreamMachine(RuleBasedStateMachine):
         self.reserved = -1
         self.readers = []
         self.backup = None
+        self.feed = []
+        """Every record in the order of the feed: the step, the stream, and the offset."""
+        self.step = 0
+        self.cursor, self.position = "-1", 0
         self.open()
 
     def open(self):
@@ -176,10 +189,15 @@ class StreamMachine(RuleBasedStateMachine):
         made = Modelled([body] if body else [], None if ttl is None else 1000 * ttl, self.now, keep)
         self.add(name, made)
 
-    @rule(name=NAMES, records=RECORDS, close=st.booleans())
-    def append(self, name, records, close):
+    @rule(
+        name=NAMES,
+        records=RECORDS,
+        close=st.booleans(),
+        headers=st.sampled_from([None, None, {"trace": "é"}]),
+    )
+    def append(self, name, records, close, headers=None):
         found = self.find(name)
-        request = Append(records, None, close=close)
+        request = Append(records, None, close=close, headers=encode_headers(headers))
         if isinstance(found, type):
             with pytest.raises(found):
                 self.streams.append(name, request)
@@ -188,11 +206,35 @@ class StreamMachine(RuleBasedStateMachine):
                 self.streams.append(name, request)
         else:
             done = self.streams.append(name, request)
+            if headers is not None:
+                first = len(found.records)
+                found.headers |= dict.fromkeys(range(first, first + len(records)), headers)
             found.records += records
             found.closed = close
             found.used(self.now)
             assert (done.next_offset, done.closed) == (len(found.records), close)
             self.readers.append((name, found, done.next_offset, done.offset))
+
+    @rule(name=NAMES, records=RECORDS, at=st.integers(0, 4), lag=st.sampled_from([0, 0, 1]))
+    def append_at_the_expected_end(self, name, records, at, lag):
+        """Append if the stream ends where a reader, maybe of an earlier stream, has seen it."""
+        found = self.find(name)
+        if isinstance(found, type):
+            return
+        expected = Offset(max(0, len(found.records) - lag), max(0, found.number - (at == 0)))
+        request = Append(records, None, expected=expected if at < 3 else expected.record)
+        if found.closed:
+            with pytest.raises(StreamClosed):
+                self.streams.append(name, request)
+        elif (at == 0 and found.number) or expected.record != len(found.records):
+            with pytest.raises(PreconditionFailed) as refused:
+                self.streams.append(name, request)
+            end = format_offset(len(found.records), found.number)
+            assert refused.value.details["next_offset"] == end
+        else:
+            assert not self.streams.append(name, request).duplicate
+            found.records += records
+            found.used(self.now)
 
     @rule(asked=st.lists(st.tuples(NAMES, RECORDS), min_size=2, max_size=5))
     def append_together(self, asked):
@@ -274,6 +316,8 @@ class StreamMachine(RuleBasedStateMachine):
         if origin.ttl is None:
             made.end = origin.end
         made.parent = origin
+        made.logged = made.shared
+        made.headers = {at: value for at, value in origin.headers.items() if at < made.shared}
         origin.forks += 1
         self.add(name, made)
 
@@ -338,7 +382,13 @@ class StreamMachine(RuleBasedStateMachine):
         while self.streams.trim_deleted():
             pass
         with self.database.read() as snapshot:
-            for table in ("wal_log", "wal_index", "wal_recent", "producer_state_log"):
+            for table in (
+                "wal_log",
+                "wal_index",
+                "wal_recent",
+                "producer_state_log",
+                "stream_keys",
+            ):
                 stray = f"SELECT count(*) FROM {table} WHERE sid NOT IN (SELECT sid FROM streams)"
                 assert snapshot.value(stray) == 0
 
@@ -370,10 +420,12 @@ class StreamMachine(RuleBasedStateMachine):
 
     def state(self):
         """Return a copy of the model, as a backup or a rollback keeps it."""
-        return copy.deepcopy((self.model, self.readers, self.numbers, self.reserved))
+        state = (self.model, self.readers, self.numbers, self.reserved, self.feed, self.step)
+        return copy.deepcopy(state)
 
     def go_back(self, state):
-        self.model, self.readers, self.numbers, self.reserved = copy.deepcopy(state)
+        state = copy.deepcopy(state)
+        self.model, self.readers, self.numbers, self.reserved, self.feed, self.step = state
 
     @rule(name=NAMES, other=NAMES, records=RECORDS, rolled_back=st.booleans())
     def change_in_one_transaction(self, name, other, records, rolled_back):
@@ -417,6 +469,8 @@ class StreamMachine(RuleBasedStateMachine):
         self.now += 60_000
         reserve_in_file(path, self.now, self.root / "migration-backups")
         self.go_back(self.backup)
+        # The reader of the feed may have read records that are gone.
+        self.position = min(self.position, len(self.feed))
         self.reserved = self.now
         self.open()
 
@@ -445,6 +499,46 @@ class StreamMachine(RuleBasedStateMachine):
         assert [record.payload for record in chunk.records] == wanted
         reached = at + len(wanted) == len(found.records)
         assert (chunk.up_to_date, chunk.closed) == (reached, reached and found.closed)
+
+    @invariant()
+    def log_new_records(self):
+        """Add the records of a step to the model of the feed, in no order between streams."""
+        self.step += 1
+        for name, found in self.model.items():
+            new = range(found.logged, len(found.records))
+            self.feed += [(self.step, name, found, offset) for offset in new]
+            found.logged = len(found.records)
+
+    @rule(limit=st.integers(1, 3))
+    def read_feed(self, limit):
+        """Read the feed to its end: each record once, in the order of steps, and gaps."""
+        page = self.streams.read_feed(self.cursor, limit=limit)
+        items = list(page.items)
+        while not page.up_to_date:
+            page = self.streams.read_feed(page.cursor, limit=limit)
+            items += page.items
+        expected, missing = {}, Counter()
+        for step, name, found, offset in self.feed[self.position :]:
+            if self.find(name) is not found:
+                continue
+            if offset < found.first:
+                missing[name] += 1
+            else:
+                expected[name, Offset(offset, found.number)] = (step, found.records[offset])
+        records = [item for item in items if isinstance(item, StreamRecord)]
+        seen = [(item.stream, item.offset) for item in records]
+        assert sorted(seen) == sorted(expected)
+        steps = [expected[place][0] for place in seen]
+        assert steps == sorted(steps)
+        payloads = [expected[place][1] for place in seen]
+        assert [item.record.payload for item in records] == payloads
+        gaps = Counter()
+        for item in items:
+            if not isinstance(item, StreamRecord):
+                gaps[item.stream] += item.records
+        # A reader that begins with the earliest record hears of no gap before it.
+        assert gaps == (Counter() if self.cursor == "-1" else missing)
+        self.cursor, self.position = page.cursor, len(self.feed)
 
     @invariant()
     def nothing_contradicts_itself(self):
@@ -485,6 +579,8 @@ class StreamMachine(RuleBasedStateMachine):
                 _, chunk = self.streams.read(name)
                 assert [record.payload for record in chunk.records] == found.records[found.first :]
                 assert chunk.start_offset == found.first
+                for record in chunk.records:
+                    assert record.headers == found.headers.get(record.offset, {})
 
 
 StreamMachine.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=40)

@@ -62,7 +62,7 @@ def test_every_column_of_the_specification_exists(store, table, columns):
 
 def test_there_is_one_schema_version(store):
     with store.streams.database.read() as snapshot:
-        assert snapshot.all("SELECT version FROM schema_version") == [(10,)]
+        assert snapshot.all("SELECT version FROM schema_version") == [(13,)]
 
 
 def test_wal_view_has_names_and_counters_are_exact(store):
@@ -118,9 +118,14 @@ def test_verify_names_damaged_counter_or_record(store):
         ("DELETE FROM wal_log WHERE offset = 0", "'orders'"),
         ("UPDATE wal_log SET payload_len = 9", "record"),
         (
-            "INSERT INTO wal_log VALUES (99, 9, 0, 0, x'', 0, NULL, 0)",
+            "INSERT INTO wal_log VALUES (99, 9, 0, 0, x'', 0, NULL, 0, NULL)",
             "9",
         ),
+        ("UPDATE wal_log SET headers = x'7b7d'", "'orders' has headers"),
+        ("INSERT INTO feed_trail VALUES (1, 1, 0, 1)", "feed_trail"),
+        ("UPDATE feed_state SET trail_rows = 1", "feed_trail"),
+        ("INSERT INTO stream_keys VALUES (1, x'61', 0)", "stream_keys"),
+        ("INSERT INTO stream_key_gaps VALUES (9, 1)", "stream_keys"),
         ("UPDATE streams SET fork_offset = 7 WHERE stream = 'fork'", "'fork'"),
     ):
         with pytest.raises(ZeroDivisionError), store.streams.database.write() as txn:

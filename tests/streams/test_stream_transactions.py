@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from contextlib import suppress
 
 import pytest
 from opened_streams import JSON, PULL
 
 from fourfold.errors import NotFound, Refused, StreamGone
-from fourfold.models.streams import Append, Fork, StreamOptions
+from fourfold.models.streams import Append, Fork, Producer, Stream, StreamOptions, Streams
 from fourfold.models.streams.settings import Settings
 
 
@@ -208,3 +210,136 @@ def test_deleted_source_is_gone_inside_the_transaction(opened, streams, log):
         with pytest.raises(StreamGone):
             streams.info("log")
     assert numbers(streams, "fork") == [0, 1, 2]
+
+
+# Every public call. Each gets the streams, whose stream "log" has records.
+
+
+def soon(streams):
+    async def run():
+        streams.append_soon("log", Append([b"1"], None), lambda _: None)
+
+    asyncio.run(run())
+
+
+STREAMS_CALLS = {
+    "aggregate": lambda s: s.open("log").aggregate(),
+    "append": lambda s: s.append("log", Append([b'{"n":7}'], None)),
+    "append_async": lambda s: asyncio.run(s.append_async("log", Append([b"1"], None))),
+    "append_soon": soon,
+    "candidates": lambda s: s.candidates(0),
+    "check_publishable": lambda s: s.check_publishable(),
+    "compact": lambda s: s.compact("log"),
+    "configure": lambda s: s.configure("log", Settings(ttl_seconds=60)),
+    "configure_async": lambda s: asyncio.run(s.configure_async("log", Settings(ttl_seconds=60))),
+    "create": lambda s: s.create("new", JSON).append({"n": 1}),
+    "create_with_options": lambda s: s.create_with_options(
+        StreamOptions("new", None, fork=Fork("log", 1))
+    ),
+    "create_with_options_async": lambda s: asyncio.run(
+        s.create_with_options_async(StreamOptions("new", JSON))
+    ),
+    "delete": lambda s: (s.delete("log"), s.create("log", JSON)),
+    "delete_async": lambda s: asyncio.run(s.delete_async("log")),
+    "details": lambda s: s.details("log"),
+    "follow": lambda s: list(s.follow(after="-1", timeout=0)),
+    "info": lambda s: s.info("log"),
+    "list": lambda s: s.list(),
+    "note_schema": lambda s: s.note_schema("log"),
+    "offset_since": lambda s: s.offset_since("log", 0),
+    "offset_since_async": lambda s: asyncio.run(s.offset_since_async("log", 0)),
+    "open": lambda s: s.open("log").append({"n": 7}),
+    "page": lambda s: s.page("log"),
+    "read": lambda s: s.read("log"),
+    "read_async": lambda s: asyncio.run(s.read_async("log")),
+    "read_clock": lambda s: s.read_clock(),
+    "read_feed": lambda s: s.read_feed("-1"),
+    "read_joined": lambda s: s.read_joined(s.info("log"), 0, 2),
+    "read_joined_from_log": lambda s: s.read_joined_from_log(s.info("log"), 0, 2),
+    "read_log": lambda s: s.read_log("log"),
+    "search": lambda s: s.open("log").search(""),
+    "state": lambda s: s.state("log"),
+    "sweep": lambda s: s.sweep(),
+    "totals": lambda s: s.totals(),
+    "touch": lambda s: s.touch(s.info("log")),
+    "trim_deleted": lambda s: s.trim_deleted(),
+    "verify": lambda s: s.verify(),
+}
+STREAM_CALLS = {
+    "aggregate": lambda log: log.aggregate(),
+    "append": lambda log: log.append([{"n": 7}, {"n": 8}], producer=Producer("p", 0, 0), key="k"),
+    "append_async": lambda log: asyncio.run(log.append_async({"n": 7})),
+    "append_bytes": lambda log: log.append_bytes(b'[{"n":7}]', headers={"h": "1"}),
+    "close": lambda log: log.fork("new").close(),
+    "compact": lambda log: log.compact(),
+    "configure": lambda log: log.configure(retention_bytes=10**6),
+    "delete": lambda log: log.fork("new").delete(),
+    "follow": lambda log: list(log.follow(timeout=0)),
+    "follow_async": lambda log: asyncio.run(anext(log.follow_async())),
+    "fork": lambda log: log.fork("new", 2).append({"n": 7}),
+    "keys": lambda log: log.keys(),
+    "position": lambda log: log.position(),
+    "producers": lambda log: log.producers(),
+    "profile": lambda log: log.profile(),
+    "read": lambda log: log.read(where={"n": 1}),
+    "schema": lambda log: log.schema(),
+    "search": lambda log: log.search(""),
+    "segments": lambda log: log.segments(),
+    "set_profile": lambda log: log.set_profile("generic"),
+    "set_schema": lambda log: log.set_schema(routing_key="/n"),
+    "subscriptions": lambda log: log.subscriptions(),
+}
+EVERY = {
+    **STREAMS_CALLS,
+    **{
+        f"Stream.{name}": lambda s, call=call: call(s.open("log"))
+        for name, call in STREAM_CALLS.items()
+    },
+}
+REFUSED = {
+    "append_async",
+    "append_soon",
+    "compact",
+    "configure_async",
+    "create_with_options_async",
+    "delete_async",
+    "sweep",
+    "trim_deleted",
+    "Stream.append_async",
+    "Stream.compact",
+}
+"""Calls that would wait for the end of the transaction, or make it long."""
+
+
+@pytest.mark.parametrize(("handle", "calls"), [(Streams, STREAMS_CALLS), (Stream, STREAM_CALLS)])
+def test_every_public_call_is_tried_inside_a_transaction(handle, calls):
+    public = {
+        name
+        for name, member in inspect.getmembers(handle)
+        if not name.startswith("_") and callable(member)
+    }
+    assert public == calls.keys()
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("fails", [False, True], ids=["committed", "rolled back"])
+@pytest.mark.parametrize("name", EVERY)
+def test_public_call_keeps_the_log_in_order_inside_a_transaction(opened, streams, log, name, fails):
+    before = everything(streams)
+    with suppress(RolledBack), opened.database.write():
+        streams.create("first", JSON).append({"n": 1})
+        if name in REFUSED:
+            with pytest.raises(Refused, match="inside a transaction"):
+                EVERY[name](streams)
+        else:
+            EVERY[name](streams)
+        streams.open("first").append({"n": 2})
+        inside = everything(streams)
+        if fails:
+            raise RolledBack
+    assert everything(streams) == (before if fails else inside)
+    streams.create("last", JSON).append({"n": 3})
+    assert streams.verify() == []
+    after = everything(streams)
+    opened.reopen()
+    assert everything(opened.streams) == after

@@ -196,7 +196,7 @@ def test_many_records_are_processed_in_parts_on_the_loop(touches, stream, monkey
         result = await touches.wait_async("s", started.cursor, key, 0)
         assert result == (False, False, touches.meta("s").cursor, ())
         stream.append([*[change(str(number)) for number in range(7)], change("x", "Kiel")])
-        # The journal lags behind the cursor of this wait.
+        # The journal lags the cursor of this wait.
         assert not (await touches.wait_async("s", None, key, 0)).touched
         assert (await touches.wait_async("s", result.cursor, key, 0)).keys == (0,)
         # Older than an event loop reads at once: a thread builds the journal.

@@ -37,6 +37,15 @@ def test_append_writes_one_message_for_a_json_value(stream, value):
     assert values(stream) == [value]
 
 
+@pytest.mark.parametrize("limit", [-1, 0, 1.0, "1", True])
+@pytest.mark.parametrize("where", [None, {"id": 1}])
+def test_read_refuses_a_limit_that_is_not_positive(stream, limit, where):
+    """Its chunk would be empty and not the end, so a loop of reads would never end."""
+    stream.append({"id": 1})
+    with pytest.raises(InvalidInput, match="limit must be a positive integer"):
+        stream.read(limit=limit, where=where)
+
+
 @pytest.mark.parametrize("several", [list, tuple, iter])
 def test_append_writes_one_message_for_each_value_of_a_list(stream, several):
     appended = stream.append(several([{"id": 1}, 2, "three", None, [4, 5]]))

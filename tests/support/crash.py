@@ -21,7 +21,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from typing import IO
 
 import fourfold
 from fourfold.kernel import failpoints
+from support.forked_process import ForkedProcess
 
 READY = "ready"
 _PIPE_BYTES = 1 << 16
@@ -92,16 +92,13 @@ def run(
     timeout_s: float = 120.0,
 ) -> Crash:
     """Run `script` until it is killed or ends by itself; raise TimeoutError otherwise."""
-    command = [sys.executable, str(script), *arguments]
     with (
         tempfile.TemporaryFile() as errors,
-        subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
+        ForkedProcess(
+            [str(script), *arguments],
             stdout=subprocess.PIPE,
             stderr=errors,
             env=child_environment(fault),
-            bufsize=0,
         ) as process,
     ):
         try:
@@ -137,7 +134,7 @@ def child_environment(fault: str = "") -> dict[str, str]:
 
 
 def _read_until_exit(
-    process: subprocess.Popen[bytes], pipe: IO[bytes], kill: Moment | None, deadline: float
+    process: ForkedProcess, pipe: IO[bytes], kill: Moment | None, deadline: float
 ) -> bytes:
     """Return everything the child writes until it closes the pipe; kill it when it is time."""
     output = bytearray()

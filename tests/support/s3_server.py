@@ -1,21 +1,24 @@
-"""An S3 server for tests: moto in its own process, on a free loopback port.
+"""An S3 server for tests: moto in its own process, on a free loopback port, with many buckets.
 
     with serve_s3() as server:
         store = server.store("a-prefix")
 
-The server stores everything in memory and ends with the `with` block, or with the test process,
-however that ends. moto handles requests in threads and checks conditions without a lock, so here
-requests are served one at a time: races in tests are decided by our code and by the protocol, not
-by the emulator.
+The server stores everything in memory, starts with the first block and ends with the test process,
+however that ends; each block has its own bucket. moto handles requests in threads and checks
+conditions without a lock, so here requests are served one at a time: races in tests are decided by
+our code and by the protocol, not by the emulator.
 """
 
 from __future__ import annotations
 
+import atexit
+import itertools
 import subprocess
 import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -26,6 +29,7 @@ from fourfold.objects import S3Settings, S3Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+_buckets = itertools.count()
 _CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH")
 
 
@@ -59,13 +63,20 @@ class S3Server:
 
 
 @contextmanager
-def serve_s3(
-    bucket: str = "fourfold-test", *, ignore_conditions: bool = False
-) -> Iterator[S3Server]:
-    """Start the server and create the bucket.
+def serve_s3(*, ignore_conditions: bool = False) -> Iterator[S3Server]:
+    """Create a bucket on the server, which is started if it does not run.
 
     With `ignore_conditions` it drops If-Match and If-None-Match, as some S3-compatible servers do.
     """
+    port = _start(ignore_conditions=ignore_conditions)
+    bucket = f"fourfold-test-{next(_buckets)}"
+    _create_bucket(port, bucket)
+    yield S3Server(f"http://127.0.0.1:{port}", bucket)
+
+
+@cache
+def _start(*, ignore_conditions: bool) -> int:
+    """Start the server and return its port."""
     command = [sys.executable, __file__]
     if ignore_conditions:
         command.append("--ignore-conditions")
@@ -76,26 +87,20 @@ def serve_s3(
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    with process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            port = process.stdout.readline().strip()
-            if not port:
-                raise StorageError(
-                    "S3 test server: did not start",
-                    hint="Run `python tests/support/s3_server.py` to see why.",
-                )
-            _create_bucket(int(port), bucket)
-            yield S3Server(f"http://127.0.0.1:{port}", bucket)
-        finally:
-            process.stdin.close()
-            try:
-                process.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                # A surviving child of a test may hold the other end of the pipe.
-                process.kill()
-                raise
+    atexit.register(_stop, process)
+    assert process.stdout is not None
+    port = process.stdout.readline().strip()
+    if not port:
+        raise StorageError(
+            "S3 test server: did not start",
+            hint="Run `python tests/support/s3_server.py` to see why.",
+        )
+    return int(port)
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
 
 
 def _create_bucket(port: int, bucket: str) -> None:

@@ -182,7 +182,7 @@ def test_records_of_a_stream_are_a_table(store):
     stream.append([{"n": 1}, {"n": 2}])
     chunk = stream.read()
     table = chunk.to_arrow()
-    assert table.schema.names == ["offset", "time", "payload"]
+    assert table.schema.names == ["offset", "time", "payload", "headers"]
     assert [json.loads(payload)["n"] for payload in table["payload"].to_pylist()] == [1, 2]
     assert table["time"].to_pylist()[0].timestamp() * 1000 == chunk.records[0].ts_ms
     assert pl.DataFrame(chunk).height == 2

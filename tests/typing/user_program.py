@@ -4,10 +4,17 @@
 
 from __future__ import annotations
 
-from typing import assert_type
+from typing import Literal, assert_type
+
+import msgspec
 
 import fourfold
 from fourfold.client import AsyncRemoteStore
+
+
+class Note(msgspec.Struct):
+    title: str
+
 
 with fourfold.open("store") as store:
     assert_type(store, fourfold.Store)
@@ -19,6 +26,23 @@ with fourfold.open("store") as store:
     assert_type(space.seq(), int)
     assert_type(space.branches.merge("draft"), fourfold.MergeResult)
     assert_type(space.verify(), list[fourfold.Problem])
+
+    notes = space.typed(Note, prefix="note-")
+    assert_type(notes.get("note-1"), Note)
+    assert_type(notes.set("note-1", Note("Hello")), fourfold.Commit)
+    typed_state = notes.read("note-1", at=1)
+    assert typed_state is not None
+    assert_type(typed_state.document, Note | None)
+    for match in notes.find({"title": "Hello"}):
+        assert_type(match.document, Note)
+    for hit in space.search("hello"):
+        assert_type(hit.score, float)
+    for old in notes.history("note-1"):
+        assert_type(old.document, Note | None)
+    for matched in space.follow(where={"title": "Hello"}):
+        assert_type(matched.changes[0].kind, Literal["enter", "change", "leave"])
+    for plain in space.follow():
+        assert_type(plain, fourfold.Commit)
 
     streams = store.streams
     assert_type(streams, fourfold.Streams)
@@ -44,6 +68,10 @@ with fourfold.connect("http://127.0.0.1:4437", "secret") as remote:
     assert_type(far_space.branches.merge("draft"), fourfold.MergeResult)
     for commit in far_space.follow(after=0):
         assert_type(commit, fourfold.Commit)
+    for far_match in far_space.follow(where={}):
+        assert_type(far_match.seq, int)
+    assert_type(far_space.typed(Note)["note-1"], Note)
+    assert_type(far_space.typed(Note).find().items[0].document, Note)
     far = remote.streams.create("clicks", "application/json")
     assert_type(far.append({"id": 1}), fourfold.Appended)
     assert_type(far.info, fourfold.StreamInfo)
@@ -54,6 +82,8 @@ with fourfold.connect("http://127.0.0.1:4437", "secret") as remote:
 
 async def count_far() -> int:
     async with AsyncRemoteStore("http://127.0.0.1:4437") as store:
+        far_notes = await store.documents.open("did:web:notes.example")
+        assert_type(await far_notes.typed(Note).get("note-1"), Note)
         clicks = await store.streams.open("clicks")
         assert_type(await clicks.read(), fourfold.Chunk)
         async for part in clicks.follow():
