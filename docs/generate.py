@@ -121,12 +121,19 @@ def routes_text() -> str:
     for group in sorted(groups):
         lines += [f"\n### {group.capitalize()}\n", "| Route | Scope | Meaning |", "|---|---|---|"]
         lines += [_route_row(route) for route in groups[group]]
+    lines += ["\n## Reads without a past\n", "These refuse `at`.\n"]
+    lines += ["| Route | Reason |", "|---|---|"]
+    lines += [f"| {_route_name(route)} | {route.no_past} |" for route in routes if route.no_past]
     return "\n".join(lines)
 
 
 def _route_row(route: Route) -> str:
+    return f"| {_route_name(route)} | {route.scope} | {route.summary} |"
+
+
+def _route_name(route: Route) -> str:
     path = re.sub(r"\{(\w+):\w+\}", r"{\1}", route.path)
-    return f"| `{route.method} {path}` | {route.scope} | {route.summary} |"
+    return f"`{route.method} {path}`"
 
 
 def _with_part(page: str, text: str) -> str:

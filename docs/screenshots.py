@@ -19,11 +19,18 @@ from urllib.request import urlopen
 from example_store import DID, ORDER, fill
 from playwright.sync_api import sync_playwright
 
+import fourfold
 from fourfold.cli.open import free_port
+from fourfold.server.auth import Access
 
 IMAGES = Path(__file__).parent / "images"
 SPACE = urlencode({"did": DID})
 DOCUMENT = urlencode({"did": DID, "id": ORDER})
+QUERY = """select strftime('%H:%M', time) as minute, count(*) as orders,
+       sum(length(text)) as bytes
+from streams_records
+where stream = 'orders'
+group by 1 order by 1 desc limit 12"""
 PICTURES = {
     "explorer-home": ("/", "light"),
     "explorer-document": (f"/document?{DOCUMENT}&at=19&from=10", "dark"),
@@ -31,6 +38,10 @@ PICTURES = {
     "explorer-stream": ("/stream?name=orders", "light"),
     "explorer-session": ("/session?sid=support/refund-1042", "light"),
     "explorer-object": ("/object?app=crm&id=1&from=20", "dark"),
+    "explorer-sql": (f"/sql?{urlencode({'query': QUERY})}", "light"),
+    "explorer-jobs": ("/job?id=1", "light"),
+    "explorer-pipeline": ("/pipeline", "dark"),
+    "explorer-keys": ("/newkey?documents=1&read=1&query=1&prefix=did:web:shop", "light"),
 }
 WIDTH, HEIGHT = 1200, 780
 
@@ -40,14 +51,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "shop"
         fill(root)
+        with Access(root) as access:
+            access.add(("read", "write", "admin", "query"), label="operator")
         port = free_port()
         server = subprocess.Popen(
-            [sys.executable, "-m", "fourfold", "serve", str(root), "--port", str(port)],
+            [sys.executable, "-m", "fourfold", "serve", str(root), "--port", str(port), "--open"],
             stdout=subprocess.DEVNULL,
             env=os.environ,
         )
         try:
             _wait(port)
+            _run_jobs(f"http://127.0.0.1:{port}")
             _take(f"http://127.0.0.1:{port}")
         finally:
             server.terminate()
@@ -62,6 +76,13 @@ def _wait(port: int) -> None:
             time.sleep(0.1)
         else:
             return
+
+
+def _run_jobs(address: str) -> None:
+    with fourfold.connect(address) as store:
+        store.jobs.run("verify")
+        for model in ("documents", "sessions"):
+            store.jobs.run("materialize", model=model)
 
 
 def _take(address: str) -> None:
