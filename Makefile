@@ -9,8 +9,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-# A suite shares two cores with what it starts; more workers than cores only make it slower.
-WORKERS ?= 2
+# One more than the two cores of a small machine: tests also wait, for timeouts, processes and Spark.
+WORKERS ?= 3
 # Suites start thousands of Python processes: each would compile all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -104,8 +104,8 @@ bench-ask: $(READY)
 bench-pipeline: $(READY)
 	$(BIN)/python -m bench.pipeline
 
-# Pin anew: `uv` resolves for every platform and Python version that we support. core.txt is the library alone, for
-# those who deploy it; dev.txt is everything, for those who work on it.
+# Pin again: `uv` resolves for every platform and Python version that we support. core.txt is the library alone, for
+# deployment; dev.txt is everything, for development.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-emit-find-links --no-annotate --custom-compile-command "make requirements" pyproject.toml
 
