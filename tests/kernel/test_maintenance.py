@@ -112,6 +112,29 @@ def test_log_stays_small_under_a_long_load_of_writes(path):
         assert db.integrity_check() == []
 
 
+def test_commits_at_the_end_of_a_checkpoint_request_the_next(path):
+    """The writer may pause after them, and the log would stay long until it commits again."""
+    body = b"x" * (10 * PAGE)
+    with ledger.open_ledger(path, options=Options(checkpoint_bytes=4096 * 200)) as db:
+
+        class CommittingMetrics(type(db._metrics)):
+            """Metrics that commit when the first checkpoint is counted, before it has ended."""
+
+            __slots__ = ()
+
+            def __setattr__(self, name, value):
+                super().__setattr__(name, value)
+                if name == "checkpoints" and value == 1:
+                    for n in range(40):
+                        db.transact(replace_one_of_twenty(n, body))
+
+        db._metrics.__class__ = CommittingMetrics
+        for n in range(40):
+            db.transact(replace_one_of_twenty(n, body))
+        ledger.wait_until(lambda: db._metrics.checkpoints == 2)
+        ledger.wait_until(lambda: db.metrics().pending_checkpoint == 0)
+
+
 def count_restarts(db):
     """The counter in the header of the log; SQLite adds one whenever it starts at the front."""
     header = db.path.with_name(db.path.name + "-wal").read_bytes()[:32]

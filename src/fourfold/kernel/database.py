@@ -567,19 +567,20 @@ class Database:
                 is_held_back = not self._checkpoint_most(connection)
             finally:
                 connection.close()
-            if is_held_back:
-                return
-            with group.exclusive(self._until(None)):
-                result = self._after_checkpoint(
-                    maintenance.checkpoint(self._connection, "PASSIVE", self._plan.subject)
-                )
-            if not result.busy:
-                self._metrics.checkpoints += 1
+            if not is_held_back:
+                with group.exclusive(self._until(None)):
+                    result = self._after_checkpoint(
+                        maintenance.checkpoint(self._connection, "PASSIVE", self._plan.subject)
+                    )
+                if not result.busy:
+                    self._metrics.checkpoints += 1
         except Closed:
             # `close` checkpoints the log itself.
             return
         finally:
             self._checkpoint_pending = False
+        # Commits since the checkpoint requested none while this one was pending.
+        self._on_wal_pages(self._metrics.wal_pages)
 
     def _checkpoint_most(self, connection: Connection) -> bool:
         """Checkpoint repeatedly while writers continue, so that little remains to block them.
