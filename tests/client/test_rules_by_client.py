@@ -189,7 +189,7 @@ def test_wait_without_a_cursor_misses_nothing_between_requests(quick, name):
         return answer
 
     quick.send = send
-    response = quick.touch_wait(name, [Row("todo", "7")], timeout=3)
+    response = quick.touch_wait(name, [Row("todo", "7")], timeout=30)
     assert (response.touched, response.keys) == (True, (0,))
 
 

@@ -281,7 +281,7 @@ def test_store_for_coroutines_has_graphs(served, slug):
             assert (await notes.info).slug == slug
             kind = await notes.register_type("parent", "note")
             start = await notes.position()
-            async with notes.follow(after=start, timeout=5) as pages:
+            async with notes.follow(after=start, timeout=30) as pages:
                 [one] = await notes.insert("parent", [{"type_id": kind, "owner_identity": 1}])
                 [change] = await anext(pages)
                 assert change.row.object_id == one

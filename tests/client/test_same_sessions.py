@@ -170,7 +170,7 @@ def test_events_of_a_session_are_followed(store, session):
         assert (transient.item, transient.event_id) == ({"token": "he"}, 1)
         assert (event.id, event.type) == (2, "turn/started")
         assert items.cursor == 2
-    with session.follow(after=0, timeout=0.2) as items:
+    with session.follow(after=0, timeout=2) as items:
         assert [item.id for item in items] == [1, 2]
 
 
@@ -234,8 +234,8 @@ def test_coroutines_append_to_sessions(store, session):
     async def work():
         turn = {"type": "turn/started", "turn": {}}
         await asyncio.gather(*(session.append_async(turn) for _ in range(5)))
-        with session.follow(after=0, timeout=5) as items:
-            return [(await items.next_async(5)).id for _ in range(6)]
+        with session.follow(after=0, timeout=30) as items:
+            return [(await items.next_async(30)).id for _ in range(6)]
 
     assert asyncio.run(work()) == [1, 2, 3, 4, 5, 6]
 
