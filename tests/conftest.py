@@ -68,6 +68,15 @@ def pytest_collection_modifyitems(items):
     items.sort(key=order)
 
 
+NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown():
+    """Fail a test that lowered the priority of this process: all later ones would starve."""
+    assert os.getpriority(os.PRIO_PROCESS, 0) == NICENESS
+
+
 def pytest_collection_finish():
     """Leave what was collected out of garbage collections: it stays until the end."""
     gc.collect()

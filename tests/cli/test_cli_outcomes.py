@@ -13,9 +13,11 @@ import pytest
 from cli_process import Done, environment, finish, start
 from click.testing import CliRunner
 
+import fourfold
 from fourfold.cli import main
 from fourfold.cli.main import SECTIONS, app
 from fourfold.errors import FourfoldError, InvalidInput, tree
+from fourfold.kernel import pauses
 
 COMMANDS = [name for _, names in SECTIONS for name in names]
 
@@ -154,6 +156,21 @@ def test_options_after_two_dashes_are_no_options(monkeypatch, capsys):
     monkeypatch.setattr(main, "_invoke", boom(InvalidInput("x")))
     main.run(["config", "--", "--json"])
     assert capsys.readouterr().err.startswith("error[")
+
+
+def test_only_the_program_lowers_its_priority(monkeypatch, tmp_path):
+    """A process that calls `run` could not raise the priority of its thread again."""
+    lowered = []
+    monkeypatch.setattr(pauses, "lower_thread_priority", lambda: lowered.append("lowered"))
+    fourfold.open(tmp_path / "s").close()
+    assert main.run(["verify", str(tmp_path / "s")]) == 0
+    with pytest.raises(SystemExit):
+        main.main(["version"])
+    assert lowered == []
+    for arguments in (["verify"], ["backup", str(tmp_path / "copy")]):
+        with pytest.raises(SystemExit):
+            main.main([arguments[0], str(tmp_path / "s"), *arguments[1:]])
+    assert lowered == ["lowered", "lowered"]
 
 
 def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path):

@@ -11,7 +11,6 @@ import msgspec
 from fourfold.cli.options import command as fourfold_command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import counted, size
-from fourfold.kernel.pauses import lower_thread_priority
 from fourfold.store import open_store
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ def command(out: Output, root: Path, dest: Path) -> None:
 
     The store may be in use. DEST appears only when the backup is complete.
     """
-    lower_thread_priority()
     with open_store(root, mode="r") as store, out.progress("backing up") as advance:
         report = store.backup(dest, progress=advance)
     if out.as_json:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
+BACKGROUND_COMMANDS: Final = ("backup", "verify")
+"""Commands that read a whole store, at a low priority: a server may be writing it."""
+
 Sections = Sequence[tuple[str, Sequence[str]]]
 """The title of each section, and the names of the commands in it."""
 
@@ -152,7 +155,13 @@ _FOLLOWED: Final = {**_INTERRUPTED, "hint": ""}
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the program and leave the process."""
-    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments and arguments[0] in BACKGROUND_COMMANDS:
+        from fourfold.kernel.pauses import lower_thread_priority  # noqa: PLC0415 - only here
+
+        # Not in `run`: the thread that calls it could not raise its priority again.
+        lower_thread_priority()
+    sys.exit(run(arguments))
 
 
 def run(arguments: list[str]) -> int:

@@ -10,7 +10,6 @@ from fourfold.cli.options import command as fourfold_command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import counted
 from fourfold.errors import CorruptData, FormatError
-from fourfold.kernel.pauses import lower_thread_priority
 from fourfold.store import open_store, verify_backup
 from fourfold.store.backup import MANIFEST
 
@@ -47,7 +46,6 @@ def command(out: Output, root: Path, *, objects: bool) -> None:
     is_backup = (root / MANIFEST).is_file()
     if is_backup and objects:
         raise click.UsageError("--objects requires a store, got a backup.")
-    lower_thread_priority()
     with out.progress("verifying") as advance:
         if is_backup:
             report = verify_backup(root, progress=advance)

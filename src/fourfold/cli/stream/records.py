@@ -49,7 +49,15 @@ from fourfold.errors import (
     OutcomeUnknown,
     StorageError,
 )
-from fourfold.models.streams import Append, Appended, Chunk, Producer, Record, StreamInfo, Streams
+from fourfold.models.streams import (
+    Append,
+    AppendResult,
+    Chunk,
+    Producer,
+    Record,
+    StreamInfo,
+    Streams,
+)
 from fourfold.models.streams.json_messages import split
 from fourfold.models.streams.record_headers import encode_headers
 from fourfold.models.streams.validation import (
@@ -356,7 +364,7 @@ class Load(NamedTuple):
 class LoadReport(NamedTuple):
     """Result of a load."""
 
-    done: Appended
+    done: AppendResult
     records: int
     """Records appended by this run."""
     sent_before: int
@@ -380,7 +388,9 @@ class _LoadRun:
 
     def __init__(self, streams: Place, info: StreamInfo, options: Load) -> None:
         self._streams, self._info, self._options = streams, info, options
-        self.done = Appended(info.next_offset, False, info.closed, None, info.incarnation_number)
+        self.done = AppendResult(
+            info.next_offset, False, info.closed, None, info.incarnation_number
+        )
         self.records = 0
         self.sent_before = 0
         self._position_known = options.producer is None
@@ -498,7 +508,7 @@ def _is_one_record(streams: Place, info: StreamInfo) -> bool:
 
 def _outcomes(
     streams: Place, name: str, appends: Sequence[Append]
-) -> Iterator[Appended | FourfoldError]:
+) -> Iterator[AppendResult | FourfoldError]:
     """Yield the outcome of each append in order, up to the first failure."""
     if isinstance(streams, Streams):
         yield from asyncio.run(_in_one_commit(streams, name, appends))
@@ -514,12 +524,12 @@ def _outcomes(
 
 async def _in_one_commit(
     streams: Streams, name: str, appends: Sequence[Append]
-) -> list[Appended | FourfoldError]:
+) -> list[AppendResult | FourfoldError]:
     """Append all in one commit. If one is refused, so are those after it, for a sequence gap."""
     results = await asyncio.gather(
         *(streams.append_async(name, request) for request in appends), return_exceptions=True
     )
-    outcomes: list[Appended | FourfoldError] = []
+    outcomes: list[AppendResult | FourfoldError] = []
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, FourfoldError):
             raise result
