@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from fourfold.models.sessions import Event, Head, Payload, Session, Sessions, SessionView
     from fourfold.models.sessions.runtime import Final, Runtime
     from fourfold.models.streams import (
-        Appended,
+        AppendResult,
         Chunk,
         Fork,
         Offset,
@@ -78,7 +78,7 @@ else:
         __name__,
         {
             "Ack": "fourfold.models.streams.subscriptions",
-            "Appended": "fourfold.models.streams.records",
+            "AppendResult": "fourfold.models.streams.records",
             "Branch": "fourfold.models.documents.records",
             "Change": "fourfold.models.documents.comparison",
             "Chunk": "fourfold.models.streams.records",
@@ -127,7 +127,7 @@ else:
 
 __all__ = [
     "Ack",
-    "Appended",
+    "AppendResult",
     "Branch",
     "Busy",
     "Change",

@@ -18,7 +18,7 @@ from fourfold.archive.table_runs import (
     merge_runs,
     sort_table,
 )
-from fourfold.archive.table_versions import Needed, Order, VersionFilter, needed_rows
+from fourfold.archive.table_versions import NeededRows, Order, VersionFilter, needed_rows
 
 SCHEMA = pa.schema(
     [
@@ -84,7 +84,7 @@ def filtered(rows, order, needed, cuts):
 
 def needed_of(intervals):
     return {
-        name: Needed(min(base for base, _ in some), min(point for _, point in some))
+        name: NeededRows(min(base for base, _ in some), min(point for _, point in some))
         for name, some in intervals.items()
     }
 
@@ -109,7 +109,7 @@ def test_kept_versions_have_the_state_of_every_kept_point(files, intervals, cuts
 @given(CHANGES, st.lists(st.integers(0, 50), max_size=5))
 def test_only_the_newest_versions_are_kept_without_older_points(changes, cuts):
     rows = [("s", "a", DELETE if v is None else PUT, p, key, v) for p, key, v in changes]
-    kept = filtered(rows, LOG, {"a": Needed(0, POINTS)}, cuts)
+    kept = filtered(rows, LOG, {"a": NeededRows(0, POINTS)}, cuts)
     newest = state(rows, "a", 0, POINTS)
     assert {row[4]: row[5] for row in kept} == newest
     assert len(kept) == len(newest)
@@ -152,15 +152,15 @@ def test_needed_rows_are_those_of_rows_that_kept_points_read():
     taken_over = database(9, "a", 0, 3)
     rows = [database(1), database(4), database(6, "b", 6), taken_over, database(12, "a", 12)]
     state_.add([], rows)
-    assert needed_rows(state_, 1) == {"a": Needed(0, 1), "b": Needed(6, 6)}
-    assert needed_rows(state_, 3) == {"a": Needed(0, 1), "b": Needed(6, 6)}
-    assert needed_rows(state_, 4) == {"a": Needed(0, 3), "b": Needed(6, 6)}
-    assert needed_rows(state_, 9) == {"a": Needed(0, 3)}
-    assert needed_rows(state_, 12) == {"a": Needed(12, 12)}
+    assert needed_rows(state_, 1) == {"a": NeededRows(0, 1), "b": NeededRows(6, 6)}
+    assert needed_rows(state_, 3) == {"a": NeededRows(0, 1), "b": NeededRows(6, 6)}
+    assert needed_rows(state_, 4) == {"a": NeededRows(0, 3), "b": NeededRows(6, 6)}
+    assert needed_rows(state_, 9) == {"a": NeededRows(0, 3)}
+    assert needed_rows(state_, 12) == {"a": NeededRows(12, 12)}
     gone = CatalogState()
     gone.add([], [database(1), database(4, absent=True)])
     assert needed_rows(gone, 4) == {}
-    assert needed_rows(gone, 3) == {"a": Needed(0, 1)}
+    assert needed_rows(gone, 3) == {"a": NeededRows(0, 1)}
 
 
 ROWS = st.lists(

@@ -321,5 +321,5 @@ def test_client_imports_no_database():
 
 def test_keys_and_results_are_those_of_the_library():
     """Code that waits on a folder works with a server without other changes."""
-    for name in ("Entity", "Row", "Rows", "Template", "Touched"):
+    for name in ("Entity", "Row", "Rows", "Template", "WaitResult"):
         assert getattr(clients, name) is getattr(touch, name)

@@ -117,7 +117,7 @@ def test_collections_that_are_killed_at_every_point_in_turn_end_alike(root, hist
     assert hit > 10
 
 
-class Acknowledged:
+class AckResult:
     """What the children of one store have acknowledged."""
 
     def __init__(self):
@@ -160,7 +160,7 @@ def check_acknowledged(root, history, acknowledged):
 
 def lives(root, history, seed, kills):
     random = Random(seed)
-    acknowledged = Acknowledged()
+    acknowledged = AckResult()
     for life in range(kills):
         crash = run(
             SCRIPT, "live", str(root), history, f"{seed}.{life}", kill=random_kill_time(random)

@@ -26,7 +26,7 @@ OTHERS = (
 )
 
 
-class Acknowledged:
+class AckResult:
     """What the children of one store have acknowledged."""
 
     def __init__(self):
@@ -73,7 +73,7 @@ def check(root, history, acknowledged):
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_at_a_chosen_point_of_a_commit_loses_nothing_acknowledged(root, history, point):
-    acknowledged = Acknowledged()
+    acknowledged = AckResult()
     for life, at in enumerate((3, 40)):
         crash = run(
             SCRIPT, "write", str(root), history, f"{point}{life}", fault=f"{point}=kill@{at}"
@@ -86,7 +86,7 @@ def test_a_kill_at_a_chosen_point_of_a_commit_loses_nothing_acknowledged(root, h
 @pytest.mark.slow
 @pytest.mark.parametrize("point", OTHERS)
 def test_a_kill_at_any_other_point_of_a_commit_loses_nothing_acknowledged(root, history, point):
-    acknowledged = Acknowledged()
+    acknowledged = AckResult()
     for life, at in enumerate((1, 3, 9)):
         crash = run(
             SCRIPT, "write", str(root), history, f"{point}{life}", fault=f"{point}=kill@{at}"
@@ -98,7 +98,7 @@ def test_a_kill_at_any_other_point_of_a_commit_loses_nothing_acknowledged(root, 
 
 def lives(root, history, seed, kills):
     random = Random(seed)
-    acknowledged = Acknowledged()
+    acknowledged = AckResult()
     for life in range(kills):
         crash = run(
             SCRIPT, "write", str(root), history, f"{seed}.{life}", kill=random_kill_time(random)
@@ -120,7 +120,7 @@ def test_many_kills_one_after_the_other_lose_nothing_acknowledged(root, history)
 
 def test_a_kill_long_after_the_start_leaves_a_space_with_snapshots_and_branches(root, history):
     crash = run(SCRIPT, "write", str(root), history, "long", kill=Moment(acknowledgements=300))
-    acknowledged = Acknowledged()
+    acknowledged = AckResult()
     acknowledged.hear(crash.lines)
     assert len(acknowledged.commits) >= 200
     check(root, history, acknowledged)

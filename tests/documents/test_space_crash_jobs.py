@@ -38,7 +38,7 @@ OPENING_STATEMENTS = 45
 """More than a store and a space need to open: a kill at a later hit is one in the job."""
 
 
-class Acknowledged:
+class AckResult:
     """What the children of one store have acknowledged."""
 
     def __init__(self):
@@ -177,7 +177,7 @@ def hit_of(point, hit):
 def test_a_kill_in_the_middle_of_a_job_loses_nothing_acknowledged(root, history, job, point, hit):
     prepare(root, history, job)
     lines = killed(root, history, job, fault=f"{point}=kill@{hit_of(point, hit)}")
-    check(root, history, job, Acknowledged().hear(lines))
+    check(root, history, job, AckResult().hear(lines))
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_a_kill_in_the_middle_of_a_job_loses_nothing_acknowledged(root, history,
 @pytest.mark.parametrize("job", [*IN_ONE_SPACE, *INTO_NEW_SPACES])
 def test_kills_at_every_point_of_every_job_lose_nothing_acknowledged(root, history, job, point):
     prepare(root, history, job)
-    acknowledged = Acknowledged()
+    acknowledged = AckResult()
     for hit in (1, 4, 13):
         lines = killed(root, history, job, fault=f"{point}=kill@{hit_of(point, hit)}")
         check(root, history, job, acknowledged.hear(lines))
@@ -196,7 +196,7 @@ def test_kills_at_every_point_of_every_job_lose_nothing_acknowledged(root, histo
 def test_kills_at_random_moments_of_every_job_lose_nothing_acknowledged(root, history, job):
     random = Random(f"{history} {job}")
     prepare(root, history, job)
-    acknowledged = Acknowledged()
+    acknowledged = AckResult()
     for _ in range(12):
         moment = Moment(random.randint(0, 30), random.uniform(0, 0.05))
         check(root, history, job, acknowledged.hear(killed(root, history, job, kill=moment)))

@@ -48,7 +48,7 @@ with fourfold.open("store") as store:
     assert_type(streams, fourfold.Streams)
     stream = streams.create("clicks", "application/json")
     assert_type(stream, fourfold.Stream)
-    assert_type(stream.append(b'{"id": 1}'), fourfold.Appended)
+    assert_type(stream.append(b'{"id": 1}'), fourfold.AppendResult)
     chunk = stream.read()
     assert_type(chunk, fourfold.Chunk)
     assert_type(chunk.records, tuple[fourfold.Record, ...])
@@ -73,7 +73,7 @@ with fourfold.connect("http://127.0.0.1:4437", "secret") as remote:
     assert_type(far_space.typed(Note)["note-1"], Note)
     assert_type(far_space.typed(Note).find().items[0].document, Note)
     far = remote.streams.create("clicks", "application/json")
-    assert_type(far.append({"id": 1}), fourfold.Appended)
+    assert_type(far.append({"id": 1}), fourfold.AppendResult)
     assert_type(far.info, fourfold.StreamInfo)
     assert_type(far.read(), fourfold.Chunk)
     for part in far.follow(timeout=1.0):
@@ -91,7 +91,7 @@ async def count_far() -> int:
         return (await clicks.info).next_offset
 
 
-def run_anywhere(store: fourfold.Store | fourfold.RemoteStore) -> fourfold.Appended:
+def run_anywhere(store: fourfold.Store | fourfold.RemoteStore) -> fourfold.AppendResult:
     space = store.space("did:web:notes.example")
     assert_type(space.transact([{"op": "delete", "id": "a"}]), fourfold.Commit)
     for branch in space.branches.list():

@@ -57,7 +57,7 @@ class _Part(NamedTuple):
     file: File
 
 
-class _Held(NamedTuple):
+class _PendingPack(NamedTuple):
     """Rows for the next pack, and the parts that they belong to."""
 
     tables: list[Any]
@@ -88,7 +88,7 @@ class Packer:
         )
 
     def _packed(self, parts: list[_Part]) -> Iterator[tuple[_Place, File]]:
-        held = _Held([], [], set())
+        held = _PendingPack([], [], set())
         size = 0
         for key, mine in _by_object(self._name, parts):
             table = read_table(self._get(key, mine[0].file), key)
@@ -96,7 +96,7 @@ class Packer:
                 held.tables[0].schema != table.schema or size + table.nbytes > PUBLISH_PACK_BYTES
             ):
                 yield from self._flushed(held)
-                held, size = _Held([], [], set()), 0
+                held, size = _PendingPack([], [], set()), 0
             for part in mine:
                 held.tables.append(_slice(table, part.file, key))
                 held.parts.append(part)
@@ -104,7 +104,7 @@ class Packer:
             size += table.nbytes
         yield from self._flushed(held)
 
-    def _flushed(self, held: _Held) -> Iterator[tuple[_Place, File]]:
+    def _flushed(self, held: _PendingPack) -> Iterator[tuple[_Place, File]]:
         """Upload a pack of the held parts; do nothing for a single source."""
         if len(held.sources) < 2:
             return

@@ -66,7 +66,7 @@ class PublishTime(NamedTuple):
     at: str
 
 
-class DatabasePublished(NamedTuple):
+class DatabaseResult(NamedTuple):
     """Result of one publication."""
 
     name: str
@@ -120,7 +120,7 @@ class DatabasePublisher:
         self.full = False
         """True if the last publication filled a page of the manifest, which can be compacted."""
 
-    def publish(self, time: PublishTime) -> DatabasePublished | None:
+    def publish(self, time: PublishTime) -> DatabaseResult | None:
         """Publish new data; return None if there is none."""
         try:
             return self._publish_new(time)
@@ -129,7 +129,7 @@ class DatabasePublisher:
             self._transact(lambda txn: txn.execute(SQL.forget))
             return self._publish_new(time)
 
-    def _publish_new(self, time: PublishTime) -> DatabasePublished | None:
+    def _publish_new(self, time: PublishTime) -> DatabaseResult | None:
         subject = self._subject
         capture.watch(subject.database, subject.description)
         record = self._adopted(self._resolve_intent(self._record()))
@@ -146,7 +146,7 @@ class DatabasePublisher:
 
     def _publish(
         self, record: Record, sealing: Sealer, carried: ValueUploads, time: PublishTime
-    ) -> DatabasePublished:
+    ) -> DatabaseResult:
         generation, previous = self._next(record)
         files = tuple(entry.file for entry in sealing.files)
         publication = Publication(
@@ -157,7 +157,7 @@ class DatabasePublisher:
         self.full = bool(pages)
         intent = Intent(manifest.token, publication, sealing.state, sealing.change)
         self._swap(record, intent, manifest)
-        return DatabasePublished(
+        return DatabaseResult(
             self._subject.name,
             generation,
             sealing.position,

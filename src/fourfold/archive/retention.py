@@ -36,7 +36,7 @@ Scratch = Callable[[str], AbstractContextManager[Database]]
 """Opens a new, empty database of a model."""
 
 
-class Forgotten(NamedTuple):
+class RemovalResult(NamedTuple):
     """Result of removing publications of a database."""
 
     name: str
@@ -90,11 +90,11 @@ class Retainer:
         self._scratch = scratch
         self._retries = retries or Retries()
         self._folder = subject.folder.with_name(subject.folder.name + ".base")
-        self._done: Forgotten | None = None
+        self._done: RemovalResult | None = None
 
     def retain(
         self, points: Sequence[str], now_ms: int, *, seldom: bool = False
-    ) -> Forgotten | None:
+    ) -> RemovalResult | None:
         """Keep the state at these restore points, oldest first, and remove earlier publications.
 
         With `seldom` only if at least as many publications are removed as kept, because all rows
@@ -152,7 +152,7 @@ class Retainer:
         )
         if failpoints.armed:
             failpoints.hit("archive.retired.listed")
-        self._done = Forgotten(name, gone, len(leaving), sum(size for _, size in leaving))
+        self._done = RemovalResult(name, gone, len(leaving), sum(size for _, size in leaving))
         return msgspec.structs.replace(
             manifest,
             pages=pages,

@@ -20,7 +20,7 @@ from fourfold.archive.retired_objects import RetiredObject, Retirement, delete, 
 from fourfold.objects import ObjectStore
 from fourfold.retry import Retries
 
-Needed = Callable[[], frozenset[str]]
+NeededRows = Callable[[], frozenset[str]]
 """Returns the keys of all large values that anything in the object store refers to."""
 
 
@@ -29,7 +29,7 @@ def sweep(
     objects: ObjectStore,
     now_ms: int,
     grace_s: float,
-    needed: Needed,
+    needed: NeededRows,
     *,
     dry_run: bool = False,
     retries: Retries | None = None,
@@ -62,7 +62,7 @@ def _deletable(  # noqa: PLR0917 - what is known, and when it is
     due: list[Retirement],
     objects: ObjectStore,
     now_ms: int,
-    needed: Needed,
+    needed: NeededRows,
     retries: Retries,
 ) -> Iterator[RetiredObject]:
     name = manifest.name

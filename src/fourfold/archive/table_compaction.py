@@ -36,7 +36,7 @@ from fourfold.archive.table_runs import (
     merge_runs,
     place_of,
 )
-from fourfold.archive.table_versions import Needed, Order, VersionFilter, needed_rows, order_of
+from fourfold.archive.table_versions import NeededRows, Order, VersionFilter, needed_rows, order_of
 from fourfold.errors import CorruptData
 from fourfold.kernel import failpoints
 
@@ -95,7 +95,7 @@ class Compactor:
         archive: TableArchive,
         table: str,
         folder: Path,
-        needed: Mapping[str, Needed],
+        needed: Mapping[str, NeededRows],
         *,
         oldest: int | None = None,
         pause: Callable[[], None] = lambda: None,

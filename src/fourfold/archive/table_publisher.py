@@ -44,7 +44,7 @@ from fourfold.archive.delta_actions import (
 )
 from fourfold.archive.delta_log import CommitConflict, DeltaLog
 from fourfold.archive.node_record import NodeRecord, new_record, read_record, write_record
-from fourfold.archive.publisher import DatabasePublished, Subject, ValueUploads
+from fourfold.archive.publisher import DatabaseResult, Subject, ValueUploads
 from fourfold.archive.sealer import Target, seal_into
 from fourfold.archive.table_layout import TABLES, default_options, merged_schema
 from fourfold.archive.table_writer import DatabaseSink, RowOrigin, TableFiles, TableWriter
@@ -64,13 +64,13 @@ class PointTime(NamedTuple):
     restored: str | None = None
 
 
-class _Added(NamedTuple):
+class _PublishedDatabase(NamedTuple):
     """A database of a publication."""
 
     row: DatabaseRow
     state: State
     change: int
-    result: DatabasePublished
+    result: DatabaseResult
 
 
 class TableArchive:
@@ -204,7 +204,7 @@ class Publication:
         shutil.rmtree(folder, ignore_errors=True)
         self._writer = TableWriter(folder, self.point)
         self._values = ValueUploads(archive.objects, archive.retries)
-        self._added: dict[str, _Added] = {}
+        self._added: dict[str, _PublishedDatabase] = {}
         self._known_columns: set[tuple[str, tuple[str, ...]]] = set()
         self._defaults: dict[str, dict[str, Any]] = {}
         """Defaults of columns, for tables that get new ones."""
@@ -212,7 +212,7 @@ class Publication:
         """True if rows were written of a database that failed."""
 
     @property
-    def published(self) -> list[DatabasePublished]:
+    def published(self) -> list[DatabaseResult]:
         """Results of the databases with new rows."""
         return sorted(added.result for added in self._added.values())
 
@@ -243,7 +243,7 @@ class Publication:
             rows=sink.rows,
             bytes=sink.bytes,
         )
-        result = DatabasePublished(
+        result = DatabaseResult(
             subject.name,
             self.point,
             sealed.position,
@@ -254,7 +254,7 @@ class Publication:
         intent = Intent(self.token, None, sealed.state, sealed.change)
         text = msgspec.json.encode(intent).decode()
         subject.database.transact(lambda txn: txn.execute(SQL.intend, (text,)))
-        self._added[subject.name] = _Added(row, sealed.state, sealed.change, result)
+        self._added[subject.name] = _PublishedDatabase(row, sealed.state, sealed.change, result)
         if failpoints.armed:
             failpoints.hit("archive.tables.sealed")
         return True

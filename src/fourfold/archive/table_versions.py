@@ -22,7 +22,7 @@ from fourfold.errors import CorruptData
 _NEVER: Final = (1 << 63) - 1
 
 
-class Needed(NamedTuple):
+class NeededRows(NamedTuple):
     """Rows of a database file that kept points need: those from `base` on, and of older versions
     of a row only the newest up to `point`.
     """
@@ -44,16 +44,16 @@ class Order(NamedTuple):
         return (*self.group, POINT)
 
 
-def needed_rows(state: CatalogState, oldest: int) -> dict[str, Needed]:
+def needed_rows(state: CatalogState, oldest: int) -> dict[str, NeededRows]:
     """Return for each database file the rows that points from `oldest` on need."""
-    needed: dict[str, Needed] = {}
+    needed: dict[str, NeededRows] = {}
     for rows in state.rows.values():
         for at, row in enumerate(rows):
             is_replaced = at + 1 < len(rows) and rows[at + 1].version <= oldest
             if is_replaced or row.absent:
                 continue
-            known = needed.get(row.file_id, Needed(row.base, row.point))
-            needed[row.file_id] = Needed(min(known.base, row.base), min(known.point, row.point))
+            known = needed.get(row.file_id, NeededRows(row.base, row.point))
+            needed[row.file_id] = NeededRows(min(known.base, row.base), min(known.point, row.point))
     return needed
 
 
@@ -72,7 +72,7 @@ def order_of(snapshot: Snapshot) -> Order:
 class VersionFilter:
     """Drops row versions that no kept point needs, from tables in order."""
 
-    def __init__(self, order: Order, needed: Mapping[str, Needed]) -> None:
+    def __init__(self, order: Order, needed: Mapping[str, NeededRows]) -> None:
         self._order = order
         self._needed = needed
         self._held: Any = None
@@ -132,7 +132,7 @@ class VersionFilter:
     def _bounds(self, file_ids: Any) -> tuple[Any, Any]:
         pa, _ = arrow()
         encoded = file_ids.dictionary_encode()
-        missing = Needed(_NEVER, _NEVER)
+        missing = NeededRows(_NEVER, _NEVER)
         entries = [self._needed.get(name, missing) for name in encoded.dictionary.to_pylist()]
         base = pa.array([entry.base for entry in entries], pa.int64())
         point = pa.array([entry.point for entry in entries], pa.int64())

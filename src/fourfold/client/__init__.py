@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fourfold.client.coroutines.streams import AsyncFollower, AsyncStream, AsyncStreamClient
     from fourfold.client.producer import AsyncProducer, BatchOptions, StreamProducer
     from fourfold.client.remote import connect
-    from fourfold.client.responses import Appended, Part, StreamFacts, StreamListing
+    from fourfold.client.responses import AppendResult, Part, StreamFacts, StreamListing
     from fourfold.client.rules import (
         Boundary,
         LiveTemplate,
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from fourfold.client.threads.store import RemoteStore
     from fourfold.client.threads.streams import Follower, Stream, StreamClient
     from fourfold.models.streams.records import Producer
-    from fourfold.models.streams.touch.records import Entity, Row, Rows, Template, Touched
+    from fourfold.models.streams.touch.records import Entity, Row, Rows, Template, WaitResult
 else:
     __getattr__, __dir__ = exports(
         __name__,
         {
-            "Appended": "fourfold.client.responses",
+            "AppendResult": "fourfold.client.responses",
             "AsyncFollower": "fourfold.client.coroutines.streams",
             "AsyncProducer": "fourfold.client.producer",
             "AsyncRemoteStore": "fourfold.client.coroutines.store",
@@ -74,13 +74,13 @@ else:
             "StreamProfile": "fourfold.client.rules",
             "Template": "fourfold.models.streams.touch.records",
             "TouchFacts": "fourfold.client.rules",
-            "Touched": "fourfold.models.streams.touch.records",
+            "WaitResult": "fourfold.models.streams.touch.records",
             "connect": "fourfold.client.remote",
         },
     )
 
 __all__ = [
-    "Appended",
+    "AppendResult",
     "AsyncFollower",
     "AsyncProducer",
     "AsyncRemoteStore",
@@ -113,6 +113,6 @@ __all__ = [
     "StreamProfile",
     "Template",
     "TouchFacts",
-    "Touched",
+    "WaitResult",
     "connect",
 ]

@@ -25,7 +25,7 @@ from fourfold.models.graphs.records import ApplyResult
 from fourfold.models.sessions.records import UNSET, Event, Head, SessionInfo, Unset
 from fourfold.models.sessions.request import At as SessionAt
 from fourfold.models.streams import validation
-from fourfold.models.streams.records import Appended, Chunk, Producer, StreamInfo, Where
+from fourfold.models.streams.records import AppendResult, Chunk, Producer, StreamInfo, Where
 from fourfold.models.streams.stream import show_stream
 from fourfold.models.streams.times import Time
 from fourfold.store.store import show_store
@@ -232,7 +232,7 @@ class StreamContainer(ABC):
         key: str | bytes | None = None,
         expected: str | int | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Append one or several records; return when they are on disk."""
 
     @abstractmethod
@@ -257,7 +257,7 @@ class StreamContainer(ABC):
         key: str | bytes | None = None,
         expected: str | int | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Append one or several records like `append`, from a coroutine."""
         return await asyncio.to_thread(
             self.append,

@@ -34,7 +34,7 @@ from fourfold import limits
 from fourfold.client import requests, responses
 from fourfold.client.coroutines.connection import AsyncTransport
 from fourfold.client.requests import Address, Call, to_bytes, to_json
-from fourfold.client.responses import Appended, Response
+from fourfold.client.responses import AppendResult, Response
 from fourfold.client.transport import Settings, start_retries
 from fourfold.errors import (
     Closed,
@@ -80,7 +80,7 @@ class Receipt(Protocol):
     """The future of an appended message, of threads or of coroutines."""
 
     def done(self) -> bool: ...
-    def set_result(self, result: Appended, /) -> None: ...
+    def set_result(self, result: AppendResult, /) -> None: ...
     def set_exception(self, exception: BaseException, /) -> None: ...
 
 
@@ -239,7 +239,7 @@ class Delivery:
         self._start()
         self._notify_change()
 
-    async def _deliver_until_accepted(self, batch: Batch) -> Appended:
+    async def _deliver_until_accepted(self, batch: Batch) -> AppendResult:
         """Send a batch until the server acknowledges it."""
         retries = start_retries(self._retry_for)
         while True:
@@ -256,7 +256,7 @@ class Delivery:
                     batch.may_be_written |= error.details.get("sent") is not False
                 await asyncio.sleep(retries.pause(error))
 
-    async def _attempt(self, batch: Batch) -> Appended:
+    async def _attempt(self, batch: Batch) -> AppendResult:
         body = b"".join(batch.messages)
         if requests.is_json(self._type):
             body = b"[" + b",".join(batch.messages) + b"]"
@@ -363,7 +363,7 @@ class AsyncProducer:
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         await self.close(flush=kind is None)
 
-    async def append(self, message: bytes | str) -> asyncio.Future[Appended]:
+    async def append(self, message: bytes | str) -> asyncio.Future[AppendResult]:
         """Append one message; its receipt completes when it is on disk.
 
         Waits only while too many bytes are not acknowledged.
@@ -373,13 +373,13 @@ class AsyncProducer:
             self._has_room.clear()
             await self._has_room.wait()
         self._raise_failure()
-        receipt: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        receipt: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         # A receipt may be ignored: the next call raises a failure too.
         receipt.add_done_callback(lambda future: future.cancelled() or future.exception())
         self._delivery.add(data, receipt)
         return receipt
 
-    async def append_json(self, value: Any) -> asyncio.Future[Appended]:
+    async def append_json(self, value: Any) -> asyncio.Future[AppendResult]:
         """Append one value; its receipt completes when it is on disk."""
         return await self.append(to_json(value))
 
@@ -437,7 +437,7 @@ class StreamProducer:
             on_change=self._notify_change,
         )
         self._change = threading.Condition()
-        self._waiting: deque[tuple[bytes, concurrent.futures.Future[Appended]]] = deque()
+        self._waiting: deque[tuple[bytes, concurrent.futures.Future[AppendResult]]] = deque()
         self._waiting_bytes = 0
         self._woken = False
         self._closed = False
@@ -459,13 +459,13 @@ class StreamProducer:
     ) -> None:
         self.close(flush=kind is None)
 
-    def append(self, message: bytes | str) -> concurrent.futures.Future[Appended]:
+    def append(self, message: bytes | str) -> concurrent.futures.Future[AppendResult]:
         """Append one message; its receipt completes when it is on disk.
 
         Waits only while too many bytes are not acknowledged.
         """
         data = check_message(to_bytes(message), self._type)
-        receipt: concurrent.futures.Future[Appended] = concurrent.futures.Future()
+        receipt: concurrent.futures.Future[AppendResult] = concurrent.futures.Future()
         with self._change:
             self._change.wait_for(lambda: self._pending_bytes() <= self._buffer or self._failure())
             self._raise_failure()
@@ -476,7 +476,7 @@ class StreamProducer:
                 self._loop.call_soon_threadsafe(self._wake.set)
         return receipt
 
-    def append_json(self, value: Any) -> concurrent.futures.Future[Appended]:
+    def append_json(self, value: Any) -> concurrent.futures.Future[AppendResult]:
         """Append one value; its receipt completes when it is on disk."""
         return self.append(to_json(value))
 

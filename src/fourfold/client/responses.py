@@ -78,7 +78,7 @@ class StreamListing(NamedTuple):
     expires_at_ms: int | None
 
 
-class Appended(NamedTuple):
+class AppendResult(NamedTuple):
     """The result of an append.
 
     `duplicate` means that the server had it already; `producer` is the highest request of that
@@ -149,7 +149,7 @@ def _count(headers: Headers, name: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def parse_appended(call: Call, response: Response) -> Appended:
+def parse_appended(call: Call, response: Response) -> AppendResult:
     """Return the result of an append."""
     headers = response.headers
     producer_id = call.headers.get("producer-id")
@@ -161,7 +161,7 @@ def parse_appended(call: Call, response: Response) -> Appended:
         accepted = Producer(producer_id, epoch, seq)
     duplicate = accepted is not None and response.status == 204 and bool(call.body)
     closed = is_true(headers, "stream-closed")
-    return Appended(headers.get("stream-next-offset", ""), duplicate, closed, accepted)
+    return AppendResult(headers.get("stream-next-offset", ""), duplicate, closed, accepted)
 
 
 def parse_listing(response: Response) -> tuple[list[StreamListing], str | None]:

@@ -28,7 +28,7 @@ from fourfold.client import requests, responses
 from fourfold.client.requests import Address, Call
 from fourfold.client.responses import Response
 from fourfold.errors import InvalidInput
-from fourfold.models.streams.touch.records import Entity, Key, Row, Rows, Template, Touched
+from fourfold.models.streams.touch.records import Entity, Key, Row, Rows, Template, WaitResult
 from fourfold.wire.streams import (
     NewTemplate,
     NewTemplates,
@@ -198,10 +198,10 @@ def parse_touch_facts(response: Response) -> TouchFacts:
     return TouchFacts(body.cursor, body.processed_offset, tuple(map(_template, body.templates)))
 
 
-def parse_touched(response: Response) -> Touched:
+def parse_touched(response: Response) -> WaitResult:
     """Parse the result of a wait."""
     body = responses.decode(response, TouchResult, "the result of a wait")
-    return Touched(body.touched, body.stale, body.cursor, tuple(body.keys))
+    return WaitResult(body.touched, body.stale, body.cursor, tuple(body.keys))
 
 
 def parse_templates(response: Response) -> tuple[LiveTemplate, ...]:
@@ -282,7 +282,7 @@ class TouchWaiter:
             self._address, self._name, self._keys, self._cursor, math.ceil(1000 * pause)
         )
 
-    def receive(self, response: Response) -> Touched | None:
+    def receive(self, response: Response) -> WaitResult | None:
         """Process a response; return the result of the wait, or None if it continues."""
         change = parse_touched(response)
         self._cursor = change.cursor

@@ -23,7 +23,7 @@ from fourfold.models.streams.feed_records import FeedGap, StreamRecord
 from fourfold.models.streams.inspection import ProducerState, SegmentInfo, StreamSubscription
 from fourfold.models.streams.profiles import Profile
 from fourfold.models.streams.record_headers import encode_headers
-from fourfold.models.streams.records import Appended, Chunk, Record, StreamInfo, Totals, Where
+from fourfold.models.streams.records import AppendResult, Chunk, Record, StreamInfo, Totals, Where
 from fourfold.models.streams.routing_keys import KeyPage, RoutingKey
 from fourfold.models.streams.schemas.registry import Registry
 from fourfold.models.streams.touch import ActiveTemplate, Encoding
@@ -164,11 +164,13 @@ def parse_totals(response: Response) -> Totals:
     return Totals(totals.streams, totals.records, totals.bytes)
 
 
-def parse_appended(call: Call, response: Response) -> Appended:
+def parse_appended(call: Call, response: Response) -> AppendResult:
     """Return the result of an append."""
     done = responses.parse_appended(call, response)
     end = offset_of(done.next_offset)
-    return Appended(end.record, done.duplicate, done.closed, done.producer, end.incarnation_number)
+    return AppendResult(
+        end.record, done.duplicate, done.closed, done.producer, end.incarnation_number
+    )
 
 
 def parse_chunk(response: Response, offset: str) -> Chunk:

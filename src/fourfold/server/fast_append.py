@@ -38,7 +38,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
-from fourfold.models.streams import Appended, Streams
+from fourfold.models.streams import AppendResult, Streams
 from fourfold.models.streams.append import Outcome
 from fourfold.server.budget import Lease
 from fourfold.server.connections import Connections, proxies
@@ -588,7 +588,7 @@ class FastAppendProtocol(HttpProtocol):
                 and self.cycle is append_cycle
             )
             if (
-                type(outcome) is Appended
+                type(outcome) is AppendResult
                 and outcome.producer is None
                 and not (outcome.closed or closing)
             ):

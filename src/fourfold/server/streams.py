@@ -35,7 +35,7 @@ from fourfold.errors import (
     TooLarge,
 )
 from fourfold.kernel import prometheus_text
-from fourfold.models.streams import Append, Appended, Fork, StreamOptions, Streams
+from fourfold.models.streams import Append, AppendResult, Fork, StreamOptions, Streams
 from fourfold.models.streams.json_messages import split
 from fourfold.models.streams.validation import JSON, parse_offset, plain_type
 from fourfold.server import errors, headers, health, listing, openapi, stream_rules
@@ -326,7 +326,7 @@ class Protocol:
         response = error_response(error, request) if page is None else page
         return self._complete(response, request.header("origin"))
 
-    def append_response(self, result: Appended | FourfoldError, *, wrote: bool) -> Response:
+    def append_response(self, result: AppendResult | FourfoldError, *, wrote: bool) -> Response:
         """Return the complete response to an append, for the fast append path."""
         if isinstance(result, FourfoldError):
             return self._complete(error_response(result))
@@ -602,7 +602,7 @@ def error_response(error: FourfoldError, request: Request | None = None) -> Resp
     return response
 
 
-def _success_response(result: Appended, *, wrote: bool) -> Response:
+def _success_response(result: AppendResult, *, wrote: bool) -> Response:
     response_headers: Headers = {"stream-next-offset": result.offset}
     if result.closed:
         response_headers["stream-closed"] = "true"

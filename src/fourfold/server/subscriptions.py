@@ -45,7 +45,7 @@ from fourfold.server.signing_keys import Keys
 from fourfold.server.webhooks import CONTROL, Deliverer, Targets, pending_stream
 from fourfold.settings import Server
 from fourfold.wire.subscriptions import (
-    Acknowledged,
+    AckResult,
     ClaimedWake,
     FollowedStream,
     NewSubscription,
@@ -216,7 +216,7 @@ class Control:
         more = await self._subscriptions.acknowledge_async(
             subscription, fence, acks, kind=kind, done=body.done
         )
-        return json_response(Acknowledged(ok=True, next_wake=more))
+        return json_response(AckResult(ok=True, next_wake=more))
 
     async def release(self, request: Request, subscription: str, body: WakeProgress) -> Response:
         """Release a lease without finishing the work."""
@@ -463,7 +463,7 @@ _ROUTES: Final = (
         summary="Acknowledge offsets from a webhook.",
         scope="token",
         body=WakeProgress,
-        ok={200: Ok("Acknowledged.", Acknowledged)},
+        ok={200: Ok("Acknowledged.", AckResult)},
         errors=(NotFound, WakeFenced, AckRefused),
     ),
     Route(
@@ -472,7 +472,7 @@ _ROUTES: Final = (
         summary="Acknowledge offsets from a worker.",
         scope="token",
         body=WakeProgress,
-        ok={200: Ok("Acknowledged.", Acknowledged)},
+        ok={200: Ok("Acknowledged.", AckResult)},
         errors=(NotFound, WakeFenced, AckRefused),
     ),
     Route(

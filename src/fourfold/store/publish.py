@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from fourfold.archive import verify
 from fourfold.archive.compaction import CompactResult, Merger
 from fourfold.archive.publisher import (
-    DatabasePublished,
     DatabasePublisher,
+    DatabaseResult,
     DatabaseStatus,
     PublishTime,
     standing,
@@ -50,7 +50,7 @@ class PublishReport:
 
     point: PointInfo | None = None
     """The new restore point; None if nothing was new."""
-    published: list[DatabasePublished] = field(default_factory=list)
+    published: list[DatabaseResult] = field(default_factory=list)
     unchanged: int = 0
     merged: list[CompactResult] = field(default_factory=list)
     """Databases whose small publications were compacted."""

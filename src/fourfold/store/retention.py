@@ -24,7 +24,7 @@ from fourfold.archive.compaction import CompactResult, Merger
 from fourfold.archive.publisher import DatabasePublisher, Subject
 from fourfold.archive.restore import read_history
 from fourfold.archive.restore_points import PointInfo, Points
-from fourfold.archive.retention import Forgotten, Retainer, Scratch, values_needed
+from fourfold.archive.retention import RemovalResult, Retainer, Scratch, values_needed
 from fourfold.archive.retired_objects import RetiredObject
 from fourfold.archive.sweep import sweep
 from fourfold.archive.table_compaction import COMPACT_FILES_MAX
@@ -76,7 +76,7 @@ class CollectReport:
 
     points: int = 0
     """Number of removed restore points."""
-    forgotten: list[Forgotten] = field(default_factory=list)
+    forgotten: list[RemovalResult] = field(default_factory=list)
     deleted: list[RetiredObject] = field(default_factory=list)
     failures: dict[str, FourfoldError] = field(default_factory=dict)
 
@@ -254,7 +254,7 @@ class _Collection:
         if points and dry_run:
             would = retainer.would(points)
             if would:
-                report.forgotten.append(Forgotten(subject.name, would, 0, 0))
+                report.forgotten.append(RemovalResult(subject.name, would, 0, 0))
         elif points:
             done = retainer.retain(points, self._at_ms, seldom=self._seldom)
             report.forgotten += [] if done is None else [done]

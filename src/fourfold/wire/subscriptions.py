@@ -145,7 +145,7 @@ class ClaimedWake(Struct, kw_only=True, frozen=True):
     lease_ttl_ms: Count
 
 
-class Acknowledged(Struct, kw_only=True, frozen=True):
+class AckResult(Struct, kw_only=True, frozen=True):
     """Result of an acknowledgement; `next_wake` if more is pending."""
 
     ok: bool

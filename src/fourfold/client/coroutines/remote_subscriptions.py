@@ -9,7 +9,7 @@ from fourfold.client import responses, subscriptions
 from fourfold.client.coroutines.streams import AsyncStreamClient
 from fourfold.client.subscriptions import SubscriptionCalls
 from fourfold.wire.subscriptions import (
-    Acknowledged,
+    AckResult,
     ClaimedWake,
     FollowedStream,
     SubscriptionDetails,
@@ -96,7 +96,7 @@ class AsyncRemoteSubscriptions:
         """
         call = self._calls.acknowledge(subscription_id, wake, acks, done=done)
         response = await self._client.send(call)
-        return responses.decode(response, Acknowledged, "an acknowledgement").next_wake
+        return responses.decode(response, AckResult, "an acknowledgement").next_wake
 
     async def acknowledge_webhook(
         self,
@@ -120,7 +120,7 @@ class AsyncRemoteSubscriptions:
             notification = subscriptions.parse_notification(notification)
         call = self._calls.acknowledge_webhook(notification, acks, done=done)
         response = await self._client.send(call)
-        return responses.decode(response, Acknowledged, "an acknowledgement").next_wake
+        return responses.decode(response, AckResult, "an acknowledgement").next_wake
 
     async def release(self, subscription_id: str, wake: ClaimedWake) -> None:
         """Release the lease; pending records issue a new wake."""

@@ -13,7 +13,7 @@ from fourfold.client.rules import TouchWaiter
 from fourfold.client.stream_records import offset_of
 from fourfold.client.transport import start_retries
 from fourfold.errors import FourfoldError
-from fourfold.models.streams.touch import ActiveTemplate, Key, Meta, Template, Touched
+from fourfold.models.streams.touch import ActiveTemplate, Key, Meta, Template, WaitResult
 
 
 class AsyncRemoteTouches:
@@ -45,7 +45,7 @@ class AsyncRemoteTouches:
 
     async def wait(
         self, name: str, cursor: str | None, keys: Sequence[Key], timeout_s: float
-    ) -> Touched:
+    ) -> WaitResult:
         """Wait until a change after `cursor` touches one of the keys, or until the timeout.
 
         After the first response it retries for as long as a follower.

@@ -31,7 +31,7 @@ from fourfold.models.streams.inspection import ProducerState, SegmentInfo, Strea
 from fourfold.models.streams.profiles import Profile
 from fourfold.models.streams.record_headers import encode_headers
 from fourfold.models.streams.records import (
-    Appended,
+    AppendResult,
     Chunk,
     CreateResult,
     Producer,
@@ -214,7 +214,7 @@ class RemoteStreams(StreamsContainer):
             work.receive(self._client.send(work.next_call()))
         return work.result
 
-    def append(self, name: str, request: Append) -> Appended:
+    def append(self, name: str, request: Append) -> AppendResult:
         """Append to a stream; return once the records are on disk.
 
         A request has one record of a stream of bytes: several are sent one after the other.
@@ -313,7 +313,7 @@ class RemoteStream(StreamContainer):
         key: str | bytes | None = None,
         expected: str | int | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Append one or several records; return when they are on disk.
 
         Args:
@@ -386,7 +386,7 @@ class RemoteStream(StreamContainer):
         key: str | bytes | None = None,
         expected: str | int | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Append records as bytes; an array of JSON text becomes one message per element."""
         data = [records] if isinstance(records, bytes) else list(records)
         for item in data:
@@ -405,7 +405,7 @@ class RemoteStream(StreamContainer):
             headers=headers,
         )
 
-    def close(self) -> Appended:
+    def close(self) -> AppendResult:
         """Close the stream: it accepts no more appends, and readers receive an end marker."""
         return self._streams.append(self.name, Append((), None, close=True))
 

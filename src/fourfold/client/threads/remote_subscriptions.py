@@ -10,7 +10,7 @@ from fourfold.client import responses, subscriptions
 from fourfold.client.subscriptions import SubscriptionCalls
 from fourfold.client.threads.streams import StreamClient
 from fourfold.wire.subscriptions import (
-    Acknowledged,
+    AckResult,
     ClaimedWake,
     FollowedStream,
     SubscriptionDetails,
@@ -97,7 +97,7 @@ class RemoteSubscriptions:
         """
         call = self._calls.acknowledge(subscription_id, wake, acks, done=done)
         response = self._client.send(call)
-        return responses.decode(response, Acknowledged, "an acknowledgement").next_wake
+        return responses.decode(response, AckResult, "an acknowledgement").next_wake
 
     def acknowledge_webhook(
         self,
@@ -121,7 +121,7 @@ class RemoteSubscriptions:
             notification = subscriptions.parse_notification(notification)
         call = self._calls.acknowledge_webhook(notification, acks, done=done)
         response = self._client.send(call)
-        return responses.decode(response, Acknowledged, "an acknowledgement").next_wake
+        return responses.decode(response, AckResult, "an acknowledgement").next_wake
 
     def release(self, subscription_id: str, wake: ClaimedWake) -> None:
         """Release the lease; pending records issue a new wake."""

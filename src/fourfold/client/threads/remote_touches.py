@@ -14,7 +14,7 @@ from fourfold.client.stream_records import offset_of
 from fourfold.client.threads.streams import StreamClient
 from fourfold.client.transport import start_retries
 from fourfold.errors import FourfoldError
-from fourfold.models.streams.touch import ActiveTemplate, Key, Meta, Template, Touched
+from fourfold.models.streams.touch import ActiveTemplate, Key, Meta, Template, WaitResult
 
 
 class RemoteTouches:
@@ -42,7 +42,9 @@ class RemoteTouches:
         active = self._client.touch_templates(name, templates)
         return tuple(map(stream_records.to_template, active))
 
-    def wait(self, name: str, cursor: str | None, keys: Sequence[Key], timeout_s: float) -> Touched:
+    def wait(
+        self, name: str, cursor: str | None, keys: Sequence[Key], timeout_s: float
+    ) -> WaitResult:
         """Wait until a change after `cursor` touches one of the keys, or until the timeout.
 
         After the first response it retries for as long as a follower.

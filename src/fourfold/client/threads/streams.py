@@ -23,7 +23,7 @@ from fourfold.client import requests, responses, rules
 from fourfold.client.producer import BatchOptions, StreamProducer
 from fourfold.client.reader import BytesReader, LiveReader, MessageReader, TextReader
 from fourfold.client.requests import Live
-from fourfold.client.responses import Appended, Part, StreamFacts, StreamListing
+from fourfold.client.responses import AppendResult, Part, StreamFacts, StreamListing
 from fourfold.client.rules import (
     LiveTemplate,
     SchemaRegistry,
@@ -38,7 +38,7 @@ from fourfold.models.streams import rule_changes
 from fourfold.models.streams.record_headers import encode_headers
 from fourfold.models.streams.records import Producer, Where
 from fourfold.models.streams.rule_changes import UNCHANGED, FieldsChange, KeyChange
-from fourfold.models.streams.touch.records import Key, Template, Touched
+from fourfold.models.streams.touch.records import Key, Template, WaitResult
 from fourfold.models.streams.validation import JSON, START
 
 
@@ -174,7 +174,7 @@ class StreamClient(Connection):
         *,
         cursor: str | None = None,
         timeout: float | None = None,
-    ) -> Touched:
+    ) -> WaitResult:
         """Wait until a change after `cursor` (default: now) touches one of the keys.
 
         Waits at most `timeout` seconds, forever by default. It continues over the limits of the
@@ -219,7 +219,7 @@ class Stream:
         key: str | None = None,
         expected: str | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Append bytes or text; to a JSON stream, a message or an array of messages.
 
         Returns when they are on disk. `key` is the routing key by which they can be read. Without a
@@ -251,7 +251,7 @@ class Stream:
         key: str | None = None,
         expected: str | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Append values, each as one message."""
         return self.append(
             requests.json_body(values),
@@ -263,7 +263,7 @@ class Stream:
             headers=headers,
         )
 
-    def close(self) -> Appended:
+    def close(self) -> AppendResult:
         """Close the stream: no more appends, and readers receive an end-of-stream marker."""
         return self.append(b"", close=True)
 

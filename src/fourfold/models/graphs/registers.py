@@ -14,7 +14,7 @@ from fourfold.models.graphs import validation
 from fourfold.models.graphs.records import Identity, Peer, Progress
 from fourfold.models.graphs.statements import SQL
 from fourfold.models.graphs.sync import identities
-from fourfold.models.graphs.sync.identities import Rebuilt
+from fourfold.models.graphs.sync.identities import RebuildResult
 from fourfold.models.graphs.writer import GraphTransaction
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Registers:
 
     def rebuild_identities(
         self, *, drop_unknown: bool = False, txn: GraphTransaction | None = None
-    ) -> Rebuilt:
+    ) -> RebuildResult:
         """Rebuild the cache of public keys from the graph of the system app.
 
         Keys that only the cache contains are an error, or dropped with `drop_unknown`.

@@ -30,12 +30,12 @@ from fourfold.models.sessions.log import LogReader, LogWriter, SessionRow
 from fourfold.models.sessions.reader import Slot, Slots, existing
 from fourfold.models.sessions.records import ENTITY_OF, BundleReport, Event
 from fourfold.models.sessions.request import Draft, check_key, check_session_id, check_type
-from fourfold.models.sessions.stamps import Appended, stamp
+from fourfold.models.sessions.stamps import EventBatch, stamp
 
 if TYPE_CHECKING:
     from fourfold.models.sessions.sessions import Sessions
 
-Stamped = tuple[Appended, State]
+Stamped = tuple[EventBatch, State]
 Includes = Callable[[str], bool]
 _AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _MARK = '"~ref"'

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from fourfold.content import InternedPayload, encode
-from fourfold.models.sessions.stamps import Appended, Row
+from fourfold.models.sessions.stamps import EventBatch, Row
 
 T = TypeVar("T")
 EVENT_MAX: Final = 2**62
@@ -162,7 +162,7 @@ class LogWriter(LogReader, Protocol):
         ...
 
     def insert_event(self, key: int, row: Row) -> None: ...
-    def insert_events(self, key: int, appended: Appended) -> None:
+    def insert_events(self, key: int, appended: EventBatch) -> None:
         """Insert the events of one request."""
         ...
 

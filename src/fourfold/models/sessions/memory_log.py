@@ -24,7 +24,7 @@ from fourfold.models.sessions.log import (
     SessionSummary,
     seal_of,
 )
-from fourfold.models.sessions.stamps import Appended, Row, position_check
+from fourfold.models.sessions.stamps import EventBatch, Row, position_check
 
 T = TypeVar("T")
 
@@ -228,7 +228,7 @@ class MemoryLogWriter(MemoryLogReader):
     def mark_session(self, row: SessionRow) -> None:
         self._set(self._tables.sessions, row.key, row)
 
-    def insert_events(self, key: int, appended: Appended) -> None:
+    def insert_events(self, key: int, appended: EventBatch) -> None:
         for row in appended.rows():
             self.insert_event(key, row)
 

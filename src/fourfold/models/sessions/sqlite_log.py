@@ -21,7 +21,7 @@ from fourfold.models.sessions.log import (
     SessionSummary,
     seal_of,
 )
-from fourfold.models.sessions.stamps import Appended, Row, position_check
+from fourfold.models.sessions.stamps import EventBatch, Row, position_check
 
 SESSION_UPKEEP_DEADLINE_S: Final = 3_600.0
 
@@ -179,7 +179,7 @@ class SqliteLogWriter(SqliteLogReader):
     def insert_event(self, key: int, row: Row) -> None:
         self._txn.execute(SQL.insert_event, (row[0], key, *row[1:], position_check(row)))
 
-    def insert_events(self, key: int, appended: Appended) -> None:
+    def insert_events(self, key: int, appended: EventBatch) -> None:
         found = appended
         count = len(found)
         if count == 1:

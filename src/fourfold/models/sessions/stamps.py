@@ -56,7 +56,7 @@ class Row(NamedTuple):
 _row = tuple.__new__
 
 
-class Appended(Sequence[Event]):
+class EventBatch(Sequence[Event]):
     """The events of one request with their numbers, as columns; objects on first use."""
 
     __slots__ = (
@@ -128,7 +128,7 @@ class Appended(Sequence[Event]):
         return iter(self._made())
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, (list, tuple, Appended)):
+        if isinstance(other, (list, tuple, EventBatch)):
             return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
         return NotImplemented
 
@@ -140,7 +140,7 @@ class Appended(Sequence[Event]):
 
 def stamp(
     sid: str, state: State, drafts: Sequence[Draft], *, at: str, position: int, key: str | None
-) -> tuple[Appended, State]:
+) -> tuple[EventBatch, State]:
     """Return the events that follow `state`, the first at `position`, and the state after them."""
     first = (position, state.counters.event + 1, at, key)
     if type(drafts) is Alike:
@@ -172,7 +172,7 @@ def stamp(
         digests.append(digest)
     types = [draft.type for draft in drafts]
     columns = (types, codes, entity_ids, [draft.body for draft in drafts], digests)
-    appended = Appended(sid, first, columns)
+    appended = EventBatch(sid, first, columns)
     if not EFFECTIVE.isdisjoint(types):
         for event in appended:
             if event.type == "session/compacted":
@@ -202,7 +202,7 @@ def stamp_one(
 
 def _stamp_alike(
     sid: str, state: State, drafts: Alike, first: tuple[int, int, str, str | None]
-) -> tuple[Appended, State]:
+) -> tuple[EventBatch, State]:
     """Stamp events of one type that all add an entity, like `stamp`."""
     _, event_id, at, key = first
     entity, code, _ = _ABOUT[drafts.type]
@@ -223,7 +223,7 @@ def _stamp_alike(
     columns = ([drafts.type] * count, [code] * count, ids, drafts.bodies, digests)
     counts = {"event": event_id - 1, entity: next_number - 1}
     after = replace(state, counters=replace(state.counters, **counts), digest=digest)
-    return Appended(sid, first, columns, alike=True), after
+    return EventBatch(sid, first, columns, alike=True), after
 
 
 def header_of(event_id: int, kind: str, at: str, entity_id: int | None, key: str | None) -> str:

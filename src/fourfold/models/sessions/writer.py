@@ -36,7 +36,7 @@ from fourfold.models.sessions.records import (
     head_of,
 )
 from fourfold.models.sessions.request import Alike, Draft, encoded
-from fourfold.models.sessions.stamps import Appended, event_of, stamp, stamp_one, state_text
+from fourfold.models.sessions.stamps import EventBatch, event_of, stamp, stamp_one, state_text
 
 SESSION_SNAPSHOT_EVENTS_MIN: Final = 32
 """A head stores a snapshot of the view after this many events since the last snapshot."""
@@ -169,7 +169,7 @@ def delete(writing: LogWriter, slots: Slots, sid: str, at: str) -> None:
     slots.leave(writing, sid)
 
 
-def _write(writing: LogWriter, slots: Slots, slot: Slot, request: Append) -> Appended:
+def _write(writing: LogWriter, slots: Slots, slot: Slot, request: Append) -> EventBatch:
     appended, state = stamp(
         request.sid,
         slot.state,
@@ -200,7 +200,7 @@ def _write_one(
     return event_of(request.sid, row)
 
 
-def keep(writing: LogWriter, slots: Slots, slot: Slot, appended: Appended, state: State) -> Slot:
+def keep(writing: LogWriter, slots: Slots, slot: Slot, appended: EventBatch, state: State) -> Slot:
     """Write stamped events and what is derived from them; the session after them."""
     row = slot.row
     writing.insert_events(row.key, appended)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fourfold.models.streams.append import Append
     from fourfold.models.streams.database import MIGRATIONS, PROFILE
     from fourfold.models.streams.feed_records import StreamRecord
-    from fourfold.models.streams.records import Appended, Chunk, Producer, Record, StreamInfo
+    from fourfold.models.streams.records import AppendResult, Chunk, Producer, Record, StreamInfo
     from fourfold.models.streams.stream import Stream
     from fourfold.models.streams.streams import Streams
     from fourfold.models.streams.validation import Offset
@@ -24,7 +24,7 @@ else:
         __name__,
         {
             "Append": "fourfold.models.streams.append",
-            "Appended": "fourfold.models.streams.records",
+            "AppendResult": "fourfold.models.streams.records",
             "Chunk": "fourfold.models.streams.records",
             "Fork": "fourfold.models.streams.writer",
             "MIGRATIONS": "fourfold.models.streams.database",
@@ -44,7 +44,7 @@ __all__ = [
     "MIGRATIONS",
     "PROFILE",
     "Append",
-    "Appended",
+    "AppendResult",
     "Chunk",
     "Fork",
     "Offset",

@@ -38,7 +38,7 @@ from fourfold.models.streams import rules as stream_rules
 from fourfold.models.streams.admission import KnownProducer
 from fourfold.models.streams.preparation import PreparedAppend
 from fourfold.models.streams.record_headers import check_encoded
-from fourfold.models.streams.records import Appended, Producer, StreamInfo
+from fourfold.models.streams.records import AppendResult, Producer, StreamInfo
 from fourfold.models.streams.rules import Rules
 from fourfold.models.streams.validation import Offset
 from fourfold.models.streams.writer import SQL, StreamClock, info_of
@@ -151,7 +151,7 @@ class Append(NamedTuple):
 
 StreamAppend = tuple[str, Append]
 """Name of a stream, and the append to it."""
-Outcome = Appended | FourfoldError
+Outcome = AppendResult | FourfoldError
 
 
 class _Tail:
@@ -277,7 +277,7 @@ class Appender:
         request: Append,
         now: StreamClock,
         moved: dict[int, _Tail],
-    ) -> Appended:
+    ) -> AppendResult:
         """Accept one append or raise; nothing has changed if it raises."""
         tail = self._tails.get(name) or self._load(txn, name)
         if tail is None or (tail.expires_at_ms is not None and tail.is_expired(now)):
@@ -290,7 +290,7 @@ class Appender:
         if tail.closed:
             if not records and request.close and producer is None:
                 _check_expected(tail, request)
-                return Appended(tail.next_offset, True, True, None, tail.incarnation_number)
+                return AppendResult(tail.next_offset, True, True, None, tail.incarnation_number)
             admission.check_open(tail)
         if records and request.content_type not in {None, tail.content_type}:
             admission.check_same_type(tail, request.content_type or "")
@@ -303,7 +303,7 @@ class Appender:
         moved[tail.sid] = tail
         _advance_tail(tail, request, keys, now.ms)
         number = tail.incarnation_number
-        return Appended(tail.next_offset, False, request.close, producer, number)
+        return AppendResult(tail.next_offset, False, request.close, producer, number)
 
     def _load(self, txn: Transaction, name: str) -> _Tail | None:
         row = txn.one(SQL.stream_by_name, (name,))
@@ -362,15 +362,15 @@ def _check_expected(tail: _Tail, request: Append) -> None:
         admission.check_expected(tail, request.expected)
 
 
-def _repeated(txn: Transaction, tail: _Tail, producer: Producer) -> Appended | None:
+def _repeated(txn: Transaction, tail: _Tail, producer: Producer) -> AppendResult | None:
     """Return the result of a request that the producer repeats, or None if it is new."""
     known = _known(txn, tail, producer)
     if admission.is_duplicate(producer, known):
         assert known is not None
         highest = Producer(producer.id, known.epoch, known.last_seq)
-        return Appended(tail.next_offset, True, tail.closed, highest, tail.incarnation_number)
+        return AppendResult(tail.next_offset, True, tail.closed, highest, tail.incarnation_number)
     if tail.closed and tail.closed_by == producer:
-        return Appended(tail.next_offset, True, True, producer, tail.incarnation_number)
+        return AppendResult(tail.next_offset, True, True, producer, tail.incarnation_number)
     return None
 
 
@@ -396,13 +396,13 @@ def _apply_rules(
     return request._replace(records=records), keys
 
 
-def _append_simple(tail: _Tail, records: Sequence[bytes]) -> Appended:
+def _append_simple(tail: _Tail, records: Sequence[bytes]) -> AppendResult:
     """Add the records of a simple append to the tail."""
     count = len(records)
     tail.records.extend(records)
     tail.size += len(records[0]) if count == 1 else sum(map(len, records))
     tail.next_offset = end = tail.next_offset + count
-    return _new(Appended, (end, False, False, None, tail.incarnation_number))
+    return _new(AppendResult, (end, False, False, None, tail.incarnation_number))
 
 
 def _advance_tail(
@@ -539,7 +539,7 @@ OnOutcome = Callable[[Outcome], None]
 """Called with the outcome of an append on the thread of its loop. It must not raise."""
 
 
-def complete(future: asyncio.Future[Appended], outcome: Outcome) -> None:
+def complete(future: asyncio.Future[AppendResult], outcome: Outcome) -> None:
     """Complete the future of an append with its outcome."""
     if future.done():
         # The caller was cancelled during the commit.

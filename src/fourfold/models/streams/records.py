@@ -77,7 +77,7 @@ class StreamInfo(NamedTuple):
         return plain_type(self.content_type) == JSON
 
 
-class Appended(NamedTuple):
+class AppendResult(NamedTuple):
     """The result of an append.
 
     `duplicate` is True if it was accepted before, and nothing was written; `producer` is the last

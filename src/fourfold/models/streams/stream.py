@@ -24,7 +24,7 @@ from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.profiles import Profile
 from fourfold.models.streams.record_headers import encode_headers
 from fourfold.models.streams.records import (
-    Appended,
+    AppendResult,
     Chunk,
     Producer,
     Record,
@@ -107,7 +107,7 @@ class Stream:
         key: str | bytes | None = None,
         expected: str | int | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Append one or several records; return when they are on disk.
 
             stream.append({"id": 1})                  # one message of a JSON stream
@@ -147,7 +147,7 @@ class Stream:
         key: str | bytes | None = None,
         expected: str | int | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Append records as bytes; an array of JSON text becomes one message per element."""
         data = [records] if isinstance(records, bytes) else list(records)
         for item in data:
@@ -176,14 +176,14 @@ class Stream:
         key: str | bytes | None = None,
         expected: str | int | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Append one or several records like `append`, from a coroutine."""
         request = self._request(
             values, producer, seq, key, close=close, expected=expected, headers=headers
         )
         return await self._streams.append_async(self.name, request)
 
-    def close(self) -> Appended:
+    def close(self) -> AppendResult:
         """Close the stream: it accepts no more appends, and readers receive an end marker."""
         return self._streams.append(self.name, Append((), None, close=True))
 

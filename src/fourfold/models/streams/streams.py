@@ -60,7 +60,7 @@ from fourfold.models.streams.profiles.profiles import Profiles
 from fourfold.models.streams.record_feed import FEED_READ_RECORDS, FeedReader
 from fourfold.models.streams.record_follower import RecordFollower
 from fourfold.models.streams.records import (
-    Appended,
+    AppendResult,
     Chunk,
     ColdRecords,
     CreateResult,
@@ -361,7 +361,7 @@ class Streams:
 
     # Appending
 
-    def append(self, name: str, request: Append) -> Appended:
+    def append(self, name: str, request: Append) -> AppendResult:
         """Append to a stream; return once the records are on disk."""
         size = self._check(name, request)
         if self._costs.get(name) * size > limits.SCHEMA_INLINE_CHECKS:
@@ -374,9 +374,9 @@ class Streams:
             self.publish_on_write(name)
         return outcome
 
-    async def append_async(self, name: str, request: Append) -> Appended:
+    async def append_async(self, name: str, request: Append) -> AppendResult:
         """Append to a stream; return once the records are on disk."""
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         self.append_soon(name, request, partial(complete, future))
         return await future
 

@@ -19,7 +19,7 @@ from fourfold.errors import FourfoldError, StorageError
 from fourfold.models.streams.archive import LOCAL
 from fourfold.models.streams.model import MODEL, segments_folder
 from fourfold.models.streams.search.companions import builder
-from fourfold.models.streams.search.companions.builder import Built, Task
+from fourfold.models.streams.search.companions.builder import BundleFile, Task
 from fourfold.pipeline.jobs import compact
 from fourfold.pipeline.jobs.job import Context, Job, Plan, Range, Report, pluralize
 from fourfold.store import Store, open_store
@@ -91,7 +91,7 @@ class Companions(Job):
                 if outcome.result is None:
                     raise StorageError(outcome.problem or "")
                 path, *facts = msgspec.json.decode(outcome.result, type=_Result)
-                built = Built(task, Path(path), *facts)
+                built = BundleFile(task, Path(path), *facts)
                 if upkeep.adopt_companion(built):
                     report.companions += 1
                     report.bytes += built.size_bytes

@@ -20,7 +20,7 @@ from fourfold.archive.segment_reader import StoredSegments
 from fourfold.errors import FourfoldError, InvalidInput, StorageError
 from fourfold.models.streams.archive import LOCAL
 from fourfold.models.streams.archive.indexes import builder
-from fourfold.models.streams.archive.indexes.builder import Built, Task
+from fourfold.models.streams.archive.indexes.builder import BuiltRun, Task
 from fourfold.models.streams.archive.maintenance import MaintenanceResult
 from fourfold.models.streams.model import MODEL, segments_folder
 from fourfold.pipeline.jobs import compact
@@ -107,7 +107,7 @@ class Index(Job):
                     path, run = msgspec.json.decode(
                         outcome.result, type=tuple[str | None, RunFile | None]
                     )
-                    if upkeep.adopt_run(Built(task, run, None if path is None else Path(path))):
+                    if upkeep.adopt_run(BuiltRun(task, run, None if path is None else Path(path))):
                         report.upkeep.segments += len(task.segments)
                         report.upkeep.runs += run is not None
                 upkeep.merge(report.upkeep, stream, incarnation)

@@ -90,7 +90,7 @@ def _payloads(unit: Unit, log: SqliteLog) -> Iterator[VerifyProblem]:
 def _sessions(unit: Unit, log: SqliteLog) -> Iterator[VerifyProblem]:
     after, upto = unit.part or (_LOWEST, _HIGHEST)
     with log.database.read(deadline_s=float("inf")) as snapshot:
-        audit, stored = SqliteLogAudit(snapshot), _Stored(SqliteLogReader(snapshot))
+        audit, stored = SqliteLogAudit(snapshot), _PayloadLookup(SqliteLogReader(snapshot))
         for row in audit.sessions():
             key, name = row[:2]
             # A damaged key, not an integer, belongs to the first part.
@@ -101,7 +101,7 @@ def _sessions(unit: Unit, log: SqliteLog) -> Iterator[VerifyProblem]:
                 yield VerifyProblem(unit.path, unit.space, SESSIONS, problem, {"session": sid})
 
 
-class _Stored:
+class _PayloadLookup:
     """The stored payloads, looked up one by one, without a list of all of them."""
 
     def __init__(self, reader: SqliteLogReader) -> None:

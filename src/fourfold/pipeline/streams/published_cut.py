@@ -35,7 +35,7 @@ SQL: Final = load_queries("fourfold.pipeline.streams", "published.sql")
 _GLOB: Final = frozenset("*?[")
 
 
-class Held(NamedTuple):
+class RecordsObject(NamedTuple):
     """One object with records. Both offsets are those of records in it."""
 
     key: str
@@ -62,7 +62,7 @@ class PublishedInfo(NamedTuple):
     origin_incarnation: str | None
     fork: int
     sid: int
-    segments: tuple[Held, ...]
+    segments: tuple[RecordsObject, ...]
     registry: str | None = None
     """Its schema registry as JSON."""
 
@@ -73,7 +73,7 @@ class Part(NamedTuple):
     stream: str
     content_type: str
     generation: int
-    held: Held
+    held: RecordsObject
     low: int
     high: int
 
@@ -316,7 +316,7 @@ def manifest_info(manifest: Manifest) -> PublishedInfo:
         0 if origin is None else origin.offset,
         0,
         tuple(
-            Held(
+            RecordsObject(
                 segment.key,
                 segment.start_offset,
                 segment.end_offset,
@@ -363,7 +363,7 @@ def _node_info(rows: list[tuple[object, ...]]) -> PublishedInfo:
     first = list(rows[0][:12])
     first[4] = bool(first[4])
     segments = tuple(
-        Held(key_of(str(row[12])), *row[13:])  # type: ignore[arg-type]
+        RecordsObject(key_of(str(row[12])), *row[13:])  # type: ignore[arg-type]
         for row in rows
         if row[12] is not None
     )

@@ -109,7 +109,7 @@ def _wanted(
     view: HistoryReader, branches: list[Branch], pins: tuple[int, ...], least: int, newest: int
 ) -> set[Point]:
     """Return every point that stays readable, also above the horizon."""
-    lineage = _Known(view, branches)
+    lineage = _BranchAncestry(view, branches)
     read: dict[str, set[int]] = {branch.name: set() for branch in branches}
     for branch in branches:
         # The base of a merge, or of a diff of two retained states, is in the past of both
@@ -130,7 +130,7 @@ def _wanted(
     return points
 
 
-class _Known:
+class _BranchAncestry:
     """All forks and merges of a space, read once for all branches."""
 
     def __init__(self, view: HistoryReader, branches: list[Branch]) -> None:

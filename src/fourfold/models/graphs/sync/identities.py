@@ -19,7 +19,7 @@ TYPES: dict[Kind, tuple[str, ...]] = {"parent": (IDENTITY,), "attr": (PUBKEY, LA
 """The types of the rows that identities consist of."""
 
 
-class Rebuilt(NamedTuple):
+class RebuildResult(NamedTuple):
     """Rows of the rebuilt cache: those that were right, added or fixed, dropped."""
 
     kept: int
@@ -49,7 +49,7 @@ def in_cache(snapshot: ReadTransaction) -> dict[int, Identity]:
     return {identity.id: identity for identity in rows}
 
 
-def rebuild(txn: Transaction, *, drop_unknown: bool) -> Rebuilt:
+def rebuild(txn: Transaction, *, drop_unknown: bool) -> RebuildResult:
     """Rebuild the cache of identities from the graph.
 
     An identity that is only in the cache is dropped only on request, because rows may have it as
@@ -68,7 +68,7 @@ def rebuild(txn: Transaction, *, drop_unknown: bool) -> Rebuilt:
         txn.execute(SQL.drop_identities)
         for _, identity in sorted(graph.items()):
             txn.execute(SQL.put_identity, tuple(identity))
-    return Rebuilt(len(graph) - len(wrong), len(wrong), len(unknown))
+    return RebuildResult(len(graph) - len(wrong), len(wrong), len(unknown))
 
 
 def problems(snapshot: ReadTransaction) -> list[str]:

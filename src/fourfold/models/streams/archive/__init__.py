@@ -13,7 +13,7 @@ from fourfold._lazy import exports
 if TYPE_CHECKING:
     from fourfold.models.streams.archive.archiver import CACHE, LOCAL, Archive
     from fourfold.models.streams.archive.bootstrapper import BootstrapReport, bootstrap
-    from fourfold.models.streams.archive.cold_reader import Cold
+    from fourfold.models.streams.archive.cold_reader import ColdReader
     from fourfold.models.streams.archive.records import Policy, PublishResult, PublishStatus, Round
 else:
     _HERE = "fourfold.models.streams.archive"
@@ -24,7 +24,7 @@ else:
             "LOCAL": f"{_HERE}.archiver",
             "Archive": f"{_HERE}.archiver",
             "BootstrapReport": f"{_HERE}.bootstrapper",
-            "Cold": f"{_HERE}.cold_reader",
+            "ColdReader": f"{_HERE}.cold_reader",
             "Policy": f"{_HERE}.records",
             "PublishResult": f"{_HERE}.records",
             "Round": f"{_HERE}.records",
@@ -38,7 +38,7 @@ __all__ = [
     "LOCAL",
     "Archive",
     "BootstrapReport",
-    "Cold",
+    "ColdReader",
     "Policy",
     "PublishResult",
     "PublishStatus",

@@ -36,7 +36,7 @@ from fourfold.errors import (
 from fourfold.kernel import Database, Transaction
 from fourfold.kernel.pauses import lower_thread_priority
 from fourfold.models.streams.archive import sealer, sweep
-from fourfold.models.streams.archive.cold_reader import Cold
+from fourfold.models.streams.archive.cold_reader import ColdReader
 from fourfold.models.streams.archive.maintenance import MaintenanceResult, SegmentMaintenance
 from fourfold.models.streams.archive.publisher import LocalSegmentLost, Publisher
 from fourfold.models.streams.archive.records import (
@@ -122,9 +122,9 @@ class Archive:
         """Indexes and compacts published segments."""
 
     @property
-    def cold(self) -> Cold:
+    def cold(self) -> ColdReader:
         """Reader of published records."""
-        return Cold(lambda: self._segments, self._local)
+        return ColdReader(lambda: self._segments, self._local)
 
     @property
     def segments(self) -> StoredSegments:

@@ -17,7 +17,7 @@ from fourfold.models.streams.records import Record, RecordFilter, Step
 from fourfold.models.streams.search.companions.reader import Companions
 
 
-class Cold:
+class ColdReader:
     """Reads segments; the object store is opened for the first read."""
 
     def __init__(self, segments: Callable[[], StoredSegments], folder: Path) -> None:

@@ -22,7 +22,7 @@ from fourfold.kernel import Database, Transaction, failpoints
 from fourfold.models.streams.archive import compaction
 from fourfold.models.streams.archive.compaction import CompactResult
 from fourfold.models.streams.archive.indexes import builder, catalog, fields, key_gaps
-from fourfold.models.streams.archive.indexes.builder import Built
+from fourfold.models.streams.archive.indexes.builder import BuiltRun
 from fourfold.models.streams.archive.publisher import Publisher
 from fourfold.models.streams.archive.records import SQL, Policy
 from fourfold.models.streams.archive.sweep import give_up, segment_of
@@ -143,7 +143,7 @@ class SegmentMaintenance:
             done.runs += 1
             done.streams.add(stream)
 
-    def adopt_run(self, built: Built) -> bool:
+    def adopt_run(self, built: BuiltRun) -> bool:
         """Upload a run and register it for the next manifest; return False if it is outdated."""
         now = self._clock()
 
@@ -217,7 +217,7 @@ class SegmentMaintenance:
                 # Nothing is due, or what was planned has changed meanwhile.
                 return
 
-    def adopt_companion(self, built: companions.Built) -> bool:
+    def adopt_companion(self, built: companions.BundleFile) -> bool:
         """Upload a companion and register it for the next manifest; return False if outdated."""
         now = self._clock()
         return self._adopt(

@@ -15,7 +15,7 @@ from fourfold.errors import FourfoldError, ReadOnly
 from fourfold.kernel import Database
 from fourfold.models.model import StoreContext
 from fourfold.models.streams.archive.archiver import CACHE, LOCAL, Archive
-from fourfold.models.streams.archive.cold_reader import Cold
+from fourfold.models.streams.archive.cold_reader import ColdReader
 from fourfold.models.streams.archive.records import Policy
 from fourfold.settings import Settings
 
@@ -53,7 +53,7 @@ class ArchiveOpener:
         self._opening = threading.Lock()
         # Not held while the archive is opened, which waits for the writer: a transaction may read.
         self._lock = threading.Lock()
-        self.cold = Cold(self._open_segments, folder / LOCAL)
+        self.cold = ColdReader(self._open_segments, folder / LOCAL)
         """Reader of published records."""
 
     def open(self) -> Archive:

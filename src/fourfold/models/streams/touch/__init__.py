@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         Row,
         Rows,
         Template,
-        Touched,
+        WaitResult,
     )
     from fourfold.models.streams.touch.touches import Touches
 else:
@@ -35,7 +35,7 @@ else:
             "Row": f"{_HERE}.records",
             "Rows": f"{_HERE}.records",
             "Template": f"{_HERE}.records",
-            "Touched": f"{_HERE}.records",
+            "WaitResult": f"{_HERE}.records",
             "Touches": f"{_HERE}.touches",
         },
     )
@@ -49,6 +49,6 @@ __all__ = [
     "Row",
     "Rows",
     "Template",
-    "Touched",
     "Touches",
+    "WaitResult",
 ]

@@ -53,7 +53,7 @@ class ActiveTemplate(NamedTuple):
     inactivity_ttl_ms: int
 
 
-class Touched(NamedTuple):
+class WaitResult(NamedTuple):
     """The result of a wait.
 
     `keys` are the indexes of the keys that changed; `stale` means that the changes are unknown, so

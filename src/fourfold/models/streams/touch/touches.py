@@ -26,7 +26,7 @@ from fourfold.models.streams.touch import templates
 from fourfold.models.streams.touch import templates as templates_module
 from fourfold.models.streams.touch.journal import JournalScan, NotOnTheLoop
 from fourfold.models.streams.touch.keys import Cursor
-from fourfold.models.streams.touch.records import ActiveTemplate, Key, Meta, Template, Touched
+from fourfold.models.streams.touch.records import ActiveTemplate, Key, Meta, Template, WaitResult
 from fourfold.models.streams.touch.templates import SQL, SeenRows
 from fourfold.models.streams.touch.waiters import Wait, WaitCheck
 from fourfold.models.streams.validation import check_name
@@ -45,7 +45,9 @@ class Touches:
 
     # Waiting
 
-    def wait(self, name: str, cursor: str | None, keys: Sequence[Key], timeout_s: float) -> Touched:
+    def wait(
+        self, name: str, cursor: str | None, keys: Sequence[Key], timeout_s: float
+    ) -> WaitResult:
         """Block until a change after `cursor` touches one of the keys, or until the timeout."""
         wait = Wait(name, cursor, keys, timeout_s)
         with self._seen.waiting(name, wait.template_ids):
@@ -65,7 +67,7 @@ class Touches:
         timeout_s: float,
         *,
         should_stop: Callable[[], bool] = lambda: False,
-    ) -> Touched:
+    ) -> WaitResult:
         """Wait until a change after `cursor` touches one of the keys, or until the timeout.
 
         `wake_all` ends the wait early, like a timeout, if `should_stop` returns True.

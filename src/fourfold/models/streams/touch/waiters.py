@@ -30,7 +30,7 @@ from fourfold.kernel import Listener, Notifier
 from fourfold.models.streams import validation
 from fourfold.models.streams.touch import keys as waited_keys
 from fourfold.models.streams.touch.keys import Cursor, Mark, parse_cursor
-from fourfold.models.streams.touch.records import Key, Touched
+from fourfold.models.streams.touch.records import Key, WaitResult
 
 ReadJournal = Callable[[str], bool]
 """Reads the journal of a stream up to its end; False if that did not cover everything."""
@@ -249,7 +249,7 @@ class Wait:
         self._first_end: int | None = None
         self.last: WaitCheck | None = None
 
-    def result_after(self, check: WaitCheck, *, stopping: bool = False) -> Touched | None:
+    def result_after(self, check: WaitCheck, *, stopping: bool = False) -> WaitResult | None:
         """Return the result after a check, or None if the wait continues.
 
         A wait that times out has checked everything that was there when it began.
@@ -261,7 +261,7 @@ class Wait:
         if not (check.keys or check.stale or over or stopping):
             return None
         touched = bool(check.keys) or check.stale
-        return Touched(touched, check.stale, str(check.cursor), check.keys)
+        return WaitResult(touched, check.stale, str(check.cursor), check.keys)
 
     def untouched_below(self, offset: int) -> None:
         """Advance the cursor: nothing below `offset` touched the keys."""

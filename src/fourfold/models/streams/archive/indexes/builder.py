@@ -67,7 +67,7 @@ class Task(NamedTuple):
         )
 
 
-class Built(NamedTuple):
+class BuiltRun(NamedTuple):
     """A run on disk; None if no record has a key."""
 
     task: Task
@@ -157,7 +157,7 @@ def next_merge(
     return None
 
 
-def build(segments: StoredSegments, task: Task, folder: Path) -> Built:
+def build(segments: StoredSegments, task: Task, folder: Path) -> BuiltRun:
     """Write the run of a task into a folder. The node and Spark share this stage."""
     pa, _ = arrow()
     if task.merges:
@@ -173,17 +173,17 @@ def build(segments: StoredSegments, task: Task, folder: Path) -> Built:
         ]
         whole = pa.concat_tables(found)
         if not whole.num_rows:
-            return Built(task, None, None)
+            return BuiltRun(task, None, None)
         parts = iter([whole])
     # Separate files: Spark's workers build several at once, perhaps one of them twice.
     temporary = folder / f".{uuid.uuid4().hex}.partial"
     made, path = index_runs.write_run(
         parts, temporary, lambda run: folder / f"{task.row(run).run_id}.parquet"
     )
-    return Built(task, made, path)
+    return BuiltRun(task, made, path)
 
 
-def take_in(txn: Transaction, built: Built, now_ms: int) -> bool:
+def take_in(txn: Transaction, built: BuiltRun, now_ms: int) -> bool:
     """Add a run to the index; return False if its sources changed."""
     task, stream = built.task, built.task.stream
     found = txn.one(ARCHIVE.is_stream, (stream,))

@@ -54,7 +54,7 @@ class Task(NamedTuple):
     request: SegmentRequest
 
 
-class Built(NamedTuple):
+class BundleFile(NamedTuple):
     """A bundle on disk."""
 
     task: Task
@@ -104,7 +104,7 @@ def tasks(
 
 def build(
     segments: StoredSegments, task: Task, folder: Path, pace: Throttle = NO_THROTTLE
-) -> Built:
+) -> BundleFile:
     """Write the bundle of a task into a folder. The node and Spark share this stage."""
     plan = task.plan
     parts = folder / f".{uuid.uuid4().hex}.partial"
@@ -142,7 +142,7 @@ def build(
         size, digest = bundle.write_bundle(path, meta, sections)
     finally:
         shutil.rmtree(parts, ignore_errors=True)
-    return Built(task, path, size, digest, sizes, columns.times)
+    return BundleFile(task, path, size, digest, sizes, columns.times)
 
 
 def _messages(segments: StoredSegments, task: Task, pace: Throttle) -> Iterator[tuple[Any, int]]:
@@ -179,7 +179,7 @@ def _collect(
         yield tuple(searchable(values[at]) if type(values[at]) is str else None for at in plan.text)
 
 
-def take_in(txn: Transaction, built: Built, now_ms: int) -> bool:
+def take_in(txn: Transaction, built: BundleFile, now_ms: int) -> bool:
     """Register a bundle for the next manifest; return False if it is outdated."""
     task = built.task
     row = txn.one(ARCHIVE.is_stream, (task.stream,))
