@@ -6,7 +6,7 @@ from fourfold.archive import manifest
 from fourfold.errors import NotFound
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Streams
-from fourfold.models.streams.archive import LOCAL, Archive, Cold, Policy, bootstrap
+from fourfold.models.streams.archive import LOCAL, Archive, ColdReader, Policy, bootstrap
 from fourfold.retry import Retries
 
 SMALL = Policy(seal_bytes=40, seal_rows=4, seal_age_s=60.0, concurrency=2)
@@ -35,7 +35,7 @@ class Node:
         self.streams = Streams(
             self.database,
             clock=lambda: self.now,
-            cold=Cold(lambda: self.archive.segments, root / "segments" / LOCAL),
+            cold=ColdReader(lambda: self.archive.segments, root / "segments" / LOCAL),
             publish_on_write=self.settle if publish_first else None,
         )
         self.policy = policy
