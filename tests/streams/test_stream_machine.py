@@ -236,6 +236,32 @@ class StreamMachine(RuleBasedStateMachine):
             found.records += records
             found.used(self.now)
 
+    @rule(name=NAMES, first=RECORDS, other=RECORDS)
+    def append_the_same_again(self, name, first, other):
+        """Append A, B and A again, with the same headers, and change settings the same way."""
+        for records, headers in ((first, {"trace": "a"}), (other, None), (first, {"trace": "a"})):
+            self.append(name, records, close=False, headers=headers)
+        for keep in (4, 12, 4):
+            self.configure(name, None, keep)
+
+    @rule(name=NAMES, records=RECORDS)
+    def mutate_what_was_handed_out(self, name, records):
+        """Change what a writer passed and what readers received: later reads do not show it."""
+        found = self.find(name)
+        if isinstance(found, type) or found.ttl is not None:
+            return
+        passed = list(records)
+        self.append(name, passed, close=False, headers={"trace": "mine"})
+        passed[:] = [b"changed"]
+        _, chunk = self.streams.read(name)
+        page = self.streams.read_feed("-1")
+        followed = [item.record for item in page.items if isinstance(item, StreamRecord)]
+        for record in (*chunk.records, *followed):
+            record.headers["trace"] = "changed"
+        for sequence in (chunk.records, page.items):
+            if isinstance(sequence, list):
+                sequence.clear()
+
     @rule(asked=st.lists(st.tuples(NAMES, RECORDS), min_size=2, max_size=5))
     def append_together(self, asked):
         """Append in one transaction to existing and unknown streams."""
