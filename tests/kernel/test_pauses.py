@@ -8,7 +8,7 @@ import ledger
 import pytest
 
 from fourfold import limits
-from fourfold.kernel.pauses import BACKGROUND_STEP_MAX_S, Pauses
+from fourfold.kernel.pauses import BACKGROUND_STEP_MAX_S, PACED_STEP_SHARE, PacedBlock, Pauses
 
 
 class Clock:
@@ -115,11 +115,83 @@ def test_async_pause_is_as_long_as_that_of_a_thread(clock, monkeypatch):
     assert clock.slept == pytest.approx(0.01 * limits.BACKGROUND_PAUSES)
 
 
+def block_of(clock, written, writing=lambda: False, pauses_max_s=100.0):
+    """Return a block, and the list of its pauses."""
+    pauses, lengths = Pauses(written, writing, clock=clock, sleep=clock.sleep), []
+    pause_after = pauses.pause_after
+
+    def note(took):
+        lengths.append(took)
+        return pause_after(took)
+
+    pauses.pause_after = note
+    return PacedBlock(pauses, written, writing, pauses_max_s, clock=clock), lengths
+
+
+STEP_S = 0.0025
+"""A step that is long enough to be followed by a pause."""
+
+
+def run_steps(block, clock, count, step=STEP_S):
+    for _ in range(count):
+        clock.now += step
+        block.end_step()
+
+
+def test_block_pauses_after_each_step_while_others_write(clock):
+    block, lengths = block_of(clock, lambda: clock.now)
+    run_steps(block, clock, 25)
+    assert lengths == pytest.approx([STEP_S * PACED_STEP_SHARE] * 25)
+    between = clock.slept
+    block.end()
+    assert clock.slept - between == pytest.approx(limits.BACKGROUND_PAUSE_MAX_S)
+
+
+def test_block_pauses_in_proportion_to_all_of_its_steps(clock):
+    block, _ = block_of(clock, lambda: clock.now)
+    run_steps(block, clock, 8)
+    block.end()
+    assert clock.slept == pytest.approx(8 * STEP_S * limits.BACKGROUND_PAUSES)
+
+
+def test_block_pauses_while_a_transaction_is_open(clock):
+    block, lengths = block_of(clock, lambda: 0, lambda: True)
+    run_steps(block, clock, 5)
+    assert len(lengths) == 5
+
+
+def test_block_does_not_pause_while_nothing_is_written(clock):
+    block, lengths = block_of(clock, lambda: 0)
+    run_steps(block, clock, 25)
+    block.end()
+    assert (lengths, clock.slept) == ([], 0.0)
+
+
+def test_block_counts_short_steps_together(clock):
+    block, lengths = block_of(clock, lambda: clock.now)
+    run_steps(block, clock, 24, step=STEP_S / 4)
+    assert lengths == pytest.approx([STEP_S * PACED_STEP_SHARE] * 6)
+
+
+def test_block_stops_checking_when_others_stop_writing(clock):
+    block, lengths = block_of(clock, lambda: 0 if clock.now <= 1_000 else 1)
+    run_steps(block, clock, 25)
+    assert len(lengths) == 1
+
+
+def test_pauses_between_steps_of_a_block_are_bounded(clock):
+    block, lengths = block_of(clock, lambda: clock.now, pauses_max_s=0.1)
+    run_steps(block, clock, 1_000)
+    assert len(lengths) == 0.1 / (STEP_S * PACED_STEP_SHARE * limits.BACKGROUND_PAUSES)
+    block.end()
+    assert clock.slept == pytest.approx(0.1 + limits.BACKGROUND_PAUSE_MAX_S)
+
+
 @pytest.fixture
 def paused(db, monkeypatch):
     """The pauses after paced reads of `db`, however short these are."""
     pauses = []
-    monkeypatch.setattr("fourfold.kernel.database.PACED_READ_S", 0.0)
+    monkeypatch.setattr("fourfold.kernel.pauses.PACED_BLOCK_S", 0.0)
     monkeypatch.setattr(db.pauses, "pause_after", pauses.append)
     return pauses
 
@@ -142,7 +214,7 @@ def test_paced_read_does_not_pause_if_nothing_was_written(db, paused):
 
 
 def test_short_paced_read_does_not_pause(db, paused, monkeypatch):
-    monkeypatch.setattr("fourfold.kernel.database.PACED_READ_S", 60.0)
+    monkeypatch.setattr("fourfold.kernel.pauses.PACED_BLOCK_S", 60.0)
     read_while_another_thread_writes(db)
     assert paused == []
 
@@ -161,3 +233,25 @@ def test_paced_read_does_not_pause_on_an_event_loop(db, paused):
 
     asyncio.run(read())
     assert paused == []
+
+
+def test_paced_read_pauses_between_its_steps(db, paused, monkeypatch):
+    monkeypatch.setattr("fourfold.kernel.pauses.BACKGROUND_STEP_S", 0.0)
+    with db.paced() as end_step, db.read():
+        end_step()
+        assert paused == []
+        ledger.Caller(lambda: db.transact(ledger.put("other"))).outcome()
+        end_step()
+        assert len(paused) == 1
+
+
+@pytest.mark.parametrize(("deadline_s", "pauses_expected"), [(0.0, 0), (30.0, 1)])
+def test_paced_read_does_not_pause_until_its_deadline(
+    db, paused, monkeypatch, deadline_s, pauses_expected
+):
+    monkeypatch.setattr("fourfold.kernel.pauses.BACKGROUND_STEP_S", 0.0)
+    monkeypatch.setattr(db, "_deadline_s", deadline_s)
+    with db.paced() as end_step:
+        db._metrics.transactions += 1
+        end_step()
+        assert len(paused) == pauses_expected

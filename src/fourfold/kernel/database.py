@@ -51,7 +51,7 @@ from fourfold.kernel.health import Health, Thresholds
 from fourfold.kernel.lock import WriterLock
 from fourfold.kernel.metrics import Metrics, MetricsReading
 from fourfold.kernel.migrations import Migration, check_order
-from fourfold.kernel.pauses import Pauses
+from fourfold.kernel.pauses import PacedBlock, Pauses
 from fourfold.kernel.profiles import PLAIN, Profile
 from fourfold.kernel.reader_pool import ReaderPool
 from fourfold.kernel.sequences import Sequence as Counter
@@ -68,8 +68,9 @@ grown by this part of its size.
 """
 CHECKPOINT_TRUNCATE_BYTES: Final = 1 * limits.MIB
 """Size of the WAL that starts the next checkpoint while its file is truncated step by step."""
-PACED_READ_S: Final = 0.001
-"""A shorter read of a page is not followed by a pause."""
+PACED_PAUSES_MAX_S: Final = 0.5
+PACED_PAUSES_MAX_SHARE: Final = 0.25
+"""Maximum sum of the pauses between the steps of a block, and as a share of the deadline."""
 BACKGROUND_LOG_BYTES: Final = 64 * limits.MIB
 BACKGROUND_LOG_WAIT_S: Final = 1.0
 """A longer WAL is checkpointed between two background reads; a process that cannot do that
@@ -100,6 +101,10 @@ def _runs_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _skip_pause() -> None:
+    """Continue with the next step at once."""
 
 
 _open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
@@ -240,21 +245,21 @@ class Database:
             yield snapshot
 
     @contextmanager
-    def paced(self) -> Iterator[None]:
+    def paced(self) -> Iterator[Callable[[], None]]:
         """Pause after a block, in proportion to its time, while others write.
 
         For pages of a long list and slices of long work: a thread with one after the other would
-        delay every step of a commit. Nothing pauses inside a transaction, or on the thread of an
-        event loop.
+        delay every step of a commit. A block that may be long calls the function that it receives
+        between its steps, and pauses there too. Nothing pauses inside a transaction, or on the
+        thread of an event loop.
         """
         if self.in_transaction() or _runs_event_loop():
-            yield
+            yield _skip_pause
             return
-        before, began = self.transactions, time.perf_counter()
-        yield
-        took = time.perf_counter() - began
-        if took >= PACED_READ_S and self.transactions != before:
-            self.pauses.pause_after(took)
+        pauses_max_s = min(PACED_PAUSES_MAX_S, PACED_PAUSES_MAX_SHARE * self._deadline_s)
+        block = PacedBlock(self.pauses, lambda: self.transactions, self.is_writing, pauses_max_s)
+        yield block.end_step
+        block.end()
 
     # Writing
 

@@ -34,6 +34,10 @@ BACKGROUND_PAUSES_REPEATED: Final = 3
 """Times that a pause is repeated at most while the thread that writes has no idle time."""
 BACKGROUND_NICE: Final = 10
 """Priority of background threads."""
+PACED_BLOCK_S: Final = 0.001
+"""A shorter block is not followed by a pause."""
+PACED_STEP_SHARE: Final = 0.5
+"""Part of the pause of a step that follows it at once; the rest follows the block."""
 
 
 class Pauses:
@@ -127,6 +131,57 @@ class Pauses:
             left -= nap
             yield nap
         return True
+
+
+class PacedBlock:
+    """Pauses of one block of work: between its steps, and after it.
+
+    A block does not check for writers while nothing is written, so it costs nothing then. It may
+    hold a read transaction open, under which the log grows: part of each pause follows the block.
+
+    Args:
+        pauses_max_s: Maximum sum of the pauses between steps.
+    """
+
+    def __init__(
+        self,
+        pauses: Pauses,
+        written: Callable[[], int],
+        writing: Callable[[], bool],
+        pauses_max_s: float,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._pauses = pauses
+        self._written = written
+        self._writing = writing
+        self._left_s = pauses_max_s
+        self._clock = clock
+        self._count = written()
+        self._owed_s = 0.0
+        """Duration of earlier steps whose pause follows the block."""
+        self._began = clock()
+
+    def end_step(self) -> None:
+        """Pause if the step was long enough and other threads write. Cheap to call in a loop."""
+        now = self._clock()
+        took = now - self._began
+        if took < BACKGROUND_STEP_S or self._left_s <= 0:
+            return
+        if self._written() == self._count and not self._writing():
+            return
+        if self._pauses.pause_after(took * PACED_STEP_SHARE):
+            self._owed_s += took * (1 - PACED_STEP_SHARE)
+        else:
+            self._count = self._written()
+        self._began = self._clock()
+        self._left_s -= self._began - now
+
+    def end(self) -> None:
+        """Pause for the rest of the block, if other threads wrote during it."""
+        took = self._clock() - self._began + self._owed_s
+        if took >= PACED_BLOCK_S and self._written() != self._count:
+            self._pauses.pause_after(took)
 
 
 class _Steps(threading.local):

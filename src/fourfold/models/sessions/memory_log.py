@@ -359,7 +359,7 @@ class MemoryLog:
             self.check_open()
             yield MemoryLogReader(self.tables)
 
-    def paced(self) -> AbstractContextManager[None]:
+    def paced(self) -> AbstractContextManager[object]:
         return nullcontext()
 
     def transact(self, work: Callable[[LogWriter], T], size: int = 0) -> T:

@@ -286,7 +286,7 @@ class SqliteLog:
         with self.database.read() as snapshot:
             yield SqliteLogReader(snapshot)
 
-    def paced(self) -> AbstractContextManager[None]:
+    def paced(self) -> AbstractContextManager[object]:
         return self.database.paced()
 
     def transact(self, work: Callable[[LogWriter], T], size: int = 0) -> T:
