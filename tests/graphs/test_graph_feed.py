@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
 from graph_nodes import APP
 from test_inserts import attr, parent
 
+from fourfold.models.graphs import Change, feed
 from fourfold.models.graphs.verify import problems
 
 
@@ -198,3 +201,73 @@ def test_page_counts_the_rows_of_all_tables(graphs, types):
     assert [len(page) for page in found] == [10] * 10
     found, _ = pages(graphs, flag_mask=1, limit=10)
     assert [len(page) for page in found] == [10] * 10
+
+
+@pytest.fixture
+def steps(graphs, monkeypatch):
+    """The number of rows in each step of the pages that are read."""
+    rows, steps, paced = [], [], graphs.database.paced
+
+    def change(*fields):
+        rows.append(fields)
+        return Change(*fields)
+
+    @contextmanager
+    def counted():
+        with paced():
+            yield end_step
+
+    def end_step():
+        steps.append(len(rows))
+        rows.clear()
+
+    monkeypatch.setattr(feed, "Change", change)
+    monkeypatch.setattr(graphs.database, "paced", counted)
+    return steps
+
+
+@pytest.mark.parametrize("flag_mask", [None, 4])
+def test_page_of_large_transaction_is_read_in_steps(graphs, types, steps, flag_mask):
+    count = 5 * feed.FEED_STEP_ROWS + 1
+    graphs.insert_many_parents(APP, [parent(types, sync_flags=4)] * count)
+    (page,), position = pages(graphs, flag_mask=flag_mask, limit=10)
+    assert [change.row.position for change in page] == list(range(count))
+    assert position == 1
+    # The page is first read up to its limit, to see that the transaction is larger.
+    assert steps == [11, *[feed.FEED_STEP_ROWS] * 5, 1]
+
+
+def test_rows_of_all_tables_are_read_in_steps(graphs, types, steps):
+    count = 2 * feed.FEED_STEP_ROWS
+    with graphs.transaction() as txn:
+        note = graphs.insert_parent(APP, parent(types), txn=txn)
+        graphs.insert_many_attrs(APP, [attr(types, note)] * count, txn=txn)
+        graphs.insert_many_parents(APP, [parent(types)] * count, txn=txn)
+    (page,), _ = pages(graphs, limit=10 * count)
+    assert [change.row.position for change in page] == list(range(2 * count + 1))
+    assert sum(steps) == 2 * count + 1
+    assert max(steps) == feed.FEED_STEP_ROWS
+
+
+@pytest.fixture
+def collections():
+    """The generations of the garbage collections of the test."""
+    generations = []
+
+    def note(phase, info):
+        if phase == "start":
+            generations.append(info["generation"])
+
+    gc.callbacks.append(note)
+    yield generations
+    gc.callbacks.remove(note)
+
+
+def test_page_of_large_transaction_starts_no_garbage_collections(graphs, types, collections):
+    count = 10 * gc.get_threshold()[0]
+    graphs.insert_many_parents(APP, [parent(types)] * count)
+    collections.clear()
+    (page,), _ = pages(graphs)
+    # Its objects are visited once, after it.
+    assert (len(page), len(collections)) in {(count, 0), (count, 1)}
+    assert gc.isenabled()

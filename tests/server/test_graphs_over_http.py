@@ -6,6 +6,7 @@ import base64
 import json
 import random
 import threading
+from contextlib import nullcontext
 from urllib.parse import quote
 
 import pytest
@@ -15,7 +16,9 @@ from served_graphs import Events, ServedApp, server_of
 import fourfold
 from fourfold import limits
 from fourfold.errors import FourfoldError
+from fourfold.models.graphs import feed
 from fourfold.server import graph_feed
+from fourfold.server.graphs import object_row
 
 KINDS = ("parent", "attr", "edge", "rating")
 
@@ -536,6 +539,30 @@ def test_feed_resumes_anywhere_without_loss_or_duplication(app, front, monkeypat
     for cut, (place, _, _) in enumerate(whole[:-1], start=1):
         rest = received(front, target, Last_Event_ID=place)
         assert rows_of(whole[:cut]) + rows_of(rest) == logged(graph, start, until), place
+
+
+def test_changes_of_large_transaction_are_encoded_in_steps(tmp_path, monkeypatch):
+    rows, steps, count = [], [], 2 * feed.FEED_STEP_ROWS + 1
+
+    def end_step():
+        steps.append(len(rows))
+        rows.clear()
+
+    def encode(kind, row):
+        rows.append(row)
+        return object_row(kind, row)
+
+    monkeypatch.setattr(graph_feed, "object_row", encode)
+    with fourfold.open(tmp_path) as store:
+        graphs = store.graphs
+        app = graphs.register_app("notes", "Notes").app_id
+        row = {"type_id": graphs.register_type(app, "parent", "note"), "owner_identity": 1}
+        graphs.insert_many_parents(app, [row] * count)
+        monkeypatch.setattr(graphs.database, "paced", lambda: nullcontext(end_step))
+        selection = graph_feed._Selection(None, "", None)
+        ((seq, changes, sizes),), position = graph_feed._read_changes(graphs, selection, 0)
+    assert (seq, position, len(changes), len(sizes)) == (1, 1, count, count)
+    assert [step for step in steps if step] == [feed.FEED_STEP_ROWS, feed.FEED_STEP_ROWS, 1]
 
 
 def test_feed_delivers_while_others_write_and_after_every_reconnect(server, front):

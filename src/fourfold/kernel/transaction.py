@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fourfold.errors import (
@@ -86,16 +87,6 @@ class ReadTransaction:
         except _DRIVER_ERRORS as error:
             raise self._translate(error) from error
 
-    def all_as(self, make: Callable[[Row], T], sql: str, params: Params = ()) -> list[T]:
-        """Return the result of `make` for every row.
-
-        Rows are not collected in a list first, which saves work for the garbage collector.
-        """
-        try:
-            return list(map(make, self._connection.execute(sql, params)))
-        except _DRIVER_ERRORS as error:
-            raise self._translate(error) from error
-
     def one(self, sql: str, params: Params = ()) -> Row | None:
         """Return the first row, or None."""
         try:
@@ -131,6 +122,28 @@ class ReadTransaction:
             cursors.append(cursor)
             try:
                 yield from cursor
+            finally:
+                cursors.remove(cursor)
+        except _DRIVER_ERRORS as error:
+            raise self._translate(error) from error
+
+    def parts_as(
+        self, make: Callable[[Row], T], count: int, sql: str, params: Params = ()
+    ) -> Iterator[list[T]]:
+        """Yield the results of `make` for every row, in lists of up to `count`.
+
+        Read them before the transaction ends. Rows are not collected in a list first, which saves
+        work for the garbage collector.
+        """
+        if self._open_cursors is None:
+            self._open_cursors = []
+        cursors = self._open_cursors
+        try:
+            cursor = self._connection.execute(sql, params)
+            cursors.append(cursor)
+            try:
+                while part := list(map(make, islice(cursor, count))):
+                    yield part
             finally:
                 cursors.remove(cursor)
         except _DRIVER_ERRORS as error:

@@ -16,7 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Final, NamedTuple, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -249,22 +249,28 @@ class _ChangeFeed:
 
 
 def _read_changes(graphs: Graphs, selection: _Selection, after: int) -> _Read:
-    # One state for both: the position passes no row of an app that is registered meanwhile.
-    with graphs.snapshot() as reader:
-        slugs = {app.app_id: app.slug for app in reader.apps()}
-        apps = [number for number, slug in slugs.items() if selection.matches(slug)]
-        kinds = None if selection.kind is None else [selection.kind]
-        query = FeedFilter.of(None if len(apps) == len(slugs) else apps, kinds, None)
-        page = feed.page(reader, query, after, reader.newest_seq(), limits.FEED_PAGE_ROWS)
-    changes = []
-    for seq, group in groupby(page.changes, key=lambda change: change.global_seq):
-        rows = list(group)
-        wired = [
-            GraphChange(slugs[row.app_id], row.app_id, object_row(row.kind, row.row))
-            for row in rows
-        ]
-        changes.append((seq, wired, [value_bytes(row.row) for row in rows]))
-    return _Read(changes, page.position)
+    with graphs.database.paced() as end_step:
+        # One state for both: the position passes no row of an app that is registered meanwhile.
+        with graphs.snapshot() as reader:
+            slugs = {app.app_id: app.slug for app in reader.apps()}
+            apps = [number for number, slug in slugs.items() if selection.matches(slug)]
+            kinds = None if selection.kind is None else [selection.kind]
+            query = FeedFilter.of(None if len(apps) == len(slugs) else apps, kinds, None)
+            newest, limit = reader.newest_seq(), limits.FEED_PAGE_ROWS
+            page = feed.page(reader, query, after, newest, limit, end_step=end_step)
+        changes = []
+        for seq, group in groupby(page.changes, key=lambda change: change.global_seq):
+            wired: list[GraphChange] = []
+            sizes: list[int] = []
+            while rows := list(islice(group, feed.FEED_STEP_ROWS)):
+                wired += [
+                    GraphChange(slugs[row.app_id], row.app_id, object_row(row.kind, row.row))
+                    for row in rows
+                ]
+                sizes += [value_bytes(row.row) for row in rows]
+                end_step()
+            changes.append((seq, wired, sizes))
+        return _Read(changes, page.position)
 
 
 def _events(

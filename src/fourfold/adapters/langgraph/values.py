@@ -19,8 +19,6 @@ serialized and compared. Values that were read are cached, and returned as copie
 
 from __future__ import annotations
 
-import gc
-import threading
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +32,7 @@ from pydantic import BaseModel
 from fourfold.cache import LruCache
 from fourfold.content import Inline, InternedPayload, PayloadRef, content_id, decide, encode
 from fourfold.errors import CorruptData, InvalidInput, Refused
+from fourfold.kernel.collector import gc_paused
 from fourfold.models.sessions import Event
 
 USUAL_TYPE = "msgpack"
@@ -279,34 +278,6 @@ _LEAVES = frozenset({str, int, float, bool, bytes, type(None)})
 _CONTAINERS = frozenset({dict, list})
 _EXACTLY_EQUAL = _LEAVES - {float}
 """Types whose equal values are identical; 0.0 and -0.0 are not."""
-
-
-class _CollectorPause:
-    """Pause the cyclic garbage collector while many long-lived objects are created.
-
-    It would scan everything repeatedly and find nothing. Pauses may overlap, in several threads.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pauses = 0
-        self._was_on = False
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._pauses:
-                self._was_on = gc.isenabled()
-                gc.disable()
-            self._pauses += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._pauses -= 1
-            if not self._pauses and self._was_on:
-                gc.enable()
-
-
-gc_paused = _CollectorPause()
 
 
 def pack_items(items: Sequence[Any]) -> bytes | None:

@@ -18,15 +18,16 @@ import json
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import repeat
 from operator import add, attrgetter, itemgetter, mul
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, Refused
 from fourfold.kernel import Follower
+from fourfold.kernel.collector import gc_paused
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.reader import Reader
 from fourfold.models.graphs.records import BITS, KINDS, ROWS, Change, Kind, Row
@@ -34,6 +35,10 @@ from fourfold.models.graphs.statements import SQL, statements_of
 
 if TYPE_CHECKING:
     from fourfold.models.graphs.graphs import Graphs
+
+
+FEED_STEP_ROWS: Final = 128
+"""Rows of a page that are read before other threads may write: about a millisecond of work."""
 
 
 class Page(NamedTuple):
@@ -92,19 +97,32 @@ class _Window(NamedTuple):
     rows: int
 
 
-def page(reader: Reader, query: FeedFilter, after: int, until: int, limit: int) -> Page:
+def page(
+    reader: Reader,
+    query: FeedFilter,
+    after: int,
+    until: int,
+    limit: int,
+    *,
+    end_step: Callable[[], None] = lambda: None,
+) -> Page:
     """Read the next rows after a seq: whole transactions, at most `limit` rows if several.
 
     The work is bounded, so a page may be empty although later rows match. The position does not
     move at the end of the log, and only there.
+
+    Args:
+        end_step: Called after every few rows; it may pause, so that other threads can write.
     """
     numbers = max(1, limit // 4)
-    while True:
-        window = _fitting(reader, query, (after, until), limit, numbers)
-        rows = _cut(reader, query, window, limit)
-        if rows.changes or rows.position >= until or numbers >= limits.FEED_PAGE_ROWS:
-            return rows
-        after, numbers = rows.position, min(4 * numbers, limits.FEED_PAGE_ROWS)
+    # The rows of a transaction are enough objects to start full collections.
+    with gc_paused:
+        while True:
+            window = _fitting(reader, query, (after, until), limit, numbers)
+            rows = _cut(reader, query, window, limit, end_step)
+            if rows.changes or rows.position >= until or numbers >= limits.FEED_PAGE_ROWS:
+                return rows
+            after, numbers = rows.position, min(4 * numbers, limits.FEED_PAGE_ROWS)
 
 
 def _fitting(
@@ -131,15 +149,17 @@ def _window(reader: Reader, query: FeedFilter, after: int, until: int, numbers: 
     return _Window(after, end, tables, sum(_matching_rows(table, query) for table in tables))
 
 
-def _cut(reader: Reader, query: FeedFilter, window: _Window, limit: int) -> Page:
+def _cut(
+    reader: Reader, query: FeedFilter, window: _Window, limit: int, end_step: Callable[[], None]
+) -> Page:
     """Read the rows of a window up to the last seq that fits into a page."""
-    changes = _in_order(reader, query, window, limit + 1)
+    changes = _in_order(reader, query, window, limit + 1, end_step)
     if len(changes) <= limit:
         return Page(changes, window.end)
     first, over = changes[0].global_seq, changes[limit].global_seq
     if first == over:
         whole = _Window(first - 1, first, _tables(reader, query, first - 1, first), 0)
-        return Page(_in_order(reader, query, whole, _NO_LIMIT), first)
+        return Page(_in_order(reader, query, whole, _NO_LIMIT, end_step), first)
     fits = bisect_left(changes, over, key=attrgetter("global_seq"))
     return Page(changes[:fits], over - 1)
 
@@ -179,10 +199,13 @@ _SEQ = {kind: itemgetter(row._fields.index("global_seq")) for kind, row in ROWS.
 _PLACE = {kind: itemgetter(row._fields.index("position")) for kind, row in ROWS.items()}
 
 
-def _in_order(reader: Reader, query: FeedFilter, window: _Window, limit: int) -> tuple[Change, ...]:
+def _in_order(
+    reader: Reader, query: FeedFilter, window: _Window, limit: int, end_step: Callable[[], None]
+) -> tuple[Change, ...]:
     """Return the first `limit` rows of each table as changes, in the order of the log.
 
-    The speed of feeds depends on this loop: its steps are C calls for all rows of a table.
+    The speed of feeds depends on this loop: its steps are C calls for many rows of a table. A
+    transaction may have any number of rows, and a C call does not let other threads run.
     """
     tables = window.tables
     changes: list[Change] = []
@@ -190,11 +213,12 @@ def _in_order(reader: Reader, query: FeedFilter, window: _Window, limit: int) ->
     places: list[int] = []
     for table in tables:
         kind = table.kind
-        rows = _rows(reader, query, window, table, limit)
-        numbers = list(map(_SEQ[kind], rows))
-        changes += map(Change, numbers, repeat(table.app_id), repeat(kind), rows)
-        seqs += numbers
-        places += map(_PLACE[kind], rows)
+        for rows in _parts(reader, query, window, table, limit):
+            numbers = list(map(_SEQ[kind], rows))
+            changes += map(Change, numbers, repeat(table.app_id), repeat(kind), rows)
+            seqs += numbers
+            places += map(_PLACE[kind], rows)
+            end_step()
     if len(tables) == 1:
         return tuple(changes)
     # One whole number is compared faster than a pair of them.
@@ -204,17 +228,20 @@ def _in_order(reader: Reader, query: FeedFilter, window: _Window, limit: int) ->
     return tuple(changes)
 
 
-def _rows(
+def _parts(
     reader: Reader, query: FeedFilter, window: _Window, table: _Table, limit: int
-) -> list[Row]:
+) -> Iterator[list[Row]]:
+    """Yield the first `limit` rows of a table, `FEED_STEP_ROWS` at a time."""
     sql, mask = statements_of(table.app_id, table.kind), query.flag_mask
     new_row: Callable[[tuple[Any, ...]], Row] = _NEW_ROW[table.kind]
+    params: tuple[int, ...]
     if mask is None:
-        return reader.raw_rows_as(new_row, sql.range_of_ids, (table.above, table.last, limit))
-    if _is_sparse(table, query):
-        return reader.raw_rows_as(new_row, sql.scattered, (window.after, window.end, mask, limit))
-    params = (table.above, table.last, mask, limit)
-    return reader.raw_rows_as(new_row, sql.range_with_flags, params)
+        statement, params = sql.range_of_ids, (table.above, table.last, limit)
+    elif _is_sparse(table, query):
+        statement, params = sql.scattered, (window.after, window.end, mask, limit)
+    else:
+        statement, params = sql.range_with_flags, (table.above, table.last, mask, limit)
+    return reader.raw_parts_as(new_row, FEED_STEP_ROWS, statement, params)
 
 
 class Feed(Follower[tuple[Change, ...]]):

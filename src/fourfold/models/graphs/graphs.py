@@ -504,8 +504,9 @@ class Graphs(Selections, Registers, Maintenance):
     def page(self, query: FeedFilter, after: int, limit: int, *, durable: bool) -> Page:
         """Read one page of the log after `after`."""
         until = self.durable_seq() if durable else None
-        with self.database.paced(), self.snapshot() as reader:
-            return feed.page(reader, query, after, reader.newest_seq(until), limit)
+        with self.database.paced() as end_step, self.snapshot() as reader:
+            newest = reader.newest_seq(until)
+            return feed.page(reader, query, after, newest, limit, end_step=end_step)
 
     def durable_seq(self) -> int:
         """Return the newest seq that survives a power cut, syncing the log if needed."""

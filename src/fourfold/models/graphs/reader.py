@@ -364,11 +364,11 @@ class Reader:
         """Return rows as the database returns them, all at once; for one page."""
         return self._snapshot.all(sql, params)
 
-    def raw_rows_as(
-        self, make: Callable[[tuple[Any, ...]], T], sql: str, params: tuple[Any, ...]
-    ) -> list[T]:
-        """Return `make` of each row."""
-        return self._snapshot.all_as(make, sql, params)
+    def raw_parts_as(
+        self, make: Callable[[tuple[Any, ...]], T], count: int, sql: str, params: tuple[Any, ...]
+    ) -> Iterator[list[T]]:
+        """Yield `make` of each row, in lists of up to `count`."""
+        return self._snapshot.parts_as(make, count, sql, params)
 
     def value(self, sql: str, params: tuple[Any, ...]) -> Any:
         return self._snapshot.value(sql, params)
