@@ -19,6 +19,8 @@ from fourfold.models.streams import Append
 
 JSON = "application/json"
 SSE_READERS = 5_000
+SSE_WAIT_S = 60.0
+FAN_OUT_RECORDS = 20
 READ_S = 5.0
 """A client that reads page by page, or repeats a query, stops after this time."""
 Task = Callable[["Target"], None]
@@ -32,6 +34,8 @@ class Target:
     def __init__(self, port: int, root: Path) -> None:
         self.port = port
         self.root = root
+        self.readers: list[socket.socket] = []
+        """Connections of `sse_readers`."""
 
     def request(
         self, method: str, path: str, body: bytes = b"", **headers: str
@@ -135,22 +139,40 @@ def list_streams(target: Target) -> None:
 
 @contextmanager
 def sse_readers(target: Target) -> Iterator[None]:
-    """Follow a stream by server-sent events over many connections."""
+    """Follow a stream by server-sent events over many connections.
+
+    The block begins when every reader has received its first event: the server handles thousands
+    of new connections for seconds, which is another case.
+    """
     request = b"GET /v1/stream/crowd?offset=now&live=sse HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
-    with ExitStack() as readers:
+    with ExitStack() as stack:
         for _ in range(SSE_READERS):
-            reader = socket.create_connection(("127.0.0.1", target.port))
-            readers.enter_context(reader)
+            reader = socket.create_connection(("127.0.0.1", target.port), timeout=SSE_WAIT_S)
+            target.readers.append(stack.enter_context(reader))
             reader.sendall(request)
-        time.sleep(2)
+        for reader in target.readers:
+            read_until(reader, b"upToDate")
         yield
+    target.readers.clear()
+
+
+def read_until(reader: socket.socket, text: bytes) -> None:
+    """Read a response until it contains `text`."""
+    received = b""
+    while text not in received:
+        part = reader.recv(65_536)
+        assert part, received
+        received += part
 
 
 def fan_out(target: Target) -> None:
-    """Append to the stream that many follow."""
-    for _ in range(20):
-        target.request("POST", "/v1/stream/crowd", b'{"n":1}', content_type=JSON)
+    """Append to the stream that many follow, until every reader has received every record."""
+    for number in range(FAN_OUT_RECORDS):
+        body = b'{"n":%d}' % number
+        assert target.request("POST", "/v1/stream/crowd", body, content_type=JSON)[0] < 300
         time.sleep(0.2)
+    for reader in target.readers:
+        read_until(reader, body)
 
 
 def command(*arguments: str) -> Task:

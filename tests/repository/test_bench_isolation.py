@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 
+import pytest
 from bench import machine
-from bench.isolation import steadiness
+from bench.isolation import http_cases, steadiness
 from bench.isolation.__main__ import Line, Result, markdown, median_line
 from bench.isolation.probe import Latency, ThreadProbe, summarize
 
@@ -93,3 +95,59 @@ def test_loops_are_counted_for_each_window():
     counts = steadiness.count_loops(0.3, lambda: next(times))
     assert len(counts) == 3
     assert counts[0] > counts[-1]
+
+
+@pytest.fixture
+def sse_server(monkeypatch):
+    """A listening socket, and the number of readers that were sent their first event."""
+    monkeypatch.setattr(http_cases, "SSE_READERS", 3)
+    monkeypatch.setattr(http_cases.time, "sleep", lambda _: None)
+    sent = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            readers = [listener.accept()[0] for _ in range(3)]
+            for reader in readers:
+                threading.Event().wait(0.05)
+                sent.append(reader)
+                reader.sendall(b"event: control\ndata:{")
+                reader.sendall(b'"upToDate": true}\n\n')
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1], sent
+        thread.join()
+        for reader in sent:
+            reader.close()
+
+
+def test_sse_readers_have_their_first_event_before_the_case_begins(sse_server, tmp_path):
+    port, sent = sse_server
+    target = http_cases.Target(port, tmp_path)
+    with http_cases.sse_readers(target):
+        assert len(sent) == len(target.readers) == 3
+    assert target.readers == []
+
+
+def test_fan_out_ends_when_every_reader_has_the_last_record(monkeypatch, tmp_path):
+    monkeypatch.setattr(http_cases.time, "sleep", lambda _: None)
+    pairs = [socket.socketpair() for _ in range(3)]
+    target = http_cases.Target(0, tmp_path)
+    target.readers = [reader for reader, _ in pairs]
+    bodies = []
+
+    def append(method, path, body, **headers):
+        bodies.append(body)
+        for _, server in pairs:
+            server.sendall(b"data:[" + body + b"]\n\n")
+        return 204, {}, b""
+
+    monkeypatch.setattr(target, "request", append)
+    http_cases.fan_out(target)
+    assert len(bodies) == http_cases.FAN_OUT_RECORDS == len({*bodies})
+    for reader, server in pairs:
+        reader.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            reader.recv(1)
+        reader.close()
+        server.close()
