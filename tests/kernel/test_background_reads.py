@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+
 import pytest
 
 from fourfold import limits
 from fourfold.kernel import Database, Migration, Options
 from fourfold.kernel.maintenance import log_generation
+from fourfold.kernel.pauses import Pauses
 
 TABLE = (Migration(1, "t", "CREATE TABLE t (id INTEGER PRIMARY KEY, data BLOB)"),)
 WRITTEN = 400
@@ -47,7 +51,51 @@ def test_read_in_the_background_has_no_deadline(tmp_path):
         assert snapshot.value(rows + "SELECT count(*) FROM n") == 300_000
 
 
-def test_reader_in_another_process_waits_for_the_writer(database, monkeypatch):
+def test_read_step_pauses_after_its_transaction(database):
+    ticks, readers = itertools.count(), []
+    database.pauses = Pauses(
+        lambda: next(ticks),
+        # Every step is long enough for a pause.
+        clock=lambda: next(ticks) * 0.01,
+        sleep=lambda _: readers.append(database._readers.in_use),
+    )
+    for _ in range(3):
+        with database.read_step() as snapshot:
+            assert snapshot.all("SELECT count(*) FROM t") == [(0,)]
+            assert list(snapshot.rows("SELECT id FROM t")) == []
+    assert len(readers) >= 2
+    assert set(readers) == {0}
+
+
+def test_read_step_does_not_pause_in_a_transaction_of_its_thread(database, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(database.pauses, "pause", lambda: pauses.append(1))
+    with database.write(), database.read_step():
+        pass
+    assert pauses == []
+    with database.read_step():
+        pass
+    assert pauses == [1]
+
+
+def test_read_step_leaves_a_long_log_to_the_checkpointer(database, monkeypatch):
+    monkeypatch.setattr("fourfold.kernel.database.BACKGROUND_LOG_BYTES", 0)
+    threads, checkpoint = [], database._checkpoint_now
+
+    def checkpoint_now():
+        threads.append(threading.current_thread())
+        checkpoint()
+
+    monkeypatch.setattr(database, "_checkpoint_now", checkpoint_now)
+    for _ in range(3):
+        write(database)
+        with database.read_step() as snapshot:
+            assert snapshot.value("SELECT count(*) FROM t")
+    assert threading.current_thread() not in threads
+
+
+@pytest.mark.parametrize("read", ["read_in_background", "read_step"])
+def test_reader_in_another_process_waits_for_the_writer(database, read, monkeypatch):
     monkeypatch.setattr("fourfold.kernel.database.BACKGROUND_LOG_BYTES", 0)
     write(database)
     naps = []
@@ -60,7 +108,7 @@ def test_reader_in_another_process_waits_for_the_writer(database, monkeypatch):
 
     with Database.open(database.path, migrations=TABLE, mode="r") as other:
         monkeypatch.setattr("fourfold.kernel.database.time.sleep", nap)
-        with other.read_in_background() as snapshot:
+        with getattr(other, read)() as snapshot:
             assert snapshot.value("SELECT count(*) FROM t") == 2
     assert len(naps) == 3
 

@@ -245,6 +245,20 @@ class Database:
             yield snapshot
 
     @contextmanager
+    def read_step(self) -> Iterator[ReadTransaction]:
+        """Open a read transaction for a short step of long work; pause after it if others write.
+
+        Nothing pauses while the transaction is open, so between two steps the checkpointer can
+        restart the log. The step has no deadline, and no memory map of the file.
+        """
+        if not self.writable:
+            self._checkpoint_long_log()
+        with self._readers.snapshot(float("inf"), unmapped=True) as snapshot:
+            yield snapshot
+        if not self.in_transaction():
+            self.pauses.pause()
+
+    @contextmanager
     def paced(self) -> Iterator[Callable[[], None]]:
         """Pause after a block, in proportion to its time, while others write.
 

@@ -63,8 +63,15 @@ class ReaderPool:
         return self._open - len(self._idle)
 
     @contextmanager
-    def snapshot(self, deadline: float, pauses: Pauses | None = None) -> Iterator[ReadTransaction]:
-        """Open a read transaction for the duration of the block; with `pauses`, for long work."""
+    def snapshot(
+        self, deadline: float, pauses: Pauses | None = None, *, unmapped: bool = False
+    ) -> Iterator[ReadTransaction]:
+        """Open a read transaction for the duration of the block; with `pauses`, for long work.
+
+        Args:
+            unmapped: True to read through the cache, not a memory map; `pauses` implies it.
+        """
+        unmapped = unmapped or pauses is not None
         reader = self._acquire(deadline)
         reader.deadline = deadline
         snapshot = (
@@ -74,7 +81,7 @@ class ReaderPool:
         )
         try:
             try:
-                if pauses is not None:
+                if unmapped:
                     unmap(reader.connection, self._profile)
                 reader.connection.execute(SQL.begin_read)
                 reader.connection.execute(SQL.fix_snapshot).fetchall()
@@ -83,7 +90,7 @@ class ReaderPool:
             yield snapshot
         finally:
             snapshot._end()  # noqa: SLF001
-            self._release(reader, unmapped=pauses is not None)
+            self._release(reader, unmapped=unmapped)
 
     def close(self) -> None:
         """Close idle connections now, and the others when they are released."""
