@@ -40,6 +40,7 @@ def submit(space):
 
 CALLS = {
     "background_view": lambda space: space.background_view().__enter__(),
+    "step_view": lambda space: space.step_view().__enter__(),
     "cached_bytes": lambda space: space.cached_bytes("a"),
     "commit_times": lambda space: space.commit_times([1, 2]),
     "count": lambda space: space.count({"n": 0}),

@@ -167,14 +167,14 @@ def test_a_large_space_is_verified_in_several_read_transactions(root, history, m
         space = store.space(DID, history=history)
         lived_in(space)
         states = []
-        read = space.database.read_in_background
+        read = space.database.read_step
 
         def read_and_commit():
             # Each transaction that is opened later sees one more commit.
             states.append(space.set("written-meanwhile", {"n": len(states)}).seq)
             return read()
 
-        monkeypatch.setattr(space.database, "read_in_background", read_and_commit)
+        monkeypatch.setattr(space.database, "read_step", read_and_commit)
         assert space.verify() == []
         assert len(states) > 10
 
@@ -249,13 +249,13 @@ def test_a_long_history_is_replayed_a_few_rows_at_a_time(long_history, monkeypat
 def test_history_may_be_collected_while_it_is_replayed(long_history, monkeypatch):
     monkeypatch.setattr("fourfold.models.documents.verify.VERIFY_SLICE_BYTES", 8_192)
     space = long_history.space(DID)
-    pages, opened = [], verify._replayed_rows
+    pages, opened = [], verify._Replay.rows
 
-    def rows(view, part, after):
-        pages.append(after)
-        return opened(view, part, after)
+    def rows(self, view, part):
+        pages.append(part.after)
+        return opened(self, view, part)
 
-    read = space.database.read_in_background
+    read = space.database.read_step
 
     def read_and_collect():
         if len(pages) == 4:
@@ -263,8 +263,8 @@ def test_history_may_be_collected_while_it_is_replayed(long_history, monkeypatch
             space.gc(GcPolicy(keep_seqs=3))
         return read()
 
-    monkeypatch.setattr("fourfold.models.documents.verify._replayed_rows", rows)
-    monkeypatch.setattr(space.database, "read_in_background", read_and_collect)
+    monkeypatch.setattr("fourfold.models.documents.verify._Replay.rows", rows)
+    monkeypatch.setattr(space.database, "read_step", read_and_collect)
     assert space.verify() == []
     assert space.horizon() > 0
     assert len(pages) > 5

@@ -81,14 +81,21 @@ SELECT name FROM kernel_sequence ORDER BY name
 SELECT type, name, tbl_name || ': ' || coalesce(sql, 'made with it') FROM sqlite_schema WHERE name NOT LIKE 'sqlite\_stat%' ESCAPE '\'
 
 -- name: table_columns
--- Every column of every table: declared type, nullability, and position in the key.
-SELECT t.name, c.name, upper(c.type), c."notnull" OR (c.pk > 0 AND t.sql LIKE '%WITHOUT ROWID%'), c.pk
+-- Every column of every table: whether that has rowids, declared type, nullability, and position in the key.
+SELECT t.name, t.sql NOT LIKE '%WITHOUT ROWID%', c.name, upper(c.type), c."notnull" OR (c.pk > 0 AND t.sql LIKE '%WITHOUT ROWID%'), c.pk
 FROM sqlite_schema AS t JOIN pragma_table_info(t.name) AS c
 WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite\_%' ESCAPE '\'
 
 -- name: rows_of_other_types
 -- Keys of rows in which a value does not have the declared type of its column.
-SELECT {key} FROM "{table}" WHERE {conditions}
+SELECT {key} FROM "{table}" WHERE {condition} AND ({conditions})
+
+-- name: key_after
+-- The key so many rows after another one.
+SELECT {key} FROM "{table}" WHERE {condition} ORDER BY {order} LIMIT 1 OFFSET ?
+
+-- name: has_table
+SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?)
 
 -- name: idempotency_find
 SELECT digest, result FROM idempotency WHERE caller = ?1 AND key = ?2 AND expires_at > ?3

@@ -60,7 +60,7 @@ def verify_file(
                 yield from _meta(view, history)
         if not only:
             with _open_file(path, history) as database:
-                yield from verify.iter_problems_by_parts(
+                yield from verify.iter_problems_in_slices(
                     lambda: _open_state(database, history), history, path.stat().st_size
                 )
         elif set(only) - {PAGES, SCHEMA}:
@@ -91,7 +91,7 @@ def _open_file(path: Path, history: History) -> Database:
 
 @contextmanager
 def _open_state(database: Database, history: History) -> Iterator[HistoryReader]:
-    with database.read_in_background() as snapshot:
+    with database.read_step() as snapshot:
         yield history.view(snapshot)
 
 

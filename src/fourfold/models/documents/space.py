@@ -64,7 +64,7 @@ from fourfold.models.documents.snapshots import MaintenanceReport, Retention, ma
 from fourfold.models.documents.timestamps import created_at, stored_time
 from fourfold.models.documents.typed_documents import TypedDocuments
 from fourfold.models.documents.validation import check_entity, check_known_branch, check_several
-from fourfold.models.documents.verify import iter_problems_by_parts
+from fourfold.models.documents.verify import iter_problems_in_slices
 from fourfold.models.documents.waiters import Waiters
 from fourfold.models.problem import Problem, to_problems
 from fourfold.sql_result import Result
@@ -629,7 +629,7 @@ class Space:
         """Check the file, the log and everything derived from it; return the problems found."""
         problems = to_problems(self.database.integrity_check())
         size = self.database.path.stat().st_size
-        problems += iter_problems_by_parts(self.background_view, self.history_kind, size)
+        problems += iter_problems_in_slices(self.step_view, self.history_kind, size)
         return problems
 
     def maintain(
@@ -686,6 +686,12 @@ class Space:
     def background_view(self) -> Iterator[HistoryReader]:
         """Open a read transaction for long work, which pauses while others write."""
         with self.database.read_in_background() as snapshot:
+            yield self.history_kind.view(snapshot)
+
+    @contextmanager
+    def step_view(self) -> Iterator[HistoryReader]:
+        """Open a read transaction for a short step of long work; pause after it if others write."""
+        with self.database.read_step() as snapshot:
             yield self.history_kind.view(snapshot)
 
     def next_local(self) -> tuple[str, int]:

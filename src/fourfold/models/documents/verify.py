@@ -1,10 +1,10 @@
 """Verification of a space: every commit against its digest, every derived row against the log.
 
 What must hold is a list of rules, the same for `space.verify`, for `fourfold verify` and for the
-job `verify` of the pipeline. A large space is checked in parts: rules, and ranges of the keys that
-a rule goes by. The job spreads them over its workers; the other two check one after the other, each
-in a separate read transaction, because the write-ahead log of a space that is written meanwhile
-cannot be shortened while an older state of it is being read.
+job `verify` of the pipeline. The job divides a large space into parts for its workers: rules, and
+ranges of the keys that a rule goes by. The other two check one slice of the keys after the other,
+each in a short read transaction, and pause only between two of them: the write-ahead log of a space
+that is written meanwhile cannot be restarted while an older state of it is being read.
 
 Replay folds the rows of an entity once, in order, from its first one on, and compares each snapshot
 on the way. So the cost is that of the log, however many snapshots there are, and one document is in
@@ -19,25 +19,35 @@ from __future__ import annotations
 import hashlib
 import heapq
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.content import content_id
 from fourfold.errors import FourfoldError
 from fourfold.kernel import load_queries
-from fourfold.kernel.transaction import SQL
-from fourfold.models.documents import fold, reader
+from fourfold.models.documents import column_types, fold, reader
 from fourfold.models.documents.ancestry import Link, chain
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.history import History, HistoryReader, Row
 from fourfold.models.documents.indexes import verify as index_rules
-from fourfold.models.documents.problems import WHOLE, KeyRange, Kind, Rule, make_problem, text
+from fourfold.models.documents.problems import (
+    BEFORE_ALL,
+    WHOLE,
+    KeyRange,
+    Kind,
+    LogCheck,
+    LogRange,
+    OpenView,
+    Rule,
+    make_problem,
+    rule_in_order,
+    text,
+)
 from fourfold.models.documents.records import State
 from fourfold.models.problem import Problem
 
-VERIFY_SLICE_BYTES: Final = 512 * limits.KIB
+VERIFY_SLICE_BYTES: Final = 64 * limits.KIB
 """Approximate bytes that are verified in one read transaction."""
 VERIFY_ROW_BYTES: Final = 200
 """Cost of a row in addition to its data, in bytes that are verified in the same time."""
@@ -56,8 +66,6 @@ UNREADABLE: Final = (
 """Errors that reading damaged rows raises; invalid UTF-8 is a ValueError."""
 _AFTER_ALL: Final = 2**31
 """The place of a snapshot among the operations of its seq: it holds all of them."""
-_BEFORE_ALL: Final = -(2**63)
-"""Less than every seq and every place."""
 
 
 class _Lost:
@@ -66,7 +74,6 @@ class _Lost:
 
 _LOST: Final = _Lost()
 _State = State | None | _Lost
-OpenView = Callable[[], AbstractContextManager[HistoryReader]]
 
 
 class _Step(NamedTuple):
@@ -75,72 +82,34 @@ class _Step(NamedTuple):
     data: bytes | None
 
 
-def _replays(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
-    """Check every entity of a part, from its first row to its last."""
-    replay = _Replay()
-    for row in _replayed_rows(view, part, (*part.low, _BEFORE_ALL, _BEFORE_ALL)):
-        yield from replay.add(view, row)
-    yield from replay.finish(view)
+class _Replay:
+    """The replay of one entity after the other, over one or several read transactions.
 
-
-def _replays_by_pages(open_view: OpenView, part: KeyRange) -> Iterator[Problem]:
-    """Check like `_replays`, with a read transaction for every `VERIFY_SLICE_BYTES` of the log.
-
-    What is removed between two of them is removed with everything that was before it, and the
+    What gc removes between two of them is removed with everything that was before it, and the
     snapshot that is left in its place is where the fold starts again.
     """
-    replay = _Replay()
-    after: tuple[Any, ...] | None = (*part.low, _BEFORE_ALL, _BEFORE_ALL)
-    while after is not None:
-        before, after, size = after, None, 0
-        with open_view() as view:
-            for row in _replayed_rows(view, part, before):
-                yield from replay.add(view, row)
-                size += VERIFY_ROW_BYTES + len(row[-1] or b"")
-                if size >= VERIFY_SLICE_BYTES and _is_position(row, before):
-                    after = (row[0].decode(), row[1].decode(), *row[2:4])
-                    break
-            if after is None:
-                yield from replay.finish(view)
-
-
-def _replayed_rows(view: HistoryReader, part: KeyRange, after: tuple[Any, ...]) -> Iterator[Row]:
-    """Yield operations and snapshots of a part after a position, in the order of replay.
-
-    A row has a branch, an entity, a seq and a place; then an operation has its kind and data, a
-    snapshot its digest and value.
-    """
-    branch, entity, seq, place = after
-    least = (branch, entity, seq + (place == _AFTER_ALL))
-    log = view.rows(view.sql.verify_operations, (*after, *part.high))
-    wholes = (
-        (branch, entity, seq, _AFTER_ALL, digest, value)
-        for branch, entity, seq, value, digest in view.rows(
-            view.sql.verify_snapshots, (*least, *part.high)
-        )
-    )
-    return heapq.merge(log, wholes, key=lambda row: row[:4])
-
-
-def _is_position(row: Row, before: tuple[Any, ...]) -> bool:
-    """Return True if replay can continue after a row.
-
-    It cannot if the key of the row is damaged: a text that became bytes sorts after all others.
-    """
-    branch, entity, seq, place = row[:4]
-    try:
-        return type(seq) is int and (branch.decode(), entity.decode(), seq, place) > before
-    except UnicodeDecodeError:
-        return False
-
-
-class _Replay:
-    """The replay of one entity after the other, over one or several read transactions."""
 
     def __init__(self) -> None:
         self._parents: dict[str, list[Link]] = {}
         self._key: tuple[bytes, bytes] | None = None
         self._entity: _Entity | None = None
+
+    def rows(self, view: HistoryReader, part: LogRange) -> Iterator[Row]:
+        """Yield operations and snapshots in the order of replay.
+
+        A row has a branch, an entity, a seq and a place; then an operation has its kind and data, a
+        snapshot its digest and value.
+        """
+        branch, entity, seq, place = part.after
+        least = (branch, entity, seq + (place == _AFTER_ALL))
+        log = view.rows(view.sql.verify_operations, part.bounds)
+        wholes = (
+            (branch, entity, seq, _AFTER_ALL, digest, value)
+            for branch, entity, seq, value, digest in view.rows(
+                view.sql.verify_snapshots, (*least, *part.high, *part.later)
+            )
+        )
+        return heapq.merge(log, wholes, key=lambda row: row[:4])
 
     def add(self, view: HistoryReader, row: Row) -> Iterator[Problem]:
         """Check the next row; the rows of an entity follow each other."""
@@ -387,36 +356,138 @@ RULES = (
 _SQL: Final = load_queries("fourfold.models.documents", "verify_parts.sql")
 _BRANCHES: Final = "branches"
 """The rule that needs all commits in order, and so is divided by itself."""
-_REPLAY: Final = "replay"
-"""The rule that divides the history of an entity."""
 _KINDS: Final = "kinds of values"
 """The rule that reads one table after the other."""
+_SIZES: Final = {
+    "seq": _SQL.commit_sizes,
+    "entity": _SQL.entity_sizes,
+    "blobs": _SQL.blob_sizes,
+    "values": _SQL.value_sizes,
+    "facts": _SQL.fact_sizes,
+}
+"""Queries for the size of each key, by the kind of key or, if that is a hash, by the rule."""
+_TYPE_BYTES: Final = 25
+"""Cost of checking the types of a row, in bytes that are verified in the same time."""
 _DIVIDED_BY_FACTS: Final = ("values", "facts")
 """The rules of a log of facts whose keys are spread like the hashes of the facts."""
 
 
-def iter_problems_by_parts(
+def iter_problems_in_slices(
     open_view: OpenView, history: History, size_bytes: int
 ) -> Iterator[Problem]:
-    """Yield the problems of a space. A large one is read in parts, each in its own transaction."""
-    count = -(-size_bytes // VERIFY_SLICE_BYTES)
+    """Yield the problems of a space. A large one is read in slices, each in its own transaction.
+
+    Each transaction is short, and `open_view` may pause between two of them. Commits that are
+    written meanwhile are not checked: the last slice would never come.
+    """
     with open_view() as view:
-        if count <= 1:
+        if size_bytes <= VERIFY_SLICE_BYTES:
             yield from iter_problems(view, history)
             return
-        divided = list(parts(view, rules(history), count))
-    for names, part in divided:
-        if names == (_BRANCHES,):
-            ranges = [part for names, part in divided if part is not None and "seqs" in names]
-            yield from _report_unreadable(_BRANCHES, _branches_by_parts(open_view, ranges))
-        elif names == (_KINDS,):
-            yield from _report_unreadable(_KINDS, _kinds_by_tables(open_view))
+        until = view.value(_SQL.newest)
+    sliced: dict[str, list[Rule]] = {}
+    for rule in rules(history):
+        if rule.name == _BRANCHES:
+            problems = _branches_in_slices(open_view)
+        elif rule.name == _KINDS:
+            problems = column_types.check_in_slices(open_view, VERIFY_SLICE_BYTES // _TYPE_BYTES)
+        elif rule.in_order is not None:
+            problems = _in_order(open_view, rule.in_order(), until)
+        elif rule.by:
+            sizes = _SIZES[rule.name if rule.by == "hash" else rule.by]
+            sliced.setdefault(sizes, []).append(rule)
+            continue
         else:
-            if others := tuple(name for name in names if name != _REPLAY):
-                with open_view() as view:
-                    yield from iter_problems(view, history, others, part)
-            if _REPLAY in names and part is not None:
-                yield from _report_unreadable(_REPLAY, _replays_by_pages(open_view, part))
+            problems = _in_one_transaction(open_view, rule)
+        yield from _report_unreadable(rule.name, problems)
+    for sizes, checked in sliced.items():
+        yield from _in_slices(open_view, sizes, checked, until)
+
+
+def _in_one_transaction(open_view: OpenView, rule: Rule) -> Iterator[Problem]:
+    with open_view() as view:
+        yield from rule.check(view, WHOLE[rule.by])
+
+
+def _in_slices(
+    open_view: OpenView, sizes: str, checked: list[Rule], until: Any
+) -> Iterator[Problem]:
+    """Check rules that go by the same keys, in a read transaction for each slice of these."""
+    low: tuple[Any, ...] | None
+    low, high = WHOLE[checked[0].by]
+    # A seq that is not a number is damaged, and sorts after all numbers.
+    if checked[0].by == "seq" and type(until) is int:
+        high = (until + 1,)
+    while low is not None:
+        with open_view() as view:
+            bound = _find_bound(view, sizes, KeyRange(low, high))
+            part = KeyRange(low, high if bound is None else bound)
+            for rule in checked:
+                yield from _report_unreadable(rule.name, rule.check(view, part))
+        low = bound
+
+
+def _in_order(open_view: OpenView, check: LogCheck, until: Any) -> Iterator[Problem]:
+    """Check the log row by row, in a read transaction for every `VERIFY_SLICE_BYTES` of it.
+
+    Commits after the seq `until` are not checked: an entity that is written all the time would
+    never end.
+    """
+    low, high = WHOLE["entity"]
+    after: tuple[Any, ...] | None = (*low, BEFORE_ALL, BEFORE_ALL)
+    while after is not None:
+        before, after, size = after, None, 0
+        with open_view() as view:
+            part = LogRange(before, high)
+            newest = view.value(_SQL.newest)
+            if type(until) is int and type(newest) is int and newest > until:
+                part = LogRange(before, high, (until + 1, newest))
+            for row in check.rows(view, part):
+                yield from check.add(view, row)
+                size += VERIFY_ROW_BYTES + len(row[-1] or b"")
+                if size >= VERIFY_SLICE_BYTES and _is_position(row, before):
+                    after = (row[0].decode(), row[1].decode(), *row[2:4])
+                    break
+            if after is None:
+                yield from check.finish(view)
+
+
+def _is_position(row: Row, before: tuple[Any, ...]) -> bool:
+    """Return True if a check can continue after a row in another transaction.
+
+    It cannot if the key of the row is damaged: a text that became bytes sorts after all others.
+    """
+    branch, entity, seq, place = row[:4]
+    try:
+        return type(seq) is int and (branch.decode(), entity.decode(), seq, place) > before
+    except UnicodeDecodeError:
+        return False
+
+
+def _find_bound(view: HistoryReader, sizes: str, rest: KeyRange) -> tuple[Any, ...] | None:
+    """Return the key after the first slice of a range of keys, or None if it is the last one."""
+    size = 0
+    try:
+        for *columns, count, data in view.rows(sizes, rest.bounds):
+            if size >= VERIFY_SLICE_BYTES:
+                bound = _to_key(columns)
+                if bound is not None and bound > rest.low:
+                    return bound
+            size += count * VERIFY_ROW_BYTES + data
+    except UNREADABLE as error:
+        if getattr(error, "retryable", False):
+            raise
+        # The rule meets the same damage and reports it.
+    return None
+
+
+def _to_key(columns: list[Any]) -> tuple[Any, ...] | None:
+    """Return a key from its columns, or None if it is damaged: such a key has no fixed place."""
+    try:
+        key = tuple(value.decode() if isinstance(value, bytes) else value for value in columns)
+    except UnicodeDecodeError:
+        return None
+    return key if isinstance(columns[0], bytes) or type(key[0]) is int else None
 
 
 def parts(
@@ -513,61 +584,6 @@ def _dense(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
         before = seq
 
 
-def _kinds_of_values(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
-    """Check that every column has a value of its declared type.
-
-    A text that became bytes reads the same, but no key finds it.
-    """
-    del part
-    for table, columns in _columns(view).items():
-        yield from _kinds_in(view, table, columns)
-
-
-def _kinds_by_tables(open_view: OpenView) -> Iterator[Problem]:
-    """Check like `_kinds_of_values`, in a read transaction for each table."""
-    with open_view() as view:
-        tables = _columns(view)
-    for table, columns in tables.items():
-        with open_view() as view:
-            yield from _kinds_in(view, table, columns)
-
-
-def _columns(view: HistoryReader) -> dict[str, list[tuple[str, str, bool, int]]]:
-    """Return name, declared type, nullability and place in the key of the columns, by table."""
-    tables: dict[str, list[tuple[str, str, bool, int]]] = {}
-    for table, *column in view.rows(SQL.table_columns):
-        tables.setdefault(table, []).append((column[0], column[1], bool(column[2]), column[3]))
-    return tables
-
-
-def _kinds_in(
-    view: HistoryReader, table: str, columns: list[tuple[str, str, bool, int]]
-) -> Iterator[Problem]:
-    key = [name for name, *_, place in sorted(columns, key=lambda value: value[3]) if place]
-    if not key:
-        # The table of a full-text index: it is not stored as rows.
-        return
-    conditions = [
-        f'typeof("{name}") NOT IN ({_TYPES[declared] if needed else _OR_NULL[declared]})'
-        for name, declared, needed, _ in columns
-        if declared in _TYPES
-    ]
-    sql = SQL.rows_of_other_types.format(
-        table=table,
-        key=", ".join(f'CAST("{name}" AS BLOB)' for name in key),
-        conditions=" OR ".join(conditions) or "0",
-    )
-    for row in view.rows(sql):
-        named = dict(zip(key, row, strict=True))
-        shown = ", ".join(repr(text(value)) for value in row)
-        sentence = f"{table} {shown}: a column holds another kind of value than it should"
-        yield make_problem(sentence, table, named)
-
-
-_TYPES = {"TEXT": "'text'", "INTEGER": "'integer'", "BLOB": "'blob'"}
-_OR_NULL = {declared: f"{kind}, 'null'" for declared, kind in _TYPES.items()}
-
-
 class _Branches:
     """Branches as the log describes them, folded from its commits in order."""
 
@@ -622,18 +638,21 @@ def _branches(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     yield from branches.compare(view)
 
 
-def _branches_by_parts(open_view: OpenView, ranges: Sequence[KeyRange]) -> Iterator[Problem]:
-    """Check the branches like `_branches`, in a read transaction for each range of seqs.
+def _branches_in_slices(open_view: OpenView) -> Iterator[Problem]:
+    """Check the branches like `_branches`, in a read transaction for each slice of the commits.
 
-    The last one also reads what was committed meanwhile, and the branches as of the same time.
+    The last one reads the commits up to the newest, and the branches as of the same time.
     """
     branches = _Branches()
-    for part in ranges:
+    low: tuple[Any, ...] | None
+    low, high = WHOLE["seq"]
+    while low is not None:
         with open_view() as view:
-            yield from branches.fold(view, part)
-    with open_view() as view:
-        yield from branches.fold(view, KeyRange(ranges[-1].high, WHOLE["seq"].high))
-        yield from branches.compare(view)
+            bound = _find_bound(view, _SIZES["seq"], KeyRange(low, high))
+            yield from branches.fold(view, KeyRange(low, high if bound is None else bound))
+            if bound is None:
+                yield from branches.compare(view)
+        low = bound
 
 
 def _collections(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
@@ -665,7 +684,7 @@ def _collections(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
 _RULES = (
     Rule("seqs", "seq", _dense),
     Rule(_BRANCHES, "", _branches),
-    Rule(_REPLAY, "entity", _replays),
+    rule_in_order("replay", _Replay),
     Rule("collections", "", _collections),
-    Rule(_KINDS, "", _kinds_of_values),
+    Rule(_KINDS, "", column_types.check),
 )

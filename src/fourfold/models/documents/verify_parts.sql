@@ -22,3 +22,23 @@ SELECT count(*) FROM fact
 
 -- name: hashes
 SELECT hash FROM (SELECT hash, row_number() OVER (ORDER BY hash) AS number FROM fact) WHERE number % ?1 = 0
+
+-- Keys in order with the number of rows that a rule reads for each, and the size of their data.
+
+-- name: commit_sizes
+SELECT seq, 1, coalesce(octet_length(original), 0) FROM "commit" WHERE seq >= ?1 AND seq < ?2 ORDER BY seq
+
+-- name: entity_sizes
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB), count(*), 0 FROM revision
+WHERE (branch, id) >= (?1, ?2) AND (branch, id) < (?3, ?4) GROUP BY branch, id ORDER BY branch, id
+
+-- name: blob_sizes
+SELECT CAST(hash AS BLOB), 1, coalesce(octet_length(data), 0) FROM blob_store
+WHERE hash >= ?1 AND hash < ?2 ORDER BY hash
+
+-- name: value_sizes
+SELECT CAST(hash AS BLOB), 1, coalesce(octet_length(data), 0) FROM value WHERE hash >= ?1 AND hash < ?2 ORDER BY hash
+
+-- name: fact_sizes
+-- A hash of a fact is computed from several others.
+SELECT CAST(hash AS BLOB), 4, 0 FROM fact WHERE hash >= ?1 AND hash < ?2 ORDER BY hash

@@ -155,7 +155,8 @@ SELECT CAST(s.branch AS BLOB), CAST(s.id AS BLOB), s.seq, CAST(coalesce(s.text, 
     SELECT CAST(b.digest AS BLOB) FROM gc_base AS b WHERE b.branch = s.branch AND b.id = s.id AND b.seq = s.seq
 )
 FROM snapshot AS s LEFT JOIN value AS v ON v.hash = s.value_ref
-WHERE (s.branch, s.id, s.seq) >= (?1, ?2, ?3) AND (s.branch, s.id) < (?4, ?5) ORDER BY s.branch, s.id, s.seq
+WHERE (s.branch, s.id, s.seq) >= (?1, ?2, ?3) AND (s.branch, s.id) < (?4, ?5) AND s.seq NOT BETWEEN ?6 AND ?7
+ORDER BY s.branch, s.id, s.seq
 
 -- name: verify_spellings
 -- Snapshots that spell their value otherwise than its row.
@@ -174,27 +175,28 @@ SELECT CAST(hash AS BLOB), CAST(data AS BLOB) FROM value WHERE hash >= ?1 AND ha
 SELECT EXISTS (SELECT 1 FROM value WHERE hash = '__empty__' AND data IS NULL)
 
 -- name: verify_facts
--- Each fact, and after it the place where it was first said, as the log has it.
+-- Each fact, and after it the occurrence that its row states as the first, as the log has it.
 SELECT CAST(f.hash AS BLOB), CAST(f.id AS BLOB), CAST(f.value_ref AS BLOB), CAST(f.parent AS BLOB),
     CAST(f.fact_type AS BLOB), CAST(f.branch AS BLOB), f.seq, CAST(f.commit_ref AS BLOB),
     CAST(o.branch AS BLOB), o.seq, CAST(c.hash AS BLOB)
 FROM fact AS f
-LEFT JOIN (
-    SELECT fact_hash, branch, min(seq) AS seq FROM occurrence WHERE fact_hash >= ?1 AND fact_hash < ?2 GROUP BY fact_hash
-) AS o ON o.fact_hash = f.hash
+LEFT JOIN occurrence AS o ON o.branch = f.branch AND o.id = f.id AND o.seq = f.seq AND o.fact_hash = f.hash
 LEFT JOIN "commit" AS c ON c.seq = o.seq
 WHERE f.hash >= ?1 AND f.hash < ?2
 
 -- name: verify_occurrences
--- The log in the order of each branch's entities, with the facts and values that it names, and the commits.
+-- The log after a position, in the order of each branch's entities, with the facts, values and commits that it refers to,
+-- without the commits from ?7 to ?8.
 SELECT CAST(o.branch AS BLOB), CAST(o.id AS BLOB), o.seq, o.op_index, CAST(o.fact_hash AS BLOB),
     CAST(o.fact_type AS BLOB), CAST(o.text AS BLOB), CAST(f.id AS BLOB), CAST(f.fact_type AS BLOB),
-    CAST(f.parent AS BLOB), CAST(f.value_ref AS BLOB), v.hash IS NOT NULL, CAST(v.data AS BLOB), CAST(c.branch AS BLOB)
+    CAST(f.parent AS BLOB), CAST(f.value_ref AS BLOB), v.hash IS NOT NULL, CAST(c.branch AS BLOB), f.seq > o.seq,
+    CAST(v.data AS BLOB)
 FROM occurrence AS o
 LEFT JOIN fact AS f ON f.hash = o.fact_hash
 LEFT JOIN value AS v ON v.hash = f.value_ref
 LEFT JOIN "commit" AS c ON c.seq = o.seq
-WHERE (o.branch, o.id) >= (?1, ?2) AND (o.branch, o.id) < (?3, ?4)
+WHERE (o.branch, o.id, o.seq, o.op_index) > (?1, ?2, ?3, ?4) AND (o.branch, o.id) < (?5, ?6)
+    AND o.seq NOT BETWEEN ?7 AND ?8
 ORDER BY o.branch, o.id, o.seq, o.op_index
 
 -- name: verify_commits

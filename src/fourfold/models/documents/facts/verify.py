@@ -21,7 +21,15 @@ from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.facts import identity
 from fourfold.models.documents.gc.commit_digests import broken
 from fourfold.models.documents.history import HistoryReader, Row
-from fourfold.models.documents.problems import KeyRange, Rule, make_problem, seal_broken
+from fourfold.models.documents.problems import (
+    KeyRange,
+    LogRange,
+    Rule,
+    make_problem,
+    rule_in_order,
+    seal_broken,
+    text,
+)
 from fourfold.models.problem import Problem
 
 _UNREADABLE = (FourfoldError, ValueError, TypeError, AttributeError, RecursionError)
@@ -31,10 +39,7 @@ _UNREADABLE = (FourfoldError, ValueError, TypeError, AttributeError, RecursionEr
 def _rows(view: HistoryReader, sql: str, params: Row = ()) -> Iterator[Row]:
     """Yield rows with texts as bytes. Invalid text is shown, and equals nothing."""
     for row in view.rows(sql, params):
-        yield tuple(
-            column.decode(errors="backslashreplace") if isinstance(column, bytes) else column
-            for column in row
-        )
+        yield tuple(map(text, row))
 
 
 def _values(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
@@ -64,23 +69,23 @@ def _empty(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
 
 def _spellings(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for row in _rows(view, view.sql.verify_spellings, part.bounds):
-        branch, entity, seq, value_ref, text = row
-        name = _name_of(text)
+        branch, entity, seq, value_ref, spelling = row
+        name = _name_of(spelling)
         if name != value_ref:
             yield make_problem(
                 f"snapshot of {entity!r} on {branch!r} at seq {seq}: its text is not its value's",
                 "snapshot",
                 {"branch": branch, "id": entity, "seq": seq},
                 expected=value_ref,
-                found=name or text,
+                found=name or spelling,
             )
 
 
-def _name_of(text: object) -> str | None:
+def _name_of(spelling: object) -> str | None:
     """Return the hash of the value in this text; None for a text that Fourfold did not write."""
     try:
-        value = decode(text)  # type: ignore[arg-type]
-        return str(refer(value)) if trusted(value) == text else None
+        value = decode(spelling)  # type: ignore[arg-type]
+        return str(refer(value)) if trusted(value) == spelling else None
     except _UNREADABLE:
         return None
 
@@ -120,23 +125,32 @@ def _facts(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
             )
 
 
-def _occurrences(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
-    """Check every entity of every branch, from its first fact on."""
-    last: tuple[Any, ...] | None = None
-    before: str | None = None
-    for row in _rows(view, view.sql.verify_occurrences, part.bounds):
-        branch, entity, seq, op_index, fact, fact_type, text, *stored = row
+class _Occurrences:
+    """The check of every entity of every branch, from its first fact on."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, ...] | None = None
+        self._before: str | None = None
+
+    def rows(self, view: HistoryReader, part: LogRange) -> Iterator[Row]:
+        """Yield the rows of a range."""
+        return view.rows(view.sql.verify_occurrences, part.bounds)
+
+    def add(self, view: HistoryReader, row: Row) -> Iterator[Problem]:
+        """Check the next row."""
+        branch, entity, seq, op_index, fact, fact_type, spelling, *stored = map(text, row)
         where = f"occurrence of {entity!r} on {branch!r} at seq {seq}, operation {op_index}"
         key = {"branch": branch, "id": entity, "seq": seq, "op_index": op_index}
-        said_of, said_type, parent, value_ref, value_there, data, commit_branch = stored
-        if last != (branch, entity):
-            last = (branch, entity)
+        said_of, said_type, parent, value_ref, value_there, commit_branch, early, data = stored
+        if self._last != (branch, entity):
+            self._last = (branch, entity)
             try:
-                before = _inherited(view, branch, entity, seq)
+                self._before = _inherited(view, branch, entity, seq)
             except _UNREADABLE as error:
                 sentence = f"{where}: what it follows cannot be found: {error}"
                 yield make_problem(sentence, "occurrence", key)
-                before = parent
+                self._before = parent
+        before, self._before = self._before, fact
         wrong: str | None = None
         expected: Any = None
         actual: Any = None
@@ -146,17 +160,24 @@ def _occurrences(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
             sentence = f"{where}: its fact, or the value of that, is missing"
             yield make_problem(sentence, missing, {"hash": named}, expected=named)
         elif (said_of, said_type) != (entity, fact_type):
-            wrong, expected, actual = "its fact says another thing", row[1:6:4], stored[:2]
+            wrong, expected, actual = "its fact says another thing", (entity, fact_type), stored[:2]
         elif parent != before and not _taken_before(view, branch, entity, seq, op_index):
             wrong, expected, actual = "its fact does not follow the one before it", before, parent
-        elif text is not None and (text == data or _name_of(text) != value_ref):
-            wrong, expected, actual = "its text is not its value's", value_ref, text
+        elif spelling is not None and (spelling == data or _name_of(spelling) != value_ref):
+            wrong, expected, actual = "its text is not its value's", value_ref, spelling
         if wrong is not None:
             yield make_problem(
                 f"{where}: {wrong}", "occurrence", key, expected=expected, found=actual
             )
+        if early:
+            sentence = f"fact {fact} about {entity!r}: occurs before its first occurrence"
+            yield make_problem(sentence, "fact", {"hash": fact}, expected=f"at most {seq}")
         yield from _belongs(where, key, commit_branch)
-        before = fact
+
+    def finish(self, view: HistoryReader) -> Iterator[Problem]:
+        """Do nothing: a row is complete by itself."""
+        del view
+        return iter(())
 
 
 def _belongs(where: str, key: dict[str, Any], commit_branch: str | None) -> Iterator[Problem]:
@@ -270,7 +291,7 @@ RULES = (
     Rule("empty value", "", _empty),
     Rule("spellings", "entity", _spellings),
     Rule("facts", "hash", _facts),
-    Rule("occurrences", "entity", _occurrences),
+    rule_in_order("occurrences", _Occurrences),
     Rule("commits", "seq", _commits),
     Rule("heads", "entity", _heads),
 )

@@ -200,9 +200,10 @@ SELECT CAST(branch AS BLOB), CAST(id AS BLOB) FROM (
 WHERE NOT EXISTS (SELECT 1 FROM head AS h WHERE h.branch = r.branch AND h.id = r.id)
 
 -- name: verify_operations
--- The log after a position, in the order in which it is replayed.
+-- The log after a position, in the order in which it is replayed, without the commits from ?7 to ?8.
 SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq, op_index, CAST(op AS BLOB), CAST(data AS BLOB) FROM revision
-WHERE (branch, id, seq, op_index) > (?1, ?2, ?3, ?4) AND (branch, id) < (?5, ?6) ORDER BY branch, id, seq, op_index
+WHERE (branch, id, seq, op_index) > (?1, ?2, ?3, ?4) AND (branch, id) < (?5, ?6) AND seq NOT BETWEEN ?7 AND ?8
+ORDER BY branch, id, seq, op_index
 
 -- name: verify_snapshots
 -- The snapshots in the same order, with the digest of those that the log begins with.
@@ -210,7 +211,8 @@ SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq, CAST(value AS BLOB), (
     SELECT CAST(b.digest AS BLOB) FROM gc_base AS b WHERE b.branch = s.branch AND b.id = s.id AND b.seq = s.seq
 )
 FROM snapshot AS s
-WHERE (branch, id, seq) >= (?1, ?2, ?3) AND (branch, id) < (?4, ?5) ORDER BY branch, id, seq
+WHERE (branch, id, seq) >= (?1, ?2, ?3) AND (branch, id) < (?4, ?5) AND seq NOT BETWEEN ?6 AND ?7
+ORDER BY branch, id, seq
 
 -- name: verify_metadata
 -- What is said about blobs that are not there. The name of such an entity ends with the hash of the blob.
