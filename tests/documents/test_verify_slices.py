@@ -178,3 +178,20 @@ def test_occurrence_before_the_first_one_is_found(root):
     )
     [problem] = verify_file(path)
     assert "occurs before its first occurrence" in problem.message
+
+
+def test_only_the_check_of_indexes_reads_all_rows_of_one_state(space, monkeypatch):
+    long_views = []
+    read = space.database.read_in_background
+
+    def read_in_background():
+        long_views.append("read")
+        return read()
+
+    monkeypatch.setattr(space.database, "read_in_background", read_in_background)
+    assert space.verify() == []
+    assert long_views == []
+    space.indexes.create("numbers", "/n")
+    long_views.clear()
+    assert space.verify() == []
+    assert long_views == ["read"]

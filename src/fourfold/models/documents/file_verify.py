@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -60,8 +61,9 @@ def verify_file(
                 yield from _meta(view, history)
         if not only:
             with _open_file(path, history) as database:
+                open_view = partial(_open_state, database, history)
                 yield from verify.iter_problems_in_slices(
-                    lambda: _open_state(database, history), history, path.stat().st_size
+                    open_view, open_view, history, path.stat().st_size
                 )
         elif set(only) - {PAGES, SCHEMA}:
             with opened(path, history) as view:

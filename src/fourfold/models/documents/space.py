@@ -629,7 +629,9 @@ class Space:
         """Check the file, the log and everything derived from it; return the problems found."""
         problems = to_problems(self.database.integrity_check())
         size = self.database.path.stat().st_size
-        problems += iter_problems_in_slices(self.step_view, self.history_kind, size)
+        problems += iter_problems_in_slices(
+            self.step_view, self.background_view, self.history_kind, size
+        )
         return problems
 
     def maintain(

@@ -373,12 +373,16 @@ _DIVIDED_BY_FACTS: Final = ("values", "facts")
 
 
 def iter_problems_in_slices(
-    open_view: OpenView, history: History, size_bytes: int
+    open_view: OpenView, open_long_view: OpenView, history: History, size_bytes: int
 ) -> Iterator[Problem]:
     """Yield the problems of a space. A large one is read in slices, each in its own transaction.
 
     Each transaction is short, and `open_view` may pause between two of them. Commits that are
     written meanwhile are not checked: the last slice would never come.
+
+    Args:
+        open_long_view: Opens a read transaction that may pause, for rules that need one state of
+            all rows.
     """
     with open_view() as view:
         if size_bytes <= VERIFY_SLICE_BYTES:
@@ -397,11 +401,18 @@ def iter_problems_in_slices(
             sizes = _SIZES[rule.name if rule.by == "hash" else rule.by]
             sliced.setdefault(sizes, []).append(rule)
             continue
+        elif rule.name == index_rules.NAME and _has_indexes(open_view):
+            problems = _in_one_transaction(open_long_view, rule)
         else:
             problems = _in_one_transaction(open_view, rule)
         yield from _report_unreadable(rule.name, problems)
     for sizes, checked in sliced.items():
         yield from _in_slices(open_view, sizes, checked, until)
+
+
+def _has_indexes(open_view: OpenView) -> bool:
+    with open_view() as view:
+        return index_rules.has_indexes(view)
 
 
 def _in_one_transaction(open_view: OpenView, rule: Rule) -> Iterator[Problem]:
@@ -667,7 +678,14 @@ def _collections(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for named, seq in view.rows(view.sql.verify_forks):
         sentence = f"{text(named)!r} at seq {seq} is a fork, but not a kept point"
         yield make_problem(sentence, "gc_point", {"branch": named, "seq": seq})
-    for row in view.rows(view.sql.verify_gaps):
+    for named, of, seq in view.rows(view.sql.verify_bases):
+        sentence = f"snapshot of {text(of)!r} on {text(named)!r} at seq {seq} is missing"
+        yield make_problem(sentence, "snapshot", {"branch": named, "id": of, "seq": seq})
+
+
+def _gaps(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
+    """Check that the rows before which others were removed are readable without them."""
+    for row in view.rows(view.sql.verify_gaps, part.bounds):
         named, of, seq, op_index, lost, least, op, based, sealed = row
         where = f"{text(of)!r} on {text(named)!r} at seq {seq}"
         key = {"branch": named, "id": of, "seq": seq, "op_index": op_index}
@@ -676,9 +694,6 @@ def _collections(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
             yield make_problem(sentence, "gc_gap", key, expected=f"before {least}", found=lost)
         elif text(op) == "patch" and not based:
             yield make_problem(f"{where} has lost what it builds on", "gc_base", key)
-    for named, of, seq in view.rows(view.sql.verify_bases):
-        sentence = f"snapshot of {text(of)!r} on {text(named)!r} at seq {seq} is missing"
-        yield make_problem(sentence, "snapshot", {"branch": named, "id": of, "seq": seq})
 
 
 _RULES = (
@@ -686,5 +701,6 @@ _RULES = (
     Rule(_BRANCHES, "", _branches),
     rule_in_order("replay", _Replay),
     Rule("collections", "", _collections),
+    Rule("gaps", "entity", _gaps),
     Rule(_KINDS, "", column_types.check),
 )

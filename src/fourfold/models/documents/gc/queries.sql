@@ -200,7 +200,7 @@ SELECT CAST(g.branch AS BLOB), CAST(g.id AS BLOB), g.seq, g.op_index, g.lost_seq
           AND r.op_index = g.op_index) AS BLOB),
     EXISTS (SELECT 1 FROM gc_base AS b WHERE b.branch = g.branch AND b.id = g.id AND b.seq = g.seq),
     EXISTS (SELECT 1 FROM gc_seal AS s WHERE s.seq = g.lost_seq)
-FROM gc_gap AS g
+FROM gc_gap AS g WHERE (g.branch, g.id) >= (?1, ?2) AND (g.branch, g.id) < (?3, ?4)
 
 -- name: verify_points
 -- Points that cannot have been kept: of branches that are not there, or not below the horizon.

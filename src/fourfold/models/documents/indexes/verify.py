@@ -31,9 +31,18 @@ from fourfold.models.problem import Problem
 Retained = dict[str, list[int]]
 
 
+def has_indexes(view: HistoryReader) -> bool:
+    """Return True if a space has an index to verify."""
+    return bool(_complete(view))
+
+
+def _complete(view: HistoryReader) -> list[Index]:
+    return [index for index in declaration.load(view.snapshot) if index.is_complete]
+
+
 def _indexes(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     del part
-    indexes = [index for index in declaration.load(view.snapshot) if index.is_complete]
+    indexes = _complete(view)
     if not indexes:
         return
     least = horizon(view)
@@ -122,4 +131,6 @@ _CHECKS: Final[dict[str, Callable[..., _Check]]] = {
     "text": TextCheck,
     "vector": VectorCheck,
 }
-RULES = (Rule("indexes", "", _indexes),)
+NAME: Final = "indexes"
+"""The rule that compares all entries of an index with the log as of the same time."""
+RULES = (Rule(NAME, "", _indexes),)
