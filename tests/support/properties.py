@@ -8,6 +8,10 @@ full length.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 THOROUGH = bool(os.environ.get("THOROUGH_TESTS"))
 
@@ -23,3 +27,14 @@ def repeats(count: int) -> int:
     For tests that are long even with a third of them, and whose short form runs by default.
     """
     return count if THOROUGH else max(1, count // 6)
+
+
+def sample(items: Iterable[T], count: int = 2) -> list[T]:
+    """Return `count` items from the first to the last; in a thorough run all of them.
+
+    For what is long to check for each item, such as the restore of a point.
+    """
+    every = list(items)
+    if THOROUGH or len(every) <= count:
+        return every
+    return [every[number * (len(every) - 1) // (count - 1)] for number in range(count)]
