@@ -10,6 +10,7 @@ from fourfold.archive.catalog import Catalog
 from fourfold.archive.delta_log import DeltaLog
 from fourfold.objects import FolderStore
 from fourfold.store import retention
+from support.properties import sample
 
 DAY_MS = 86_400_000
 
@@ -42,6 +43,12 @@ def files_of(url):
             name: DeltaLog(objects, f"tables/{name}").snapshot(version).files
             for name, version in tables.items()
         }
+
+
+def check_points(tmp_path, url, was, label, count=2):
+    """Restore some of the points, from the first to the last, and compare their rows."""
+    points = sample(was, count)
+    assert rows_at_points(tmp_path, url, points, label) == {point: was[point] for point in points}
 
 
 def rows_at_points(tmp_path, url, points, label):
