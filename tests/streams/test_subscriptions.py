@@ -218,7 +218,7 @@ def test_only_one_worker_holds_a_lease_until_it_ends(work):
     second = work.subscriptions.claim("work", "two")
     assert second.generation > first.generation
     with pytest.raises(WakeFenced):
-        work.subscriptions.acknowledge("work", fence(first), done=True)
+        work.subscriptions.acknowledge("work", first, done=True)
 
 
 def test_ack_extends_lease_and_late_ack_is_fenced(work):
@@ -248,17 +248,17 @@ def test_done_issues_wake_only_when_more_is_pending(work):
     wake = work.subscriptions.claim("work", "one")
     work.streams.open("in/a").append(b"2")
     first = [Ack("in/a", format_offset(1))]
-    assert work.subscriptions.acknowledge("work", fence(wake), first, done=True)
+    assert work.subscriptions.acknowledge("work", wake, first, done=True)
     wake = work.subscriptions.claim("work", "one")
     rest = [Ack("in/a", format_offset(2))]
-    assert not work.subscriptions.acknowledge("work", fence(wake), rest, done=True)
+    assert not work.subscriptions.acknowledge("work", wake, rest, done=True)
     with pytest.raises(NothingPending):
         work.subscriptions.claim("work", "one")
 
 
 def test_release_issues_a_new_wake(work):
     wake = work.subscriptions.claim("work", "one")
-    work.subscriptions.release("work", fence(wake))
+    work.subscriptions.release("work", wake)
     work.subscriptions.reconcile()
     assert [event["generation"] for event in events(work)] == [1, 2]
 

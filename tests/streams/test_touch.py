@@ -26,7 +26,7 @@ def test_wait_returns_its_changed_keys(touches, stream):
         Row("user", "3"),
         Entity("user"),
         Entity("order"),
-        Rows(by_city.id, {"city": "Bonn"}),
+        by_city.key({"city": "Bonn"}),
         Rows(by_city.id, {"city": "Kiel"}),
     ]
     result = touches.wait("s", cursor, keys, 0)

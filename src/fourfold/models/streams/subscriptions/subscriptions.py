@@ -168,7 +168,7 @@ class Subscriptions:
     def acknowledge(
         self,
         subscription_id: str,
-        fence: Fence,
+        wake: Wake | Fence,
         acks: Sequence[Ack] = (),
         *,
         kind: Kind = "pull-wake",
@@ -176,16 +176,17 @@ class Subscriptions:
     ) -> bool:
         """Move cursors, and extend the lease or, with `done`, release it.
 
-        Returns True if more is pending, so that a new wake was issued.
+        `wake` is the result of `claim`. Returns True if more is pending, so that a new wake was
+        issued.
         """
         return self._database.transact(
-            self._acknowledging(subscription_id, kind, fence, acks, done=done)
+            self._acknowledging(subscription_id, kind, wake, acks, done=done)
         )
 
     async def acknowledge_async(
         self,
         subscription_id: str,
-        fence: Fence,
+        wake: Wake | Fence,
         acks: Sequence[Ack] = (),
         *,
         kind: Kind = "pull-wake",
@@ -193,12 +194,19 @@ class Subscriptions:
     ) -> bool:
         """Move cursors, and extend the lease or, with `done`, release it."""
         return await self._database.transact_async(
-            self._acknowledging(subscription_id, kind, fence, acks, done=done)
+            self._acknowledging(subscription_id, kind, wake, acks, done=done)
         )
 
     def _acknowledging(
-        self, subscription_id: str, kind: Kind, fence: Fence, acks: Sequence[Ack], *, done: bool
+        self,
+        subscription_id: str,
+        kind: Kind,
+        wake: Wake | Fence,
+        acks: Sequence[Ack],
+        *,
+        done: bool,
     ) -> _Work[bool]:
+        fence = _fence(wake)
         if len(acks) > limits.SUBSCRIPTION_STREAMS_MAX:
             raise InvalidInput(
                 f"acks must be at most {limits.SUBSCRIPTION_STREAMS_MAX} streams, got {len(acks)}"
@@ -210,15 +218,16 @@ class Subscriptions:
 
         return self._notifying(work)
 
-    def release(self, subscription_id: str, fence: Fence) -> None:
+    def release(self, subscription_id: str, wake: Wake | Fence) -> None:
         """Release the lease; pending records issue a new wake."""
-        self._database.transact(self._releasing(subscription_id, fence))
+        self._database.transact(self._releasing(subscription_id, wake))
 
-    async def release_async(self, subscription_id: str, fence: Fence) -> None:
+    async def release_async(self, subscription_id: str, wake: Wake | Fence) -> None:
         """Release the lease; pending records issue a new wake."""
-        await self._database.transact_async(self._releasing(subscription_id, fence))
+        await self._database.transact_async(self._releasing(subscription_id, wake))
 
-    def _releasing(self, subscription_id: str, fence: Fence) -> _Work[None]:
+    def _releasing(self, subscription_id: str, wake: Wake | Fence) -> _Work[None]:
+        fence = _fence(wake)
         return self._notifying(lambda txn: leases.release(txn, subscription_id, fence, self._now()))
 
     # Delivery
@@ -291,6 +300,12 @@ def count(snapshot: ReadTransaction, stream: str | None = None) -> int:
     if stream is None:
         return int(snapshot.value(SQL.count))
     return int(snapshot.value(SQL.count_of_stream, (stream,)))
+
+
+def _fence(wake: Wake | Fence) -> Fence:
+    return (
+        wake if isinstance(wake, Fence) else Fence(wake.wake_id, wake.generation, wake.generation)
+    )
 
 
 def _chance() -> float:

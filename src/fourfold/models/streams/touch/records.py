@@ -52,6 +52,10 @@ class ActiveTemplate(NamedTuple):
     last_seen_at_ms: int
     inactivity_ttl_ms: int
 
+    def key(self, values: Mapping[str, Scalar]) -> Rows:
+        """Return the key of the rows that have, or had, these values in the template's fields."""
+        return Rows(self.id, values)
+
 
 class WaitResult(NamedTuple):
     """The result of a wait.
