@@ -11,15 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fourfold
+from fourfold.kernel import Migration, Sequence, Transaction
 
-ORDER = fourfold.Sequence.named("orders")
-SCHEMA = fourfold.Migration(
+ORDER = Sequence.named("orders")
+SCHEMA = Migration(
     1, "orders", "CREATE TABLE orders (number INTEGER PRIMARY KEY, customer TEXT NOT NULL)"
 )
 
 
-def place(customer: str) -> Callable[[fourfold.Transaction], int]:
-    def work(txn: fourfold.Transaction) -> int:
+def place(customer: str) -> Callable[[Transaction], int]:
+    def work(txn: Transaction) -> int:
         number = txn.claim(ORDER)
         txn.execute("INSERT INTO orders VALUES (?, ?)", (number, customer))
         return number

@@ -9,17 +9,18 @@ import asyncio
 from collections.abc import Callable
 
 import fourfold
+from fourfold.kernel import Database, Migration, Sequence, Transaction
 
-ENTRY = fourfold.Sequence.named("entry", used="SELECT max(number) FROM entry")
-SCHEMA = fourfold.Migration(
+ENTRY = Sequence.named("entry", used="SELECT max(number) FROM entry")
+SCHEMA = Migration(
     1, "log", "CREATE TABLE entry (number INTEGER PRIMARY KEY, author TEXT NOT NULL, text TEXT)"
 )
 
 
-def append(author: str, text: str) -> Callable[[fourfold.Transaction], int]:
+def append(author: str, text: str) -> Callable[[Transaction], int]:
     """Work for one transaction: it may run more than once, and acts only through `txn`."""
 
-    def work(txn: fourfold.Transaction) -> int:
+    def work(txn: Transaction) -> int:
         number = txn.claim(ENTRY)
         txn.execute("INSERT INTO entry VALUES (?, ?, ?)", (number, author, text))
         return number
@@ -27,7 +28,7 @@ def append(author: str, text: str) -> Callable[[fourfold.Transaction], int]:
     return work
 
 
-async def author(log: fourfold.Database, name: str, entries: int) -> list[int]:
+async def author(log: Database, name: str, entries: int) -> list[int]:
     return [await log.transact_async(append(name, f"entry {n}")) for n in range(entries)]
 
 

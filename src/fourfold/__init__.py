@@ -8,10 +8,18 @@
         store.streams.create("clicks", "application/json")
 
 `fourfold.open` returns a `Store`: spaces of documents (`store.documents`), streams
-(`store.streams`), graphs (`store.graphs`) and agent sessions (`store.sessions`). Every error
-derives from `FourfoldError`. Optional parts are imported by name: `fourfold.client`,
-`fourfold.pipeline`, `fourfold.adapters.langgraph`, `fourfold.adapters.openai_agents`,
-`fourfold.testing`.
+(`store.streams`), graphs (`store.graphs`) and agent sessions (`store.sessions`).
+`fourfold.connect` opens a store of a server, with the same calls.
+
+Here are the names that most programs need. Import the others from these modules:
+
+    fourfold.errors      all errors; each derives from `FourfoldError`
+    fourfold.kernel      databases of your own: `Database`, `Migration`, `Sequence`, `Transaction`
+    fourfold.client      `RemoteStore`, and the clients for coroutines
+    fourfold.pipeline    Spark: reads, SQL, jobs
+    fourfold.adapters    LangGraph, OpenAI Agents
+    fourfold.models      all records of `documents`, `streams`, `graphs` and `sessions`
+    fourfold.testing     contract tests for backends of your own
 
 A name is loaded when it is first used, so importing the package loads no database driver.
 """
@@ -28,26 +36,20 @@ from fourfold.errors import (
     CorruptData,
     FormatError,
     FourfoldError,
-    HistoryTruncated,
     InvalidInput,
-    MergeConflicted,
     MissingDependency,
     NotFound,
     Refused,
-    StaleRead,
     StorageError,
 )
 
 if TYPE_CHECKING:
-    from fourfold.client import RemoteStore, connect
-    from fourfold.kernel import Database, Migration, ReadTransaction, Sequence, Transaction
+    from fourfold.client import connect
     from fourfold.models.documents import (
         Branch,
-        Change,
         Commit,
         Documents,
         GcPolicy,
-        MergeConflict,
         MergeResult,
         Space,
         State,
@@ -60,7 +62,6 @@ if TYPE_CHECKING:
     from fourfold.models.streams import (
         AppendResult,
         Chunk,
-        Fork,
         Offset,
         Producer,
         Record,
@@ -69,8 +70,7 @@ if TYPE_CHECKING:
         Streams,
     )
     from fourfold.models.streams.subscriptions import Ack, Subscribe
-    from fourfold.models.streams.subscriptions.leases import Fence
-    from fourfold.models.streams.touch import Rows, Template
+    from fourfold.models.streams.touch import Template
     from fourfold.store import Store, restore
     from fourfold.store import open_store as open  # noqa: A004
 else:
@@ -80,33 +80,23 @@ else:
             "Ack": "fourfold.models.streams.subscriptions",
             "AppendResult": "fourfold.models.streams.records",
             "Branch": "fourfold.models.documents.records",
-            "Change": "fourfold.models.documents.comparison",
             "Chunk": "fourfold.models.streams.records",
             "Commit": "fourfold.models.documents.records",
-            "Database": "fourfold.kernel",
             "Documents": "fourfold.models.documents.documents",
             "Ed25519Signer": "fourfold.models.graphs.sync.package",
             "Event": "fourfold.models.sessions.records",
-            "Fence": "fourfold.models.streams.subscriptions.leases",
             "Final": "fourfold.models.sessions.runtime",
-            "Fork": "fourfold.models.streams.writer",
             "GcPolicy": "fourfold.models.documents.gc.policy",
             "Graph": "fourfold.models.graphs.graph",
             "Graphs": "fourfold.models.graphs.graphs",
             "Head": "fourfold.models.sessions.records",
-            "MergeConflict": "fourfold.models.documents.merge",
             "MergeResult": "fourfold.models.documents.merge",
-            "Migration": "fourfold.kernel",
             "Offset": "fourfold.models.streams.validation",
             "Payload": "fourfold.models.sessions",
             "Problem": "fourfold.models.problem",
             "Producer": "fourfold.models.streams.records",
-            "ReadTransaction": "fourfold.kernel",
-            "RemoteStore": "fourfold.client",
             "Record": "fourfold.models.streams.records",
-            "Rows": "fourfold.models.streams.touch",
             "Runtime": "fourfold.models.sessions.runtime",
-            "Sequence": "fourfold.kernel",
             "Session": "fourfold.models.sessions.session",
             "SessionView": "fourfold.models.sessions.reader",
             "Sessions": "fourfold.models.sessions.sessions",
@@ -118,7 +108,6 @@ else:
             "Streams": "fourfold.models.streams.streams",
             "Subscribe": "fourfold.models.streams.subscriptions",
             "Template": "fourfold.models.streams.touch",
-            "Transaction": "fourfold.kernel",
             "connect": "fourfold.client",
             "open": "fourfold.store:open_store",
             "restore": "fourfold.store",
@@ -130,48 +119,35 @@ __all__ = [
     "AppendResult",
     "Branch",
     "Busy",
-    "Change",
     "Chunk",
     "Commit",
     "Conflict",
     "CorruptData",
-    "Database",
     "Documents",
     "Ed25519Signer",
     "Event",
-    "Fence",
     "Final",
-    "Fork",
     "FormatError",
     "FourfoldError",
     "GcPolicy",
     "Graph",
     "Graphs",
     "Head",
-    "HistoryTruncated",
     "InvalidInput",
-    "MergeConflict",
-    "MergeConflicted",
     "MergeResult",
-    "Migration",
     "MissingDependency",
     "NotFound",
     "Offset",
     "Payload",
     "Problem",
     "Producer",
-    "ReadTransaction",
     "Record",
     "Refused",
-    "RemoteStore",
-    "Rows",
     "Runtime",
-    "Sequence",
     "Session",
     "SessionView",
     "Sessions",
     "Space",
-    "StaleRead",
     "State",
     "StorageError",
     "Store",
@@ -180,7 +156,6 @@ __all__ = [
     "Streams",
     "Subscribe",
     "Template",
-    "Transaction",
     "__version__",
     "connect",
     "open",

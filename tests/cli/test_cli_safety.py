@@ -10,6 +10,7 @@ from cli_process import finish, start
 
 import fourfold
 from fourfold._version import __version__
+from fourfold.kernel import Migration
 
 
 def flip(path, at=-1):
@@ -59,7 +60,7 @@ def test_a_store_in_use_can_be_backed_up_and_verified(process, root, tmp_path):
 
 def test_ctrl_c_leaves_no_backup_or_a_whole_one_and_a_second_try_works(call, tmp_path):
     root, copy = tmp_path / "large", tmp_path / "copy"
-    table = fourfold.Migration(1, "rows", "CREATE TABLE row (data BLOB) STRICT;")
+    table = Migration(1, "rows", "CREATE TABLE row (data BLOB) STRICT;")
     with fourfold.open(root) as store, store.database("rows", migrations=[table]).write() as txn:
         for _ in range(40):
             txn.execute("INSERT INTO row VALUES (zeroblob(1000000))")

@@ -24,6 +24,7 @@ from fourfold.client import (
     RemoteSession,
     RemoteSessions,
     RemoteSpace,
+    RemoteStore,
     RemoteStream,
     RemoteStreams,
 )
@@ -311,7 +312,7 @@ def test_coroutines_use_the_same_store(store, name):
         (fourfold.Streams, RemoteStreams),
         (fourfold.Graph, RemoteGraph),
         (fourfold.Graphs, RemoteGraphs),
-        (fourfold.Store, fourfold.RemoteStore),
+        (fourfold.Store, RemoteStore),
     ],
     ids=lambda cls: cls.__name__,
 )

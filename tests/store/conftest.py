@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 import fourfold
+from fourfold.kernel import Migration, Sequence, Transaction
 
-NUMBER = fourfold.Sequence.named("number", used="SELECT max(number) FROM entry")
+NUMBER = Sequence.named("number", used="SELECT max(number) FROM entry")
 SCHEMA = (
-    fourfold.Migration(
-        1, "entry", "CREATE TABLE entry (number INTEGER PRIMARY KEY, text TEXT NOT NULL)"
-    ),
+    Migration(1, "entry", "CREATE TABLE entry (number INTEGER PRIMARY KEY, text TEXT NOT NULL)"),
 )
 
 
@@ -21,7 +20,7 @@ class Log:
         self.database = store.database(name, migrations=SCHEMA, sequences=[NUMBER])
 
     def add(self, text: str) -> int:
-        def work(txn: fourfold.Transaction) -> int:
+        def work(txn: Transaction) -> int:
             number = txn.claim(NUMBER)
             txn.execute("INSERT INTO entry VALUES (?, ?)", (number, text))
             return number

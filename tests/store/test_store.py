@@ -76,7 +76,7 @@ def test_a_reader_in_another_process_sees_what_a_writer_commits(root, open_log):
             # A reader that does not know the schema is refused, so it gets the same schema.
             code = script.replace(
                 "s.database('log')",
-                "s.database('log', migrations=[fourfold.Migration(1, 'entry', "
+                "s.database('log', migrations=[fourfold.kernel.Migration(1, 'entry', "
                 "'CREATE TABLE entry (number INTEGER PRIMARY KEY, text TEXT NOT NULL)')])",
             )
             out = subprocess.run(

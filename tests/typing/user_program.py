@@ -9,7 +9,7 @@ from typing import Literal, assert_type
 import msgspec
 
 import fourfold
-from fourfold.client import AsyncRemoteStore
+from fourfold.client import AsyncRemoteStore, RemoteStore
 
 
 class Note(msgspec.Struct):
@@ -60,7 +60,7 @@ with fourfold.open("store") as store:
     assert_type(sessions.current_view("s"), fourfold.SessionView)
 
 with fourfold.connect("http://127.0.0.1:4437", "secret") as remote:
-    assert_type(remote, fourfold.RemoteStore)
+    assert_type(remote, RemoteStore)
     far_space = remote.space("did:web:notes.example")
     assert_type(far_space.set("a", {"n": 1}), fourfold.Commit)
     assert_type(far_space.read("a", at=1), fourfold.State | None)
@@ -91,7 +91,7 @@ async def count_far() -> int:
         return (await clicks.info).next_offset
 
 
-def run_anywhere(store: fourfold.Store | fourfold.RemoteStore) -> fourfold.AppendResult:
+def run_anywhere(store: fourfold.Store | RemoteStore) -> fourfold.AppendResult:
     space = store.space("did:web:notes.example")
     assert_type(space.transact([{"op": "delete", "id": "a"}]), fourfold.Commit)
     for branch in space.branches.list():

@@ -21,6 +21,7 @@ from fourfold.cli.demo.journal import add, journal, numbers
 from fourfold.cli.demo.scripted_agent import SID, TASK, agent, last_word
 from fourfold.cli.output import size
 from fourfold.errors import FourfoldError, SequenceRegression
+from fourfold.kernel import Database, Transaction
 from fourfold.models.documents import Space
 from fourfold.models.graphs import ApplyResult, Graphs
 from fourfold.models.sessions.runtime import Runtime
@@ -371,7 +372,7 @@ ACTS: tuple[Callable[[Stage], Shown], ...] = (
 )
 
 
-def _write_from_threads(log: fourfold.Database) -> list[int]:
+def _write_from_threads(log: Database) -> list[int]:
     got: list[int] = []
 
     def caller(name: int) -> None:
@@ -385,7 +386,7 @@ def _write_from_threads(log: fourfold.Database) -> list[int]:
     return got
 
 
-def _adding(text: str) -> Callable[[fourfold.Transaction], int]:
+def _adding(text: str) -> Callable[[Transaction], int]:
     return lambda txn: add(txn, text)
 
 

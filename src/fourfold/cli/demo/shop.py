@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import fourfold
 from fourfold.cli.demo.check import expect
-from fourfold.client import RemoteSpace, RemoteStream
+from fourfold.client import RemoteSpace, RemoteStore, RemoteStream
 from fourfold.errors import MergeConflicted
 from fourfold.models.documents.field_merge import THEIRS
 from fourfold.models.graphs.records import Kind
@@ -91,7 +91,7 @@ def _named(kind: str, place: int, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def sell(store: fourfold.RemoteStore) -> tuple[list[str], dict[str, object]]:
+def sell(store: RemoteStore) -> tuple[list[str], dict[str, object]]:
     """Write orders, change them, and merge two branches; the second has a conflict."""
     space = store.space(DID)
     space.transact(
@@ -184,7 +184,7 @@ def _replace(path: str, value: object) -> dict[str, object]:
     return {"op": "replace", "path": path, "value": value}
 
 
-def follow(store: fourfold.RemoteStore) -> tuple[list[str], dict[str, object]]:
+def follow(store: RemoteStore) -> tuple[list[str], dict[str, object]]:
     """Write a stream with an idempotent producer while another thread follows it."""
     orders = store.streams.create(STREAM, "application/json")
     visits = store.streams.create(VISITS, "application/json")

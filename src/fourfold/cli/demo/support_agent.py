@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-import fourfold
 from fourfold.cli.demo.check import expect
 from fourfold.cli.demo.shop import DID, ORDER, SESSION
+from fourfold.client import RemoteStore, connect
 from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.runtime import Final as FinalAnswer
 from fourfold.models.sessions.runtime import Runtime, Turn
@@ -33,7 +33,7 @@ Call = Callable[..., Any]
 
 
 def make_agent(
-    store: fourfold.RemoteStore, report: Callable[[str], object], *, stuck_at: str = ""
+    store: RemoteStore, report: Callable[[str], object], *, stuck_at: str = ""
 ) -> Runtime:
     """Return an agent that reports each call before it makes it."""
     space = store.space(DID)
@@ -74,7 +74,7 @@ def make_agent(
     return runtime
 
 
-def kill_and_resume(store: fourfold.RemoteStore, url: str) -> tuple[list[str], dict[str, object]]:
+def kill_and_resume(store: RemoteStore, url: str) -> tuple[list[str], dict[str, object]]:
     """Kill a process in the middle of its turn, and resume the turn in this one."""
     child = subprocess.Popen(
         [sys.executable, "-m", "fourfold.cli.demo.support_agent", url],
@@ -120,5 +120,5 @@ def _print(name: str) -> None:
 
 
 if __name__ == "__main__":
-    with fourfold.connect(sys.argv[1]) as connected:
+    with connect(sys.argv[1]) as connected:
         make_agent(connected, _print, stuck_at=STUCK).run_turn(SESSION, TASK)
