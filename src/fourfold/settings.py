@@ -40,7 +40,7 @@ def _describe(description: str, unit: str = "") -> Meta:
     return Meta(description=description, extra={"unit": unit})
 
 
-class Kernel(Struct, frozen=True):
+class KernelSettings(Struct, frozen=True):
     """Settings of SQLite connections, group commit and checkpoints."""
 
     readers_max: Annotated[
@@ -93,7 +93,7 @@ class Kernel(Struct, frozen=True):
     ] = limits.CHECKPOINT_BYTES
 
 
-class Documents(Struct, frozen=True):
+class DocumentSettings(Struct, frozen=True):
     """Settings of document spaces."""
 
     page_size: Annotated[
@@ -102,7 +102,7 @@ class Documents(Struct, frozen=True):
     ] = DOCUMENTS_PAGE_SIZE
 
 
-class Graphs(Struct, frozen=True):
+class GraphSettings(Struct, frozen=True):
     """Settings of graphs."""
 
     sync_flags: Annotated[
@@ -111,7 +111,7 @@ class Graphs(Struct, frozen=True):
     ] = "changeable"
 
 
-class Streams(Struct, frozen=True):
+class StreamSettings(Struct, frozen=True):
     """Settings of streams."""
 
     synchronous: Annotated[
@@ -123,7 +123,7 @@ class Streams(Struct, frozen=True):
     ] = "FULL"
 
 
-class Sessions(Struct, frozen=True):
+class SessionSettings(Struct, frozen=True):
     """Settings of sessions."""
 
     synchronous: Annotated[
@@ -135,7 +135,7 @@ class Sessions(Struct, frozen=True):
     ] = "FULL"
 
 
-class Objects(Struct, frozen=True):
+class ObjectSettings(Struct, frozen=True):
     """Settings of the object store."""
 
     url: Annotated[
@@ -157,7 +157,7 @@ class Objects(Struct, frozen=True):
     ] = limits.OBJECT_RETRIES_MAX
 
 
-class Archive(Struct, frozen=True):
+class ArchiveSettings(Struct, frozen=True):
     """Settings of sealing, publishing and garbage collection."""
 
     format: Annotated[
@@ -235,7 +235,7 @@ class Archive(Struct, frozen=True):
     ] = limits.COMPACT_BYTES
 
 
-class Pipeline(Struct, frozen=True):
+class PipelineSettings(Struct, frozen=True):
     """Settings of reads with Spark."""
 
     cache_folder: Annotated[
@@ -258,7 +258,7 @@ class Pipeline(Struct, frozen=True):
     ] = "off"
 
 
-class Server(Struct, frozen=True):
+class ServerSettings(Struct, frozen=True):
     """Settings of the HTTP server."""
 
     public_url: Annotated[
@@ -360,7 +360,7 @@ class Server(Struct, frozen=True):
     ] = "none"
 
 
-class Health(Struct, frozen=True):
+class HealthSettings(Struct, frozen=True):
     """Settings of health checks."""
 
     wal_degraded_bytes: Annotated[
@@ -377,21 +377,21 @@ __all__ = [
     "NOT_SETTINGS",
     "PREFIX",
     "SETTINGS",
-    "Archive",
-    "Documents",
-    "Graphs",
-    "Health",
-    "Kernel",
+    "ArchiveSettings",
+    "DocumentSettings",
+    "GraphSettings",
+    "HealthSettings",
+    "KernelSettings",
     "Layer",
-    "Objects",
-    "Pipeline",
-    "Server",
-    "Sessions",
+    "ObjectSettings",
+    "PipelineSettings",
+    "ServerSettings",
+    "SessionSettings",
     "Setting",
     "SettingInfo",
     "Settings",
     "Source",
-    "Streams",
+    "StreamSettings",
     "fresh_file",
     "load",
 ]
@@ -466,16 +466,16 @@ class SettingInfo(Struct, frozen=True):
 class Settings(Struct, frozen=True):
     """Every setting: `settings.kernel.readers_max`, or `settings["kernel.readers_max"]`."""
 
-    kernel: Kernel = Kernel()
-    documents: Documents = Documents()
-    graphs: Graphs = Graphs()
-    streams: Streams = Streams()
-    sessions: Sessions = Sessions()
-    objects: Objects = Objects()
-    archive: Archive = Archive()
-    pipeline: Pipeline = Pipeline()
-    server: Server = Server()
-    health: Health = Health()
+    kernel: KernelSettings = KernelSettings()
+    documents: DocumentSettings = DocumentSettings()
+    graphs: GraphSettings = GraphSettings()
+    streams: StreamSettings = StreamSettings()
+    sessions: SessionSettings = SessionSettings()
+    objects: ObjectSettings = ObjectSettings()
+    archive: ArchiveSettings = ArchiveSettings()
+    pipeline: PipelineSettings = PipelineSettings()
+    server: ServerSettings = ServerSettings()
+    health: HealthSettings = HealthSettings()
     sources: dict[str, Source] = {}
     """Source of each value that is not a default, by dotted name."""
 
@@ -507,16 +507,16 @@ class Settings(Struct, frozen=True):
 
 
 _SECTIONS: Final[dict[str, type[Struct]]] = {
-    "kernel": Kernel,
-    "documents": Documents,
-    "graphs": Graphs,
-    "streams": Streams,
-    "sessions": Sessions,
-    "objects": Objects,
-    "archive": Archive,
-    "pipeline": Pipeline,
-    "server": Server,
-    "health": Health,
+    "kernel": KernelSettings,
+    "documents": DocumentSettings,
+    "graphs": GraphSettings,
+    "streams": StreamSettings,
+    "sessions": SessionSettings,
+    "objects": ObjectSettings,
+    "archive": ArchiveSettings,
+    "pipeline": PipelineSettings,
+    "server": ServerSettings,
+    "health": HealthSettings,
 }
 
 

@@ -50,7 +50,7 @@ def connections(front):
 
 
 def test_connections_over_the_limit_are_refused(served):
-    front = served(settings=settings.Server(connections_max=3))
+    front = served(settings=settings.ServerSettings(connections_max=3))
     front.streams.create("s", JSON)
     retained = [front.connect() for _ in range(3)]
     for item in retained:
@@ -76,7 +76,7 @@ def test_connections_over_the_limit_are_refused(served):
 
 
 def test_requests_on_a_refused_connection_are_ignored(served):
-    front = served(settings=settings.Server(connections_max=1))
+    front = served(settings=settings.ServerSettings(connections_max=1))
     front.streams.create("s", JSON)
     with front.connect() as first:
         first.send(append("s", b"1"))

@@ -158,7 +158,10 @@ def test_open_server_requires_an_option_and_a_loopback_address(tmp_path, capsys)
 
 
 def test_settings_of_the_server_are_known():
-    assert (settings.Server().require_key, settings.Server().hosts) == ("auto", "auto")
+    assert (settings.ServerSettings().require_key, settings.ServerSettings().hosts) == (
+        "auto",
+        "auto",
+    )
 
 
 def test_append_to_an_open_server_stays_on_the_fast_path(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, StreamOptions, Streams
-from fourfold.models.streams.settings import Settings
+from fourfold.models.streams.settings import SettingsChange
 
 JSON = "application/json"
 
@@ -182,7 +182,7 @@ def test_fork_size_is_exact_when_source_grows_meanwhile(streams, monkeypatch):
 
 
 def trim(streams, name, size):
-    streams.configure(name, Settings(retention_bytes=size))
+    streams.configure(name, SettingsChange(retention_bytes=size))
     streams.sweep()
 
 

@@ -44,7 +44,7 @@ from fourfold.models.streams import (
 )
 from fourfold.models.streams.incarnations import reserve_in_file
 from fourfold.models.streams.record_headers import encode_headers
-from fourfold.models.streams.settings import Settings
+from fourfold.models.streams.settings import SettingsChange
 from fourfold.models.streams.validation import format_offset
 from support.properties import examples, repeats
 
@@ -350,7 +350,7 @@ class StreamMachine(RuleBasedStateMachine):
     @rule(name=NAMES, ttl=st.sampled_from([None, 2, 8]), keep=st.sampled_from([None, 4, 12]))
     def configure(self, name, ttl, keep):
         found = self.find(name)
-        settings = Settings(ttl, None, retention_bytes=keep)
+        settings = SettingsChange(ttl, None, retention_bytes=keep)
         if isinstance(found, type):
             with pytest.raises(found):
                 self.streams.configure(name, settings)

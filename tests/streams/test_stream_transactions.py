@@ -11,7 +11,7 @@ from opened_streams import JSON, PULL
 
 from fourfold.errors import NotFound, Refused, StreamGone
 from fourfold.models.streams import Append, Fork, Producer, Stream, StreamOptions, Streams
-from fourfold.models.streams.settings import Settings
+from fourfold.models.streams.settings import SettingsChange
 
 
 class RolledBack(Exception):
@@ -46,7 +46,7 @@ CALLS = {
     "close": lambda streams: streams.open("log").close(),
     "fork": lambda streams: streams.open("log").fork("new", 2),
     "fork and append": lambda streams: streams.open("log").fork("new").append({"n": 3}),
-    "configure": lambda streams: streams.configure("log", Settings(ttl_seconds=60)),
+    "configure": lambda streams: streams.configure("log", SettingsChange(ttl_seconds=60)),
     "delete": lambda streams: streams.delete("log"),
     "delete a source": lambda streams: (streams.open("log").fork("new"), streams.delete("log")),
     "recreate": lambda streams: (streams.delete("log"), streams.create("log", JSON)),
@@ -180,7 +180,7 @@ WRITES = {
     "fork": lambda streams: streams.create_with_options(
         StreamOptions("new", None, fork=Fork("log"))
     ),
-    "configure": lambda streams: streams.configure("log", Settings(ttl_seconds=60)),
+    "configure": lambda streams: streams.configure("log", SettingsChange(ttl_seconds=60)),
     "delete": lambda streams: streams.delete("log"),
     "schema": lambda streams: streams.schemas.put("log", {"routingKey": {"jsonPointer": "/n"}}),
     "profile": lambda streams: streams.profiles.put("log", {"kind": "generic"}),
@@ -230,8 +230,10 @@ STREAMS_CALLS = {
     "candidates": lambda s: s.candidates(0),
     "check_publishable": lambda s: s.check_publishable(),
     "compact": lambda s: s.compact("log"),
-    "configure": lambda s: s.configure("log", Settings(ttl_seconds=60)),
-    "configure_async": lambda s: asyncio.run(s.configure_async("log", Settings(ttl_seconds=60))),
+    "configure": lambda s: s.configure("log", SettingsChange(ttl_seconds=60)),
+    "configure_async": lambda s: asyncio.run(
+        s.configure_async("log", SettingsChange(ttl_seconds=60))
+    ),
     "create": lambda s: s.create("new", JSON).append({"n": 1}),
     "create_with_options": lambda s: s.create_with_options(
         StreamOptions("new", None, fork=Fork("log", 1))

@@ -19,7 +19,7 @@ from fourfold import limits
 from fourfold.client.coroutines.connection import AsyncLiveFeed
 from fourfold.client.reader import FeedItem, Reader
 from fourfold.client.threads.connection import LiveFeed
-from fourfold.client.transport import Settings
+from fourfold.client.transport import ConnectionSettings
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Follower, Listener
 from fourfold.models.documents.records import Commit, MatchedCommit
@@ -35,7 +35,7 @@ _ITEMS_MAX = 8
 class _Pump(Generic[T]):
     """The items of a feed that were received and not yet returned; a thread adds to them."""
 
-    def __init__(self, settings: Settings, reader: Reader[FeedItem[T]]) -> None:
+    def __init__(self, settings: ConnectionSettings, reader: Reader[FeedItem[T]]) -> None:
         self._feed = LiveFeed(settings, reader, limits.CLIENT_FOLLOW_RETRY_S)
         self._items: deque[FeedItem[T]] = deque()
         self._listeners: set[Listener] = set()
@@ -132,7 +132,7 @@ class RemoteFollower(Follower[T]):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ConnectionSettings,
         reader: Reader[FeedItem[T]],
         timeout: float | None = None,
         *,
@@ -270,7 +270,7 @@ class AsyncRemoteFollower(Generic[T]):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ConnectionSettings,
         reader: Reader[FeedItem[T]],
         timeout: float | None = None,
         *,

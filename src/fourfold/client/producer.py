@@ -35,7 +35,7 @@ from fourfold.client import requests, responses
 from fourfold.client.coroutines.connection import AsyncTransport
 from fourfold.client.requests import Address, Call, to_bytes, to_json
 from fourfold.client.responses import AppendResult, Response
-from fourfold.client.transport import Settings, start_retries
+from fourfold.client.transport import ConnectionSettings, start_retries
 from fourfold.errors import (
     Closed,
     FourfoldError,
@@ -328,7 +328,7 @@ class AsyncProducer:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ConnectionSettings,
         name: str,
         content_type: str,
         producer_id: str,
@@ -415,7 +415,7 @@ class StreamProducer:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ConnectionSettings,
         name: str,
         content_type: str,
         producer_id: str,

@@ -36,7 +36,7 @@ CLIENT_BACKOFF_S_MAX: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ConnectionSettings:
     """Connection settings of a client."""
 
     address: Address
@@ -76,7 +76,7 @@ def import_httpx() -> Any:
     return httpx
 
 
-def make_ssl_context(settings: Settings) -> ssl.SSLContext | bool:
+def make_ssl_context(settings: ConnectionSettings) -> ssl.SSLContext | bool:
     """Return the trusted certificates: the usual ones, those of a file, or a context."""
     verify = settings.verify
     if isinstance(verify, str | Path):
@@ -88,7 +88,7 @@ def make_ssl_context(settings: Settings) -> ssl.SSLContext | bool:
     return verify if settings.address.root.lower().startswith("https:") else False
 
 
-def request_options(httpx: Any, call: Call, settings: Settings) -> dict[str, Any]:
+def request_options(httpx: Any, call: Call, settings: ConnectionSettings) -> dict[str, Any]:
     """Return the arguments of a request of both httpx clients."""
     options: dict[str, Any] = {"headers": call.headers, "params": call.params}
     if call.body:

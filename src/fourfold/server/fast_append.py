@@ -55,7 +55,7 @@ from fourfold.server.http_protocol import (
 from fourfold.server.request import Request, Response
 from fourfold.server.request_head import AppendHead, RawHeaders, check_head, parse_headers
 from fourfold.server.streams import Protocol
-from fourfold.settings import Server
+from fourfold.settings import ServerSettings
 
 HTTP_PIPELINE_MAX: Final = 1_024
 """Pending appends of one connection before reading from it pauses."""
@@ -645,10 +645,10 @@ class FastAppendProtocol(HttpProtocol):
 
 
 def make_protocol_class(
-    protocol: Protocol, settings: Server | None = None, *, fast: bool = True
+    protocol: Protocol, settings: ServerSettings | None = None, *, fast: bool = True
 ) -> type[HttpProtocol]:
     """Return the protocol class of a server, with the limits of its settings."""
-    settings = settings or Server()
+    settings = settings or ServerSettings()
     shared: dict[str, Any] = {
         "timeouts": RequestTimeouts(write_stall_s=settings.write_stall_s),
         "connection_limit": Connections(

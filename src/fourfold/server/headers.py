@@ -14,7 +14,7 @@ from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput, UnsupportedEncoding
 from fourfold.models.streams import Producer, StreamInfo, record_headers
 from fourfold.models.streams.rule_changes import UNCHANGED
-from fourfold.models.streams.settings import Settings
+from fourfold.models.streams.settings import SettingsChange
 from fourfold.models.streams.validation import (
     JSON,
     Offset,
@@ -62,9 +62,9 @@ def check_encoding(request: Request) -> None:
         raise UnsupportedEncoding(f"content-encoding must be identity, got {coding!r:.80}")
 
 
-def parse_settings(request: Request) -> Settings:
+def parse_settings(request: Request) -> SettingsChange:
     """Return the stream settings that a request changes; the value `none` removes a setting."""
-    return Settings(
+    return SettingsChange(
         _setting(request, "stream-ttl", parse_number),
         _setting(request, "stream-expires-at", lambda request, _: parse_expiry_ms(request)),
         _setting(request, "stream-retention-seconds", parse_number),

@@ -34,7 +34,7 @@ from fourfold.server.streams import Protocol
 from fourfold.server.subscriptions import Control
 from fourfold.server.uvicorn_check import unsupported_reason
 from fourfold.server.workers import Workers
-from fourfold.settings import Server
+from fourfold.settings import ServerSettings
 
 if TYPE_CHECKING:
     from fourfold.server.publisher import ServerPublisher
@@ -114,7 +114,7 @@ def serve(
     fast_front: bool = True,
     keys_file: Path | None = None,
     publishing: ServerPublisher | None = None,
-    settings: Server | None = None,
+    settings: ServerSettings | None = None,
     origins: Origins | None = None,
     models: Iterable[RouteGroup] = (),
     workers: Workers | None = None,
@@ -133,7 +133,7 @@ def serve(
     if not is_loopback(host):
         access.always_require()
     uvicorn = _uvicorn()
-    settings = settings or Server()
+    settings = settings or ServerSettings()
     control = None
     if keys_file is not None:
         control = Control(streams, Keys(keys_file), access, settings=settings)
@@ -176,7 +176,7 @@ def _run(server: Any) -> None:
         )
 
 
-def _uvicorn_options(settings: Server) -> dict[str, Any]:
+def _uvicorn_options(settings: ServerSettings) -> dict[str, Any]:
     """Return the options of uvicorn that do not depend on the application."""
     trusted = proxies(settings.trusted_proxies)
     return {
@@ -282,7 +282,7 @@ class Transport(NamedTuple):
     """Name as reported by `/health`, with the reason if there is no fast append path."""
     kind: Literal["fast", "asgi", "h11"]
 
-    def protocol_class(self, protocol: Protocol, settings: Server | None = None) -> Any:
+    def protocol_class(self, protocol: Protocol, settings: ServerSettings | None = None) -> Any:
         """Return the HTTP protocol class for uvicorn."""
         if self.kind == "h11":
             return "h11"

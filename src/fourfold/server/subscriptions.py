@@ -43,7 +43,7 @@ from fourfold.server.request import Request, Response, json_response
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.server.signing_keys import Keys
 from fourfold.server.webhooks import CONTROL, Deliverer, Targets, pending_stream
-from fourfold.settings import Server
+from fourfold.settings import ServerSettings
 from fourfold.wire.subscriptions import (
     AckResult,
     ClaimedWake,
@@ -84,12 +84,12 @@ class Control:
         keys: Keys,
         access: Access | None = None,
         *,
-        settings: Server | None = None,
+        settings: ServerSettings | None = None,
     ) -> None:
         self._subscriptions = streams.subscriptions
         self._keys = keys
         self._access = access
-        self._settings = settings or Server()
+        self._settings = settings or ServerSettings()
 
     def routes(self) -> tuple[Route, ...]:
         """Return the routes of these handlers."""

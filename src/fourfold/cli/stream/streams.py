@@ -13,7 +13,7 @@ from fourfold.errors import Refused
 from fourfold.limits import PAGE_ITEMS_MAX
 from fourfold.models.streams import Fork, StreamOptions, Streams
 from fourfold.models.streams.rule_changes import UNCHANGED
-from fourfold.models.streams.settings import Setting, Settings
+from fourfold.models.streams.settings import Setting, SettingsChange
 from fourfold.models.streams.validation import format_offset, parse_offset
 
 
@@ -216,7 +216,7 @@ def configure(
 
     Options that you omit stay unchanged; `none` removes a limit. Trimmed records do not come back.
     """
-    settings = Settings(ttl, retention_seconds=keep_seconds, retention_bytes=keep_bytes)
+    settings = SettingsChange(ttl, retention_seconds=keep_seconds, retention_bytes=keep_bytes)
     info = streams.configure(name, settings)
     if out.as_json:
         limits = (info.retention_seconds, info.retention_bytes)

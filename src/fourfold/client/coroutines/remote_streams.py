@@ -52,7 +52,7 @@ from fourfold.models.streams.search.request import (
     check_search,
 )
 from fourfold.models.streams.search.results import Aggregates, SearchPage
-from fourfold.models.streams.settings import Setting, Settings
+from fourfold.models.streams.settings import Setting, SettingsChange
 from fourfold.models.streams.stream import encode_records
 from fourfold.models.streams.times import Time, check_start, parse_time_ms
 from fourfold.models.streams.validation import Offset
@@ -161,7 +161,7 @@ class AsyncRemoteStreams(AsyncStreamsContainer):
         """Delete a stream; its forks stay readable."""
         await self._client.delete(name)
 
-    async def configure(self, name: str, settings: Settings) -> StreamInfo:
+    async def configure(self, name: str, settings: SettingsChange) -> StreamInfo:
         """Change the lifetime or the retention of a stream, and return its new metadata."""
         call = requests.configure(
             self._address,
@@ -565,7 +565,7 @@ class AsyncRemoteStream(AsyncStreamContainer):
         None removes a setting; omitted settings do not change. A TTL and a fixed expiry replace
         each other. Trimmed records stay trimmed.
         """
-        settings = Settings(ttl, expires_at_ms, retention_seconds, retention_bytes)
+        settings = SettingsChange(ttl, expires_at_ms, retention_seconds, retention_bytes)
         return await self._streams.configure(self.name, settings)
 
     async def schema(self) -> Registry:

@@ -31,7 +31,7 @@ from fourfold.client.rules import (
     TouchFacts,
     TouchWaiter,
 )
-from fourfold.client.transport import Settings, start_retries, was_sent
+from fourfold.client.transport import ConnectionSettings, start_retries, was_sent
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
 from fourfold.models.streams import rule_changes
 from fourfold.models.streams.record_headers import encode_headers
@@ -406,7 +406,9 @@ class AsyncFollower(AsyncLiveFeed[Part]):
     Leave its block, or call `stop()`, to end it.
     """
 
-    def __init__(self, settings: Settings, reader: LiveReader, retry_for: float | None) -> None:
+    def __init__(
+        self, settings: ConnectionSettings, reader: LiveReader, retry_for: float | None
+    ) -> None:
         super().__init__(settings, reader, retry_for)
         self._reader = reader
 

@@ -18,7 +18,7 @@ from fourfold.client.reader import Reader
 from fourfold.client.requests import Address, Call
 from fourfold.client.responses import Response
 from fourfold.client.transport import (
-    Settings,
+    ConnectionSettings,
     Signal,
     failure,
     import_httpx,
@@ -36,7 +36,7 @@ P = TypeVar("P", bound=Page)
 class Transport:
     """HTTP connections for threads."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ConnectionSettings) -> None:
         self._httpx = import_httpx()
         self._settings = settings
         arguments = settings.arguments(self._httpx, make_ssl_context(settings))
@@ -74,7 +74,7 @@ class Transport:
 class LiveTransport(Transport):
     """The connection of one follower, which can be interrupted while a request waits."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ConnectionSettings) -> None:
         super().__init__(settings)
         self._socket: Any = None
         self._interrupted = False
@@ -109,7 +109,7 @@ class Connection:
         verify: bool | str | Path | ssl.SSLContext = True,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self.settings = Settings(
+        self.settings = ConnectionSettings(
             address=Address(url),
             key=key,
             timeout=timeout,
@@ -174,7 +174,9 @@ class LiveFeed(Generic[Out]):
     Leave its block, or call `stop()`, to end it.
     """
 
-    def __init__(self, settings: Settings, reader: Reader[Out], retry_for: float | None) -> None:
+    def __init__(
+        self, settings: ConnectionSettings, reader: Reader[Out], retry_for: float | None
+    ) -> None:
         self.reader = reader
         self._retries = start_retries(retry_for)
         self._stopped = Signal()

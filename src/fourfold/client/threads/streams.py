@@ -32,7 +32,7 @@ from fourfold.client.rules import (
     TouchWaiter,
 )
 from fourfold.client.threads.connection import Connection, LiveFeed
-from fourfold.client.transport import Settings, start_retries, was_sent
+from fourfold.client.transport import ConnectionSettings, start_retries, was_sent
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
 from fourfold.models.streams import rule_changes
 from fourfold.models.streams.record_headers import encode_headers
@@ -403,7 +403,9 @@ class Follower(LiveFeed[Part]):
     Leave its block, or call `stop()`, to end it.
     """
 
-    def __init__(self, settings: Settings, reader: LiveReader, retry_for: float | None) -> None:
+    def __init__(
+        self, settings: ConnectionSettings, reader: LiveReader, retry_for: float | None
+    ) -> None:
         super().__init__(settings, reader, retry_for)
         self._reader = reader
 

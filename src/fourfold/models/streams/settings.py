@@ -22,7 +22,7 @@ Setting = int | UnsetType | None
 Value = TypeVar("Value")
 
 
-class Settings(NamedTuple):
+class SettingsChange(NamedTuple):
     """New settings of a stream. A TTL and a fixed expiry replace each other."""
 
     ttl_seconds: Setting = UNCHANGED
@@ -31,7 +31,7 @@ class Settings(NamedTuple):
     retention_bytes: Setting = UNCHANGED
 
 
-def check(name: str, settings: Settings) -> None:
+def check(name: str, settings: SettingsChange) -> None:
     """Raise InvalidInput if the settings are invalid or change nothing."""
     check_name(name)
     values = {key: _or(value, None) for key, value in settings._asdict().items()}
@@ -43,7 +43,7 @@ def check(name: str, settings: Settings) -> None:
         )
 
 
-def change(txn: Transaction, name: str, settings: Settings, now: StreamClock) -> StreamInfo:
+def change(txn: Transaction, name: str, settings: SettingsChange, now: StreamClock) -> StreamInfo:
     """Change the settings of a stream, and return its new metadata."""
     info = writer.get_stream(txn, name, now)
     ttl, end = info.ttl_seconds, info.expires_at_ms

@@ -40,7 +40,7 @@ from fourfold.models.streams.search.request import (
     check_aggregate,
     check_search,
 )
-from fourfold.models.streams.settings import Setting, Settings
+from fourfold.models.streams.settings import Setting, SettingsChange
 from fourfold.models.streams.times import Time, check_start
 from fourfold.models.streams.validation import Offset, format_offset
 from fourfold.models.streams.writer import Fork, get_stream
@@ -363,7 +363,7 @@ class Stream:
         None removes a setting; omitted settings do not change. A TTL and a fixed expiry replace
         each other. Trimmed records stay trimmed.
         """
-        settings = Settings(ttl, expires_at_ms, retention_seconds, retention_bytes)
+        settings = SettingsChange(ttl, expires_at_ms, retention_seconds, retention_bytes)
         return self._streams.configure(self.name, settings)
 
     def schema(self) -> Registry:

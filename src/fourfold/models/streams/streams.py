@@ -73,7 +73,7 @@ from fourfold.models.streams.schemas.schemas import Schemas
 from fourfold.models.streams.search import engine
 from fourfold.models.streams.search.request import AggregateRequest, SearchRequest
 from fourfold.models.streams.search.results import Aggregates, SearchPage
-from fourfold.models.streams.settings import Settings
+from fourfold.models.streams.settings import SettingsChange
 from fourfold.models.streams.settings import change as change_settings
 from fourfold.models.streams.settings import check as check_settings
 from fourfold.models.streams.stream import Stream
@@ -325,21 +325,23 @@ class Streams:
     def _drop_migration_backups(self) -> None:
         self.database.drop_migration_backups()
 
-    def configure(self, name: str, settings: Settings) -> StreamInfo:
+    def configure(self, name: str, settings: SettingsChange) -> StreamInfo:
         """Change the lifetime or the retention of a stream, and return its new metadata."""
         info = self.database.transact(self._configuring(name, settings))
         if self.publish_on_write is not None:
             self.publish_on_write(name)
         return info
 
-    async def configure_async(self, name: str, settings: Settings) -> StreamInfo:
+    async def configure_async(self, name: str, settings: SettingsChange) -> StreamInfo:
         """Change the lifetime or the retention of a stream, and return its new metadata."""
         info = await self.database.transact_async(self._configuring(name, settings))
         if self.publish_on_write is not None:
             await asyncio.to_thread(self.publish_on_write, name)
         return info
 
-    def _configuring(self, name: str, settings: Settings) -> Callable[[Transaction], StreamInfo]:
+    def _configuring(
+        self, name: str, settings: SettingsChange
+    ) -> Callable[[Transaction], StreamInfo]:
         check_settings(name, settings)
         self.check_publishable()
 

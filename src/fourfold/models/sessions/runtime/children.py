@@ -23,8 +23,8 @@ from fourfold.models.sessions.runtime.progress import Progress
 from fourfold.models.sessions.runtime.records import (
     PREVIEW_CHARS,
     Capability,
-    Settings,
     TurnResult,
+    TurnSettings,
     check_capability,
     check_source,
     clamp,
@@ -54,7 +54,7 @@ class ChildOptions:
     timeout_s: float | None = None
     budget: Mapping[str, float] | None = None
 
-    def settings(self, settings: Settings) -> Settings:
+    def settings(self, settings: TurnSettings) -> TurnSettings:
         fields = {
             name: getattr(self, name)
             for name in ("step", "max_steps", "timeout_s", "budget")
@@ -125,7 +125,7 @@ async def attach(
     options: ChildOptions,
     caller: Progress | None = None,
     capability: Capability = None,
-    settings: Settings,
+    settings: TurnSettings,
 ) -> TurnResult:
     """Run a task in a new session that starts with the variables of a head.
 
@@ -185,7 +185,7 @@ class _Child:
     entity: dict[str, Any]
     capability: Capability
     vars: Mapping[str, Any] | None
-    settings: Settings
+    settings: TurnSettings
 
 
 async def _run(turns: Turns, child: _Child, parent: Progress | None) -> TurnResult:

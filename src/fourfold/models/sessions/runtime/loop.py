@@ -35,9 +35,9 @@ from fourfold.models.sessions.runtime.records import (
     RUNNING,
     STOPPED,
     Final,
-    Settings,
     TurnEnded,
     TurnResult,
+    TurnSettings,
     described,
 )
 from fourfold.models.sessions.runtime.turn import AsyncTurn, Turn, Work
@@ -93,7 +93,7 @@ class Turns:
         self,
         sid: str,
         task: Any,
-        settings: Settings,
+        settings: TurnSettings,
         *,
         key: str | None = None,
         until: float | None = None,
@@ -118,7 +118,7 @@ class Turns:
             progress = begun(self.sessions, sid, turn_id, settings)
             return await self._steps(progress, until)
 
-    async def go_on(self, sid: str, settings: Settings) -> TurnResult | None:
+    async def go_on(self, sid: str, settings: TurnSettings) -> TurnResult | None:
         """Go on with the turn that was interrupted, if there is one."""
         with self._running.one(sid):
             await self._mend(sid)
@@ -131,7 +131,7 @@ class Turns:
             await self._mend(sid)
             return await self._settle_interrupted(sid, reason)
 
-    async def compact(self, sid: str, settings: Settings) -> str:
+    async def compact(self, sid: str, settings: TurnSettings) -> str:
         with self._running.one(sid):
             await self._mend(sid)
             await self._settle_interrupted(sid, "the session was compacted instead")
@@ -147,7 +147,7 @@ class Turns:
         if sid not in self._running and interrupted(self.sessions.current_view(sid)) is None:
             await self._stopped(sid)
 
-    def check_step(self, settings: Settings) -> None:
+    def check_step(self, settings: TurnSettings) -> None:
         """Raise if a coroutine function runs without an event loop, or a function in one."""
         if inspect.iscoroutinefunction(settings.step) != self.port.awaits:
             kind = "a coroutine function" if not self.port.awaits else "no coroutine function"
@@ -173,7 +173,7 @@ class Turns:
     # One turn
 
     async def _again(
-        self, sid: str, turn_id: int, settings: Settings, until: float | None
+        self, sid: str, turn_id: int, settings: TurnSettings, until: float | None
     ) -> TurnResult:
         turn = self.sessions.current_view(sid).turns[turn_id - 1]
         if turn.get("status") != RUNNING:
@@ -370,7 +370,7 @@ class Turns:
             total += content.size if isinstance(content, PayloadRef) else len(encode(content))
         return total
 
-    async def _compact(self, sid: str, settings: Settings) -> str:
+    async def _compact(self, sid: str, settings: TurnSettings) -> str:
         if settings.summarize is None:
             raise InvalidInput(
                 "there is no function that summarizes",

@@ -17,7 +17,7 @@ from fourfold.limits import SESSION_PAGE_EVENTS
 from fourfold.models.sessions.reader import SessionView
 from fourfold.models.sessions.records import Event
 from fourfold.models.sessions.runtime.ports import SessionStore
-from fourfold.models.sessions.runtime.records import RUNNING, Capability, Settings
+from fourfold.models.sessions.runtime.records import RUNNING, Capability, TurnSettings
 from fourfold.models.sessions.runtime.variables import Vars, restored
 
 
@@ -31,7 +31,7 @@ class Progress:
     session: dict[str, Any]
     task: Any
     vars: Vars
-    settings: Settings
+    settings: TurnSettings
     until: float | None
     steps: int = 0
     step_id: int | None = None
@@ -47,7 +47,7 @@ class Progress:
         return int(self.session.get("depth", 0))
 
 
-def begun(sessions: SessionStore, sid: str, turn_id: int, settings: Settings) -> Progress:
+def begun(sessions: SessionStore, sid: str, turn_id: int, settings: TurnSettings) -> Progress:
     """Return a turn at its beginning, with the variables of the current head."""
     view = sessions.current_view(sid)
     message = view.messages[view.turns[turn_id - 1]["user_message_id"] - 1]
@@ -63,7 +63,7 @@ def begun(sessions: SessionStore, sid: str, turn_id: int, settings: Settings) ->
     )
 
 
-def continued(sessions: SessionStore, sid: str, turn_id: int, settings: Settings) -> Progress:
+def continued(sessions: SessionStore, sid: str, turn_id: int, settings: TurnSettings) -> Progress:
     """Return an interrupted turn, as far as it was recorded."""
     progress = begun(sessions, sid, turn_id, settings)
     for event in since_head(sessions, sid):

@@ -64,7 +64,7 @@ class TurnEnded(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TurnSettings:
     """Settings of turns."""
 
     step: Callable[..., Any]

@@ -16,7 +16,7 @@ from fourfold.models.sessions.runtime import children
 from fourfold.models.sessions.runtime.loop import Turns, running_of
 from fourfold.models.sessions.runtime.ports import Direct, PendingCall, SessionStore, drive
 from fourfold.models.sessions.runtime.progress import interrupted, starting_vars
-from fourfold.models.sessions.runtime.records import Settings, TurnResult, check_capability
+from fourfold.models.sessions.runtime.records import TurnResult, TurnSettings, check_capability
 from fourfold.models.sessions.runtime.variables import Vars, restored
 from fourfold.models.sessions.session import Session
 
@@ -51,7 +51,7 @@ class Runtime:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.sessions = sessions
-        self._settings = Settings(step, max_steps, timeout_s, budget, summarize, compact_chars)
+        self._settings = TurnSettings(step, max_steps, timeout_s, budget, summarize, compact_chars)
         self._awaits = inspect.iscoroutinefunction(step)
         running = running_of(sessions)
         self._direct = Turns(Direct(sessions), running, clock)
