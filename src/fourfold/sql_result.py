@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from fourfold.tabular import Column, ColumnType, Table, Tabular
+from fourfold.tabular import ColumnType, RecordColumn, Table, Tabular
 
 Row = tuple[Any, ...]
 
@@ -90,11 +90,11 @@ class Result(Tabular, Sequence[Row]):
         import_module("pyarrow.parquet").write_table(table, path)
 
     def _table(self) -> Table:
-        columns: list[Column] = []
+        columns: list[RecordColumn] = []
         converts: list[Callable[[Any], Any] | None] = []
         for at, name in enumerate(distinct_names(self.columns)):
             kind, convert = self._type(at, self.types.get(self.columns[at]))
-            columns.append(Column(name, kind))
+            columns.append(RecordColumn(name, kind))
             converts.append(convert)
         if not any(converts):
             return columns, self.rows

@@ -51,16 +51,16 @@ T = TypeVar("T")
 ColumnType: TypeAlias = Literal["bool", "int", "float", "text", "bytes", "time", "json"]
 
 
-class Column(NamedTuple):
+class RecordColumn(NamedTuple):
     """A column of a table. Without a type, the type follows from the values."""
 
     name: str
     type: ColumnType | None = None
 
 
-Table: TypeAlias = tuple[Sequence[Column], Iterable[Sequence[object]]]
+Table: TypeAlias = tuple[Sequence[RecordColumn], Iterable[Sequence[object]]]
 """Columns, and rows with one value for each of them."""
-Shape: TypeAlias = type | Sequence[Column]
+Shape: TypeAlias = type | Sequence[RecordColumn]
 """The class of records, or their columns."""
 
 
@@ -172,7 +172,7 @@ class Rows(list[T], RecordTable):
 
 
 @lru_cache(maxsize=64)
-def columns_of(record: type) -> tuple[Column, ...]:
+def columns_of(record: type) -> tuple[RecordColumn, ...]:
     """Return the columns of a class of records: a named tuple or a Struct, by its annotations.
 
     A text whose name is `at` or ends in `_at` is a time. A class that has other columns declares
@@ -180,10 +180,10 @@ def columns_of(record: type) -> tuple[Column, ...]:
     """
     declared = getattr(record, "TABLE_COLUMNS", None)
     if declared is not None:
-        return tuple(Column(*column) for column in declared)
+        return tuple(RecordColumn(*column) for column in declared)
     names = getattr(record, "_fields", ()) or getattr(record, "__struct_fields__", ())
     hints = get_type_hints(record)
-    return tuple(Column(name, _column_type(name, hints[name])) for name in names)
+    return tuple(RecordColumn(name, _column_type(name, hints[name])) for name in names)
 
 
 def _shape_of(records: Sequence[Any]) -> Shape:
@@ -191,7 +191,7 @@ def _shape_of(records: Sequence[Any]) -> Shape:
     if not isinstance(records[0], Mapping):
         return type(records[0])
     names = dict.fromkeys(name for record in records for name in record)
-    return [Column(str(name)) for name in names]
+    return [RecordColumn(str(name)) for name in names]
 
 
 _SCALARS: Final[dict[object, ColumnType]] = {
@@ -226,7 +226,7 @@ def _infer(cells: Iterable[object]) -> ColumnType | None:
     return names.pop() if len(names) == 1 else "json"
 
 
-def _to_array(arrow: Any, column: Column, cells: Sequence[object]) -> Any:
+def _to_array(arrow: Any, column: RecordColumn, cells: Sequence[object]) -> Any:
     kind = column.type or _infer(cells)
     if kind is None:
         return arrow.nulls(len(cells))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fourfold.blobs import FolderBlobs, Usage
+from fourfold.blobs import BlobUsage, FolderBlobs
 from fourfold.content import EMPTY_ID, content_id
 from fourfold.errors import CorruptData, NotFound, StorageError
 
@@ -50,7 +50,7 @@ def test_only_the_owner_may_read_files_and_folders(store, umask):
 
 def test_reading_an_absent_folder_creates_nothing(store):
     assert list(store.ids()) == []
-    assert store.usage() == Usage(0, 0)
+    assert store.usage() == BlobUsage(0, 0)
     assert not store.has(EMPTY_ID)
     assert store.sweep(0) == 0
     with pytest.raises(NotFound):
@@ -115,7 +115,7 @@ def test_an_empty_leftover_counts_as_absent_everywhere(store):
     store.path(blob_id).write_bytes(b"")
     assert not store.has(blob_id)
     assert list(store.ids()) == []
-    assert store.usage() == Usage(0, 0)
+    assert store.usage() == BlobUsage(0, 0)
     for read in (store.get, store.size, lambda name: list(store.chunks(name))):
         with pytest.raises(NotFound):
             read(blob_id)

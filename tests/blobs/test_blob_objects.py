@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fourfold import limits
-from fourfold.blobs import FolderBlobs, ObjectBlobs, Usage
+from fourfold.blobs import BlobUsage, FolderBlobs, ObjectBlobs
 from fourfold.content import content_id, parse_content_id
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.objects import FolderStore, MemoryStore
@@ -32,7 +32,7 @@ def test_stores_with_different_prefixes_share_an_object_store(objects, prefix):
     blob_id = store.put(b"abc")
     other.put(b"xyz")
     assert list(store.ids()) == [blob_id]
-    assert other.usage() == Usage(1, 3)
+    assert other.usage() == BlobUsage(1, 3)
     assert not other.has(blob_id)
 
 
@@ -50,7 +50,7 @@ def test_objects_of_others_are_not_blobs(objects):
         objects.put(f"blobs/{name}", b"stranger")
     objects.put(f"blobs/11/11{'0' * 62}.blob", b"")
     assert list(store.ids()) == [blob_id]
-    assert store.usage() == Usage(1, 3)
+    assert store.usage() == BlobUsage(1, 3)
     assert not store.has(f"sha256:11{'0' * 62}")
     with pytest.raises(NotFound):
         store.get(f"sha256:11{'0' * 62}")

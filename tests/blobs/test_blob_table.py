@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fourfold import limits
-from fourfold.blobs import MIGRATION, TableBlobs, Usage, insert
+from fourfold.blobs import MIGRATION, BlobUsage, TableBlobs, insert
 from fourfold.blobs.table import BLOB_LIST_PAGE
 from fourfold.content import content_id
 from fourfold.errors import CorruptData, InvalidInput, NotFound, ReadOnly
@@ -71,7 +71,7 @@ def test_a_blob_is_committed_with_the_rows_that_refer_to_it_or_not_at_all(store)
         with pytest.raises(InvalidInput):
             insert(txn, b"too large", max_bytes=3)
     assert store.get(kept) == b"kept"
-    assert store.usage() == Usage(1, 4)
+    assert store.usage() == BlobUsage(1, 4)
 
 
 def test_blobs_larger_than_a_shared_commit_are_stored_too(store):

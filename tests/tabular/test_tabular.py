@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import fourfold
-from fourfold.tabular import Column, Rows, Table, Tabular, columns_of
+from fourfold.tabular import RecordColumn, Rows, Table, Tabular, columns_of
 
 TIME = pa.timestamp("us", "UTC")
 
@@ -50,7 +50,7 @@ class Mixed(Tabular):
 
     def _table(self) -> Table:
         names = "abcdef"[: len(self._rows[0])]
-        return [Column(name) for name in names], self._rows
+        return [RecordColumn(name) for name in names], self._rows
 
 
 def test_columns_have_the_types_that_the_record_declares():
@@ -110,7 +110,7 @@ def test_a_slice_of_rows_is_a_table_too():
 
 
 def test_nested_records_are_json_text():
-    assert columns_of(Outer) == (Column("inner", "json"),)
+    assert columns_of(Outer) == (RecordColumn("inner", "json"),)
     assert Rows([Outer(Inner(1))]).to_arrow().to_pylist() == [{"inner": '{"x": 1}'}]
 
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from fourfold.blobs.folder import FolderBlobs
 from fourfold.blobs.objects import ObjectBlobs
-from fourfold.blobs.protocol import BlobStore, Data, Readable, Source, Usage
+from fourfold.blobs.protocol import BlobStore, BlobUsage, Data, Readable, Source
 from fourfold.blobs.table import MIGRATION, TableBlobs, insert
 
 __all__ = [
     "MIGRATION",
     "BlobStore",
+    "BlobUsage",
     "Data",
     "FolderBlobs",
     "ObjectBlobs",
     "Readable",
     "Source",
     "TableBlobs",
-    "Usage",
     "insert",
 ]

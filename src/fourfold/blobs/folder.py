@@ -27,9 +27,9 @@ from typing import Final
 
 from fourfold import limits
 from fourfold.blobs.protocol import (
+    BlobUsage,
     Data,
     Source,
-    Usage,
     check_age,
     check_data,
     is_leftover,
@@ -188,9 +188,9 @@ class FolderBlobs:
         """Yield every id, sorted."""
         return (blob_id for blob_id, _ in self._iter_blobs())
 
-    def usage(self) -> Usage:
+    def usage(self) -> BlobUsage:
         """Count all blobs. Slow: it visits every one of them."""
-        return Usage.of(size for _, size in self._iter_blobs())
+        return BlobUsage.of(size for _, size in self._iter_blobs())
 
     def _iter_blobs(self) -> Iterator[tuple[str, int]]:
         for shard in self._shards():

@@ -17,9 +17,9 @@ from typing import IO
 
 from fourfold import limits
 from fourfold.blobs.protocol import (
+    BlobUsage,
     Data,
     Source,
-    Usage,
     check_age,
     check_data,
     corrupt,
@@ -161,9 +161,9 @@ class ObjectBlobs:
         """Yield every id, sorted."""
         return (blob_id for blob_id, _ in self._iter_blobs())
 
-    def usage(self) -> Usage:
+    def usage(self) -> BlobUsage:
         """Count all blobs. Slow: it visits every one of them."""
-        return Usage.of(size for _, size in self._iter_blobs())
+        return BlobUsage.of(size for _, size in self._iter_blobs())
 
     def _iter_blobs(self) -> Iterator[tuple[str, int]]:
         for info in self.objects.list(self.prefix):

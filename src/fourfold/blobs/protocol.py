@@ -38,14 +38,14 @@ Source: TypeAlias = Iterable[Data] | Readable
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class BlobUsage:
     """Number and total size of the blobs."""
 
     count: int
     total_bytes: int
 
     @classmethod
-    def of(cls, sizes: Iterable[int]) -> Usage:
+    def of(cls, sizes: Iterable[int]) -> BlobUsage:
         """Count blobs of these sizes."""
         count = total = 0
         for size in sizes:
@@ -110,7 +110,7 @@ class BlobStore(Protocol):
         """Delete the blob, even if it is referenced; return False if it did not exist."""
         ...
 
-    def usage(self) -> Usage:
+    def usage(self) -> BlobUsage:
         """Count all blobs. Slow: it visits every one of them."""
         ...
 

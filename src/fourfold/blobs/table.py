@@ -15,9 +15,9 @@ from typing import Final
 
 from fourfold import limits
 from fourfold.blobs.protocol import (
+    BlobUsage,
     Data,
     Source,
-    Usage,
     check_age,
     check_data,
     not_found,
@@ -171,11 +171,11 @@ class TableBlobs:
         digits = parse_content_id(blob_id)
         return self.database.transact(lambda txn: _delete(txn, digits))
 
-    def usage(self) -> Usage:
+    def usage(self) -> BlobUsage:
         """Count all blobs. Slow: it visits every one of them."""
         with self.database.read() as snapshot:
             count, total = snapshot.all(_SQL.usage)[0]
-        return Usage(count, total)
+        return BlobUsage(count, total)
 
     def sweep(self, older_than_s: float = limits.BLOB_SWEEP_AGE_S) -> int:
         """Do nothing: a transaction that did not commit leaves no data."""

@@ -234,7 +234,7 @@ def parse_filter(where: object) -> Filter:
             f"a filter has at most {FILTER_CHARS_MAX} characters as JSON, got {len(text)}"
         )
     # The conditions are those of a copy: the caller may change what it passed.
-    return Filter(text, _Parser().parse(json.loads(text), 1))
+    return Filter(text, _FilterParser().parse(json.loads(text), 1))
 
 
 def decode_filter(text: str | bytes) -> Filter:
@@ -285,7 +285,7 @@ def iter_conditions(condition: Condition) -> Iterator[Condition]:
         yield from iter_conditions(condition.part)
 
 
-class _Parser:
+class _FilterParser:
     """Counts the conditions of one filter while it parses them."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ OnOutcome = Callable[[Any], None]
 """Called with the outcome of an item, on the thread of its loop. It must not raise."""
 
 
-class Request:
+class CommitRequest:
     """Base of the requests of threads and of coroutines.
 
     Outcomes default to class attributes, so that creating a request, which happens for every write,
@@ -67,7 +67,7 @@ class Request:
         """Deliver the outcome. Runs on the thread of `loop`, if there is one."""
 
 
-class ThreadRequest(Request):
+class ThreadRequest(CommitRequest):
     """A thread that waits until its request is completed, or until it has to lead."""
 
     next_waiter: ThreadRequest | None = None
@@ -105,7 +105,7 @@ class PatientRequest(ThreadRequest):
         self.wake()
 
 
-class LoopRequest(Request):
+class LoopRequest(CommitRequest):
     """Base of the requests that were made on the thread of `loop`, and are answered there."""
 
     loop: asyncio.AbstractEventLoop
@@ -195,7 +195,7 @@ class WakeUps:
         """True until the last thread of the chain has returned."""
         return self._last is not None
 
-    def chain(self, requests: Sequence[Request]) -> ThreadRequest | None:
+    def chain(self, requests: Sequence[CommitRequest]) -> ThreadRequest | None:
         """Link the waiting threads so that each wakes the next; return the first one to wake.
 
         Return None if there is none, or if the leader is in the group: it wakes the first one when
@@ -242,11 +242,11 @@ class WakeUps:
 
 
 def complete(
-    requests: Sequence[Request], here: asyncio.AbstractEventLoop | None, wake_ups: WakeUps
+    requests: Sequence[CommitRequest], here: asyncio.AbstractEventLoop | None, wake_ups: WakeUps
 ) -> None:
     """Deliver its result or error to every caller. `here` is the loop of this thread, if any."""
     first = wake_ups.chain(requests)
-    elsewhere: dict[asyncio.AbstractEventLoop, list[Request]] = {}
+    elsewhere: dict[asyncio.AbstractEventLoop, list[CommitRequest]] = {}
     for request in requests:
         request.completed = True
         loop = request.loop
@@ -264,7 +264,7 @@ def complete(
             continue
 
 
-def _resolve_all(requests: list[Request]) -> None:
+def _resolve_all(requests: list[CommitRequest]) -> None:
     for request in requests:
         request.resolve()
 

@@ -45,7 +45,7 @@ from fourfold.kernel import (
 )
 from fourfold.kernel.commit_request import BatchWork, OnOutcome
 from fourfold.kernel.driver import Connection
-from fourfold.kernel.files import Plan
+from fourfold.kernel.files import DatabasePlan
 from fourfold.kernel.group_commit import GroupCommit, GroupLimits
 from fourfold.kernel.health import Health, Thresholds
 from fourfold.kernel.lock import WriterLock
@@ -114,7 +114,7 @@ _inherited: list[object] = []
 class Database:
     """A database file. Create it with `Database.open`, and close it or use a `with` block."""
 
-    def __init__(self, plan: Plan, options: Options, *, writable: bool) -> None:
+    def __init__(self, plan: DatabasePlan, options: Options, *, writable: bool) -> None:
         self.path = plan.path
         self.writable = writable
         self._plan = plan
@@ -171,7 +171,7 @@ class Database:
             raise InvalidInput(f"{path}: mode must be 'r' or 'rw', got {mode!r}")
         # SQLite follows links, and the lock and the log must belong to the resolved file.
         backups = None if migration_backups is None else Path(migration_backups).absolute()
-        plan = Plan(
+        plan = DatabasePlan(
             Path(path).resolve(), profile, check_order(migrations), tuple(sequences), vfs, backups
         )
         return cls(plan, options or Options(), writable=mode == "rw")

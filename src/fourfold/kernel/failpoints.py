@@ -103,7 +103,7 @@ ENVIRONMENT = "FOURFOLD_FAULTS"
 
 
 @dataclass(slots=True)
-class Fault:
+class InjectedFault:
     """An injected failure: `action` runs at hit number `at`, and at later hits if `repeat`."""
 
     action: Callable[[str], None]
@@ -112,7 +112,7 @@ class Fault:
     hits: int = 0
 
 
-armed: dict[str, Fault] = {}
+armed: dict[str, InjectedFault] = {}
 _lock = threading.Lock()
 
 
@@ -156,7 +156,7 @@ def arm(
             )
         action = ACTIONS[action]
     with _lock:
-        armed[point] = Fault(action, at, repeat)
+        armed[point] = InjectedFault(action, at, repeat)
 
 
 def disarm() -> None:

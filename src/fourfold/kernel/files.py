@@ -51,7 +51,7 @@ FOLDER_MODE = 0o700
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DatabasePlan:
     """The path, profile, migrations and sequences of a database to open."""
 
     path: Path
@@ -69,7 +69,7 @@ class Plan:
 
 
 def open_for_writing(
-    plan: Plan, before_migrations: Callable[[Connection, Plan], None]
+    plan: DatabasePlan, before_migrations: Callable[[Connection, DatabasePlan], None]
 ) -> tuple[WriterLock, Connection]:
     """Return the writer lock and a prepared connection.
 
@@ -108,7 +108,7 @@ def open_for_writing(
     return lock, connection
 
 
-def connect_writer(plan: Plan) -> Connection:
+def connect_writer(plan: DatabasePlan) -> Connection:
     """Open a writable connection that waits for locks, without its other pragmas.
 
     A new file has no log yet: its first change waits for every reader that inspects it.
@@ -121,7 +121,7 @@ def connect_writer(plan: Plan) -> Connection:
     return connection
 
 
-def connect_reader(plan: Plan) -> Connection:
+def connect_reader(plan: DatabasePlan) -> Connection:
     """Open a read-only connection to an existing database."""
     folder = plan.path.parent
     try:
@@ -142,7 +142,7 @@ def connect_reader(plan: Plan) -> Connection:
     return connection
 
 
-def check_for_reading(connection: Connection, plan: Plan) -> None:
+def check_for_reading(connection: Connection, plan: DatabasePlan) -> None:
     """Raise if the file is foreign, of a newer format, or has pending migrations.
 
     All checks run in one read transaction, because a concurrent writer could otherwise change a
@@ -243,7 +243,7 @@ def _create_file(path: Path) -> bool:
     return True
 
 
-def _check_model(connection: Connection, plan: Plan, *, new_file: bool) -> None:
+def _check_model(connection: Connection, plan: DatabasePlan, *, new_file: bool) -> None:
     application_id = connection.pragma("application_id")
     if new_file and application_id in {0, APPLICATION_ID}:
         return
@@ -260,7 +260,9 @@ def _check_model(connection: Connection, plan: Plan, *, new_file: bool) -> None:
         _check_rules_version(snapshot, plan, name, known)
 
 
-def _check_rules_version(snapshot: ReadTransaction, plan: Plan, name: str, known: int) -> None:
+def _check_rules_version(
+    snapshot: ReadTransaction, plan: DatabasePlan, name: str, known: int
+) -> None:
     """Raise FutureFormat if the data follows newer rules.
 
     Files that are older than the versioning have no version; the next writer sets it.
@@ -276,7 +278,7 @@ def _check_rules_version(snapshot: ReadTransaction, plan: Plan, name: str, known
         )
 
 
-def _prepare(connection: Connection, plan: Plan, *, new_file: bool) -> None:
+def _prepare(connection: Connection, plan: DatabasePlan, *, new_file: bool) -> None:
     """Create tables, run migrations and seed sequences in one transaction."""
     connection.execute(SQL.begin)
     txn = Transaction(connection, plan.subject)
@@ -299,7 +301,7 @@ def _prepare(connection: Connection, plan: Plan, *, new_file: bool) -> None:
         raise StorageError(f"{plan.subject}: cannot prepare the database: {error!r}") from error
 
 
-def _describe(txn: Transaction, plan: Plan) -> None:
+def _describe(txn: Transaction, plan: DatabasePlan) -> None:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     for key, value in (
         ("database_id", uuid.uuid4().hex),
@@ -311,7 +313,7 @@ def _describe(txn: Transaction, plan: Plan) -> None:
         txn.execute(SQL.meta_seed, (key, value))
 
 
-def _seed_new_sequences(txn: Transaction, plan: Plan) -> None:
+def _seed_new_sequences(txn: Transaction, plan: DatabasePlan) -> None:
     """Insert the row of each new sequence. An existing one is never seeded again: the check that
     follows must detect a missing row.
     """

@@ -53,11 +53,11 @@ from fourfold.kernel import failpoints
 from fourfold.kernel.commit_request import (
     BatchRequest,
     BatchWork,
+    CommitRequest,
     FutureRequest,
     LoopRequest,
     OnOutcome,
     PatientRequest,
-    Request,
     ThreadRequest,
     WakeUps,
     Work,
@@ -98,7 +98,7 @@ class GroupRunner:
         self._cautious = 0
         """Number of following groups that run in savepoints, because an earlier one failed."""
 
-    def run(self, group: Sequence[Request], here: asyncio.AbstractEventLoop | None) -> None:
+    def run(self, group: Sequence[CommitRequest], here: asyncio.AbstractEventLoop | None) -> None:
         """Run all requests of `group` and complete them. `here` is the loop of this thread."""
         runnable = self._runnable(group)
         try:
@@ -142,7 +142,7 @@ class GroupRunner:
                 writer.run_acknowledged()
         return result
 
-    def _fail_all(self, requests: Sequence[Request], error: BaseException) -> None:
+    def _fail_all(self, requests: Sequence[CommitRequest], error: BaseException) -> None:
         """Set one error for all requests, so that no caller waits for an interrupted leader."""
         for request in requests:
             request.reset()
@@ -152,7 +152,7 @@ class GroupRunner:
                 else Closed(f"{self._writer.subject}: the writer was interrupted by {error!r}")
             )
 
-    def _runnable(self, group: Sequence[Request]) -> list[Request]:
+    def _runnable(self, group: Sequence[CommitRequest]) -> list[CommitRequest]:
         """Return the requests that are neither late nor cancelled."""
         now = time.monotonic()
         runnable = []
@@ -163,7 +163,7 @@ class GroupRunner:
                 runnable.append(request)
         return runnable
 
-    def _commit(self, group: list[Request]) -> None:
+    def _commit(self, group: list[CommitRequest]) -> None:
         """Run and commit the group, in as few transactions as its errors allow."""
         guarded = self._cautious > 0
         self._cautious = max(0, self._cautious - 1)
@@ -186,7 +186,7 @@ class GroupRunner:
                 self._commit_separately(left)
             return
 
-    def _commit_separately(self, group: list[Request]) -> None:
+    def _commit_separately(self, group: list[CommitRequest]) -> None:
         """Commit each request alone, after a full disk or a conflict at COMMIT."""
         for request in group:
             request.reset()
@@ -196,7 +196,7 @@ class GroupRunner:
                 request.reset()
                 request.error = error
 
-    def _attempt(self, group: list[Request], *, guarded: bool) -> None:
+    def _attempt(self, group: list[CommitRequest], *, guarded: bool) -> None:
         writer = self._writer
         try:
             # Each request has its own deadline, set when it runs.
@@ -215,7 +215,7 @@ class GroupRunner:
             if request.hooks is not None:
                 self._call_hooks(request)
 
-    def _run_all(self, txn: Transaction, group: list[Request], *, guarded: bool) -> None:
+    def _run_all(self, txn: Transaction, group: list[CommitRequest], *, guarded: bool) -> None:
         """Run every request of a group. This is the hot loop of every write: keep it short."""
         writer = self._writer
         total_changes = writer.connection.total_changes
@@ -247,7 +247,7 @@ class GroupRunner:
                     request.blamed = True
                     raise _GroupFailed from txn._rollback_error  # noqa: SLF001
 
-    def _handle_failure(self, request: Request, error: Exception, *, contained: bool) -> None:
+    def _handle_failure(self, request: CommitRequest, error: Exception, *, contained: bool) -> None:
         """Store the error of a request; raise _GroupFailed if the group must run again."""
         intact = self._writer.connection.in_transaction
         if intact and contained:
@@ -261,7 +261,7 @@ class GroupRunner:
             request.blamed = True
             raise _GroupFailed from error
 
-    def _call_hooks(self, request: Request) -> None:
+    def _call_hooks(self, request: CommitRequest) -> None:
         try:
             self._writer.run_hooks(request.hooks or ())
         except Exception as error:  # noqa: BLE001  (raised to its own caller only)
@@ -302,7 +302,7 @@ class GroupCommit:
         self._group_bytes_max = bounds.group_bytes_max
         self._queue_bytes_max = bounds.queue_bytes_max
         self._queue_requests_max = bounds.queue_requests_max
-        self._queue: deque[Request] = deque()
+        self._queue: deque[CommitRequest] = deque()
         self._batches: dict[asyncio.AbstractEventLoop, BatchRequest] = {}
         """The request in the queue that a loop may still add items to."""
         self.queued_requests = 0
@@ -520,7 +520,7 @@ class GroupCommit:
             and size <= self._group_bytes_max
         )
 
-    def _enqueue(self, request: Request) -> None:
+    def _enqueue(self, request: CommitRequest) -> None:
         self._check_not_in_own_transaction()
         size = request.size
         with self._counters:
@@ -562,7 +562,7 @@ class GroupCommit:
             retry_after=OVERLOAD_RETRY_AFTER_S,
         )
 
-    def _withdraw(self, request: Request) -> bool:
+    def _withdraw(self, request: CommitRequest) -> bool:
         """Remove a request from the queue; return False if it has started."""
         with self._counters:
             if request not in self._queue:
@@ -570,17 +570,17 @@ class GroupCommit:
             self._remove(request)
             return True
 
-    def _remove(self, request: Request) -> None:
+    def _remove(self, request: CommitRequest) -> None:
         """Remove a request from the queue, which ends all batches. The caller holds `_counters`."""
         self._queue.remove(request)
         self._batches.clear()
         self.queued_requests -= request.count
         self.queued_bytes -= request.size
 
-    def _dequeue_group(self) -> list[Request]:
+    def _dequeue_group(self) -> list[CommitRequest]:
         """Remove and return as many requests as fit into a transaction."""
         queue, count_max, size_max = self._queue, self._group_requests_max, self._group_bytes_max
-        group: list[Request] = []
+        group: list[CommitRequest] = []
         count = size = 0
         with self._counters:
             self._batches.clear()

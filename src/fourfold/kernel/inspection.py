@@ -13,7 +13,7 @@ from pathlib import Path
 from fourfold.errors import ForeignFile, FourfoldError, WriterLocked
 from fourfold.kernel import backup, files, maintenance, sequences
 from fourfold.kernel.driver import Connection, DriverError, translate
-from fourfold.kernel.files import APPLICATION_ID, Plan
+from fourfold.kernel.files import APPLICATION_ID, DatabasePlan
 from fourfold.kernel.lock import holder
 from fourfold.kernel.migrations import applied_version
 from fourfold.kernel.profiles import PLAIN
@@ -161,7 +161,7 @@ def _connect(path: Path) -> Connection:
     that this process, and so SQLite, holds on it.
     """
     files.check_exists(path)
-    connection = files.connect_reader(Plan(path, PLAIN, (), ()))
+    connection = files.connect_reader(DatabasePlan(path, PLAIN, (), ()))
     try:
         application_id = connection.pragma("application_id")
     except DriverError as error:

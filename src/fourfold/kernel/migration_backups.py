@@ -20,7 +20,7 @@ from fourfold.errors import DiskFull, ReadOnly, StorageError
 from fourfold.kernel import backup, failpoints
 from fourfold.kernel import migrations as steps
 from fourfold.kernel.driver import Connection
-from fourfold.kernel.files import Plan
+from fourfold.kernel.files import DatabasePlan
 from fourfold.kernel.transaction import SQL, ReadTransaction
 
 MIGRATION_BACKUP_DAYS: Final = 30
@@ -31,13 +31,13 @@ _NAME = re.compile(r"v\d+-(\d{8}T\d{12})\.sqlite(\.json)?|\.v\d+-(\d{8}T\d{12})\
 _TIME = "%Y%m%dT%H%M%S%f"
 
 
-def folder_of(plan: Plan) -> Path:
+def folder_of(plan: DatabasePlan) -> Path:
     """Return the folder with the backups of one file."""
     folder = plan.backups or plan.path.parent / "backups" / "migrations"
     return folder / plan.path.name
 
 
-def back_up_before_migrations(connection: Connection, plan: Plan) -> None:
+def back_up_before_migrations(connection: Connection, plan: DatabasePlan) -> None:
     """Back up the file if migrations are pending and it contains data.
 
     Raises:
@@ -70,7 +70,7 @@ def back_up_before_migrations(connection: Connection, plan: Plan) -> None:
                 path.unlink(missing_ok=True)
 
 
-def drop(plan: Plan, *, older_than: timedelta | None = None) -> int:
+def drop(plan: DatabasePlan, *, older_than: timedelta | None = None) -> int:
     """Delete the backups of one file, or those above an age; return their number."""
     folder = folder_of(plan)
     if not folder.is_dir():
@@ -90,7 +90,7 @@ def drop(plan: Plan, *, older_than: timedelta | None = None) -> int:
     return removed
 
 
-def drop_expired(plan: Plan) -> None:
+def drop_expired(plan: DatabasePlan) -> None:
     """Delete the backups of one file that are older than the limit."""
     drop(plan, older_than=timedelta(days=MIGRATION_BACKUP_DAYS))
 
@@ -103,7 +103,7 @@ def _has_data(snapshot: ReadTransaction) -> bool:
     return False
 
 
-def _check_space(connection: Connection, plan: Plan) -> None:
+def _check_space(connection: Connection, plan: DatabasePlan) -> None:
     """Raise DiskFull unless twice the size of the file is free: for the copy and the migration."""
     pages = int(str(connection.pragma("page_count")))
     needed = 2 * pages * int(str(connection.pragma("page_size")))

@@ -125,7 +125,7 @@ _SQL = load_queries("fourfold.kernel")
 _Schema = dict[tuple[str, str], str]
 
 
-class Difference(NamedTuple):
+class SchemaDifference(NamedTuple):
     """A schema object that differs, with its expected text and the text found, if any."""
 
     kind: str
@@ -136,7 +136,7 @@ class Difference(NamedTuple):
 
 def differences(
     snapshot: ReadTransaction, migrations: Sequence[Migration], optional: Sequence[str] = ()
-) -> Iterator[Difference]:
+) -> Iterator[SchemaDifference]:
     """Yield the differences between the schema of a database and that of its migrations.
 
     `optional` are statements that may or may not have run. Other schema objects are ignored.
@@ -145,10 +145,10 @@ def differences(
     needed, allowed = _build_schema(tuple(migrations), tuple(optional))
     for key, expected in needed.items():
         if schema.get(key) != expected:
-            yield Difference(*key, expected, schema.get(key))
+            yield SchemaDifference(*key, expected, schema.get(key))
     for key, expected in allowed.items():
         if key in schema and schema[key] != expected:
-            yield Difference(*key, expected, schema[key])
+            yield SchemaDifference(*key, expected, schema[key])
 
 
 @lru_cache(maxsize=8)

@@ -283,7 +283,7 @@ class FileReadTransaction(ReadTransaction):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class QueryRows:
     """The result of a query: the names of its columns, its rows, and if there are more."""
 
     columns: tuple[str, ...]
@@ -399,7 +399,7 @@ class QueryConnection:
         max_rows: int,
         max_bytes: int,
         plan: bool = False,
-    ) -> Rows:
+    ) -> QueryRows:
         """Run one SELECT of a user and return its rows, up to the limits.
 
         Raises:
@@ -444,7 +444,7 @@ class QueryConnection:
 
     def _run(
         self, sql: str, params: Params, max_rows: int, max_bytes: int, plan: tuple[str, ...]
-    ) -> Rows:
+    ) -> QueryRows:
         columns: list[str] = []
         cursor = self.connection.cursor()
 
@@ -472,7 +472,7 @@ class QueryConnection:
                 count = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES * len(chunk) // chunk_bytes))
         finally:
             cursor.close(True)
-        return Rows(tuple(columns), rows, truncated, plan)
+        return QueryRows(tuple(columns), rows, truncated, plan)
 
     def _bytes_of(self, chunk: list[Row]) -> int:
         """Return the approximate bytes of rows; encoding them is faster than a loop."""

@@ -23,7 +23,7 @@ READER_WAIT_S: Final = 5.0
 """Maximum wait for a pooled connection."""
 
 
-class _Reader:
+class _PooledReader:
     """A pooled connection and the deadline of its current user."""
 
     __slots__ = ("connection", "deadline")
@@ -47,7 +47,7 @@ class ReaderPool:
         self._subject = subject
         self._size = size
         self._profile = profile
-        self._idle: list[_Reader] = []
+        self._idle: list[_PooledReader] = []
         self._open = 0
         self._closed = False
         self._change = threading.Condition()
@@ -102,7 +102,7 @@ class ReaderPool:
         for reader in idle:
             reader.connection.close()
 
-    def _acquire(self, deadline: float) -> _Reader:
+    def _acquire(self, deadline: float) -> _PooledReader:
         with self._change:
             until = min(time.monotonic() + READER_WAIT_S, deadline)
             while True:
@@ -121,14 +121,14 @@ class ReaderPool:
                         retry_after=1.0,
                     )
         try:
-            return _Reader(self._connect())
+            return _PooledReader(self._connect())
         except BaseException:
             with self._change:
                 self._open -= 1
                 self._change.notify()
             raise
 
-    def _release(self, reader: _Reader, *, unmapped: bool) -> None:
+    def _release(self, reader: _PooledReader, *, unmapped: bool) -> None:
         reader.deadline = float("inf")
         healthy = True
         try:

@@ -13,15 +13,19 @@ from fourfold.objects.conditional_writes import ConditionalWrites, check_conditi
 from fourfold.objects.folder import FolderStore
 from fourfold.objects.memory import MemoryStore
 from fourfold.objects.protocol import Data, Object, ObjectInfo, ObjectStore
-from fourfold.objects.request_counts import AccountingStore, Recorder, RequestCount, RequestCounter
+from fourfold.objects.request_counts import (
+    AccountingStore,
+    RequestCount,
+    RequestCounter,
+    RequestRecorder,
+)
 from fourfold.objects.s3 import S3Settings, S3Store
 from fourfold.objects.url import open_objects
 from fourfold.objects.validation import check_key, check_prefix
-from fourfold.testing.faulty_store import Call, Fault, FaultyStore, Injection
+from fourfold.testing.faulty_store import Fault, FaultyStore, Injection, StoreCall
 
 __all__ = [
     "AccountingStore",
-    "Call",
     "ConditionalWrites",
     "Data",
     "Fault",
@@ -32,11 +36,12 @@ __all__ = [
     "Object",
     "ObjectInfo",
     "ObjectStore",
-    "Recorder",
     "RequestCount",
     "RequestCounter",
+    "RequestRecorder",
     "S3Settings",
     "S3Store",
+    "StoreCall",
     "check_conditional_writes",
     "check_key",
     "check_prefix",

@@ -388,7 +388,7 @@ def _split(segment: bytes, names: list[str]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """A folder entry and the common start of the keys below it; for a file, the whole key."""
 
     name: str
@@ -396,7 +396,7 @@ class Entry:
     is_folder: bool
 
 
-def decode_entry(above: bytes, name: str, *, is_folder: bool) -> Entry | None:
+def decode_entry(above: bytes, name: str, *, is_folder: bool) -> FolderEntry | None:
     """Decode the entry `name` in the folder of all keys that start with `above`.
 
     Return None if no key maps to it: files of other programs are not objects.
@@ -411,7 +411,7 @@ def decode_entry(above: bytes, name: str, *, is_folder: bool) -> Entry | None:
         piece, tail = _decode(name[:-1]), b""
         if piece is not None and len(piece) != _PIECE:
             return None
-        return None if piece is None else Entry(name, above + piece, is_folder)
+        return None if piece is None else FolderEntry(name, above + piece, is_folder)
     elif is_folder:
         return None
     else:
@@ -421,7 +421,7 @@ def decode_entry(above: bytes, name: str, *, is_folder: bool) -> Entry | None:
     # Only the rest of a cut segment may be empty: no key has an empty segment.
     if not piece and (not above or above.endswith(b"/")):
         return None
-    return Entry(name, above + piece + tail, is_folder)
+    return FolderEntry(name, above + piece + tail, is_folder)
 
 
 def _encode(piece: bytes) -> str:
@@ -658,9 +658,9 @@ class FolderStore(Handle):
             return sweep_temp_files(self.temp_folder, older_than_s)
 
 
-def _entries(folder: Path, start: bytes, prefix: bytes, after: bytes) -> Iterator[Entry]:
+def _entries(folder: Path, start: bytes, prefix: bytes, after: bytes) -> Iterator[FolderEntry]:
     """Return the entries of one folder that may contain matching keys, in key order."""
-    entries: list[Entry] = []
+    entries: list[FolderEntry] = []
     with storage_errors(f"list folder {folder}", writing=False):
         try:
             with os.scandir(folder) as scan:
@@ -677,7 +677,7 @@ def _entries(folder: Path, start: bytes, prefix: bytes, after: bytes) -> Iterato
     return iter(entries)
 
 
-def _matches(entry: Entry, prefix: bytes, after: bytes) -> bool:
+def _matches(entry: FolderEntry, prefix: bytes, after: bytes) -> bool:
     start = entry.start
     if not entry.is_folder:
         return start.startswith(prefix) and start > after

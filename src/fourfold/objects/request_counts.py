@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fourfold.objects.protocol import Data, Object, ObjectInfo, ObjectStore
 
 
-class Recorder(Protocol):
+class RequestRecorder(Protocol):
     """Records requests; called in the thread that made the request."""
 
     def __call__(
@@ -72,7 +72,10 @@ class AccountingStore(Handle):
     """
 
     def __init__(
-        self, inner: ObjectStore, record: Recorder, classify: Callable[[str], tuple[str, str]]
+        self,
+        inner: ObjectStore,
+        record: RequestRecorder,
+        classify: Callable[[str], tuple[str, str]],
     ) -> None:
         super().__init__(f"accounting of {inner!r}")
         self._inner = inner

@@ -41,7 +41,7 @@ from fourfold.errors import (
 from fourfold.file_state import is_closed, is_immutable
 from fourfold.kernel import load_queries
 from fourfold.kernel.driver import Connection, DriverError, connect, translate
-from fourfold.kernel.files import APPLICATION_ID, Plan, check_for_reading, is_empty
+from fourfold.kernel.files import APPLICATION_ID, DatabasePlan, check_for_reading, is_empty
 from fourfold.kernel.sequences import current
 from fourfold.kernel.transaction import SQL, ReadTransaction
 from fourfold.pipeline.options import Point, ReadOptions
@@ -339,7 +339,8 @@ class _OpenFile:
             )
         kind = tables.kinds[name]
         check_for_reading(
-            self.connection, Plan(Path(self._path), kind.profile, kind.migrations, (kind.position,))
+            self.connection,
+            DatabasePlan(Path(self._path), kind.profile, kind.migrations, (kind.position,)),
         )
         return str(name)
 

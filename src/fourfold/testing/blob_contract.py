@@ -31,7 +31,7 @@ from hypothesis.stateful import (
 )
 
 from fourfold import limits
-from fourfold.blobs import BlobStore, Usage
+from fourfold.blobs import BlobStore, BlobUsage
 from fourfold.content import EMPTY_ID, content_id
 from fourfold.errors import ContentError, CorruptData, InvalidInput, NotFound
 
@@ -69,7 +69,7 @@ class BlobStoreContract:
         for source in (pieces, iter(pieces), io.BytesIO(data), io.BufferedReader(io.BytesIO(data))):
             assert store.put_stream(source) == expected
             assert store.get(expected) == data
-            assert store.usage() == Usage(1, size)
+            assert store.usage() == BlobUsage(1, size)
             assert store.delete(expected)
 
     def test_put_stream_accepts_one_reused_buffer(self, store: BlobStore) -> None:
@@ -86,7 +86,7 @@ class BlobStoreContract:
         assert store.put(bytearray(b"same")) == first
         assert store.put(memoryview(b"xsamex")[1:5]) == first
         assert store.put_stream([b"sa", bytearray(b"me")]) == first
-        assert store.usage() == Usage(1, 4)
+        assert store.usage() == BlobUsage(1, 4)
         assert list(store.ids()) == [first]
 
     def test_mutable_buffer_may_change_after_put(self, store: BlobStore) -> None:
@@ -101,7 +101,7 @@ class BlobStoreContract:
         assert store.get(EMPTY_ID) == b""
         assert list(store.chunks(EMPTY_ID)) == []
         assert store.get_range(EMPTY_ID, 0, 10) == b""
-        assert store.usage() == Usage(1, 0)
+        assert store.usage() == BlobUsage(1, 0)
 
     def test_absent_blob_raises_not_found(self, store: BlobStore) -> None:
         store.put(b"another")
@@ -138,21 +138,21 @@ class BlobStoreContract:
 
         with pytest.raises(ZeroDivisionError):
             store.put_stream(broken())
-        assert store.usage() == Usage(0, 0)
+        assert store.usage() == BlobUsage(0, 0)
         assert list(store.ids()) == []
 
     @pytest.mark.parametrize("wrong", ["text", 7, None, [b"list"], memoryview(b"abcd")[::2]])
     def test_put_accepts_only_bytes(self, store: BlobStore, wrong: object) -> None:
         with pytest.raises(InvalidInput):
             store.put(wrong)  # type: ignore[arg-type]
-        assert store.usage() == Usage(0, 0)
+        assert store.usage() == BlobUsage(0, 0)
 
     def test_put_stream_accepts_only_streams_of_bytes(self, store: BlobStore) -> None:
         not_bytes = ("text", b"bytes", bytearray(b"x"), 7, None, ["text"], [7])
         for wrong in (*not_bytes, io.StringIO("text"), io.StringIO(""), NothingYet()):
             with pytest.raises(InvalidInput):
                 store.put_stream(wrong)  # type: ignore[arg-type]
-            assert store.usage() == Usage(0, 0)
+            assert store.usage() == BlobUsage(0, 0)
 
     def test_blob_over_the_limit_is_refused(self, store: BlobStore) -> None:
         store.max_bytes = 1000
@@ -160,7 +160,7 @@ class BlobStoreContract:
             store.put(make_data(1001))
         with pytest.raises(InvalidInput, match="more than 1000 bytes"):
             store.put_stream(make_data(100) for _ in range(11))
-        assert store.usage() == Usage(0, 0)
+        assert store.usage() == BlobUsage(0, 0)
         assert store.get(store.put(make_data(1000))) == make_data(1000)
         assert store.put_stream([make_data(1000)]) == content_id(make_data(1000))
 
@@ -203,7 +203,7 @@ class BlobStoreContract:
     def test_ids_are_sorted_and_complete(self, store: BlobStore) -> None:
         expected = sorted(store.put(b"blob %d" % number) for number in range(30))
         assert list(store.ids()) == expected
-        assert store.usage() == Usage(30, sum(len(b"blob %d" % number) for number in range(30)))
+        assert store.usage() == BlobUsage(30, sum(len(b"blob %d" % number) for number in range(30)))
 
     def test_blobs_may_be_deleted_while_listed(self, store: BlobStore) -> None:
         for number in range(10):
@@ -350,7 +350,7 @@ class BlobMachine(RuleBasedStateMachine):
     def matches_the_dict(self) -> None:
         assert list(self.store.ids()) == sorted(self.model)
         total = sum(map(len, self.model.values()))
-        assert self.store.usage() == Usage(len(self.model), total)
+        assert self.store.usage() == BlobUsage(len(self.model), total)
 
 
 def make_data(size: int) -> bytes:

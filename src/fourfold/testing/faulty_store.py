@@ -41,7 +41,7 @@ class Fault(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class StoreCall:
     """A call: its number among all calls and among those of its operation, each from 1."""
 
     number: int
@@ -54,11 +54,11 @@ class Call:
 class Injection:
     """An injected fault, and the call that it affected."""
 
-    call: Call
+    call: StoreCall
     fault: Fault
 
 
-Plan: TypeAlias = "Callable[[Call], Fault | None]"
+Plan: TypeAlias = "Callable[[StoreCall], Fault | None]"
 
 
 def every(n: int, fault: Fault, *, op: str | None = None) -> Plan:
@@ -66,7 +66,7 @@ def every(n: int, fault: Fault, *, op: str | None = None) -> Plan:
     if n < 1:
         raise InvalidInput(f"n: must be 1 or more, got {n}")
 
-    def choose(call: Call) -> Fault | None:
+    def choose(call: StoreCall) -> Fault | None:
         if op is None:
             return fault if call.number % n == 0 else None
         return fault if call.op == op and call.op_number % n == 0 else None
@@ -77,7 +77,7 @@ def every(n: int, fault: Fault, *, op: str | None = None) -> Plan:
 def at(faults: Mapping[int, Fault], *, op: str | None = None) -> Plan:
     """Return a plan in which exactly these calls fail; with `op`, numbered by its calls."""
 
-    def choose(call: Call) -> Fault | None:
+    def choose(call: StoreCall) -> Fault | None:
         if op is None:
             return faults.get(call.number)
         return faults.get(call.op_number) if call.op == op else None
@@ -91,7 +91,7 @@ def seeded(seed: int, *, rate: float, faults: Iterable[Fault] = tuple(Fault)) ->
     if not choices or not 0 <= rate <= 1:
         raise InvalidInput(f"rate: must be 0 to 1, with at least one fault, got {rate}")
 
-    def choose(call: Call) -> Fault | None:
+    def choose(call: StoreCall) -> Fault | None:
         digest = hashlib.blake2b(f"{seed}:{call.number}".encode(), digest_size=16).digest()
         if int.from_bytes(digest[:8], "big") >= rate * 2**64:
             return None
@@ -103,7 +103,7 @@ def seeded(seed: int, *, rate: float, faults: Iterable[Fault] = tuple(Fault)) ->
 def first_of(*plans: Plan) -> Plan:
     """Return a plan with the fault of the first plan that has one for the call."""
 
-    def choose(call: Call) -> Fault | None:
+    def choose(call: StoreCall) -> Fault | None:
         return next((fault for plan in plans if (fault := plan(call)) is not None), None)
 
     return choose
@@ -129,7 +129,7 @@ class FaultyStore(Handle):
     def _decide(self, op: str, key: str, *, can_tear: bool = False) -> Injection | None:
         with self._lock:
             self._calls[op] += 1
-            call = Call(self._calls.total(), op, self._calls[op], key)
+            call = StoreCall(self._calls.total(), op, self._calls[op], key)
             fault = self._plan(call)
             if fault is None:
                 return None

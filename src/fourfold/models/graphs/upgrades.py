@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fourfold.errors import FourfoldError, MigrationFailed
 from fourfold.kernel import Migration, Transaction
-from fourfold.kernel.migrations import Difference, differences
+from fourfold.kernel.migrations import SchemaDifference, differences
 from fourfold.models.graphs.statements import NOUNS, SQL, app_statements, table_of
 
 _HINT = (
@@ -52,7 +52,7 @@ class _Schema(NamedTuple):
     """Schema objects that a step must not change."""
 
     names: set[str]
-    faults: set[Difference]
+    faults: set[SchemaDifference]
     """Differences of the tables and indexes of the app from those of a new one."""
     counters: dict[str, int]
     """The last id of every table that is not a step's own."""

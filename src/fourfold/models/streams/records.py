@@ -13,7 +13,7 @@ from fourfold.content.filters import Filter
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.record_headers import decode_headers
 from fourfold.models.streams.validation import JSON, Offset, plain_type
-from fourfold.tabular import Column, Table, Tabular
+from fourfold.tabular import RecordColumn, Table, Tabular
 
 if TYPE_CHECKING:
     from fourfold.kernel import ReadTransaction
@@ -203,10 +203,10 @@ class ColdRecords(Protocol):
 
 
 RECORD_COLUMNS = (
-    Column("offset", "int"),
-    Column("time", "time"),
-    Column("payload", "bytes"),
-    Column("headers", "json"),
+    RecordColumn("offset", "int"),
+    RecordColumn("time", "time"),
+    RecordColumn("payload", "bytes"),
+    RecordColumn("headers", "json"),
 )
 
 
