@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from fourfold.archive.delta_actions import (
     EMPTY,
     AddFile,
+    DeltaProtocol,
     Metadata,
-    Protocol,
     RemoveFile,
     Snapshot,
     decode_commit,
@@ -383,7 +383,11 @@ def test_unknown_actions_and_fields_are_ignored():
 
 @pytest.mark.parametrize(
     "protocol",
-    [Protocol(2, 5), Protocol(3, 7, ("deletionVectors",), ("deletionVectors",)), Protocol(4, 8)],
+    [
+        DeltaProtocol(2, 5),
+        DeltaProtocol(3, 7, ("deletionVectors",), ("deletionVectors",)),
+        DeltaProtocol(4, 8),
+    ],
 )
 def test_features_of_newer_tables_are_refused(protocol):
     commit = decode_commit(0, encode_commit([protocol], token="t"))
@@ -392,14 +396,14 @@ def test_features_of_newer_tables_are_refused(protocol):
 
 
 def test_newer_writer_version_is_readable_but_not_writable():
-    state = replay(EMPTY, [decode_commit(0, encode_commit([Protocol(1, 4)], token="t"))])
+    state = replay(EMPTY, [decode_commit(0, encode_commit([DeltaProtocol(1, 4)], token="t"))])
     with pytest.raises(FutureFormat, match="writer version 4"):
         state.check_writable()
     EMPTY.check_writable()
 
 
 def test_table_without_metadata_is_corrupt():
-    state = replay(EMPTY, [decode_commit(0, encode_commit([Protocol()], token="t"))])
+    state = replay(EMPTY, [decode_commit(0, encode_commit([DeltaProtocol()], token="t"))])
     with pytest.raises(CorruptData, match="no metadata"):
         _ = state.schema
 
@@ -424,7 +428,7 @@ ACTIONS = st.one_of(
     st.builds(RemoveFile, TEXTS, st.none() | st.integers(0, 2**62), st.booleans()),
     st.builds(Metadata, TEXTS, TEXTS, st.none() | TEXTS),
     st.builds(txn, st.integers(0, 2**62), TEXTS),
-    st.just(Protocol()),
+    st.just(DeltaProtocol()),
 )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fourfold.archive.delta_schema import (
     STATS_STRING_CHARS,
-    Statistics,
+    FileStatistics,
     decode_schema,
     encode_schema,
     file_statistics,
@@ -38,7 +38,7 @@ def statistics(columns, **options):
     """The statistics of a file with these columns, in row groups of two rows."""
     sink = io.BytesIO()
     pq.write_table(pa.table(columns), sink, row_group_size=2, **options)
-    return Statistics.decode(file_statistics(pq.read_metadata(sink)))
+    return FileStatistics.decode(file_statistics(pq.read_metadata(sink)))
 
 
 @given(TEXTS)
@@ -82,7 +82,7 @@ def test_statistics_admit_every_row(rows):
 
 def test_statistics_exclude_other_values():
     stats = statistics({"s": ["b", None, "d", "c"], "n": [3, 4, 9, 5]})
-    assert stats == Statistics(4, {"s": "b", "n": 3}, {"s": "d", "n": 9}, {"s": 1, "n": 0})
+    assert stats == FileStatistics(4, {"s": "b", "n": 3}, {"s": "d", "n": 9}, {"s": 1, "n": 0})
     assert [stats.admits("s", value) for value in ("a", "b", "c", "d", "e")] == [
         False,
         True,
@@ -114,8 +114,8 @@ def test_statistics_of_columns_without_footers_have_no_bounds():
 def test_statistics_are_of_the_requested_columns():
     sink = io.BytesIO()
     pq.write_table(pa.table({"a": [1], "b": [2]}), sink)
-    stats = Statistics.decode(file_statistics(pq.read_metadata(sink), ["b"]))
-    assert stats == Statistics(1, {"b": 2}, {"b": 2}, {"b": 0})
+    stats = FileStatistics.decode(file_statistics(pq.read_metadata(sink), ["b"]))
+    assert stats == FileStatistics(1, {"b": 2}, {"b": 2}, {"b": 0})
 
 
 def test_infinity_and_times_in_statistics():
@@ -134,9 +134,9 @@ def test_infinity_and_times_in_statistics():
 
 
 def test_missing_statistics_admit_everything():
-    assert Statistics.decode(None).admits("a", 1)
+    assert FileStatistics.decode(None).admits("a", 1)
     with pytest.raises(CorruptData):
-        Statistics.decode("{")
+        FileStatistics.decode("{")
 
 
 FIELDS = [

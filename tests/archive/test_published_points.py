@@ -24,7 +24,15 @@ import fourfold
 from fourfold import limits
 from fourfold.archive import capture
 from fourfold.archive.database_manifest import PUT
-from fourfold.archive.manifest import Index, Manifest, Run, Segments, decode, encode, manifest_key
+from fourfold.archive.manifest import (
+    IndexRun,
+    LogIndex,
+    Manifest,
+    Segments,
+    decode,
+    encode,
+    manifest_key,
+)
 from fourfold.archive.restore_points import Place
 from fourfold.archive.sealer import queries
 from fourfold.errors import (
@@ -335,7 +343,8 @@ def test_the_manifest_of_a_stream_is_shown_as_it_was_at_a_point():
     """Without the segments, and the runs of indexes, that go beyond it."""
     columns = Segments([0, 2, 5], [1, 4, 6], [9] * 3, [7] * 3, [1] * 3, [1] * 3, ["d"] * 3)
     runs = [
-        Run(f"run{first}", 0, first, last, 1, 1, 1, "d") for first, last in ((0, 1), (2, 4), (5, 6))
+        IndexRun(f"run{first}", 0, first, last, 1, 1, 1, "d")
+        for first, last in ((0, 1), (2, 4), (5, 6))
     ]
     newest = Manifest(
         1,
@@ -351,8 +360,8 @@ def test_the_manifest_of_a_stream_is_shown_as_it_was_at_a_point():
         uploaded_through=6,
         logical_size_bytes=21,
         segments=columns,
-        index=Index("secret", 7, runs),
-        secondary={"f": Index("secret", 7, runs[:1])},
+        index=LogIndex("secret", 7, runs),
+        secondary={"f": LogIndex("secret", 7, runs[:1])},
     )
     key = manifest_key("s")
     with MemoryStore() as objects:

@@ -8,11 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourfold import limits
-from fourfold.archive.publication import Column
+from fourfold.archive.publication import TableColumn
 from fourfold.archive.row_files import read_rows, write_rows
 from fourfold.errors import CorruptData
 
-COLUMNS = (Column("n", "INTEGER"), Column("t", "TEXT"), Column("r", "REAL"), Column("b", "BLOB"))
+COLUMNS = (
+    TableColumn("n", "INTEGER"),
+    TableColumn("t", "TEXT"),
+    TableColumn("r", "REAL"),
+    TableColumn("b", "BLOB"),
+)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 ROW = st.tuples(
     st.none() | st.integers(-(2**63), 2**63 - 1),

@@ -29,7 +29,7 @@ from fourfold.archive import table_writer
 from fourfold.archive.catalog import Catalog
 from fourfold.archive.delta_log import DeltaLog
 from fourfold.archive.table_reader import TableReader
-from fourfold.archive.table_state import Interval
+from fourfold.archive.table_state import PointInterval
 from fourfold.errors import CorruptData, HistoryTruncated, NotFound, PublisherFenced, Refused
 from fourfold.kernel import failpoints
 from fourfold.models.documents import GcPolicy
@@ -578,7 +578,7 @@ def test_reader_leaves_out_rows_of_points_outside_of_an_interval(tmp_path):
     with FolderStore(url) as objects:
         reader = TableReader(objects, dict(state.tables), tmp_path / "scratch", Retries())
         try:
-            interval = Interval(row.file_id, 2, 3)
+            interval = PointInterval(row.file_id, 2, 3)
             found = set()
             # Also of files that the statistics exclude.
             for file in reader.snapshot("documents.revision").files.values():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourfold.archive.table_layout import CLEAR, DELETE, PUT, WHOLE
-from fourfold.archive.table_state import Interval, WholeTables, newest_of_runs
+from fourfold.archive.table_state import PointInterval, WholeTables, newest_of_runs
 
 KEYS = st.integers(0, 4)
 STEPS = st.lists(
@@ -25,7 +25,7 @@ def test_newest_version_of_each_key_is_the_state(steps, data):
     )
     base = data.draw(st.integers(0, len(steps) - 1))
     last = data.draw(st.integers(base, len(steps) - 1))
-    interval = Interval("file", base, last)
+    interval = PointInterval("file", base, last)
     counted = [row for row in rows if interval.admits("file", row[1])]
     cut = data.draw(st.integers(0, len(counted)))
     batches = [counted[:cut], counted[cut:]]
@@ -62,6 +62,6 @@ def test_rows_of_the_newest_point_are_the_state_of_a_whole_table(steps, random):
 
 
 def test_rows_of_another_file_or_outside_of_the_interval_do_not_count():
-    interval = Interval("file", 2, 4)
+    interval = PointInterval("file", 2, 4)
     assert [point for point in range(7) if interval.admits("file", point)] == [2, 3, 4]
     assert not interval.admits("other", 3)

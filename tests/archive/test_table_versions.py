@@ -18,7 +18,7 @@ from fourfold.archive.table_runs import (
     merge_runs,
     sort_table,
 )
-from fourfold.archive.table_versions import NeededRows, Order, VersionFilter, needed_rows
+from fourfold.archive.table_versions import NeededRows, RowOrder, VersionFilter, needed_rows
 
 SCHEMA = pa.schema(
     [
@@ -30,8 +30,8 @@ SCHEMA = pa.schema(
         ("value", pa.int64()),
     ]
 )
-LOG = Order(("space", "file_id", "id"), whole=False)
-WHOLE_TABLE = Order(("space", "file_id"), whole=True)
+LOG = RowOrder(("space", "file_id", "id"), whole=False)
+WHOLE_TABLE = RowOrder(("space", "file_id"), whole=True)
 POINTS = 8
 
 CHANGES = st.lists(

@@ -15,7 +15,7 @@ from fourfold.models.streams.subscriptions import Subscribe
 from fourfold.pipeline import jobs
 from fourfold.pipeline.jobs import Job, Option, Plan, Range, Report
 from fourfold.pipeline.jobs.table_folder import TableFolder
-from fourfold.store.table_manifest import File, FolderManifest
+from fourfold.store.table_manifest import FolderManifest, MaterializedFile
 
 DID = "did:web:shop.example"
 ORDER = "order:1042"
@@ -196,7 +196,7 @@ class WriteTables(Job):
         path = staging / "ids" / "0.parquet"
         path.parent.mkdir()
         pq.write_table(pa.table({"id": ["order:1041", "order:1042"]}), path)
-        files = (File("ids/0.parquet", 2, path.stat().st_size),)
+        files = (MaterializedFile("ids/0.parquet", 2, path.stat().st_size),)
         origin, spaces = {"root": str(context.root)}, {self.did: 21}
         manifest = FolderManifest(1, context.work, origin, spaces, files, tables=("ids",))
         folder.replace(staging, manifest)

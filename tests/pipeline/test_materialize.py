@@ -20,7 +20,7 @@ from fourfold.pipeline import jobs
 from fourfold.pipeline.documents import delta_log, key_ranges
 from fourfold.pipeline.documents.fold import folded_schema
 from fourfold.pipeline.jobs.table_folder import TableFolder
-from fourfold.store.table_manifest import File
+from fourfold.store.table_manifest import MaterializedFile
 
 pytestmark = pytest.mark.spark
 
@@ -288,7 +288,7 @@ def test_tables_inside_the_spaces_are_refused(root, spark):
 
 def test_overlapping_ranges_are_not_disjoint():
     def file(first, last):
-        return File("f", 1, 1, first, last)
+        return MaterializedFile("f", 1, 1, first, last)
 
     assert key_ranges.are_disjoint([file(("b",), ("c",)), file(("a",), ("a",))])
     assert not key_ranges.are_disjoint([file(("a",), ("c",)), file(("b",), ("d",))])

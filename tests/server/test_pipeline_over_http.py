@@ -19,7 +19,7 @@ from fourfold.pipeline.jobs.table_folder import TableFolder
 from fourfold.server.jobs import RATE_INTERVAL_MS, RATE_INTERVALS_MAX, StepRate
 from fourfold.server.pipeline_routes import _table_rows
 from fourfold.store import pipeline_runs
-from fourfold.store.table_manifest import File, FolderManifest
+from fourfold.store.table_manifest import FolderManifest, MaterializedFile
 
 DID = "did:web:shop.example"
 
@@ -51,7 +51,7 @@ class WriteTables(Job):
         for number in range(2):
             path = staging / "ids" / f"{number}.parquet"
             pq.write_table(pa.table({"id": [number]}), path)
-            files.append(File(f"ids/{number}.parquet", 1, path.stat().st_size))
+            files.append(MaterializedFile(f"ids/{number}.parquet", 1, path.stat().st_size))
         manifest = FolderManifest(
             version=1 if before is None else before.version + 1,
             work=context.work,
@@ -143,7 +143,7 @@ def test_tables_are_listed_with_rows_sizes_and_watermarks(ask, root):
 
 
 def test_files_without_a_folder_are_of_the_first_table(tmp_path):
-    files = (File("0.parquet", 5, 100), File("1.parquet", 2, 50))
+    files = (MaterializedFile("0.parquet", 5, 100), MaterializedFile("1.parquet", 2, 50))
     tables = ("state", "variant")
     manifest = FolderManifest(1, "work", {}, {DID: 7}, files, tables=tables)
     folder = tmp_path / "current" / "variant"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fourfold.archive.database_manifest import Publication
-from fourfold.archive.publication import Column, Description, Table
+from fourfold.archive.publication import Description, PublicationTable, TableColumn
 from fourfold.errors import CorruptData
 from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
 from fourfold.kernel.bulk_insert import quoted
@@ -28,13 +28,13 @@ HELD_BACK = '"restored"'
 A database restored to an older state than the newest has it, and is refused when it publishes.
 """
 _KERNEL = (
-    Table("kernel_meta", whole=True, everything=SQL.kernel_meta),
-    Table("kernel_sequence", whole=True, everything=SQL.sequences),
+    PublicationTable("kernel_meta", whole=True, everything=SQL.kernel_meta),
+    PublicationTable("kernel_sequence", whole=True, everything=SQL.sequences),
 )
 _KINDS = {"TEXT", "INTEGER", "REAL", "BLOB"}
 
 
-class State(msgspec.Struct, frozen=True):
+class CaptureState(msgspec.Struct, frozen=True):
     """Published position of each table."""
 
     position: int = 0
@@ -49,22 +49,22 @@ class Intent(msgspec.Struct, frozen=True):
     token: str
     publication: Publication | None
     """None for a publication to archive tables."""
-    state: State
+    state: CaptureState
     change: int
 
 
-class Record(NamedTuple):
+class StatusRow(NamedTuple):
     """The row with a database's own publish status."""
 
     node: str
     generation: int = 0
     version: str | None = None
     manifest: bytes | None = None
-    state: State = State()
+    state: CaptureState = CaptureState()
     intent: Intent | None = None
 
 
-def record_of(snapshot: ReadTransaction) -> Record | None:
+def record_of(snapshot: ReadTransaction) -> StatusRow | None:
     """Return the publish status of a database; None if it was never published."""
     if not snapshot.value(SQL.is_published):
         return None
@@ -73,19 +73,19 @@ def record_of(snapshot: ReadTransaction) -> Record | None:
         return None
     node, generation, version, manifest, state, intent = row
     try:
-        return Record(
+        return StatusRow(
             node,
             generation,
             version,
             manifest,
-            State() if not state else msgspec.json.decode(state, type=State),
+            CaptureState() if not state else msgspec.json.decode(state, type=CaptureState),
             None if intent is None else msgspec.json.decode(intent, type=Intent),
         )
     except msgspec.DecodeError as error:
         raise CorruptData(f"the publish status is damaged: {error}") from error
 
 
-def tables_of(snapshot: ReadTransaction, description: Description) -> tuple[Table, ...]:
+def tables_of(snapshot: ReadTransaction, description: Description) -> tuple[PublicationTable, ...]:
     """Return every published table of a database in its current state."""
     return (*_KERNEL, *description.tables, *description.more(snapshot))
 
@@ -108,7 +108,7 @@ def _watch(txn: Transaction, statements: Sequence[str]) -> None:
         txn.execute(statement)
 
 
-def _triggers(snapshot: ReadTransaction, table: Table) -> Iterator[str]:
+def _triggers(snapshot: ReadTransaction, table: PublicationTable) -> Iterator[str]:
     """Yield the statements that create the missing triggers of a table."""
     columns = {column.name: column for column in columns_of(snapshot, table.name)}
     for event in table.watch:
@@ -129,8 +129,8 @@ def _triggers(snapshot: ReadTransaction, table: Table) -> Iterator[str]:
         )
 
 
-def columns_of(snapshot: ReadTransaction, table: str) -> tuple[Column, ...]:
-    columns = tuple(Column(name, kind) for name, kind in snapshot.all(SQL.columns, (table,)))
+def columns_of(snapshot: ReadTransaction, table: str) -> tuple[TableColumn, ...]:
+    columns = tuple(TableColumn(name, kind) for name, kind in snapshot.all(SQL.columns, (table,)))
     strange = [column for column in columns if column.kind not in _KINDS]
     if strange or not columns:
         raise CorruptData(f"table {table} has columns that cannot be published: {strange}")
@@ -149,14 +149,14 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def match(key: Sequence[Column], alias: str = "t") -> str:
+def match(key: Sequence[TableColumn], alias: str = "t") -> str:
     """Return a condition: the row has the key of a change."""
     return " AND ".join(
         f"{alias}.{quoted(column.name)} = {picked(column, at)}" for at, column in enumerate(key)
     )
 
 
-def picked(column: Column, at: int) -> str:
+def picked(column: TableColumn, at: int) -> str:
     """Return an expression for one part of the key of a change."""
     part = f"c.row_key ->> {at}"
     return f"unhex({part})" if column.kind == "BLOB" else f"({part})"

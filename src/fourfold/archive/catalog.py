@@ -30,7 +30,7 @@ from fourfold.archive.delta_log import CommitConflict, DeltaLog
 from fourfold.archive.delta_schema import file_statistics
 from fourfold.archive.parquet import arrow
 from fourfold.archive.row_files import write_options
-from fourfold.archive.table_state import Interval
+from fourfold.archive.table_state import PointInterval
 from fourfold.archive.uploads import get_checked, put_once, upload_of
 from fourfold.errors import CorruptData, FutureFormat, HistoryTruncated, NotFound
 from fourfold.objects import ObjectStore
@@ -68,9 +68,9 @@ class DatabaseRow(msgspec.Struct, frozen=True):
     epoch: int = 0
 
     @property
-    def interval(self) -> Interval:
+    def interval(self) -> PointInterval:
         """Rows that count."""
-        return Interval(self.file_id, self.base, self.point)
+        return PointInterval(self.file_id, self.base, self.point)
 
     @property
     def is_positions(self) -> bool:

@@ -25,7 +25,12 @@ import msgspec
 
 from fourfold import limits
 from fourfold.archive import database_manifest
-from fourfold.archive.database_manifest import DatabaseManifest, File, Page, Publication
+from fourfold.archive.database_manifest import (
+    DatabaseManifest,
+    ManifestFile,
+    ManifestPage,
+    Publication,
+)
 from fourfold.archive.parquet import arrow
 from fourfold.archive.publisher import DatabasePublisher, Subject, read_page
 from fourfold.archive.retired_objects import Leaving, Retirement, retire
@@ -49,19 +54,19 @@ _Place = tuple[int, int]
 """A publication and one of its files, by their indexes."""
 
 
-class _Part(NamedTuple):
+class _ObjectRows(NamedTuple):
     """Rows of one publication in an object."""
 
     place: _Place
     generation: int
-    file: File
+    file: ManifestFile
 
 
 class _PendingPack(NamedTuple):
     """Rows for the next pack, and the parts that they belong to."""
 
     tables: list[Any]
-    parts: list[_Part]
+    parts: list[_ObjectRows]
     sources: set[str]
 
 
@@ -87,7 +92,7 @@ class Packer:
             for step, parts in zip(steps, files, strict=True)
         )
 
-    def _packed(self, parts: list[_Part]) -> Iterator[tuple[_Place, File]]:
+    def _packed(self, parts: list[_ObjectRows]) -> Iterator[tuple[_Place, ManifestFile]]:
         held = _PendingPack([], [], set())
         size = 0
         for key, mine in _by_object(self._name, parts):
@@ -104,7 +109,7 @@ class Packer:
             size += table.nbytes
         yield from self._flushed(held)
 
-    def _flushed(self, held: _PendingPack) -> Iterator[tuple[_Place, File]]:
+    def _flushed(self, held: _PendingPack) -> Iterator[tuple[_Place, ManifestFile]]:
         """Upload a pack of the held parts; do nothing for a single source."""
         if len(held.sources) < 2:
             return
@@ -119,7 +124,7 @@ class Packer:
             lambda digest: f"{first.action}-{digest}.parquet",
         )
         try:
-            whole = File(
+            whole = ManifestFile(
                 first.table, first.action, 0, written.size_bytes, written.digest, pack=span
             )
             key = database_manifest.file_key(self._name, 0, whole)
@@ -135,24 +140,24 @@ class Packer:
             yield part.place, msgspec.structs.replace(whole, rows=part.file.rows, at=at)
             at += part.file.rows
 
-    def _get(self, key: str, file: File) -> bytes:
+    def _get(self, key: str, file: ManifestFile) -> bytes:
         return get_checked(self._objects, key, file.sha256, self._retries)
 
 
-def _by_table(steps: Sequence[Publication]) -> Iterator[list[_Part]]:
+def _by_table(steps: Sequence[Publication]) -> Iterator[list[_ObjectRows]]:
     """Return the small files of each table and action, in the order of their publications."""
-    found: dict[tuple[str, str], list[_Part]] = {}
+    found: dict[tuple[str, str], list[_ObjectRows]] = {}
     for number, step in enumerate(steps):
         for at, file in enumerate(step.files):
             if file.sha256 and 2 * file.size_bytes <= PUBLISH_PACK_BYTES:
-                part = _Part((number, at), step.generation, file)
+                part = _ObjectRows((number, at), step.generation, file)
                 found.setdefault((file.table, file.action), []).append(part)
     yield from found.values()
 
 
-def _by_object(name: str, parts: list[_Part]) -> Iterator[tuple[str, list[_Part]]]:
+def _by_object(name: str, parts: list[_ObjectRows]) -> Iterator[tuple[str, list[_ObjectRows]]]:
     """Group parts by object: a pack is fetched once."""
-    found: dict[str, list[_Part]] = {}
+    found: dict[str, list[_ObjectRows]] = {}
     for part in parts:
         found.setdefault(database_manifest.file_key(name, part.generation, part.file), []).append(
             part
@@ -160,13 +165,13 @@ def _by_object(name: str, parts: list[_Part]) -> Iterator[tuple[str, list[_Part]
     yield from found.items()
 
 
-def _slice(table: Any, file: File, key: str) -> Any:
+def _slice(table: Any, file: ManifestFile, key: str) -> Any:
     if file.at + file.rows > table.num_rows:
         raise CorruptData(f"{key}: expected {file.at + file.rows} rows, found {table.num_rows}")
     return table.slice(file.at, file.rows)
 
 
-class CompactResult(NamedTuple):
+class CompactionReport(NamedTuple):
     """Result of compacting small publications."""
 
     name: str
@@ -196,7 +201,7 @@ class Merger:
         self._objects = objects
         self._retries = retries or Retries()
 
-    def merge(self, now_ms: int, *, everything: bool = False) -> CompactResult | None:
+    def merge(self, now_ms: int, *, everything: bool = False) -> CompactionReport | None:
         """Compact what is due, or return None.
 
         With `everything`, also the newest publications, if there are several.
@@ -218,13 +223,13 @@ class _Compaction:
         self._packer = packer
         self._retries = retries
         self._now_ms = now_ms
-        self._known: dict[Page, tuple[Publication, ...]] = {}
+        self._known: dict[ManifestPage, tuple[Publication, ...]] = {}
         self._leaving: set[Leaving] = set()
         self._count = 0
         self._retired = 0
 
-    def done(self, name: str) -> CompactResult:
-        return CompactResult(name, self._count, self._retired, self._packer.packs)
+    def done(self, name: str) -> CompactionReport:
+        return CompactionReport(name, self._count, self._retired, self._packer.packs)
 
     def run(self, manifest: DatabaseManifest, everything: bool) -> DatabaseManifest | None:
         """Return the manifest with larger pages, whose objects are uploaded."""
@@ -251,7 +256,7 @@ class _Compaction:
             manifest, pages=pages, publications=held, retired=(*manifest.retired, *retired)
         )
 
-    def _merged(self, name: str, pages: tuple[Page, ...], level: int) -> Page:
+    def _merged(self, name: str, pages: tuple[ManifestPage, ...], level: int) -> ManifestPage:
         steps = tuple(step for page in pages for step in self._steps(name, page))
         packed = self._packer.pack(steps)
         self._leaving |= set(database_manifest.objects_of(name, steps))
@@ -261,13 +266,13 @@ class _Compaction:
         self._count += len(packed)
         return page
 
-    def _steps(self, name: str, page: Page) -> tuple[Publication, ...]:
+    def _steps(self, name: str, page: ManifestPage) -> tuple[Publication, ...]:
         if page not in self._known:
             self._known[page] = read_page(self._objects, name, page, self._retries)
         return self._known[page]
 
     def _retire(
-        self, manifest: DatabaseManifest, pages: tuple[Page, ...]
+        self, manifest: DatabaseManifest, pages: tuple[ManifestPage, ...]
     ) -> tuple[Retirement, ...]:
         gone = [page for page in manifest.pages if page not in pages]
         keys = {Leaving(database_manifest.page_key(manifest.name, p), p.size_bytes) for p in gone}
@@ -277,7 +282,7 @@ class _Compaction:
         return retire(self._objects, folder, leaving, self._now_ms, self._retries)
 
 
-def due(pages: tuple[Page, ...]) -> _Group | None:
+def due(pages: tuple[ManifestPage, ...]) -> _Group | None:
     """Return the first pages to merge: never merged ones, or enough of a level for the next."""
     at = 0
     for level, found in groupby(pages, key=lambda page: page.level):

@@ -35,7 +35,7 @@ BLOBS = "blobs/"
 PUT, GONE, WHOLE = "put", "gone", "whole"
 
 
-class File(msgspec.Struct, frozen=True):
+class ManifestFile(msgspec.Struct, frozen=True):
     """An object with rows of a table, and the action: put, gone, or whole."""
 
     table: str
@@ -61,12 +61,12 @@ class Publication(msgspec.Struct, frozen=True):
     at: str
     position: int
     """Newest position of the log in the publication."""
-    files: tuple[File, ...] = ()
+    files: tuple[ManifestFile, ...] = ()
     absent: bool = False
     """True if the database does not exist at this point."""
 
 
-class Page(msgspec.Struct, frozen=True):
+class ManifestPage(msgspec.Struct, frozen=True):
     """An object with older publications."""
 
     first: int
@@ -89,7 +89,7 @@ class DatabaseManifest(msgspec.Struct, frozen=True):
     node: str
     newest: int
     """Generation that a restore uses by default."""
-    pages: tuple[Page, ...] = ()
+    pages: tuple[ManifestPage, ...] = ()
     publications: tuple[Publication, ...] = ()
     horizon: str = ""
     """Oldest restore point, if earlier ones were removed."""
@@ -108,12 +108,12 @@ def manifest_key(name: str) -> str:
     return f"{MANIFESTS}{name_hash(name)}.json"
 
 
-def page_key(name: str, page: Page) -> str:
+def page_key(name: str, page: ManifestPage) -> str:
     numbers = f"{page.first:08d}-{page.last:08d}"
     return f"{folder(name)}pages/{numbers}-{page.sha256[:16]}.json"
 
 
-def file_key(name: str, generation: int, file: File) -> str:
+def file_key(name: str, generation: int, file: ManifestFile) -> str:
     """Return the key of a file; it contains the digest, so that a key has one content."""
     label = f"{generation:08d}" if file.pack is None else "-".join(f"{n:08d}" for n in file.pack)
     digest = file.sha256[:16]
@@ -154,7 +154,7 @@ def decode(data: bytes, what: str) -> DatabaseManifest:
     return manifest
 
 
-def decode_page(data: bytes, page: Page, what: str) -> tuple[Publication, ...]:
+def decode_page(data: bytes, page: ManifestPage, what: str) -> tuple[Publication, ...]:
     if hashlib.sha256(data).hexdigest() != page.sha256:
         raise CorruptData(f"{what} does not match the digest in the manifest")
     try:
@@ -183,11 +183,11 @@ def add(
     return added, written
 
 
-def page_of(publications: tuple[Publication, ...], level: int = 0) -> tuple[Page, bytes]:
+def page_of(publications: tuple[Publication, ...], level: int = 0) -> tuple[ManifestPage, bytes]:
     """Return a page with publications, and its bytes."""
     data = msgspec.json.encode(publications)
     first, last = publications[0].generation, publications[-1].generation
-    return Page(first, last, hashlib.sha256(data).hexdigest(), level, len(data)), data
+    return ManifestPage(first, last, hashlib.sha256(data).hexdigest(), level, len(data)), data
 
 
 def same_step(one: Publication, other: Publication | None) -> bool:

@@ -35,7 +35,7 @@ _SAFE: Final = "/-._~=,@+"
 _LINES: Final = "actionCount"
 
 
-class Protocol(msgspec.Struct, frozen=True, rename="camel"):
+class DeltaProtocol(msgspec.Struct, frozen=True, rename="camel"):
     """Features that a reader and a writer of the table must implement."""
 
     min_reader_version: int = READER_VERSION
@@ -106,10 +106,10 @@ class Txn(msgspec.Struct, frozen=True, rename="camel"):
     last_updated: int | None = None
 
 
-Action: TypeAlias = Protocol | Metadata | AddFile | RemoveFile | Txn
+Action: TypeAlias = DeltaProtocol | Metadata | AddFile | RemoveFile | Txn
 
 
-class Commit(NamedTuple):
+class DeltaCommit(NamedTuple):
     """One commit: `info` is its `commitInfo`, with keys of the writer."""
 
     version: int
@@ -127,7 +127,7 @@ class Commit(NamedTuple):
 
 
 class _Line(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    protocol: Protocol | None = None
+    protocol: DeltaProtocol | None = None
     meta_data: Metadata | None = None
     add: AddFile | None = None
     remove: RemoveFile | None = None
@@ -136,7 +136,7 @@ class _Line(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 _DECODER: Final = msgspec.json.Decoder(_Line)
-_PROTOCOL: Final = Protocol()
+_PROTOCOL: Final = DeltaProtocol()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Snapshot:
     """State of a table at a version; -1 is the state before the first commit."""
 
     version: int = NO_VERSION
-    protocol: Protocol = _PROTOCOL
+    protocol: DeltaProtocol = _PROTOCOL
     metadata: Metadata | None = None
     files: Mapping[str, AddFile] = field(default_factory=lambda: MappingProxyType({}))
     """Data files by path, with `data_change` False: a state has no changes."""
@@ -187,7 +187,7 @@ class Snapshot:
                 hint="Write it with the program that created it.",
             )
 
-    def apply(self, commit: Commit) -> Snapshot:
+    def apply(self, commit: DeltaCommit) -> Snapshot:
         """Return the state after the next commit."""
         return replay(self, (commit,))
 
@@ -203,7 +203,7 @@ def table_actions(
     configuration: Mapping[str, str] | None = None,
     created_ms: int | None = None,
     table_id: str | None = None,
-) -> tuple[Protocol, Metadata]:
+) -> tuple[DeltaProtocol, Metadata]:
     """Return the actions that create a table with an Arrow schema, for its first commit."""
     metadata = Metadata(
         table_id or str(uuid.uuid4()),
@@ -213,7 +213,7 @@ def table_actions(
         configuration=dict(configuration or {}),
         created_time=_now_ms() if created_ms is None else created_ms,
     )
-    return Protocol(), metadata
+    return DeltaProtocol(), metadata
 
 
 def encode_commit(
@@ -236,7 +236,7 @@ def encode_commit(
     return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
 
 
-def decode_commit(version: int, data: bytes) -> Commit | None:
+def decode_commit(version: int, data: bytes) -> DeltaCommit | None:
     """Decode a commit; return None if its end is missing.
 
     Raises:
@@ -260,10 +260,10 @@ def decode_commit(version: int, data: bytes) -> Commit | None:
     expected = info.get(_LINES)
     if not lines or (isinstance(expected, int) and len(lines) - 1 < expected):
         return None
-    return Commit(version, tuple(actions), info)
+    return DeltaCommit(version, tuple(actions), info)
 
 
-def replay(snapshot: Snapshot, commits: Iterable[Commit]) -> Snapshot:
+def replay(snapshot: Snapshot, commits: Iterable[DeltaCommit]) -> Snapshot:
     """Return the state after consecutive commits."""
     version, protocol, metadata = snapshot.version, snapshot.protocol, snapshot.metadata
     files, removed, txns = dict(snapshot.files), dict(snapshot.removed), dict(snapshot.txns)
@@ -296,7 +296,7 @@ def _state(file: F) -> F:
     return msgspec.structs.replace(file, data_change=False) if file.data_change else file
 
 
-def check_protocol(protocol: Protocol) -> Protocol:
+def check_protocol(protocol: DeltaProtocol) -> DeltaProtocol:
     """Return the protocol; raise FutureFormat if a reader needs features that are missing."""
     version, features = protocol.min_reader_version, protocol.reader_features or ()
     if version == READER_VERSION or (version == FEATURES_VERSION and not features):
@@ -332,7 +332,7 @@ def to_json(action: Action) -> dict[str, Any]:
 
 
 _NAMES: Final[dict[type, str]] = {
-    Protocol: "protocol",
+    DeltaProtocol: "protocol",
     Metadata: "metaData",
     AddFile: "add",
     RemoveFile: "remove",

@@ -13,8 +13,8 @@ import msgspec
 from fourfold.archive.delta_actions import (
     Action,
     AddFile,
+    DeltaProtocol,
     Metadata,
-    Protocol,
     RemoveFile,
     Snapshot,
     Txn,
@@ -57,7 +57,7 @@ def decode_checkpoint(version: int, data: bytes) -> Snapshot:
         rows = table.select([name for name in _COLUMNS if name in table.column_names]).to_pylist()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptData(f"checkpoint {version} of a Delta log is damaged: {error}") from error
-    protocol, metadata = Protocol(), None
+    protocol, metadata = DeltaProtocol(), None
     files: dict[str, AddFile] = {}
     removed: dict[str, RemoveFile] = {}
     txns: dict[str, Txn] = {}
@@ -83,7 +83,7 @@ def decode_checkpoint(version: int, data: bytes) -> Snapshot:
 
 def _actions(rows: Iterable[dict[str, Any]]) -> Iterable[Action]:
     types: dict[str, type[Action]] = {
-        "protocol": Protocol,
+        "protocol": DeltaProtocol,
         "metaData": Metadata,
         "txn": Txn,
         "add": AddFile,

@@ -27,7 +27,7 @@ from fourfold import limits
 from fourfold.archive.delta_actions import (
     EMPTY,
     Action,
-    Commit,
+    DeltaCommit,
     Snapshot,
     decode_commit,
     encode_commit,
@@ -56,7 +56,7 @@ _ENTRY: Final = re.compile(r"([0-9]{20})\.(json|checkpoint\.parquet)")
 class CommitConflict(PreconditionFailed):
     """Another commit has the version; `commit` is that one."""
 
-    def __init__(self, message: str, commit: Commit | None = None, **options: Any) -> None:
+    def __init__(self, message: str, commit: DeltaCommit | None = None, **options: Any) -> None:
         super().__init__(message, **options)
         self.commit = commit
 
@@ -116,7 +116,7 @@ class DeltaLog:
 
     def update(self, snapshot: Snapshot) -> Snapshot:
         """Return the newest state, reading only commits after those of a state."""
-        commits: list[Commit] = []
+        commits: list[DeltaCommit] = []
         version = snapshot.version
         while (commit := self._find_commit(version + 1)) is not None:
             commits.append(commit)
@@ -127,7 +127,7 @@ class DeltaLog:
             return self.snapshot()
         return replay(snapshot, commits) if commits else snapshot
 
-    def read_commit(self, version: int) -> Commit:
+    def read_commit(self, version: int) -> DeltaCommit:
         """Return a commit.
 
         Raises:
@@ -172,21 +172,21 @@ class DeltaLog:
         if commits[-1] is None:
             # Its writer has not completed it.
             commits.pop()
-        read: list[Commit] = []
+        read: list[DeltaCommit] = []
         for version, commit in zip(versions, commits, strict=False):
             if commit is None:
                 raise CorruptData(f"Delta log {self._table!r}: commit {version} is truncated")
             read.append(commit)
         return replay(base, read)
 
-    def _listed_commit(self, version: int) -> Commit | None:
+    def _listed_commit(self, version: int) -> DeltaCommit | None:
         """Return a commit, or None if it is truncated."""
         read = self._find(self._commit_key(version))
         if read is None:
             raise _VanishedCommit
         return decode_commit(version, read.data)
 
-    def _find_commit(self, version: int) -> Commit | None:
+    def _find_commit(self, version: int) -> DeltaCommit | None:
         """Return a commit, or None if it does not exist or is truncated."""
         read = self._find(self._commit_key(version))
         return None if read is None else decode_commit(version, read.data)
@@ -240,7 +240,7 @@ class DeltaLog:
 
     def commit(
         self, actions: Sequence[Action], version: int, info: Mapping[str, Any] | None = None
-    ) -> Commit:
+    ) -> DeltaCommit:
         """Commit actions as a version, with one conditional PUT.
 
         Args:

@@ -131,7 +131,7 @@ def _arrow_type(delta: Any) -> Any:
     raise CorruptData(f"unknown type {delta['type']!r} in the schema of a Delta table")
 
 
-class Statistics(msgspec.Struct, frozen=True, rename="camel"):
+class FileStatistics(msgspec.Struct, frozen=True, rename="camel"):
     """Bounds of the values of a file. A column without a bound may have any value."""
 
     num_records: int | None = None
@@ -189,7 +189,7 @@ def file_statistics(metadata: Any, columns: Collection[str] | None = None) -> st
         if filled and all(chunk is not None and chunk.has_min_max for chunk in filled):
             _set(lower, name, lower_bound(min(chunk.min for chunk in filled)))
             _set(upper, name, upper_bound(max(chunk.max for chunk in filled)))
-    return Statistics(metadata.num_rows, lower, upper, nulls).encode()
+    return FileStatistics(metadata.num_rows, lower, upper, nulls).encode()
 
 
 def _set(bounds: dict[str, Any], name: str, bound: Any) -> None:

@@ -47,7 +47,7 @@ class RunFile(NamedTuple):
     digest: str
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """A range of offsets, both inclusive, that contains a key."""
 
     first_offset: int
@@ -216,7 +216,7 @@ def merged(
             yield pa.concat_tables(tables)
 
 
-class Total(NamedTuple):
+class EntryChecksum(NamedTuple):
     """Checksum of entries: number of records and sum of fingerprints.
 
     Equal records give equal totals, however they are divided into entries.
@@ -225,21 +225,21 @@ class Total(NamedTuple):
     records: int = 0
     fingerprints: int = 0
 
-    def plus(self, table: Any) -> Total:
+    def plus(self, table: Any) -> EntryChecksum:
         pc = arrow()[0].compute
         counts = table.column(RECORDS).cast("int64")
         # Both wrap around, as in the sum.
         weighed = pc.multiply(table.column(FINGERPRINT), counts)
-        return Total(
+        return EntryChecksum(
             self.records + (pc.sum(counts).as_py() or 0),
             (self.fingerprints + (pc.sum(weighed).as_py() or 0)) % (1 << 64),
         )
 
 
-def find(segments: StoredSegments, run: SegmentRequest, sought: int) -> list[Entry]:
+def find(segments: StoredSegments, run: SegmentRequest, sought: int) -> list[IndexEntry]:
     """Return the entries of a fingerprint in a run, in the order of their offsets."""
     pc = arrow()[0].compute
-    entries: list[Entry] = []
+    entries: list[IndexEntry] = []
     with segments.open(run) as file:
         at = bisect_left(file.lasts, sought)
         while at < len(file.firsts) and file.firsts[at] <= sought:
@@ -247,16 +247,16 @@ def find(segments: StoredSegments, run: SegmentRequest, sought: int) -> list[Ent
                 table = file.read(at)
                 hits = table.filter(pc.equal(table.column(FINGERPRINT), sought))
                 columns = [hits.column(name).to_pylist() for name in (FIRST, LAST, RECORDS)]
-                entries += [Entry(*entry) for entry in zip(*columns, strict=True)]
+                entries += [IndexEntry(*entry) for entry in zip(*columns, strict=True)]
             at += 1
     return entries
 
 
 __all__ = [
-    "Entry",
+    "EntryChecksum",
+    "IndexEntry",
     "KeyOf",
     "RunFile",
-    "Total",
     "entries_of",
     "find",
     "merged",

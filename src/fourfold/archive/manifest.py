@@ -52,7 +52,7 @@ class Segments(msgspec.Struct, frozen=True, gc=False):
     sha256: list[str] = []
 
 
-class Origin(msgspec.Struct, frozen=True, gc=False):
+class ForkOrigin(msgspec.Struct, frozen=True, gc=False):
     """The origin of a forked log."""
 
     name: str
@@ -62,7 +62,7 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     sub_offset: int | None = None
 
 
-class Run(msgspec.Struct, frozen=True, gc=False):
+class IndexRun(msgspec.Struct, frozen=True, gc=False):
     """One run of an index. It covers `start_offset` to `end_offset`, both inclusive."""
 
     key: str
@@ -75,7 +75,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     sha256: str
 
 
-class Index(msgspec.Struct, frozen=True, gc=False):
+class LogIndex(msgspec.Struct, frozen=True, gc=False):
     """An index of a log: its runs, in the order of their offsets.
 
     It covers the offsets below `indexed_offset`.
@@ -83,7 +83,7 @@ class Index(msgspec.Struct, frozen=True, gc=False):
 
     secret: str
     indexed_offset: int
-    runs: list[Run] = []
+    runs: list[IndexRun] = []
 
 
 class Companion(msgspec.Struct, frozen=True, gc=False):
@@ -104,7 +104,7 @@ class Companion(msgspec.Struct, frozen=True, gc=False):
         return self.key.rpartition("-")[2].removesuffix(COMPANION_SUFFIX)
 
 
-class Companions(msgspec.Struct, frozen=True, gc=False):
+class LogCompanions(msgspec.Struct, frozen=True, gc=False):
     """The plan of a log's companions, and those of its segments."""
 
     generation: int
@@ -136,7 +136,7 @@ class Manifest(msgspec.Struct, frozen=True, gc=False):
     """Deleted, but still read by its forks."""
     retention_seconds: int | None = None
     retention_bytes: int | None = None
-    origin: Origin | None = None
+    origin: ForkOrigin | None = None
     first_offset: int = 0
     next_offset: int = 0
     """End of the log when this was written; it lists nothing after `uploaded_through`."""
@@ -145,9 +145,9 @@ class Manifest(msgspec.Struct, frozen=True, gc=False):
     """Number of bytes up to `uploaded_through`."""
     first_segment: int = 0
     segments: Segments = Segments()
-    index: Index | None = None
+    index: LogIndex | None = None
     """Index of the routing keys."""
-    secondary: dict[str, Index] = {}
+    secondary: dict[str, LogIndex] = {}
     """Indexes of fields of its messages, by field."""
     schema_json: str | None = None
     """Schema registry as stored JSON."""
@@ -155,10 +155,10 @@ class Manifest(msgspec.Struct, frozen=True, gc=False):
     """Profile as stored JSON."""
     incarnation_number: int = 0
     """First half of its offsets. For a deleted stream, the last number used by its name."""
-    companions: Companions | None = None
+    companions: LogCompanions | None = None
     """Companions of its segments, for searches."""
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[IndexRun]:
         """Return every run of every index."""
         for index in (self.index, *self.secondary.values()):
             yield from () if index is None else index.runs

@@ -30,7 +30,7 @@ class Content(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PublicationTable:
     """A published table.
 
     The queries are in SQL files of the model, with {columns} for the columns of the table, aliased
@@ -83,7 +83,7 @@ def _nothing(_database: Database) -> None:
     return None
 
 
-def _no_tables(_snapshot: ReadTransaction) -> tuple[Table, ...]:
+def _no_tables(_snapshot: ReadTransaction) -> tuple[PublicationTable, ...]:
     return ()
 
 
@@ -91,11 +91,11 @@ def _no_tables(_snapshot: ReadTransaction) -> tuple[Table, ...]:
 class Description:
     """Description of a model's database for publishing."""
 
-    tables: tuple[Table, ...]
+    tables: tuple[PublicationTable, ...]
     """In referential order: a row comes after the rows that it refers to."""
     newest: str
     """Query for the position of the newest row of the log."""
-    more: Callable[[ReadTransaction], tuple[Table, ...]] = _no_tables
+    more: Callable[[ReadTransaction], tuple[PublicationTable, ...]] = _no_tables
     """Returns additional tables, which depend on the content of the database."""
     schema: str | None = None
     """Query for the schema of those: kind, name and text, tables first."""
@@ -106,7 +106,7 @@ class Description:
     purges: tuple[Purge, ...] = ()
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column of a table, and its type."""
 
     name: str

@@ -23,10 +23,10 @@ import msgspec
 
 from fourfold import limits
 from fourfold.archive import capture, database_manifest, manifest_format
-from fourfold.archive.capture import HELD_BACK, SQL, Intent, Record, State
-from fourfold.archive.database_manifest import DatabaseManifest, Page, Publication
+from fourfold.archive.capture import HELD_BACK, SQL, CaptureState, Intent, StatusRow
+from fourfold.archive.database_manifest import DatabaseManifest, ManifestPage, Publication
 from fourfold.archive.publication import Contents, Description
-from fourfold.archive.sealer import SealedTable, Sealer, Target, seal
+from fourfold.archive.sealer import SealedTable, Sealer, SealTarget, seal
 from fourfold.archive.uploads import Upload, get_checked, put_once, upload_of, upload_of_file
 from fourfold.errors import (
     AlreadyExists,
@@ -96,7 +96,7 @@ def standing(subject: Subject) -> DatabaseStatus:
         record = capture.record_of(snapshot)
         newest = int(snapshot.value(subject.description.newest))
         changes = 0 if record is None else int(snapshot.value(SQL.count_changes))
-    state = State() if record is None else record.state
+    state = CaptureState() if record is None else record.state
     generation = 0 if record is None else record.generation
     return DatabaseStatus(
         subject.name, state.position, max(newest, state.position), changes, generation
@@ -136,7 +136,7 @@ class DatabasePublisher:
         shutil.rmtree(subject.folder, ignore_errors=True)
         carried = ValueUploads(self._objects, self._retries)
         try:
-            target = Target(subject.folder, carried.carry, subject.contents)
+            target = SealTarget(subject.folder, carried.carry, subject.contents)
             sealing = seal(subject.database, subject.description, record.state, target)
             if not sealing.files:
                 return None
@@ -145,7 +145,7 @@ class DatabasePublisher:
             shutil.rmtree(subject.folder, ignore_errors=True)
 
     def _publish(
-        self, record: Record, sealing: Sealer, carried: ValueUploads, time: PublishTime
+        self, record: StatusRow, sealing: Sealer, carried: ValueUploads, time: PublishTime
     ) -> DatabaseResult:
         generation, previous = self._next(record)
         files = tuple(entry.file for entry in sealing.files)
@@ -186,7 +186,7 @@ class DatabasePublisher:
         self._swap(record, Intent(wanted.token, wanted.last, record.state, 0), wanted)
         return True
 
-    def _swap(self, record: Record, intent: Intent, manifest: DatabaseManifest) -> None:
+    def _swap(self, record: StatusRow, intent: Intent, manifest: DatabaseManifest) -> None:
         """Replace the manifest, after recording the intent and before recording the result.
 
         A node that stops in between finds out which of the two applies.
@@ -227,13 +227,13 @@ class DatabasePublisher:
 
     # What is known
 
-    def _record(self) -> Record:
+    def _record(self) -> StatusRow:
         with self._subject.database.read() as snapshot:
             record = capture.record_of(snapshot)
         assert record is not None
         return record
 
-    def _resolve_intent(self, record: Record) -> Record:
+    def _resolve_intent(self, record: StatusRow) -> StatusRow:
         """Return the record after resolving the last intent."""
         intent = record.intent
         if intent is None or intent.publication is None:
@@ -252,7 +252,7 @@ class DatabasePublisher:
                 return self._record()
         return record
 
-    def _adopted(self, record: Record) -> Record:
+    def _adopted(self, record: StatusRow) -> StatusRow:
         """Return the record of a database that is published for the first time.
 
         After a take-over at a point without such a database, the name is free.
@@ -264,7 +264,7 @@ class DatabasePublisher:
             return record._replace(manifest=found.data, version=found.info.version)
         return record
 
-    def _next(self, record: Record) -> tuple[int, int]:
+    def _next(self, record: StatusRow) -> tuple[int, int]:
         """Return the generation of the next publication, and that of its predecessor."""
         if record.manifest is None:
             return 1, 0
@@ -272,7 +272,7 @@ class DatabasePublisher:
         return newest + 1, record.generation
 
     def _manifest(
-        self, record: Record, publication: Publication
+        self, record: StatusRow, publication: Publication
     ) -> tuple[DatabaseManifest, dict[str, bytes]]:
         subject = self._subject
         token = uuid.uuid4().hex
@@ -310,7 +310,7 @@ class DatabasePublisher:
 
         return self._retries.run(get)
 
-    def _replace(self, record: Record, data: bytes) -> str:
+    def _replace(self, record: StatusRow, data: bytes) -> str:
         """Replace the manifest that this node wrote before; return the new version."""
         version = record.version
 
@@ -340,7 +340,7 @@ class DatabasePublisher:
         except (PreconditionFailed, AlreadyExists):
             return put()
 
-    def _version_to_replace(self, record: Record, data: bytes, found: Object | None) -> str:
+    def _version_to_replace(self, record: StatusRow, data: bytes, found: Object | None) -> str:
         """Return the version of a conflicting manifest if it is an older one of this node.
 
         Raises PublisherFenced if another node wrote it.
@@ -361,7 +361,7 @@ class DatabasePublisher:
             )
         raise self._fenced(f"publication {other.newest} was written by {other.node!r}")
 
-    def _own(self, record: Record, generation: int) -> Publication | None:
+    def _own(self, record: StatusRow, generation: int) -> Publication | None:
         """Return a publication as this node knows it; older ones are in pages."""
         if record.manifest is None:
             return None
@@ -393,7 +393,7 @@ class DatabasePublisher:
 
 
 def read_page(
-    objects: ObjectStore, name: str, page: Page, retries: Retries
+    objects: ObjectStore, name: str, page: ManifestPage, retries: Retries
 ) -> tuple[Publication, ...]:
     """Read the publications of a page."""
     key = database_manifest.page_key(name, page)

@@ -19,7 +19,13 @@ from fourfold import limits
 from fourfold.archive import database_manifest
 from fourfold.archive.capture import SCHEMA
 from fourfold.archive.database_filler import DatabaseFiller, PutContent
-from fourfold.archive.database_manifest import GONE, WHOLE, DatabaseManifest, File, Publication
+from fourfold.archive.database_manifest import (
+    GONE,
+    WHOLE,
+    DatabaseManifest,
+    ManifestFile,
+    Publication,
+)
 from fourfold.archive.publication import Description
 from fourfold.archive.publisher import read_page
 from fourfold.archive.row_files import RowFile
@@ -30,7 +36,7 @@ from fourfold.objects import Object, ObjectStore
 from fourfold.retry import Retries
 
 
-class History(NamedTuple):
+class PublishedHistory(NamedTuple):
     """A manifest with the publications of all its pages."""
 
     manifest: DatabaseManifest
@@ -47,7 +53,7 @@ class History(NamedTuple):
         return database_manifest.at_point(self.found, point, self.manifest.horizon)
 
 
-def read_history(read: Object, objects: ObjectStore, retries: Retries) -> History:
+def read_history(read: Object, objects: ObjectStore, retries: Retries) -> PublishedHistory:
     """Read the history of a database from its manifest."""
     key = read.info.key
     manifest = database_manifest.decode(read.data, key)
@@ -57,7 +63,7 @@ def read_history(read: Object, objects: ObjectStore, retries: Retries) -> Histor
     for page in manifest.pages:
         for publication in read_page(objects, manifest.name, page, retries):
             found[publication.generation] = publication
-    return History(manifest, found, read.info.version, read.data)
+    return PublishedHistory(manifest, found, read.info.version, read.data)
 
 
 class Restorer:
@@ -75,7 +81,7 @@ class Restorer:
         self._objects = objects
         self._retries = retries
 
-    def restore(self, history: History, publication: Publication, migrations: int) -> int:
+    def restore(self, history: PublishedHistory, publication: Publication, migrations: int) -> int:
         """Restore the database to a publication; return the number of rows read."""
         manifest = history.manifest
         if manifest.migrations > migrations:
@@ -96,8 +102,8 @@ class Restorer:
         self._filler.remember(publication.position, publication.generation, version, manifest)
 
     def _fetched(
-        self, name: str, needed: list[tuple[int, File]]
-    ) -> Iterator[tuple[File, RowFile | None]]:
+        self, name: str, needed: list[tuple[int, ManifestFile]]
+    ) -> Iterator[tuple[ManifestFile, RowFile | None]]:
         """Yield the files with their readers, in order.
 
         A few are fetched ahead, because latency dominates. A pack is fetched once, and kept until
@@ -120,13 +126,13 @@ class Restorer:
                 if not wanted[key]:
                     del coming[key]
 
-    def _fetch(self, key: str, file: File) -> RowFile | None:
+    def _fetch(self, key: str, file: ManifestFile) -> RowFile | None:
         """Fetch a file; an empty table that is published as a whole has no object."""
         if not file.sha256:
             return None
         return RowFile(get_checked(self._objects, key, file.sha256, self._retries), key)
 
-    def _apply(self, file: File, read: RowFile | None) -> None:
+    def _apply(self, file: ManifestFile, read: RowFile | None) -> None:
         filler, table = self._filler, file.table
         if file.action == WHOLE and table != SCHEMA:
             filler.clear(table)
@@ -142,13 +148,13 @@ class Restorer:
                 filler.put(table, columns, rows)
 
 
-def _needed(steps: list[Publication]) -> list[tuple[int, File]]:
+def _needed(steps: list[Publication]) -> list[tuple[int, ManifestFile]]:
     """Return the files to apply, in order.
 
     Files of a table before it was published as a whole are skipped; so tables are created in their
     final form.
     """
-    kept: list[list[tuple[int, File]]] = []
+    kept: list[list[tuple[int, ManifestFile]]] = []
     whole: set[str] = set()
     for step in reversed(steps):
         # Deleted keys make room for new rows.
@@ -164,9 +170,9 @@ def _needed(steps: list[Publication]) -> list[tuple[int, File]]:
     return _joined(found)
 
 
-def _joined(found: list[tuple[int, File]]) -> list[tuple[int, File]]:
+def _joined(found: list[tuple[int, ManifestFile]]) -> list[tuple[int, ManifestFile]]:
     """Join adjacent parts of a pack."""
-    joined: list[tuple[int, File]] = []
+    joined: list[tuple[int, ManifestFile]] = []
     for generation, file in found:
         before = joined[-1][1] if joined else None
         if (

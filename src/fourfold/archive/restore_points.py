@@ -31,7 +31,7 @@ from fourfold import limits
 from fourfold.archive import database_manifest
 from fourfold.archive.database_manifest import Publication
 from fourfold.archive.publisher import PublishTime
-from fourfold.archive.restore import History
+from fourfold.archive.restore import PublishedHistory
 from fourfold.archive.retired_objects import (
     Leaving,
     RetiredObject,
@@ -429,7 +429,7 @@ class RollbackResult(NamedTuple):
 
 
 def branch_off(
-    history: History,
+    history: PublishedHistory,
     publication: Publication | None,
     time: PublishTime,
     objects: ObjectStore,
@@ -466,7 +466,7 @@ def branch_off(
     return RollbackResult(step, retries.run(put), data)
 
 
-def held_back(history: History, publication: Publication) -> bytes:
+def held_back(history: PublishedHistory, publication: Publication) -> bytes:
     """Return a manifest that ends with a publication; its node is refused when it publishes."""
     kept = tuple(
         entry

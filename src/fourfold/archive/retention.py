@@ -20,13 +20,13 @@ import msgspec
 
 from fourfold import limits
 from fourfold.archive import database_manifest
-from fourfold.archive.capture import State
-from fourfold.archive.database_manifest import DatabaseManifest, Page, Publication
+from fourfold.archive.capture import CaptureState
+from fourfold.archive.database_manifest import DatabaseManifest, ManifestPage, Publication
 from fourfold.archive.publisher import DatabasePublisher, Subject, read_page
-from fourfold.archive.restore import History, Restorer
+from fourfold.archive.restore import PublishedHistory, Restorer
 from fourfold.archive.retired_objects import Leaving, retire
 from fourfold.archive.row_files import RowFile
-from fourfold.archive.sealer import OBJECT, SealedTable, Target, seal
+from fourfold.archive.sealer import OBJECT, SealedTable, SealTarget, seal
 from fourfold.archive.uploads import get_checked, put_once, upload_of, upload_of_file
 from fourfold.kernel import Database, failpoints
 from fourfold.objects import ObjectStore
@@ -46,7 +46,7 @@ class RemovalResult(NamedTuple):
     bytes: int
 
 
-class _Plan(NamedTuple):
+class _RetentionPlan(NamedTuple):
     """The publications to keep, and the one that becomes the first."""
 
     kept: list[Publication]
@@ -54,7 +54,7 @@ class _Plan(NamedTuple):
     """None if the kept history starts at the beginning."""
 
 
-def plan(found: dict[int, Publication], points: Sequence[str], what: str) -> _Plan:
+def plan(found: dict[int, Publication], points: Sequence[str], what: str) -> _RetentionPlan:
     """Return the publications that some restore points need.
 
     Points left aside by a take-over keep their whole history, except the part that they share with
@@ -70,7 +70,7 @@ def plan(found: dict[int, Publication], points: Sequence[str], what: str) -> _Pl
         steps = [link.generation for link in database_manifest.chain(found, target, what)]
         kept |= set(steps[steps.index(first) :] if first in steps else steps)
     begins = first is None or not found[first].previous or found[first].previous in kept
-    return _Plan(
+    return _RetentionPlan(
         [found[at] for at in sorted(kept)], None if begins or first is None else found[first]
     )
 
@@ -120,12 +120,12 @@ class Retainer:
         history = self._history(manifest)
         return len(history.found) - len(plan(history.found, points, manifest.name).kept)
 
-    def _history(self, manifest: DatabaseManifest) -> History:
+    def _history(self, manifest: DatabaseManifest) -> PublishedHistory:
         found = {publication.generation: publication for publication in manifest.publications}
         for page in manifest.pages:
             for publication in read_page(self._objects, manifest.name, page, self._retries):
                 found[publication.generation] = publication
-        return History(manifest, found, "", b"")
+        return PublishedHistory(manifest, found, "", b"")
 
     def _kept(
         self, manifest: DatabaseManifest, points: Sequence[str], now_ms: int, *, seldom: bool
@@ -163,7 +163,7 @@ class Retainer:
 
     # The first publication
 
-    def _first(self, history: History, publication: Publication) -> Publication:
+    def _first(self, history: PublishedHistory, publication: Publication) -> Publication:
         """Return a publication with all rows of its state, uploaded."""
         subject, name = self._subject, history.manifest.name
         with self._scratch(history.manifest.model) as database:
@@ -172,8 +172,8 @@ class Retainer:
                 database, subject.description, self._objects, self._retries, lambda _, __: None
             )
             restorer.restore(history, publication, subject.migrations)
-            target = Target(self._folder, lambda _, __, ___: None, subject.contents)
-            sealed = seal(database, subject.description, State(), target)
+            target = SealTarget(self._folder, lambda _, __, ___: None, subject.contents)
+            sealed = seal(database, subject.description, CaptureState(), target)
         self._upload(name, publication.generation, sealed.files)
         files = tuple(file.file for file in sealed.files)
         return msgspec.structs.replace(publication, previous=0, files=files)
@@ -196,9 +196,9 @@ class Retainer:
 
     def _paged(
         self, manifest: DatabaseManifest, kept: dict[int, Publication]
-    ) -> tuple[tuple[Page, ...], tuple[Publication, ...]]:
+    ) -> tuple[tuple[ManifestPage, ...], tuple[Publication, ...]]:
         """Return the kept publications in pages as before, without empty pages."""
-        pages: list[Page] = []
+        pages: list[ManifestPage] = []
         for page in manifest.pages:
             steps = tuple(kept[at] for at in range(page.first, page.last + 1) if at in kept)
             if not steps:
@@ -217,7 +217,7 @@ class Retainer:
 
     # Large values
 
-    def _values(self, history: History, leaving: list[str]) -> set[Leaving]:
+    def _values(self, history: PublishedHistory, leaving: list[str]) -> set[Leaving]:
         """Return large values that rows in these objects refer to.
 
         Other references are checked before they are deleted.
@@ -255,7 +255,7 @@ def values_of(read: RowFile) -> set[str]:
 
 
 def values_needed(
-    history: History, tables: frozenset[str], objects: ObjectStore, retries: Retries
+    history: PublishedHistory, tables: frozenset[str], objects: ObjectStore, retries: Retries
 ) -> frozenset[str]:
     """Return the keys of all large values that a published database refers to.
 
@@ -274,5 +274,5 @@ def values_needed(
     return frozenset(map(database_manifest.blob_key, found))
 
 
-def _leaving(name: str, page: Page) -> Leaving:
+def _leaving(name: str, page: ManifestPage) -> Leaving:
     return Leaving(database_manifest.page_key(name, page), page.size_bytes)

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.archive.parquet import arrow
-from fourfold.archive.publication import Column, Row
+from fourfold.archive.publication import Row, TableColumn
 from fourfold.archive.segment_writer import HashingFile, group_rows
 from fourfold.archive.temporary_files import put_in_place, unfinished
 from fourfold.errors import CorruptData, FourfoldError
@@ -40,7 +40,7 @@ class WrittenFile(NamedTuple):
 
 def write_rows(
     rows: Iterable[Row],
-    columns: Sequence[Column],
+    columns: Sequence[TableColumn],
     folder: Path,
     what: str,
     named: Callable[[str], str],
@@ -68,7 +68,7 @@ def write_rows(
 def _write(
     group: list[Row] | None,
     groups: Iterator[list[Row]],
-    columns: Sequence[Column],
+    columns: Sequence[TableColumn],
     path: Path,
     what: str,
 ) -> tuple[WrittenFile, list[Row] | None]:
@@ -191,7 +191,7 @@ def row_size(row: Row) -> int:
     return sum(len(value) if isinstance(value, str | bytes) else 8 for value in row)
 
 
-def _batch(group: list[Row], columns: Sequence[Column], schema: Any, what: str) -> Any:
+def _batch(group: list[Row], columns: Sequence[TableColumn], schema: Any, what: str) -> Any:
     pa, _ = arrow()
     check_values(group, columns, what)
     arrays = [
@@ -201,7 +201,7 @@ def _batch(group: list[Row], columns: Sequence[Column], schema: Any, what: str) 
     return pa.record_batch(arrays, schema=schema)
 
 
-def check_values(group: list[Row], columns: Sequence[Column], what: str) -> None:
+def check_values(group: list[Row], columns: Sequence[TableColumn], what: str) -> None:
     """Raise CorruptData if a value is not of the type of its column."""
     # Rows of a table with large values have more values than columns.
     for column, values in zip(columns, zip(*group, strict=True), strict=False):
@@ -213,7 +213,7 @@ def check_values(group: list[Row], columns: Sequence[Column], what: str) -> None
             )
 
 
-def _schema(columns: Sequence[Column]) -> Any:
+def _schema(columns: Sequence[TableColumn]) -> Any:
     pa, _ = arrow()
     kinds = {"TEXT": pa.string(), "INTEGER": pa.int64(), "REAL": pa.float64(), "BLOB": pa.binary()}
     return pa.schema([pa.field(column.name, kinds[column.kind]) for column in columns])

@@ -18,9 +18,16 @@ import msgspec
 
 from fourfold import limits
 from fourfold.archive import capture
-from fourfold.archive.capture import SCHEMA, SQL, State
-from fourfold.archive.database_manifest import GONE, PUT, WHOLE, File
-from fourfold.archive.publication import Column, Content, Contents, Description, Row, Table
+from fourfold.archive.capture import SCHEMA, SQL, CaptureState
+from fourfold.archive.database_manifest import GONE, PUT, WHOLE, ManifestFile
+from fourfold.archive.publication import (
+    Content,
+    Contents,
+    Description,
+    PublicationTable,
+    Row,
+    TableColumn,
+)
 from fourfold.archive.row_files import WrittenFile, write_rows
 from fourfold.kernel import Database, ReadTransaction
 from fourfold.kernel.bulk_insert import quoted
@@ -30,9 +37,13 @@ PUBLISH_INLINE_BYTES: Final = 64 * limits.KIB
 
 
 OBJECT, IN_FILE = "object", "in_file"
-SCHEMA_TABLE: Final = Table(SCHEMA, whole=True)
+SCHEMA_TABLE: Final = PublicationTable(SCHEMA, whole=True)
 """The schema of the tables that a database makes itself, published like a table."""
-_SCHEMA_COLUMNS = (Column("type", "TEXT"), Column("name", "TEXT"), Column("sql", "TEXT"))
+_SCHEMA_COLUMNS = (
+    TableColumn("type", "TEXT"),
+    TableColumn("name", "TEXT"),
+    TableColumn("sql", "TEXT"),
+)
 Carry = Callable[[str, Callable[[], Iterator[bytes]], int | None], None]
 """Uploads a value as an object: its digest, its bytes, and its size if known."""
 
@@ -40,11 +51,11 @@ Carry = Callable[[str, Callable[[], Iterator[bytes]], int | None], None]
 class SealedTable(NamedTuple):
     """A file of rows, and its manifest entry."""
 
-    file: File
+    file: ManifestFile
     path: Path | None
 
 
-class Target(NamedTuple):
+class SealTarget(NamedTuple):
     """Folder of the files, and the function that uploads large values."""
 
     folder: Path
@@ -53,11 +64,15 @@ class Target(NamedTuple):
     """Returns the bytes of values that are files next to the database."""
 
 
-class Sink(Protocol):
+class RowSink(Protocol):
     """Receives the new rows of a database, table by table."""
 
     def write(
-        self, table: Table, action: str, columns: tuple[Column, ...], rows: Iterable[Row]
+        self,
+        table: PublicationTable,
+        action: str,
+        columns: tuple[TableColumn, ...],
+        rows: Iterable[Row],
     ) -> None:
         """Write rows; `columns` are those of the table.
 
@@ -71,12 +86,14 @@ class Sealer:
     """The new rows of one state of a database."""
 
     files: list[SealedTable] = field(default_factory=list)
-    state: State = field(default_factory=State)
+    state: CaptureState = field(default_factory=CaptureState)
     position: int = 0
     change: int = 0
 
 
-def seal(database: Database, description: Description, state: State, target: Target) -> Sealer:
+def seal(
+    database: Database, description: Description, state: CaptureState, target: SealTarget
+) -> Sealer:
     """Write the new rows as files."""
     sink = _FileSink(target.folder)
     done = seal_into(sink, database, description, state, target)
@@ -85,7 +102,11 @@ def seal(database: Database, description: Description, state: State, target: Tar
 
 
 def seal_into(
-    sink: Sink, database: Database, description: Description, state: State, target: Target
+    sink: RowSink,
+    database: Database,
+    description: Description,
+    state: CaptureState,
+    target: SealTarget,
 ) -> Sealer:
     """Write the new rows into a sink."""
     while True:
@@ -105,15 +126,19 @@ class _FileSink:
         self.files: list[SealedTable] = []
 
     def write(
-        self, table: Table, action: str, columns: tuple[Column, ...], rows: Iterable[Row]
+        self,
+        table: PublicationTable,
+        action: str,
+        columns: tuple[TableColumn, ...],
+        rows: Iterable[Row],
     ) -> None:
         name = table.name
         if action == WHOLE and not rows:
-            self.files.append(SealedTable(File(name, WHOLE, 0, 0, ""), None))
+            self.files.append(SealedTable(ManifestFile(name, WHOLE, 0, 0, ""), None))
         if action == GONE:
             columns = key_columns(table, columns)
         elif action == PUT and table.content is not None:
-            columns = (*columns, Column(OBJECT, "TEXT"), Column(IN_FILE, "INTEGER"))
+            columns = (*columns, TableColumn(OBJECT, "TEXT"), TableColumn(IN_FILE, "INTEGER"))
         folder = self._folder / name
         for written in write_rows(rows, columns, folder, name, f"{action}-{{}}.parquet".format):
             self.files.append(_sealed_table(name, action, written))
@@ -126,9 +151,9 @@ class _Sealer:
         self,
         snapshot: ReadTransaction,
         description: Description,
-        state: State,
-        target: Target,
-        sink: Sink,
+        state: CaptureState,
+        target: SealTarget,
+        sink: RowSink,
     ) -> None:
         self._snapshot = snapshot
         self._description = description
@@ -139,7 +164,7 @@ class _Sealer:
         self._positions = dict(state.positions)
         self._wholes = dict(state.wholes)
 
-    def run(self, tables: tuple[Table, ...]) -> Sealer:
+    def run(self, tables: tuple[PublicationTable, ...]) -> Sealer:
         snapshot, done = self._snapshot, self._done
         done.change = int(snapshot.value(SQL.last_change))
         newest = int(snapshot.value(self._description.newest))
@@ -153,17 +178,19 @@ class _Sealer:
             else:
                 self._gone(table, columns)
                 self._put(table, columns)
-        done.state = State(done.position, self._positions, self._wholes)
+        done.state = CaptureState(done.position, self._positions, self._wholes)
         return done
 
-    def _whole(self, table: Table, columns: tuple[Column, ...], rows: list[Row]) -> None:
+    def _whole(
+        self, table: PublicationTable, columns: tuple[TableColumn, ...], rows: list[Row]
+    ) -> None:
         digest = _digest(columns, rows)
         if self._wholes.get(table.name) == digest:
             return
         self._wholes[table.name] = digest
         self._sink.write(table, WHOLE, columns, rows)
 
-    def _gone(self, table: Table, columns: tuple[Column, ...]) -> None:
+    def _gone(self, table: PublicationTable, columns: tuple[TableColumn, ...]) -> None:
         if not table.watch and table.source is None:
             return
         key = key_columns(table, columns)
@@ -176,13 +203,13 @@ class _Sealer:
         gone = self._snapshot.rows(sql, (self._done.change,))
         self._sink.write(table, GONE, columns, gone)
 
-    def _put(self, table: Table, columns: tuple[Column, ...]) -> None:
+    def _put(self, table: PublicationTable, columns: tuple[TableColumn, ...]) -> None:
         rows = self._rows(table, columns)
         if table.content is not None:
             rows = self._referring(rows, columns, table.content)
         self._sink.write(table, PUT, columns, rows)
 
-    def _rows(self, table: Table, columns: tuple[Column, ...]) -> Iterator[Row]:
+    def _rows(self, table: PublicationTable, columns: tuple[TableColumn, ...]) -> Iterator[Row]:
         """Yield the new and the changed rows of a table."""
         snapshot, change = self._snapshot, self._done.change
         before = self._positions.get(table.name)
@@ -194,7 +221,7 @@ class _Sealer:
         found += [snapshot.rows(sql, (change,)) for sql in changed]
         return chain.from_iterable(found)
 
-    def _reached(self, table: Table, before: int) -> int:
+    def _reached(self, table: PublicationTable, before: int) -> int:
         """Return the newest position of a table in this state.
 
         Rows at the end may have been deleted; their positions are not used again.
@@ -205,7 +232,7 @@ class _Sealer:
         return max(before, int(self._snapshot.value(sql)))
 
     def _referring(
-        self, rows: Iterator[Row], columns: tuple[Column, ...], content: Content
+        self, rows: Iterator[Row], columns: tuple[TableColumn, ...], content: Content
     ) -> Iterator[Row]:
         """Yield rows after uploading their large values."""
         names = [column.name for column in columns]
@@ -227,7 +254,9 @@ class _Sealer:
             carry(digits, lambda: contents(digits), None)
 
 
-def queries(table: Table, columns: tuple[Column, ...]) -> tuple[list[str], list[str]]:
+def queries(
+    table: PublicationTable, columns: tuple[TableColumn, ...]
+) -> tuple[list[str], list[str]]:
     """Return the queries for new and for changed rows of a published table.
 
     None of them may scan the history.
@@ -251,11 +280,11 @@ def queries(table: Table, columns: tuple[Column, ...]) -> tuple[list[str], list[
 
 
 def _sealed_table(name: str, action: str, written: WrittenFile) -> SealedTable:
-    file = File(name, action, written.rows, written.size_bytes, written.digest)
+    file = ManifestFile(name, action, written.rows, written.size_bytes, written.digest)
     return SealedTable(file, written.path)
 
 
-def _everything(table: Table, columns: tuple[Column, ...]) -> str:
+def _everything(table: PublicationTable, columns: tuple[TableColumn, ...]) -> str:
     if table.everything is not None:
         return table.everything.format(columns=_names(columns, "t."))
     names = {"columns": _names(columns), "table": quoted(table.name)}
@@ -264,17 +293,19 @@ def _everything(table: Table, columns: tuple[Column, ...]) -> str:
     return SQL.all_rows_by_position.format(**names, position=quoted(table.position))
 
 
-def _names(columns: tuple[Column, ...], prefix: str = "") -> str:
+def _names(columns: tuple[TableColumn, ...], prefix: str = "") -> str:
     return ", ".join(f"{prefix}{quoted(column.name)}" for column in columns)
 
 
-def key_columns(table: Table, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+def key_columns(
+    table: PublicationTable, columns: tuple[TableColumn, ...]
+) -> tuple[TableColumn, ...]:
     """Return the columns of the key of a table."""
     kinds = {column.name: column for column in columns}
     return tuple(kinds[name] for name in table.key)
 
 
-def state_of(snapshot: ReadTransaction, description: Description, position: int) -> State:
+def state_of(snapshot: ReadTransaction, description: Description, position: int) -> CaptureState:
     """Return the state of a database that is completely published, such as after a restore."""
     positions: dict[str, int] = {}
     wholes: dict[str, str] = {}
@@ -289,8 +320,8 @@ def state_of(snapshot: ReadTransaction, description: Description, position: int)
         else:
             names = {"position": quoted(table.position), "table": quoted(table.name)}
             positions[table.name] = int(snapshot.value(SQL.greatest.format(**names)))
-    return State(position, positions, wholes)
+    return CaptureState(position, positions, wholes)
 
 
-def _digest(columns: tuple[Column, ...], rows: list[Row]) -> str:
+def _digest(columns: tuple[TableColumn, ...], rows: list[Row]) -> str:
     return hashlib.sha256(msgspec.msgpack.encode([columns, rows])).hexdigest()

@@ -12,29 +12,29 @@ from typing import Final
 
 from fourfold.archive.catalog import POSITIONS, CatalogState, DatabaseRow
 from fourfold.archive.database_manifest import PUT
-from fourfold.archive.publication import Column, Table
+from fourfold.archive.publication import PublicationTable, TableColumn
 from fourfold.archive.restore_points import Place
 from fourfold.archive.table_layout import archive_table
-from fourfold.archive.table_publisher import Publication
+from fourfold.archive.table_publisher import TablePublication
 from fourfold.archive.table_reader import TableReader
-from fourfold.archive.table_state import Interval
+from fourfold.archive.table_state import PointInterval
 from fourfold.archive.table_writer import RowOrigin
 
 NAME: Final = "streams"
 """Name of the row in the catalog."""
-_TABLE = Table("positions", ("stream",))
+_TABLE = PublicationTable("positions", ("stream",))
 _COLUMNS = (
-    Column("stream", "TEXT"),
-    Column("generation", "INTEGER"),
-    Column("position", "INTEGER"),
-    Column("incarnation", "TEXT"),
+    TableColumn("stream", "TEXT"),
+    TableColumn("generation", "INTEGER"),
+    TableColumn("position", "INTEGER"),
+    TableColumn("incarnation", "TEXT"),
 )
 _ORIGIN = RowOrigin(NAME, "database", NAME, NAME)
 _ARCHIVED = archive_table(NAME, "database", _TABLE)
 
 
 def add_positions(
-    publication: Publication, places: Mapping[str, Place], before: DatabaseRow | None
+    publication: TablePublication, places: Mapping[str, Place], before: DatabaseRow | None
 ) -> DatabaseRow:
     """Add positions of streams to a publication; return the row for its commit."""
     rows = [
@@ -58,7 +58,7 @@ def last_positions(reader: TableReader, state: CatalogState) -> dict[str, Place]
     return {} if row is None else _read(reader, row.interval._replace(base=row.point))
 
 
-def _read(reader: TableReader, interval: Interval) -> dict[str, Place]:
+def _read(reader: TableReader, interval: PointInterval) -> dict[str, Place]:
     newest: dict[str, tuple[int, Place]] = {}
     for file in reader.files(_ARCHIVED.name, "database", NAME, interval):
         for columns, rows in reader.batches(_ARCHIVED.name, file, "database", NAME, interval):

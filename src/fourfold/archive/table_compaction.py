@@ -36,7 +36,13 @@ from fourfold.archive.table_runs import (
     merge_runs,
     place_of,
 )
-from fourfold.archive.table_versions import NeededRows, Order, VersionFilter, needed_rows, order_of
+from fourfold.archive.table_versions import (
+    NeededRows,
+    RowOrder,
+    VersionFilter,
+    needed_rows,
+    order_of,
+)
 from fourfold.errors import CorruptData
 from fourfold.kernel import failpoints
 
@@ -199,7 +205,7 @@ class Compactor:
         )
 
     @property
-    def order(self) -> Order:
+    def order(self) -> RowOrder:
         """The order of the rows."""
         return self._order
 

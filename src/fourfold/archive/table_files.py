@@ -14,7 +14,7 @@ from fourfold.archive.row_files import damage, write_options
 from fourfold.archive.segment_writer import HashingFile
 from fourfold.archive.table_layout import OP
 from fourfold.archive.table_publisher import TableArchive
-from fourfold.archive.table_versions import Order
+from fourfold.archive.table_versions import RowOrder
 from fourfold.archive.uploads import download_checked, put_once, upload_of_file
 
 
@@ -79,7 +79,7 @@ class NewFile:
         self,
         archive: TableArchive,
         table: str,
-        order: Order,
+        order: RowOrder,
         *,
         point: int,
         now_ms: int,

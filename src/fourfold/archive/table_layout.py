@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from fourfold.archive.parquet import arrow
-from fourfold.archive.publication import Column, Row, Table
+from fourfold.archive.publication import PublicationTable, Row, TableColumn
 from fourfold.archive.sealer import IN_FILE, OBJECT
 from fourfold.errors import CorruptData
 
@@ -74,7 +74,7 @@ class ArchiveTable(NamedTuple):
         return (self.id_column, FILE_ID, *([TABLE] if self.shared else ()), OP, POINT)
 
 
-def archive_table(prefix: str, id_column: str, table: Table) -> ArchiveTable:
+def archive_table(prefix: str, id_column: str, table: PublicationTable) -> ArchiveTable:
     """Return the archive table of a table of a database."""
     name = table.group or table.name
     return ArchiveTable(
@@ -88,7 +88,7 @@ def archive_table(prefix: str, id_column: str, table: Table) -> ArchiveTable:
     )
 
 
-def schema_of(table: ArchiveTable, columns: Sequence[Column]) -> Any:
+def schema_of(table: ArchiveTable, columns: Sequence[TableColumn]) -> Any:
     """Return the Arrow schema of an archive table with these columns of the SQLite table."""
     pa, _ = arrow()
     fields = [(name, pa.int64() if name == POINT else pa.string()) for name in table.fixed]
@@ -112,7 +112,7 @@ def original_column(name: str) -> str:
 # Packed rows
 
 
-def pack(columns: Sequence[Column], row: Row) -> Row:
+def pack(columns: Sequence[TableColumn], row: Row) -> Row:
     """Return a row as one JSON value: an object by column."""
     names = [column.name for column in columns]
     values = {name: _plain(value) for name, value in zip(names, row, strict=True)}

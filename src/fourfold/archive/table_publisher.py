@@ -22,7 +22,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.archive import capture
-from fourfold.archive.capture import SQL, Intent, Record, State
+from fourfold.archive.capture import SQL, CaptureState, Intent, StatusRow
 from fourfold.archive.catalog import (
     POINT_ROW,
     TABLES_ROW,
@@ -36,7 +36,7 @@ from fourfold.archive.delta_actions import (
     NO_VERSION,
     Action,
     AddFile,
-    Commit,
+    DeltaCommit,
     RemoveFile,
     Snapshot,
     Txn,
@@ -45,9 +45,9 @@ from fourfold.archive.delta_actions import (
 from fourfold.archive.delta_log import CommitConflict, DeltaLog
 from fourfold.archive.node_record import NodeRecord, new_record, read_record, write_record
 from fourfold.archive.publisher import DatabaseResult, Subject, ValueUploads
-from fourfold.archive.sealer import Target, seal_into
+from fourfold.archive.sealer import SealTarget, seal_into
 from fourfold.archive.table_layout import TABLES, default_options, merged_schema
-from fourfold.archive.table_writer import DatabaseSink, RowOrigin, TableFiles, TableWriter
+from fourfold.archive.table_writer import DatabaseSink, RowOrigin, TableFileWriter, TableWriter
 from fourfold.archive.uploads import put_once, upload_of_file
 from fourfold.errors import Busy, PublisherFenced
 from fourfold.kernel import Transaction, failpoints
@@ -68,7 +68,7 @@ class _PublishedDatabase(NamedTuple):
     """A database of a publication."""
 
     row: DatabaseRow
-    state: State
+    state: CaptureState
     change: int
     result: DatabaseResult
 
@@ -88,7 +88,7 @@ class TableArchive:
         self.purges_checked = -1
         """Point up to which this process knows that no purge is left to apply."""
 
-    def begin(self, folder: Path) -> Publication:
+    def begin(self, folder: Path) -> TablePublication:
         """Start a publication, with files in `folder`.
 
         Raises:
@@ -101,7 +101,7 @@ class TableArchive:
             self.catalog.create()
             state = self.catalog.state
         node = self._admitted(state)
-        return Publication(self, node, folder)
+        return TablePublication(self, node, folder)
 
     def _admitted(self, state: CatalogState) -> NodeRecord:
         """Return the record of this node, if it may publish after the newest commit."""
@@ -189,7 +189,7 @@ class TableArchive:
         self._snapshots |= snapshots
 
 
-class Publication:
+class TablePublication:
     """One publication: rows of several databases that become visible together."""
 
     def __init__(self, archive: TableArchive, node: NodeRecord, folder: Path) -> None:
@@ -227,7 +227,7 @@ class Publication:
         column, key = subject.label
         sink = self._writer.sink(RowOrigin(subject.prefix, column, key, file_id))
         count, size = self._values.count, self._values.bytes
-        target = Target(subject.folder, self._values.carry, subject.contents)
+        target = SealTarget(subject.folder, self._values.carry, subject.contents)
         try:
             sealed = seal_into(sink, subject.database, subject.description, state, target)
         except BaseException:
@@ -294,12 +294,12 @@ class Publication:
             epoch=self._epoch,
         )
 
-    def _basis(self, subject: Subject, file_id: str) -> tuple[State, int]:
+    def _basis(self, subject: Subject, file_id: str) -> tuple[CaptureState, int]:
         """Return the published state of a database, and the first point whose rows count.
 
         Without a usable one, everything is published.
         """
-        everything = State(), self.point
+        everything = CaptureState(), self.point
         row = self._archive.catalog.state.find(subject.name)
         if row is None or row.absent or row.file_id != file_id:
             return everything
@@ -392,7 +392,7 @@ class Publication:
         write_record(archive.root, written)
         return head
 
-    def _conflict(self, commit: Commit | None, node: NodeRecord) -> None:
+    def _conflict(self, commit: DeltaCommit | None, node: NodeRecord) -> None:
         """Raise the error for a commit of the catalog that is there already."""
         if commit is not None and commit.info.get("token") in node.intents:
             raise Busy(
@@ -405,7 +405,7 @@ class Publication:
             hint="An archive has one publisher: stop this one, or use another URL.",
         )
 
-    def _upload(self, files: list[TableFiles]) -> None:
+    def _upload(self, files: list[TableFileWriter]) -> None:
         archive = self._archive
         uploads = [
             upload_of_file(
@@ -440,7 +440,7 @@ class Publication:
             failpoints.hit("archive.tables.committed")
         return {name: snapshot for name, snapshot in results if snapshot is not None}
 
-    def _actions(self, files: TableFiles) -> list[Action]:
+    def _actions(self, files: TableFileWriter) -> list[Action]:
         now_ms = time.time_ns() // 1_000_000
         expected, actions = self._archive.expected(files.table.name), list[Action]()
         if expected.metadata is None:
@@ -475,7 +475,9 @@ class Publication:
 _INTENTS_MAX = 64
 
 
-def record_published(subject: Subject, point: int, token: str, state: State, change: int) -> None:
+def record_published(
+    subject: Subject, point: int, token: str, state: CaptureState, change: int
+) -> None:
     """Record the published state of a database, and forget the changes in it."""
     text = msgspec.json.encode(state).decode()
 
@@ -486,7 +488,7 @@ def record_published(subject: Subject, point: int, token: str, state: State, cha
     subject.database.transact(work)
 
 
-def _adopted(subject: Subject, row: DatabaseRow) -> Record:
+def _adopted(subject: Subject, row: DatabaseRow) -> StatusRow:
     """Return the record of a database, after its last publication became visible."""
     with subject.database.read() as snapshot:
         record = capture.record_of(snapshot)

@@ -18,14 +18,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from fourfold.archive.delta_actions import Action, AddFile, Txn
-from fourfold.archive.delta_schema import Statistics
+from fourfold.archive.delta_schema import FileStatistics
 from fourfold.archive.parquet import arrow
 from fourfold.archive.publication import Description
 from fourfold.archive.table_files import NewFile, read_file
 from fourfold.archive.table_layout import DELETE, FILE_ID, OP, POINT, archive_table
 from fourfold.archive.table_publisher import TableArchive
 from fourfold.archive.table_reader import points_of
-from fourfold.archive.table_state import Interval
+from fourfold.archive.table_state import PointInterval
 from fourfold.archive.table_versions import order_of
 from fourfold.kernel import failpoints
 
@@ -145,7 +145,7 @@ def _applied(archive: TableArchive, table: str) -> int:
 
 def _may_delete(file: AddFile) -> bool:
     """Return False if no row of a file is a deletion."""
-    return Statistics.decode(file.stats).admits(OP, DELETE)
+    return FileStatistics.decode(file.stats).admits(OP, DELETE)
 
 
 def _keys(table: Any, columns: Iterable[str]) -> list[Key]:
@@ -158,7 +158,7 @@ class _Marks:
     def __init__(self, archive: TableArchive, folder: Path) -> None:
         self._archive = archive
         self._folder = folder
-        self._intervals: dict[str, Interval] = {}
+        self._intervals: dict[str, PointInterval] = {}
         state = archive.catalog.state
         for name in state.names():
             row = state.find(name)

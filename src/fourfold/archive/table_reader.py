@@ -17,12 +17,12 @@ from fourfold import limits
 from fourfold.archive.catalog import digest_tag
 from fourfold.archive.delta_actions import AddFile, Snapshot
 from fourfold.archive.delta_log import DeltaLog
-from fourfold.archive.delta_schema import Statistics
+from fourfold.archive.delta_schema import FileStatistics
 from fourfold.archive.parquet import arrow
 from fourfold.archive.publication import Row
 from fourfold.archive.row_files import damage
 from fourfold.archive.table_layout import FILE_ID, POINT, TABLES
-from fourfold.archive.table_state import Interval
+from fourfold.archive.table_state import PointInterval
 from fourfold.archive.uploads import download_checked
 from fourfold.errors import CorruptData
 from fourfold.objects import ObjectStore
@@ -34,7 +34,7 @@ RESTORE_GROUPS: Final = 64
 """Row groups that are kept decoded."""
 
 
-class Batch(NamedTuple):
+class RowBatch(NamedTuple):
     """Rows of one row group, without those that do not count."""
 
     columns: list[str]
@@ -51,7 +51,7 @@ class TableReader:
         self._tables = tables
         self._retries = retries
         self._snapshots: dict[str, Snapshot] = {}
-        self._stats: dict[str, list[tuple[int, AddFile, Statistics]]] = {}
+        self._stats: dict[str, list[tuple[int, AddFile, FileStatistics]]] = {}
         self._files = _Files(objects, folder, retries)
 
     def __contains__(self, table: str) -> bool:
@@ -64,13 +64,13 @@ class TableReader:
             self._snapshots[table] = log.snapshot(self._tables[table])
         return self._snapshots[table]
 
-    def files(self, table: str, column: str, key: str, interval: Interval) -> list[AddFile]:
+    def files(self, table: str, column: str, key: str, interval: PointInterval) -> list[AddFile]:
         """Return the files that may have rows of a database, in the order of their points."""
         if table not in self._tables:
             return []
         if table not in self._stats:
             known = [
-                (points_of(file)[0], file, Statistics.decode(file.stats))
+                (points_of(file)[0], file, FileStatistics.decode(file.stats))
                 for file in self.snapshot(table).files.values()
             ]
             self._stats[table] = sorted(known, key=lambda entry: (entry[0], entry[1].path))
@@ -82,14 +82,14 @@ class TableReader:
         ]
 
     def batches(
-        self, table: str, file: AddFile, column: str, key: str, interval: Interval
-    ) -> Iterator[Batch]:
+        self, table: str, file: AddFile, column: str, key: str, interval: PointInterval
+    ) -> Iterator[RowBatch]:
         """Yield the rows of a file that count for a database."""
         for group in self._files.groups(table, file, column, key):
             batch = _counting(group, column, key, interval)
             if batch.num_rows:
                 lists = [values.to_pylist() for values in batch.columns]
-                yield Batch(batch.column_names, list(zip(*lists, strict=True)))
+                yield RowBatch(batch.column_names, list(zip(*lists, strict=True)))
 
     def close(self) -> None:
         """Delete downloaded files."""
@@ -98,14 +98,14 @@ class TableReader:
 
 def points_of(file: AddFile) -> tuple[int, int]:
     """Return the least and the greatest point of the rows of a file."""
-    stats = Statistics.decode(file.stats)
+    stats = FileStatistics.decode(file.stats)
     least, greatest = stats.min_values.get(POINT), stats.max_values.get(POINT)
     if not isinstance(least, int) or not isinstance(greatest, int):
         raise CorruptData(f"file {file.path!r} has no statistics of {POINT}")
     return least, greatest
 
 
-def _counting(group: Any, column: str, key: str, interval: Interval) -> Any:
+def _counting(group: Any, column: str, key: str, interval: PointInterval) -> Any:
     pa, _ = arrow()
     compute = pa.compute
     mask = compute.and_(

@@ -14,7 +14,7 @@ from fourfold.archive.capture import SCHEMA
 from fourfold.archive.catalog import DatabaseRow
 from fourfold.archive.database_filler import DatabaseFiller, PutContent
 from fourfold.archive.delta_actions import AddFile
-from fourfold.archive.publication import Description, Row, Table
+from fourfold.archive.publication import Description, PublicationTable, Row
 from fourfold.archive.sealer import SCHEMA_TABLE
 from fourfold.archive.table_layout import (
     DELETE,
@@ -28,7 +28,7 @@ from fourfold.archive.table_layout import (
     unpack,
 )
 from fourfold.archive.table_reader import TableReader, points_of
-from fourfold.archive.table_state import Interval, WholeTables, newest_of_runs
+from fourfold.archive.table_state import PointInterval, WholeTables, newest_of_runs
 from fourfold.errors import FutureFormat
 from fourfold.kernel import Database
 from fourfold.objects import ObjectStore
@@ -82,9 +82,9 @@ class TableRestorer:
         """Let the database continue after the publication of a row of the catalog."""
         self._filler.remember(row.position, row.point, row.token, None)
 
-    def _restore_tables(self, tables: Sequence[Table], interval: Interval) -> None:
+    def _restore_tables(self, tables: Sequence[PublicationTable], interval: PointInterval) -> None:
         """Restore all tables; tables of one group are read together."""
-        groups: dict[str, list[Table]] = {}
+        groups: dict[str, list[PublicationTable]] = {}
         for table in tables:
             groups.setdefault(self._archived(table).name, []).append(table)
         for members in groups.values():
@@ -93,14 +93,14 @@ class TableRestorer:
             else:
                 self._restore_log(members, interval)
 
-    def _archived(self, table: Table) -> ArchiveTable:
+    def _archived(self, table: PublicationTable) -> ArchiveTable:
         return archive_table(self._source.prefix, self._source.label[0], table)
 
-    def _files(self, target: ArchiveTable, interval: Interval) -> list[AddFile]:
+    def _files(self, target: ArchiveTable, interval: PointInterval) -> list[AddFile]:
         return self._source.reader.files(target.name, *self._source.label, interval)
 
     def _batches(
-        self, target: ArchiveTable, file: AddFile, interval: Interval
+        self, target: ArchiveTable, file: AddFile, interval: PointInterval
     ) -> Iterator[tuple[list[str], list[Row]]]:
         for batch in self._source.reader.batches(target.name, file, *self._source.label, interval):
             self._rows += len(batch.rows)
@@ -109,7 +109,7 @@ class TableRestorer:
     # Tables that are published as a whole
 
     def _restore_whole(
-        self, table: Table, interval: Interval, names: set[str] | None = None
+        self, table: PublicationTable, interval: PointInterval, names: set[str] | None = None
     ) -> None:
         target = self._archived(table)
         wholes = WholeTables()
@@ -136,7 +136,7 @@ class TableRestorer:
 
     # Logs
 
-    def _restore_log(self, members: list[Table], interval: Interval) -> None:
+    def _restore_log(self, members: list[PublicationTable], interval: PointInterval) -> None:
         target = self._archived(members[0])
         known = {table.name: table for table in members}
         for file in self._files(target, interval):
@@ -164,7 +164,11 @@ class TableRestorer:
         return first[0], rows()
 
     def _apply(
-        self, target: ArchiveTable, known: dict[str, Table], columns: list[str], rows: list[Row]
+        self,
+        target: ArchiveTable,
+        known: dict[str, PublicationTable],
+        columns: list[str],
+        rows: list[Row],
     ) -> None:
         """Delete and put the rows of a batch, each in its table."""
         op_at = columns.index(OP)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from fourfold import limits
 from fourfold.archive.parquet import arrow
-from fourfold.archive.table_versions import Order
+from fourfold.archive.table_versions import RowOrder
 
 COMPACT_SORT_BYTES: Final = 64 * limits.MIB
 """Decoded rows that are sorted at once."""
@@ -23,14 +23,14 @@ Place: TypeAlias = tuple[tuple[bool, Any], ...]
 """Values of a row in the columns of the order; nulls come last."""
 
 
-def sort_table(table: Any, order: Order) -> Any:
+def sort_table(table: Any, order: RowOrder) -> Any:
     """Return a table in order; rows that are equal in it stay in theirs."""
     pa, _ = arrow()
     keys = [(name, "ascending") for name in order.columns]
     return table.take(pa.compute.sort_indices(table, sort_keys=keys))
 
 
-def merge_runs(runs: Sequence[Iterator[Any]], order: Order) -> Iterator[Any]:
+def merge_runs(runs: Sequence[Iterator[Any]], order: RowOrder) -> Iterator[Any]:
     """Merge sorted runs of tables into one; at equal places the earlier run comes first."""
     pa, _ = arrow()
     buffers: list[Any] = [next(run, None) for run in runs]
@@ -47,13 +47,13 @@ def merge_runs(runs: Sequence[Iterator[Any]], order: Order) -> Iterator[Any]:
         yield sort_table(pa.concat_tables(parts), order)
 
 
-def place_of(table: Any, at: int, order: Order) -> Place:
+def place_of(table: Any, at: int, order: RowOrder) -> Place:
     """Return the place of a row in the order."""
     values = (table.column(name)[at].as_py() for name in order.columns)
     return tuple((value is None, value) for value in values)
 
 
-def group_of(table: Any, at: int, order: Order) -> Place:
+def group_of(table: Any, at: int, order: RowOrder) -> Place:
     """Return the place of all versions of a row, with values that JSON can have."""
     # Hexadecimal digits have the order of the bytes.
     return tuple(
@@ -62,7 +62,7 @@ def group_of(table: Any, at: int, order: Order) -> Place:
     )
 
 
-def _count_until(table: Any, bound: Place, order: Order) -> int:
+def _count_until(table: Any, bound: Place, order: RowOrder) -> int:
     """Return the number of rows of a sorted table that are not after a place."""
     low, high = 0, table.num_rows
     while low < high:
@@ -77,7 +77,7 @@ def _count_until(table: Any, bound: Place, order: Order) -> int:
 class OrderedRows:
     """Tables in order, read up to a place at a time."""
 
-    def __init__(self, tables: Iterator[Any], order: Order) -> None:
+    def __init__(self, tables: Iterator[Any], order: RowOrder) -> None:
         self._tables = tables
         self._order = order
         self._next: Any = next(tables, None)
@@ -110,7 +110,7 @@ class OrderedRows:
 class RunSorter:
     """Sorts tables into runs in a folder, and merges them."""
 
-    def __init__(self, folder: Path, order: Order, schema: Any) -> None:
+    def __init__(self, folder: Path, order: RowOrder, schema: Any) -> None:
         self._folder = folder
         self._order = order
         self._schema = schema

@@ -15,7 +15,7 @@ from fourfold.archive.publication import Row
 from fourfold.archive.table_layout import CLEAR
 
 
-class Interval(NamedTuple):
+class PointInterval(NamedTuple):
     """Rows of a database that count: those of one file, from a first to a last point."""
 
     file_id: str

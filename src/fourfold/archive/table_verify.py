@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fourfold.archive.catalog import digest_tag
 from fourfold.archive.database_manifest import blob_key
-from fourfold.archive.delta_schema import Statistics
+from fourfold.archive.delta_schema import FileStatistics
 from fourfold.archive.row_files import read_rows
 from fourfold.archive.table_layout import VALUE
 from fourfold.archive.table_publisher import TableArchive
@@ -35,7 +35,7 @@ def table_problems(archive: TableArchive, table: str) -> Iterator[str]:
                     for digest in sorted({row[at] for row in rows} - checked - {None}):
                         checked.add(digest)
                         yield from _value(archive, digest)
-            stated = Statistics.decode(file.stats).num_records
+            stated = FileStatistics.decode(file.stats).num_records
             if stated != count:
                 yield f"object {key!r} has {count} rows, expected {stated}"
         except FourfoldError as error:

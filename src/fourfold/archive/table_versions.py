@@ -31,7 +31,7 @@ class NeededRows(NamedTuple):
     point: int
 
 
-class Order(NamedTuple):
+class RowOrder(NamedTuple):
     """The order of the rows of a compacted table."""
 
     group: tuple[str, ...]
@@ -57,14 +57,14 @@ def needed_rows(state: CatalogState, oldest: int) -> dict[str, NeededRows]:
     return needed
 
 
-def order_of(snapshot: Snapshot) -> Order:
+def order_of(snapshot: Snapshot) -> RowOrder:
     """Return the order of a table, from its metadata."""
     options = snapshot.defined().configuration
     try:
         table = (TABLE,) if options["fourfold.table"] == "true" else ()
         key = tuple(name for name in options["fourfold.key"].split(",") if name)
         group = (options["fourfold.name"], FILE_ID, *table, *key)
-        return Order(group, options["fourfold.whole"] == "true")
+        return RowOrder(group, options["fourfold.whole"] == "true")
     except KeyError as error:
         raise CorruptData(f"archive table has no option {error}") from error
 
@@ -72,7 +72,7 @@ def order_of(snapshot: Snapshot) -> Order:
 class VersionFilter:
     """Drops row versions that no kept point needs, from tables in order."""
 
-    def __init__(self, order: Order, needed: Mapping[str, NeededRows]) -> None:
+    def __init__(self, order: RowOrder, needed: Mapping[str, NeededRows]) -> None:
         self._order = order
         self._needed = needed
         self._held: Any = None

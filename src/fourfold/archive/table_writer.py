@@ -19,7 +19,7 @@ from fourfold.archive.database_manifest import PUT as SEALED_PUT
 from fourfold.archive.delta_actions import AddFile
 from fourfold.archive.delta_schema import file_statistics
 from fourfold.archive.parquet import arrow
-from fourfold.archive.publication import Column, Row, Table
+from fourfold.archive.publication import PublicationTable, Row, TableColumn
 from fourfold.archive.row_files import check_values, row_size, write_options
 from fourfold.archive.segment_writer import HashingFile, group_rows
 from fourfold.archive.table_layout import (
@@ -62,7 +62,7 @@ class TableFile(NamedTuple):
 
 
 @dataclass(slots=True)
-class TableFiles:
+class TableFileWriter:
     """The new files of one archive table."""
 
     table: ArchiveTable
@@ -95,11 +95,11 @@ class TableWriter:
         """Append rows to the file of a table."""
         current = self._open.get(table.name)
         if current is None:
-            current = _OpenTable(self._folder, self._point, TableFiles(table, schema))
+            current = _OpenTable(self._folder, self._point, TableFileWriter(table, schema))
             self._open[table.name] = current
         current.write(schema, rows)
 
-    def finish(self) -> list[TableFiles]:
+    def finish(self) -> list[TableFileWriter]:
         """Complete all files and return them, by the name of their table."""
         finished = []
         for name in sorted(self._open):
@@ -129,7 +129,11 @@ class DatabaseSink:
         """Name in the database, and schema, of each archive table."""
 
     def write(
-        self, table: Table, action: str, columns: tuple[Column, ...], rows: Iterable[Row]
+        self,
+        table: PublicationTable,
+        action: str,
+        columns: tuple[TableColumn, ...],
+        rows: Iterable[Row],
     ) -> None:
         """Write the rows of a table; see `sealer.Sink`."""
         origin = self._origin
@@ -174,7 +178,7 @@ def _only_keys(group: list[Row], key_at: list[int], fixed: int, width: int) -> I
 class _OpenTable:
     """An archive table with an open file."""
 
-    def __init__(self, folder: Path, point: int, files: TableFiles) -> None:
+    def __init__(self, folder: Path, point: int, files: TableFileWriter) -> None:
         self._folder = folder
         self._point = point
         self.files = files

@@ -18,7 +18,7 @@ from fourfold.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fourfold.archive.compaction import CompactResult
+    from fourfold.archive.compaction import CompactionReport
     from fourfold.archive.publisher import DatabaseStatus
     from fourfold.archive.restore_points import PointInfo
     from fourfold.cli.output import Output
@@ -53,7 +53,7 @@ class PublishOutcome:
     collected: CollectReport | None = None
     retired: list[Gone] | None = None
 
-    def merges(self) -> list[CompactResult]:
+    def merges(self) -> list[CompactionReport]:
         return [*self.report.merged, *([] if self.merged is None else self.merged.merged)]
 
     def failures(self) -> Iterator[tuple[str, FourfoldError]]:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fourfold.archive import verify
-from fourfold.archive.compaction import CompactResult, Merger
+from fourfold.archive.compaction import CompactionReport, Merger
 from fourfold.archive.publisher import (
     DatabasePublisher,
     DatabaseResult,
@@ -52,7 +52,7 @@ class PublishReport:
     """The new restore point; None if nothing was new."""
     published: list[DatabaseResult] = field(default_factory=list)
     unchanged: int = 0
-    merged: list[CompactResult] = field(default_factory=list)
+    merged: list[CompactionReport] = field(default_factory=list)
     """Databases whose small publications were compacted."""
     streams: Round | None = None
     failures: dict[str, FourfoldError] = field(default_factory=dict)
@@ -137,7 +137,7 @@ def publish_some(
                 _publish_streams(store, report, progress)
             return moved or (streams and report.streams is not None)
 
-        table_archive.Round(store, names, report, progress).run(publish_streams)
+        table_archive.PublicationRound(store, names, report, progress).run(publish_streams)
         return report
     points = Points(store.objects)
     before = points.newest()

@@ -22,7 +22,7 @@ from fourfold.archive import database_manifest, restore_points
 from fourfold.archive.capture import HELD_BACK
 from fourfold.archive.database_manifest import Publication
 from fourfold.archive.publisher import PublishTime
-from fourfold.archive.restore import History, Restorer, read_history
+from fourfold.archive.restore import PublishedHistory, Restorer, read_history
 from fourfold.archive.restore_points import Place, PointInfo, Points, RestorePoint, find
 from fourfold.errors import FourfoldError, NotFound
 from fourfold.kernel import Database, sync_folder
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 STAGING = ".restoring"
 
 
-class RestoreReport(NamedTuple):
+class DatabaseRestoreReport(NamedTuple):
     """A database that was restored."""
 
     name: str
@@ -57,7 +57,7 @@ class RebuildReport:
 
     point: PointInfo | None = None
     """The requested restore point."""
-    restored: list[RestoreReport] = field(default_factory=list)
+    restored: list[DatabaseRestoreReport] = field(default_factory=list)
     present: list[str] = field(default_factory=list)
     """Databases that already existed, left unchanged."""
     absent: list[str] = field(default_factory=list)
@@ -124,7 +124,7 @@ class _Restore:
 
     # Databases
 
-    def _histories(self) -> list[History]:
+    def _histories(self) -> list[PublishedHistory]:
         """Read the history of every database; record those that cannot be read as failures."""
         listed = self._retries.run(lambda: list(self._objects.list(database_manifest.MANIFESTS)))
         keys = [info.key for info in listed]
@@ -133,7 +133,7 @@ class _Restore:
             names = self._points.read(info).databases
             keys += [database_manifest.manifest_key(name) for name in names]
         keys = sorted(set(keys))
-        histories: list[History] = []
+        histories: list[PublishedHistory] = []
         with ThreadPoolExecutor(4 * limits.ARCHIVE_CONCURRENCY) as pool:
             for key, read in zip(keys, pool.map(self._read, keys), strict=True):
                 if isinstance(read, FourfoldError):
@@ -142,7 +142,7 @@ class _Restore:
                     histories.append(read)
         return sorted(histories, key=lambda history: history.manifest.name)
 
-    def _read(self, key: str) -> History | FourfoldError | None:
+    def _read(self, key: str) -> PublishedHistory | FourfoldError | None:
         try:
             read = self._retries.run(lambda: self._objects.get(key))
             return read_history(read, self._objects, self._retries)
@@ -151,7 +151,7 @@ class _Restore:
         except FourfoldError as error:
             return error
 
-    def _restore(self, history: History) -> None:
+    def _restore(self, history: PublishedHistory) -> None:
         name, point = history.manifest.name, self._report.point
         file = published_as(self._store, name, history.manifest.model)
         publication = history.at(None if point is None else point.id)
@@ -177,10 +177,14 @@ class _Restore:
             database.checkpoint("TRUNCATE")
         put_in_place(staged, file.path)
         self._report.restored.append(
-            RestoreReport(name, publication.generation, publication.position, publication.at, rows)
+            DatabaseRestoreReport(
+                name, publication.generation, publication.position, publication.at, rows
+            )
         )
 
-    def _remember(self, restorer: Restorer, history: History, publication: Publication) -> None:
+    def _remember(
+        self, restorer: Restorer, history: PublishedHistory, publication: Publication
+    ) -> None:
         if publication.generation == history.newest:
             restorer.remember(publication, history.version, history.data)
         elif self._take_over:
@@ -192,7 +196,7 @@ class _Restore:
             )
 
     def _branch_off(
-        self, history: History, publication: Publication | None
+        self, history: PublishedHistory, publication: Publication | None
     ) -> restore_points.RollbackResult:
         branched = restore_points.branch_off(
             history, publication, self._moment, self._objects, self._retries

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fourfold import limits
 from fourfold.archive import database_manifest
-from fourfold.archive.compaction import CompactResult, Merger
+from fourfold.archive.compaction import CompactionReport, Merger
 from fourfold.archive.publisher import DatabasePublisher, Subject
 from fourfold.archive.restore import read_history
 from fourfold.archive.restore_points import PointInfo, Points
@@ -66,7 +66,7 @@ class Keep:
 class MergeReport:
     """Result of compacting publications."""
 
-    merged: list[CompactResult] = field(default_factory=list)
+    merged: list[CompactionReport] = field(default_factory=list)
     failures: dict[str, FourfoldError] = field(default_factory=dict)
 
 

@@ -16,7 +16,7 @@ from fourfold.archive import stream_positions
 from fourfold.archive.catalog import CatalogState, CommitRow
 from fourfold.archive.node_record import archive_lock, read_record
 from fourfold.archive.restore_points import Place, PointInfo, Points, next_id
-from fourfold.archive.table_publisher import PointTime, Publication, TableArchive
+from fourfold.archive.table_publisher import PointTime, TableArchive, TablePublication
 from fourfold.archive.table_purge import purge_problems
 from fourfold.archive.table_reader import TableReader
 from fourfold.archive.table_verify import table_problems
@@ -91,7 +91,7 @@ def _ms(time: datetime) -> int:
     return int(time.timestamp() * 1000)
 
 
-class Round:
+class PublicationRound:
     """One publication of some databases of a store."""
 
     def __init__(
@@ -135,7 +135,7 @@ class Round:
         finally:
             publication.close()
 
-    def _added(self) -> Publication:
+    def _added(self) -> TablePublication:
         """Return a publication with the new rows of all databases that do not fail."""
         while True:
             publication = self._archive.begin(self._folder / ".tables")
@@ -146,7 +146,7 @@ class Round:
             publication.close()
             self._names.remove(tainted)
 
-    def _add_all(self, publication: Publication) -> str | None:
+    def _add_all(self, publication: TablePublication) -> str | None:
         """Add all databases; return the name of one that failed after rows were written."""
         self._report.unchanged = 0
         for number, name in enumerate(self._names):
@@ -189,7 +189,7 @@ class Round:
             reader.close()
         return {name: place for name, place in moved.items() if known.get(name) != place}
 
-    def _commit(self, publication: Publication, places: dict[str, Place]) -> None:
+    def _commit(self, publication: TablePublication, places: dict[str, Place]) -> None:
         store, state, report = self._store, self._archive.catalog.state, self._report
         more = []
         if places:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from fourfold.archive.catalog import TABLES_ROW
-from fourfold.archive.compaction import CompactResult
+from fourfold.archive.compaction import CompactionReport
 from fourfold.archive.node_record import archive_lock, compaction_lock, read_record
 from fourfold.archive.restore_points import PointInfo
 from fourfold.archive.retired_objects import RetiredObject
@@ -23,7 +23,7 @@ from fourfold.archive.table_compaction import (
     compact_tables,
     due_compaction,
 )
-from fourfold.archive.table_publisher import Publication
+from fourfold.archive.table_publisher import TablePublication
 from fourfold.archive.table_purge import PurgedTable, purge_tables
 from fourfold.archive.table_sweep import TableSweep
 from fourfold.archive.table_values import ValueSweep
@@ -111,9 +111,9 @@ def purge(store: Store) -> list[PurgedTable]:
         return rewritten
 
 
-def compact_result(done: CompactedTable) -> CompactResult:
+def compact_result(done: CompactedTable) -> CompactionReport:
     """Return the compaction of a table as it is reported."""
-    return CompactResult(done.table, done.files, done.removed_files, done.added_files)
+    return CompactionReport(done.table, done.files, done.removed_files, done.added_files)
 
 
 def table_points(store: Store) -> list[PointInfo]:
@@ -185,7 +185,7 @@ def _publishes(store: Store) -> bool:
 
 
 @contextmanager
-def _maintenance(store: Store) -> Iterator[tuple[Publication, Path]]:
+def _maintenance(store: Store) -> Iterator[tuple[TablePublication, Path]]:
     """Hold the archive; yield a publication without rows, and a folder for files in progress.
 
     Raises:

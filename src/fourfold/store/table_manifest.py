@@ -21,7 +21,7 @@ FORMAT: Final = 1
 Key = tuple[str, ...]
 
 
-class File(msgspec.Struct, frozen=True):
+class MaterializedFile(msgspec.Struct, frozen=True):
     """A file of a table. `first` and `last` are the least and greatest key; None if it is empty."""
 
     name: str
@@ -39,7 +39,7 @@ class FolderManifest(msgspec.Struct, frozen=True):
     origin: Mapping[str, Any]
     """Origin of the tables; another origin needs another folder."""
     spaces: Mapping[str, int]
-    files: tuple[File, ...]
+    files: tuple[MaterializedFile, ...]
     tables: tuple[str, ...] = ("state",)
     format: int = FORMAT
     generations: Mapping[str, int] = {}

@@ -34,8 +34,8 @@ from fourfold.retry import Retries
 from fourfold.store.database_files import DatabaseFile, published_as, scratch_of
 from fourfold.store.restoration import (
     STAGING,
+    DatabaseRestoreReport,
     RebuildReport,
-    RestoreReport,
     opened_aside,
     put_content,
     put_in_place,
@@ -148,7 +148,7 @@ class TableRestore:
         assert known is not None
         return published_as(self._store, name, known.model)
 
-    def _restore(self, file: DatabaseFile, row: DatabaseRow) -> RestoreReport:
+    def _restore(self, file: DatabaseFile, row: DatabaseRow) -> DatabaseRestoreReport:
         store = self._store
         staged = store.root / STAGING / file.path.relative_to(store.root)
         label = file.model.id_column, file.model.location.id_of(file.name)
@@ -167,7 +167,9 @@ class TableRestore:
         put_in_place(staged, file.path)
         if failpoints.armed:
             failpoints.hit("archive.restore.placed")
-        return RestoreReport(file.name, row.point, row.position, self._published_at(row), rows)
+        return DatabaseRestoreReport(
+            file.name, row.point, row.position, self._published_at(row), rows
+        )
 
     def _published_at(self, row: DatabaseRow) -> str:
         for commit in self._state.commits:

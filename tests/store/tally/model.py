@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from fourfold.archive.publication import Description, Table
+from fourfold.archive.publication import Description, PublicationTable
 from fourfold.errors import InvalidInput
 from fourfold.kernel import Profile, load_migrations
 from fourfold.models.model import FileKind, Location, Model, verify_file
@@ -22,7 +22,7 @@ KIND = FileKind(
     migrations=load_migrations("tally"),
     sequences=(SEQ,),
     publication=Description(
-        (Table("vote", ("seq",), position="seq"),),
+        (PublicationTable("vote", ("seq",), position="seq"),),
         newest=SQL.last_seq,
         rebuild=lambda database: Tally(database).rebuild(),
     ),

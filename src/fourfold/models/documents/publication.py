@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from fourfold.archive.publication import Content, Description, Table
+from fourfold.archive.publication import Content, Description, PublicationTable
 from fourfold.kernel import Database, load_queries
 from fourfold.models.documents.facts.log import FACTS
 from fourfold.models.documents.history import History
@@ -21,22 +21,24 @@ from fourfold.models.documents.space import Space
 
 _SQL = load_queries("fourfold.models.documents", "publication.sql")
 _ENTITY = ("branch", "id", "seq", "op_index")
-_BRANCH = Table("branch", ("name",), new=_SQL.branches, watch=("insert", "update of status"))
+_BRANCH = PublicationTable(
+    "branch", ("name",), new=_SQL.branches, watch=("insert", "update of status")
+)
 _SHARED = (
-    Table(
+    PublicationTable(
         "blob_store",
         ("hash",),
         watch=("insert", "update of created_at", "delete"),
         content=Content("hash", "data"),
     ),
-    Table("index_declaration", whole=True),
-    Table("gc_policy", whole=True),
-    Table("gc_horizon", whole=True),
-    Table("gc_point", whole=True),
-    Table("gc_seal", ("seq",), watch=("insert", "update of seal", "delete")),
-    Table("gc_gap", _ENTITY, watch=("insert", "update of lost_seq", "delete")),
-    Table("gc_base", _ENTITY[:3], watch=("insert", "update of digest", "delete")),
-    Table(
+    PublicationTable("index_declaration", whole=True),
+    PublicationTable("gc_policy", whole=True),
+    PublicationTable("gc_horizon", whole=True),
+    PublicationTable("gc_point", whole=True),
+    PublicationTable("gc_seal", ("seq",), watch=("insert", "update of seal", "delete")),
+    PublicationTable("gc_gap", _ENTITY, watch=("insert", "update of lost_seq", "delete")),
+    PublicationTable("gc_base", _ENTITY[:3], watch=("insert", "update of digest", "delete")),
+    PublicationTable(
         "snapshot",
         _ENTITY[:3],
         source="gc_base",
@@ -58,8 +60,8 @@ PUBLICATIONS: dict[str, Description] = {
     REVISIONS.name: Description(
         (
             _BRANCH,
-            Table("commit", ("seq",), position="seq", watch=("update of original",)),
-            Table("revision", _ENTITY, position="commit_seq", watch=("delete",)),
+            PublicationTable("commit", ("seq",), position="seq", watch=("update of original",)),
+            PublicationTable("revision", _ENTITY, position="commit_seq", watch=("delete",)),
             *_SHARED,
         ),
         newest=REVISIONS.sql.last_seq,
@@ -68,7 +70,7 @@ PUBLICATIONS: dict[str, Description] = {
     FACTS.name: Description(
         (
             _BRANCH,
-            Table(
+            PublicationTable(
                 "value",
                 ("hash",),
                 everything=_SQL.all_values,
@@ -76,14 +78,14 @@ PUBLICATIONS: dict[str, Description] = {
                 watch=("delete",),
                 changed=(_SQL.values_of_bases,),
             ),
-            Table("commit", ("hash",), position="seq", watch=("update of original",)),
-            Table(
+            PublicationTable("commit", ("hash",), position="seq", watch=("update of original",)),
+            PublicationTable(
                 "fact",
                 ("hash",),
                 new=_SQL.facts,
                 watch=("update of branch, seq, commit_ref", "delete"),
             ),
-            Table("occurrence", _ENTITY, new=_SQL.occurrences, watch=("delete",)),
+            PublicationTable("occurrence", _ENTITY, new=_SQL.occurrences, watch=("delete",)),
             *_SHARED,
         ),
         newest=FACTS.sql.last_seq,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from fourfold.archive.publication import Description, Table
+from fourfold.archive.publication import Description, PublicationTable
 from fourfold.kernel import Database, ReadTransaction, load_queries
 from fourfold.models.graphs.records import KINDS
 from fourfold.models.graphs.statements import SQL
@@ -32,20 +32,20 @@ _WHOLE = (
 )
 
 
-def _of_apps(snapshot: ReadTransaction) -> tuple[Table, ...]:
+def _of_apps(snapshot: ReadTransaction) -> tuple[PublicationTable, ...]:
     """Return the tables of every app. Tables that an app created are published whole."""
     return tuple(_table(str(row[0])) for row in snapshot.all(_SQL.tables))
 
 
-def _table(name: str) -> Table:
+def _table(name: str) -> PublicationTable:
     match = _OF_APP.fullmatch(name)
     noun = "" if match is None else match[2]
     if noun in KINDS:
         watch = ("update of sync_flags",)
-        return Table(name, ("id",), position="global_seq", watch=watch, group=noun)
+        return PublicationTable(name, ("id",), position="global_seq", watch=watch, group=noun)
     if noun in {"type", "log"}:
-        return Table(name, ("id",), position="id", group=noun)
-    return Table(name, whole=True, group="app_table", packed=True)
+        return PublicationTable(name, ("id",), position="id", group=noun)
+    return PublicationTable(name, whole=True, group="app_table", packed=True)
 
 
 def _rebuild(database: Database) -> None:
@@ -55,13 +55,13 @@ def _rebuild(database: Database) -> None:
 
 PUBLICATION = Description(
     (
-        Table(
+        PublicationTable(
             "envelopes",
             ("global_seq", "app_id"),
             position="global_seq",
             watch=("update of sync_flags",),
         ),
-        *(Table(name, whole=True) for name in _WHOLE),
+        *(PublicationTable(name, whole=True) for name in _WHOLE),
     ),
     newest=SQL.last_seq,
     more=_of_apps,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from fourfold import limits
-from fourfold.archive.publication import Content, Description, Purge, Table
+from fourfold.archive.publication import Content, Description, PublicationTable, Purge
 from fourfold.kernel import Database, load_queries
 from fourfold.models.sessions.fold import State, advance
 from fourfold.models.sessions.log import LogWriter, SessionRow
@@ -69,9 +69,9 @@ def _write(writing: LogWriter, key: int, events: Sequence[Event], text: str | No
 
 PUBLICATION = Description(
     (
-        Table("sessions", ("session_key",), position="session_key", watch=("update",)),
-        Table("events", ("position",), position="position"),
-        Table(
+        PublicationTable("sessions", ("session_key",), position="session_key", watch=("update",)),
+        PublicationTable("events", ("position",), position="position"),
+        PublicationTable(
             "payloads",
             ("hash",),
             watch=("insert", "update of size", "delete"),

@@ -18,7 +18,7 @@ import msgspec
 from fourfold.archive.manifest import (
     LEFT,
     MANIFEST,
-    Index,
+    LogIndex,
     Manifest,
     Segments,
     decode,
@@ -160,7 +160,7 @@ def _cut(manifest: Manifest, place: Place) -> Manifest:
     )
 
 
-def _cut_index(index: Index, through: int) -> Index:
+def _cut_index(index: LogIndex, through: int) -> LogIndex:
     """Return an index without runs after an offset, where other records may be appended."""
     runs = list(takewhile(lambda run: run.end_offset <= through, index.runs))
     if len(runs) == len(index.runs):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fourfold import limits
 from fourfold.errors import CorruptData
-from fourfold.store.table_manifest import File, Key
+from fourfold.store.table_manifest import Key, MaterializedFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,14 +31,14 @@ def write(rows: DataFrame, folder: Path) -> None:
     _writer(rows).parquet(str(folder))
 
 
-def are_disjoint(files: Iterable[File]) -> bool:
+def are_disjoint(files: Iterable[MaterializedFile]) -> bool:
     """Return True if the key ranges of the files do not overlap and each is in order."""
     bounds = sorted((file.first, file.last) for file in files if file.first and file.last)
     inside = all(first <= last for first, last in bounds)
     return inside and all(one[1] < other[0] for one, other in pairwise(bounds))
 
 
-def describe(path: Path) -> File:
+def describe(path: Path) -> MaterializedFile:
     """Describe a file; only its first and last key are read."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - an optional dependency
 
@@ -49,17 +49,17 @@ def describe(path: Path) -> File:
                 at for at in range(file.num_row_groups) if file.metadata.row_group(at).num_rows
             ]
             if not groups:
-                return File(path.name, 0, path.stat().st_size)
+                return MaterializedFile(path.name, 0, path.stat().st_size)
             columns = list(KEY)
             begin = file.read_row_group(groups[0], columns).slice(0, 1).to_pylist()[0]
             end = file.read_row_group(groups[-1], columns)
             last = end.slice(end.num_rows - 1).to_pylist()[0]
     except (OSError, ValueError) as error:
         raise CorruptData(f"{path}: invalid Parquet file: {error}") from error
-    return File(path.name, rows, path.stat().st_size, _key(begin), _key(last))
+    return MaterializedFile(path.name, rows, path.stat().st_size, _key(begin), _key(last))
 
 
-def range_bounds(files: Sequence[File]) -> list[Key]:
+def range_bounds(files: Sequence[MaterializedFile]) -> list[Key]:
     """Return the first key of each range except the first, which is unbounded."""
     return [file.first for file in files[1:] if file.first is not None]
 

@@ -24,7 +24,7 @@ from fourfold.pipeline.jobs.materialize import (
 )
 from fourfold.pipeline.jobs.table_folder import TableFolder, link_or_copy
 from fourfold.pipeline.reader import frame
-from fourfold.store.table_manifest import File, FolderManifest
+from fourfold.store.table_manifest import FolderManifest, MaterializedFile
 
 STATE: Final = "state"
 VARIANT: Final = "variant"
@@ -122,7 +122,7 @@ def _source_options(version: Version, cut: Cut) -> dict[str, str]:
     return options
 
 
-def _write_all(version: Version, cut: Cut) -> list[File]:
+def _write_all(version: Version, cut: Cut) -> list[MaterializedFile]:
     from fourfold.pipeline.documents import state_files  # noqa: PLC0415 - it needs pyspark
 
     staging = version.staging
@@ -151,7 +151,7 @@ def _merge(version: Version, before: FolderManifest) -> WrittenFiles:
         old = spark.read.schema(changed.schema).parquet(*old_paths)
         old = old.where(~old.space.isin(sorted(removed))) if removed else old
         fresh = key_ranges.write_merged(old, changed, bounds, staging / "merged")
-    files: list[File] = []
+    files: list[MaterializedFile] = []
     kept = 0
     (staging / STATE).mkdir(exist_ok=True)
     for at, file in enumerate(before.files):
@@ -169,14 +169,14 @@ def _merge(version: Version, before: FolderManifest) -> WrittenFiles:
     return WrittenFiles(files, kept, rows)
 
 
-def _may_have(file: File, spaces: set[str]) -> bool:
+def _may_have(file: MaterializedFile, spaces: set[str]) -> bool:
     """Return True if the key range of a file includes one of the spaces."""
     if file.first is None or file.last is None:
         return True
     return any(file.first[0] <= space <= file.last[0] for space in spaces)
 
 
-def _place(paths: list[Path], staging: Path, label: str) -> list[File]:
+def _place(paths: list[Path], staging: Path, label: str) -> list[MaterializedFile]:
     """Move the files to the table's folder under unique names."""
     folder = staging / STATE
     files = []

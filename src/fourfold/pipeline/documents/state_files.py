@@ -25,7 +25,7 @@ from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import ScanTask, read_batches
 from fourfold.pipeline.spark import wrap_error
 from fourfold.query.tables import arrow, arrow_schema
-from fourfold.store.table_manifest import File, Key
+from fourfold.store.table_manifest import Key, MaterializedFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,7 @@ _SCHEMA: Final = (
 
 def write(
     spark: SparkSession, options: dict[str, str], folder: Path, target: Path, label: str
-) -> list[File]:
+) -> list[MaterializedFile]:
     """Write the rows of a folded table as files in `target` with disjoint key ranges, in order.
 
     `options` are those of a read. `folder` is for unfinished files.
@@ -57,7 +57,9 @@ def write(
     source = source.option("file_rows", limits.MATERIALIZED_FILE_ROWS)
     descriptions = sorted(source.load().collect(), key=lambda row: (row["task"], row["name"]))
     written = [
-        File(row["name"], row["rows"], row["bytes"], _key(row["first"]), _key(row["last"]))
+        MaterializedFile(
+            row["name"], row["rows"], row["bytes"], _key(row["first"]), _key(row["last"])
+        )
         for row in descriptions
     ]
     files = [file for file in written if file.rows] or written[:1]
@@ -74,7 +76,7 @@ def write(
     for number, file in enumerate(sorted(files, key=lambda file: file.first or ())):
         name = f"{label[-24:]}-{number:05}.parquet"
         (source_folder / file.name).rename(target / name)
-        placed.append(File(name, file.rows, file.bytes, file.first, file.last))
+        placed.append(MaterializedFile(name, file.rows, file.bytes, file.first, file.last))
     shutil.rmtree(folder)
     return placed
 

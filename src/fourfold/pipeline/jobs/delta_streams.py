@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from fourfold.archive.delta_actions import Action, AddFile, Snapshot, Txn, table_actions
 from fourfold.archive.delta_log import DeltaLog
-from fourfold.archive.delta_schema import Statistics, encode_schema
+from fourfold.archive.delta_schema import FileStatistics, encode_schema
 from fourfold.archive.segment_writer import schema as stored_schema
 from fourfold.objects import FolderStore, ObjectStore, open_objects
 from fourfold.pipeline.jobs.bootstrap import objects_address
@@ -128,7 +128,7 @@ def _actions(change: Change) -> list[Action]:
             part.held.size,
             part.held.last_ms,
             partition_values={"stream": part.stream, "content_type": part.content_type},
-            stats=Statistics(
+            stats=FileStatistics(
                 part.held.end - part.held.start + 1,
                 {"offset": part.held.start},
                 {"offset": part.held.end},

@@ -25,7 +25,7 @@ from fourfold.pipeline.jobs.table_folder import FolderTable, TableFolder, link_o
 from fourfold.pipeline.models import get_materializer, model_tables
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.reader import frame
-from fourfold.store.table_manifest import File, FolderManifest
+from fourfold.store.table_manifest import FolderManifest, MaterializedFile
 
 MATERIALIZED_PARTS_MAX: Final = 64
 """Maximum files of a table that only grows; with more it is rewritten."""
@@ -61,7 +61,7 @@ class Version(NamedTuple):
 class WrittenFiles(NamedTuple):
     """The files of a version: how many of them are reused, and how many rows were folded."""
 
-    files: list[File]
+    files: list[MaterializedFile]
     kept: int
     changed: int = 0
 
@@ -322,7 +322,7 @@ class FileTables(Materializer):
     def write(self, version: Version) -> WrittenFiles:
         """Write the tables, reusing files of those that only grow."""
         context, before = version.context, version.before
-        files: list[File] = []
+        files: list[MaterializedFile] = []
         kept = 0
         for table in self.contents:
             rows = _read_table(context, table, version.cut)
@@ -359,7 +359,7 @@ def _read_table(context: Context, table: FolderTable, cut: Cut) -> Any:
 
 def _merge_table(
     version: Version, before: FolderManifest, table: FolderTable, rows: Any
-) -> tuple[list[File], int]:
+) -> tuple[list[MaterializedFile], int]:
     """Return the previous table with the changes, and how many of its files are reused."""
     context, staging = version.context, version.staging
     folder = version.folder.table(table.name)

@@ -15,7 +15,7 @@ import msgspec
 from fourfold.errors import Refused
 from fourfold.pipeline.jobs.job import Context, Option
 from fourfold.pipeline.jobs.table_folder import FolderTable, TableFolder, write_table
-from fourfold.store.table_manifest import File, FolderManifest
+from fourfold.store.table_manifest import FolderManifest, MaterializedFile
 
 INTO = Option("into", "A folder for the tables, as Parquet in INTO/current.", kind="path")
 
@@ -59,7 +59,7 @@ class ReportTables:
             return None
         context = self._context
         staging = TableFolder(Path(self.folder)).staging(context.work)
-        files: list[File] = []
+        files: list[MaterializedFile] = []
         for table, rows in tables:
             files += write_table(rows, staging, table, context.work)
         manifest = FolderManifest(

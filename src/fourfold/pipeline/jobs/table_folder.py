@@ -25,7 +25,13 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import InvalidInput, StorageError
 from fourfold.kernel import sync_folder
-from fourfold.store.table_manifest import CURRENT, MANIFEST, File, FolderManifest, read_manifest
+from fourfold.store.table_manifest import (
+    CURRENT,
+    MANIFEST,
+    FolderManifest,
+    MaterializedFile,
+    read_manifest,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -113,7 +119,9 @@ class TableFolder:
             _remove(versions / name)
 
 
-def write_table(rows: DataFrame, staging: Path, table: FolderTable, work: str) -> list[File]:
+def write_table(
+    rows: DataFrame, staging: Path, table: FolderTable, work: str
+) -> list[MaterializedFile]:
     """Write rows as files of a table with unique names, in a folder of its name."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - an optional dependency
 
@@ -127,7 +135,9 @@ def write_table(rows: DataFrame, staging: Path, table: FolderTable, work: str) -
         name = f"{work[-24:]}-{number:05}.parquet"
         path.rename(target / name)
         count = pq.read_metadata(target / name).num_rows
-        files.append(File(f"{table.name}/{name}", count, (target / name).stat().st_size))
+        files.append(
+            MaterializedFile(f"{table.name}/{name}", count, (target / name).stat().st_size)
+        )
     shutil.rmtree(folder)
     full = [file for file in files if file.rows]
     for file in files:

@@ -22,8 +22,8 @@ from fourfold.archive import manifest_format
 from fourfold.archive.cache import DiskCache
 from fourfold.archive.manifest import (
     FORMAT,
+    ForkOrigin,
     Manifest,
-    Origin,
     decode,
     encode,
     key_of,
@@ -398,7 +398,7 @@ def _build_manifest(snapshot: ReadTransaction, stream: str, plan: _Plan) -> dict
     meta = plan.meta.first(count).swapped(plan.swaps)
     origin = None
     if source is not None:
-        origin = Origin(source, source_incarnation, fork_offset, fork_asked, fork_sub_offset)
+        origin = ForkOrigin(source, source_incarnation, fork_offset, fork_asked, fork_sub_offset)
     return {
         "incarnation": incarnation,
         "incarnation_number": incarnation_number,

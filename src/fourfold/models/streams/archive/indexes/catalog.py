@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from fourfold.archive.key_filter import SECRET_BYTES
-from fourfold.archive.manifest import Index, Manifest, Run
+from fourfold.archive.manifest import IndexRun, LogIndex, Manifest
 from fourfold.kernel import ReadTransaction, Transaction
 from fourfold.models.streams.archive.indexes.records import ROUTING_KEYS, SQL, RunRow
 from fourfold.models.streams.archive.records import SQL as ARCHIVE
@@ -22,16 +22,18 @@ def declare(txn: Transaction, stream: str, field: str, now: int) -> None:
 def manifest_fields(snapshot: ReadTransaction, stream: str, first_offset: int) -> dict[str, Any]:
     """Return the indexes of a stream for its manifest."""
     found = {
-        name: Index(secret.hex(), indexed_offset, list(_runs(snapshot, stream, name, first_offset)))
+        name: LogIndex(
+            secret.hex(), indexed_offset, list(_runs(snapshot, stream, name, first_offset))
+        )
         for name, secret, indexed_offset in snapshot.all(SQL.indexes, (stream,))
     }
     return {"index": found.pop(ROUTING_KEYS, None), "secondary": found}
 
 
-def _runs(snapshot: ReadTransaction, stream: str, name: str, first_offset: int) -> list[Run]:
+def _runs(snapshot: ReadTransaction, stream: str, name: str, first_offset: int) -> list[IndexRun]:
     rows = map(RunRow._make, snapshot.all(SQL.runs, (stream, name)))
     return [
-        Run(
+        IndexRun(
             key=row.object_key,
             level=row.level,
             start_offset=row.start_offset,
@@ -77,7 +79,7 @@ def restore(txn: Transaction, manifest: Manifest, now: int) -> None:
             add(txn, manifest.name, row_of(name, run))
 
 
-def _up_to(index: Index, through: int) -> Index:
+def _up_to(index: LogIndex, through: int) -> LogIndex:
     """Return an index truncated to the records up to an offset.
 
     A stream restored to an older point ends before its index, and continues differently.
@@ -86,10 +88,10 @@ def _up_to(index: Index, through: int) -> Index:
         return index
     kept = [run for run in index.runs if run.end_offset <= through]
     cut = [run.start_offset for run in index.runs if run.end_offset > through]
-    return Index(index.secret, min([*cut, through + 1]), kept)
+    return LogIndex(index.secret, min([*cut, through + 1]), kept)
 
 
-def row_of(index_name: str, run: Run) -> RunRow:
+def row_of(index_name: str, run: IndexRun) -> RunRow:
     folder, file = run.key.split("/")[1::2]
     return RunRow(
         f"{folder}/{file.removesuffix('.parquet')}",

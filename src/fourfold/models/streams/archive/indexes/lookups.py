@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fourfold.archive import index_runs
-from fourfold.archive.index_runs import Entry
+from fourfold.archive.index_runs import IndexEntry
 from fourfold.archive.key_filter import fingerprint
 from fourfold.archive.segment_reader import StoredSegments
 from fourfold.errors import CorruptData
@@ -79,21 +79,21 @@ class Search:
                 at = last.end
             at = max(at, min(indexed, end))
         if at < end:
-            yield from self._within(stream, Entry(at, end - 1, 0), at, end)
+            yield from self._within(stream, IndexEntry(at, end - 1, 0), at, end)
 
     def _entries(
         self, stream: str, name: str, sought: int, ends: tuple[int, int]
-    ) -> Iterator[Entry]:
+    ) -> Iterator[IndexEntry]:
         """Yield the entries of a fingerprint in the runs, in order."""
         for entry in self._snapshot.all(SQL.runs_between, (stream, name, *ends)):
             row = RunRow._make(entry)
             try:
                 found = index_runs.find(self._segments, row.wanted, sought)
             except CorruptData:
-                found = [Entry(row.start_offset, row.end_offset, 0)]
+                found = [IndexEntry(row.start_offset, row.end_offset, 0)]
             yield from found
 
-    def _within(self, stream: str, entry: Entry, start: int, end: int) -> Iterator[_Part]:
+    def _within(self, stream: str, entry: IndexEntry, start: int, end: int) -> Iterator[_Part]:
         """Yield the parts of segments that an entry covers."""
         at, until = max(entry.first_offset, start), min(entry.last_offset + 1, end)
         while at < until:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fourfold.archive import index_runs
-from fourfold.archive.index_runs import Total
-from fourfold.archive.manifest import Index, Manifest, Run
+from fourfold.archive.index_runs import EntryChecksum
+from fourfold.archive.manifest import IndexRun, LogIndex, Manifest
 from fourfold.archive.segment_reader import SegmentRequest, StoredSegments
 from fourfold.errors import FourfoldError
 from fourfold.models.streams.archive.indexes import fields
@@ -20,7 +20,7 @@ from fourfold.models.streams.archive.sweep import segment_of
 
 def index_problems(segments: StoredSegments, manifest: Manifest) -> Iterator[str]:
     """Yield the problems of the indexes in a manifest."""
-    named: list[tuple[str, Index]] = list(manifest.secondary.items())
+    named: list[tuple[str, LogIndex]] = list(manifest.secondary.items())
     if manifest.index is not None:
         named.append(("", manifest.index))
     kept = [(segment.start_offset, segment.end_offset) for segment in manifest.kept()]
@@ -39,9 +39,9 @@ def index_problems(segments: StoredSegments, manifest: Manifest) -> Iterator[str
 
 
 def _is_true(
-    segments: StoredSegments, manifest: Manifest, name: str, index: Index, run: Run
+    segments: StoredSegments, manifest: Manifest, name: str, index: LogIndex, run: IndexRun
 ) -> bool:
-    indexed, actual = Total(), Total()
+    indexed, actual = EntryChecksum(), EntryChecksum()
     with segments.open(row_of(name, run).wanted) as file:
         for at in range(len(file.firsts)):
             table = file.read(at)

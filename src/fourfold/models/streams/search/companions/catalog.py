@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fourfold.archive.manifest import Companion, Companions, Manifest
+from fourfold.archive.manifest import Companion, LogCompanions, Manifest
 from fourfold.kernel import ReadTransaction, Transaction
 from fourfold.models.streams.schemas.registry import decoded
 from fourfold.models.streams.search.companions import plans
@@ -14,7 +14,7 @@ from fourfold.models.streams.search.companions.plans import SQL
 
 def manifest_fields(
     snapshot: ReadTransaction, stream: str, digests: Mapping[int, str]
-) -> dict[str, Companions | None]:
+) -> dict[str, LogCompanions | None]:
     """Return the companions of a stream for its manifest: those of the segments it lists.
 
     `digests` are those of the segments, by their first offset. A segment that was compacted may
@@ -29,7 +29,7 @@ def manifest_fields(
         for entry in snapshot.all(SQL.companions, (stream, 0))
         if f"-{digests.get(entry[0], '?')[:16]}-" in entry[1]
     ]
-    return {"companions": Companions(generation, plan_hash, plan_json, segments)}
+    return {"companions": LogCompanions(generation, plan_hash, plan_json, segments)}
 
 
 def has_changed(txn: Transaction, manifest: Manifest) -> bool:
@@ -49,7 +49,7 @@ def restore(txn: Transaction, manifest: Manifest, now_ms: int) -> None:
         plans.refresh(txn, manifest.name, decoded(manifest.schema_json), now_ms)
 
 
-def _restore(txn: Transaction, manifest: Manifest, companions: Companions, now_ms: int) -> None:
+def _restore(txn: Transaction, manifest: Manifest, companions: LogCompanions, now_ms: int) -> None:
     plan: tuple[Any, ...] = (companions.generation, companions.plan_hash, companions.plan_json)
     txn.execute(SQL.put_plan, (manifest.name, *plan, now_ms))
     for entry in companions.segments:
