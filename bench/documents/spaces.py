@@ -16,7 +16,7 @@ from fourfold.kernel import Database, load_queries, profiles
 from fourfold.kernel.driver import Connection, connect
 from fourfold.kernel.named_queries import read_sql
 from fourfold.models.documents import HISTORIES, Space, writer
-from fourfold.models.documents.cache import Entry
+from fourfold.models.documents.cache import CacheEntry
 
 SQL = load_queries("bench.documents")
 DID = "did:key:bench"
@@ -122,7 +122,7 @@ def snapshot_every_ten() -> None:
     writer.snapshot_due = _every_ten
 
 
-def _every_ten(entry: Entry) -> bool:
+def _every_ten(entry: CacheEntry) -> bool:
     return entry.patches >= 10
 
 

@@ -23,7 +23,7 @@ from fourfold.models.documents import (
     State,
     TextSnippet,
 )
-from fourfold.models.documents.ancestry import Point
+from fourfold.models.documents.ancestry import BranchPoint
 from fourfold.models.documents.comparison import Change, Difference
 from fourfold.models.documents.merge import MergeResult
 from fourfold.models.documents.records import LogEntry, MatchChange, MatchedCommit
@@ -231,7 +231,7 @@ class HttpBranches:
             )
             for row in rows
         )
-        points = (Point(**first[name]) for name in ("a", "b", "base"))
+        points = (BranchPoint(**first[name]) for name in ("a", "b", "base"))
         return Difference(*points, changes)
 
     def merge(self, source, target="", *, field_level=True, resolutions=None):
@@ -244,7 +244,7 @@ class HttpBranches:
         assert value["operations"] == preview["operations"]
         commit = value["commit"]
         return MergeResult(
-            *(Point(**value[name]) for name in ("source", "target", "base")),
+            *(BranchPoint(**value[name]) for name in ("source", "target", "base")),
             tuple(value["operations"]),
             commit=None if commit is None else _commit(commit, value["operations"]),
         )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.documents import HISTORIES, comparison
-from fourfold.models.documents.ancestry import Point
+from fourfold.models.documents.ancestry import BranchPoint
 from fourfold.models.documents.diff import identical
 from fourfold.models.documents.patch import apply
 from support.properties import examples
@@ -91,7 +91,7 @@ def test_a_branch_differs_by_what_each_side_did_since_they_parted(space):
     space.set("urn:alike", {"value": 7}, branch="work")
     found = space.branches.diff("work", "")
     assert sides(found) == {"urn:mine": "a", "urn:theirs": "b", "urn:both": "both"}
-    assert found.base == Point("", 5)
+    assert found.base == BranchPoint("", 5)
     turned = space.branches.diff("", "work")
     assert sides(turned) == {"urn:mine": "b", "urn:theirs": "a", "urn:both": "both"}
 
@@ -105,10 +105,10 @@ def test_siblings_and_nested_branches_have_the_nearest_common_ancestor(space):
     space.set("urn:a", {"value": 2}, branch="one")
     space.set("urn:b", {"value": 3}, branch="nested")
     assert sides(space.branches.diff("one", "two")) == {"urn:a": "a"}
-    assert space.branches.diff("one", "two").base == Point("", 1)
+    assert space.branches.diff("one", "two").base == BranchPoint("", 1)
     found = space.branches.diff("nested", "one")
     assert sides(found) == {"urn:a": "b", "urn:b": "a"}
-    assert found.base == Point("one", 4)
+    assert found.base == BranchPoint("one", 4)
 
 
 def test_a_deleted_branch_can_be_compared(space):
@@ -160,7 +160,7 @@ def test_only_entities_with_changes_on_one_side_are_read(space):
     with space.view() as view:
         traced = Traced(view)
         newest = space.seq()
-        comparison.compare(traced, Point("work", newest), Point("", newest))
+        comparison.compare(traced, BranchPoint("work", newest), BranchPoint("", newest))
     assert traced.ids_looked_at() == {"urn:3", "urn:5"}
 
 

@@ -21,7 +21,7 @@ from fourfold.errors import (
 )
 from fourfold.models.documents import HISTORIES
 from fourfold.models.documents import merge as merge_module
-from fourfold.models.documents.ancestry import Point
+from fourfold.models.documents.ancestry import BranchPoint
 from fourfold.models.documents.diff import identical
 from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.models.documents.merge import MERGE_ATTEMPTS_MAX
@@ -35,7 +35,7 @@ def test_what_only_the_source_changed_is_taken(forked):
     result = forked.branches.merge("work", "")
     assert shown(forked, "urn:a") == {"value": {"x": 1, "y": 0, "list": [1]}}
     assert shown(forked, "urn:new") == {"value": 1}
-    assert (result.commit.branch, result.base) == ("", Point("", 1))
+    assert (result.commit.branch, result.base) == ("", BranchPoint("", 1))
     assert {revision.id for revision in result.commit.revisions} == {"urn:a", "urn:new"}
     assert forked.verify() == []
 
@@ -226,7 +226,7 @@ def test_siblings_meet_at_the_fork_of_the_older(forked):
     forked.patch("urn:a", add("x", 1), branch="work")
     forked.patch("urn:a", add("y", 2), branch="other")
     result = forked.branches.merge("work", "other")
-    assert result.base == Point("", 1)
+    assert result.base == BranchPoint("", 1)
     assert shown(forked, "urn:a", "other")["value"] == {"x": 1, "y": 2, "list": [1]}
     assert shown(forked, "urn:a") == {"value": {"x": 9}}
 
@@ -285,7 +285,7 @@ def test_idle_branch_stands_for_the_commit_it_was_forked_from(space):
     space.set("urn:a", {"n": 1}, branch="nested")
     space.set("urn:b", {"n": 1})
     space.branches.create("other", "idle")
-    assert space.branches.merge("nested", "other").base == Point("", 1)
+    assert space.branches.merge("nested", "other").base == BranchPoint("", 1)
     assert space.branches.merge("other", "").operations == (
         {"op": "set", "id": "urn:a", "value": {"n": 1}},
     )

@@ -9,7 +9,7 @@ import fourfold
 from fourfold.pipeline import cut
 from fourfold.pipeline.documents.lines import lines
 from fourfold.pipeline.options import read_options
-from fourfold.query.documents.lines import Link
+from fourfold.query.documents.lines import LineLink
 
 DID = "did:web:s"
 
@@ -35,7 +35,7 @@ def links_of(root, branch):
 
 
 def test_ancestors_are_visible_until_fork(root):
-    assert links_of(root, "a/b") == (Link("a/b", 6), Link("a", 3), Link("", 1))
+    assert links_of(root, "a/b") == (LineLink("a/b", 6), LineLink("a", 3), LineLink("", 1))
 
 
 def test_caps_of_a_line_only_decrease(root):
@@ -46,6 +46,6 @@ def test_caps_of_a_line_only_decrease(root):
     connection = apsw.Connection(str(path))
     connection.execute("UPDATE branch SET fork_seq = 6 WHERE name = 'a'")
     connection.close()
-    assert links_of(root, "a/b")[-1] == Link("", 3)
+    assert links_of(root, "a/b")[-1] == LineLink("", 3)
     with fourfold.open(root, mode="r") as store:
         assert store.space(DID).read("g", branch="a/b") is None

@@ -25,15 +25,15 @@ from fourfold.content.filters import Filter
 from fourfold.content.json_pointer import ABSENT
 from fourfold.errors import CorruptData, HistoryTruncated, InvalidInput
 from fourfold.models.documents.ancestry import At
-from fourfold.models.documents.ancestry import Point as SpacePoint
+from fourfold.models.documents.ancestry import BranchPoint as SpacePoint
 from fourfold.models.documents.blobs import BlobStat
 from fourfold.models.documents.comparison import Change, Difference
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.field_merge import Choice
 from fourfold.models.documents.indexes.search import (
+    DocumentSearch,
     SearchHit,
     SearchPage,
-    SearchQuery,
     TextSnippet,
 )
 from fourfold.models.documents.merge import MergeConflict, MergeRequest, MergeResult
@@ -48,7 +48,7 @@ from fourfold.models.documents.records import (
     Revision,
     State,
 )
-from fourfold.models.documents.request import Request, WriteCounts, make_request
+from fourfold.models.documents.request import DocumentRequest, WriteCounts, make_request
 from fourfold.models.documents.timestamps import stored_time
 from fourfold.tabular import Rows
 from fourfold.wire import documents as wire
@@ -103,7 +103,7 @@ class SpaceCalls:
         params = stringify(("history", history))
         return Call("PUT", self._root, f"create the space {self._did}", {}, params)
 
-    def transact(self, request: Request, identity: Identity) -> Call:
+    def transact(self, request: DocumentRequest, identity: Identity) -> Call:
         """Build the request that commits a checked transaction."""
         # The text of the request has every field but the session.
         start = f'{{"branch":{trusted(request.branch)},'
@@ -127,7 +127,7 @@ class SpaceCalls:
 
     def search(
         self,
-        query: SearchQuery,
+        query: DocumentSearch,
         text: str | None,
         vector: Sequence[float] | None,
         limit: int,
@@ -298,7 +298,7 @@ def prepare(
     identity: Identity,
     branch: str,
     preconditions: Sequence[Mapping[str, Any]],
-) -> Request:
+) -> DocumentRequest:
     """Check a transaction as a local space does."""
     return make_request(
         operations,
@@ -323,7 +323,7 @@ def to_commit(info: CommitInfo, revisions: Sequence[Revision]) -> Commit:
     )
 
 
-def parse_commit(response: Response, request: Request) -> Commit:
+def parse_commit(response: Response, request: DocumentRequest) -> Commit:
     """Return the commit that a transaction became."""
     info = parse(response, CommitInfo)
     return to_commit(info, WriteCounts(request, info.seq))

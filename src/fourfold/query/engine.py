@@ -112,7 +112,7 @@ def _check_options(options: QueryOptions) -> None:
 
 
 @dataclass(slots=True)
-class _Use:
+class _TableUse:
     """A table of a query, under one or two names."""
 
     table: Table
@@ -148,7 +148,7 @@ class _Session:
         self._files: dict[str, _ModelFiles] = {}
         self._uses = list(self._find_uses())
 
-    def _find_uses(self) -> Iterator[_Use]:
+    def _find_uses(self) -> Iterator[_TableUse]:
         options = self._options
         for model in all_models():
             tables = tables_of(model)
@@ -160,7 +160,7 @@ class _Session:
                     names.append(table.name)
                 names = [name for name in names if name in self._words]
                 if names:
-                    yield _Use(table, tables, names, self._columns(table))
+                    yield _TableUse(table, tables, names, self._columns(table))
                     self._files.setdefault(model.name, self._model_files(model, tables))
 
     def _columns(self, table: Table) -> tuple[Column, ...]:
@@ -277,7 +277,7 @@ class _Session:
                     files.positions[name] = file.seq
                 yield file
 
-    def _define(self, use: _Use) -> None:
+    def _define(self, use: _TableUse) -> None:
         files = self._files[use.table.model]
         if use.table.name == FILES:
             table = self._virtual(use, files, FoldedTable(self._file_rows, ()))
@@ -298,7 +298,7 @@ class _Session:
         for name in use.names:
             self._connection.add_virtual_table(name, table)
 
-    def _virtual(self, use: _Use, files: _ModelFiles, folded: FoldedTable) -> VirtualTable:
+    def _virtual(self, use: _TableUse, files: _ModelFiles, folded: FoldedTable) -> VirtualTable:
         visible = [column for column in use.table.columns if not column.hidden]
         hidden = [column for column in use.table.columns if column.hidden]
         with_root = bool(hidden) and hidden[-1].name == ROOT
@@ -347,7 +347,7 @@ class _Session:
             *(snapshot.size_bytes, None, None, snapshot.identity, snapshot.value(queries.horizon)),
         )
 
-    def _raw_rows(self, use: _Use) -> Callable[[QueryFile, Mapping[str, Any]], Iterator[Any]]:
+    def _raw_rows(self, use: _TableUse) -> Callable[[QueryFile, Mapping[str, Any]], Iterator[Any]]:
         """Return a function that yields the rows of a raw table in one file."""
         columns = [column for column in use.table.columns if column.name != ROOT]
         ordered = [column for column in columns if not column.hidden]
@@ -359,7 +359,7 @@ class _Session:
 
         return rows
 
-    def _selects(self, use: _Use, file: QueryFile, columns: tuple[Column, ...]) -> list[str]:
+    def _selects(self, use: _TableUse, file: QueryFile, columns: tuple[Column, ...]) -> list[str]:
         """Return the queries of a raw table on one file, up to its position."""
         table = use.table
         query: str = getattr(file.kind.queries, table.query)
@@ -382,7 +382,7 @@ class _Session:
         ]
         return [_SQL.restricted.format(raw=text) for text in raw] if file.prefixes else raw
 
-    def _conditions(self, use: _Use, file: QueryFile) -> str:
+    def _conditions(self, use: _TableUse, file: QueryFile) -> str:
         conditions = []
         if use.table.position is not None and file.is_past:
             conditions.append(f'"{use.table.position}" <= {file.seq}')

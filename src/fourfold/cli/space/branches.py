@@ -26,7 +26,7 @@ from fourfold.cli.space.arguments import (
 from fourfold.content.json_pointer import ABSENT, lookup, parse_pointer
 from fourfold.errors import Conflict, InvalidInput, NotFound
 from fourfold.models.documents import Branch, Space, State
-from fourfold.models.documents.ancestry import Point
+from fourfold.models.documents.ancestry import BranchPoint
 from fourfold.models.documents.comparison import Change, Difference
 from fourfold.models.documents.entity_merge import side_of
 from fourfold.models.documents.field_merge import OURS, THEIRS
@@ -359,7 +359,7 @@ def _merge_facts(done: MergeResult) -> dict[str, object]:
     }
 
 
-def _point(point: Point) -> str:
+def _point(point: BranchPoint) -> str:
     return f"{branch_name(point.branch)} at seq {point.seq}"
 
 

@@ -11,7 +11,7 @@ from fourfold._lazy import exports
 
 if TYPE_CHECKING:
     from fourfold.content.json_pointer import ABSENT
-    from fourfold.models.documents.ancestry import Point
+    from fourfold.models.documents.ancestry import BranchPoint
     from fourfold.models.documents.blobs import BlobStat
     from fourfold.models.documents.comparison import Change, Difference
     from fourfold.models.documents.documents import Documents, SpaceInfo
@@ -72,7 +72,7 @@ else:
             "MergeResult": "fourfold.models.documents.merge",
             "PendingRead": "fourfold.models.documents.records",
             "OURS": "fourfold.models.documents.field_merge",
-            "Point": "fourfold.models.documents.ancestry",
+            "BranchPoint": "fourfold.models.documents.ancestry",
             "Reads": "fourfold.models.documents.records",
             "RemovedCount": "fourfold.models.documents.gc.records",
             "Revision": "fourfold.models.documents.records",
@@ -92,6 +92,7 @@ __all__ = [
     "THEIRS",
     "BlobStat",
     "Branch",
+    "BranchPoint",
     "Change",
     "Commit",
     "ConfirmedRead",
@@ -111,7 +112,6 @@ __all__ = [
     "MergeConflict",
     "MergeResult",
     "PendingRead",
-    "Point",
     "Reads",
     "RemovedCount",
     "Revision",

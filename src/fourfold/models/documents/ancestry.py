@@ -48,7 +48,7 @@ At = int | datetime | None
 """A point in history: a seq, a datetime, or None for now."""
 
 
-class Link(NamedTuple):
+class BranchLink(NamedTuple):
     """A branch, and the newest seq of it that is visible."""
 
     branch: str
@@ -113,16 +113,16 @@ def target_of(view: HistoryReader, branch: str, at: At) -> int:
     return seq
 
 
-def chain(view: HistoryReader, branch: str, target: int) -> list[Link]:
+def chain(view: HistoryReader, branch: str, target: int) -> list[BranchLink]:
     """Return what is visible on `branch` at the seq `target`, nearest branch first."""
-    links = [Link(branch, target)]
+    links = [BranchLink(branch, target)]
     name, cap = branch, target
     while name:
         row = branch_named(view, name)
         if row.parent is None or row.fork_seq is None:
             break
         name, cap = row.parent, min(cap, row.fork_seq)
-        links.append(Link(name, cap))
+        links.append(BranchLink(name, cap))
         if len(links) > limits.BRANCH_DEPTH_MAX + 1:
             raise CorruptData(f"the branch {branch!r} is nested deeper than any can be made")
     return links
@@ -140,7 +140,7 @@ _BEFORE_ALL: Final = -1
 """Seq at which the default branch was created: before all others."""
 
 
-class Point(NamedTuple):
+class BranchPoint(NamedTuple):
     """A branch as it was at a seq."""
 
     branch: str
@@ -166,14 +166,14 @@ class Since(NamedTuple):
 class Lineage(Protocol):
     """All forks and merges of a space."""
 
-    def fork(self, name: str) -> Point | None:
+    def fork(self, name: str) -> BranchPoint | None:
         """Return the point from which a branch was forked."""
 
-    def merges(self, name: str, after: int, until: int) -> list[Point]:
+    def merges(self, name: str, after: int, until: int) -> list[BranchPoint]:
         """Return what was merged into a branch after a seq and up to another."""
 
 
-def extend(reached: dict[str, int], point: Point, lineage: Lineage) -> set[Point]:
+def extend(reached: dict[str, int], point: BranchPoint, lineage: Lineage) -> set[BranchPoint]:
     """Add the past of a point to `reached`; return the new points, one per branch."""
     changed: set[str] = set()
     pending = [point]
@@ -186,28 +186,28 @@ def extend(reached: dict[str, int], point: Point, lineage: Lineage) -> set[Point
         changed.add(name)
         fork = lineage.fork(name)
         if fork is not None:
-            pending.append(Point(fork.branch, min(cap, fork.seq)))
+            pending.append(BranchPoint(fork.branch, min(cap, fork.seq)))
         pending += lineage.merges(name, reached_seq, cap)
-    return {Point(name, reached[name]) for name in changed}
+    return {BranchPoint(name, reached[name]) for name in changed}
 
 
-def merged_by(text: str) -> list[Point]:
+def merged_by(text: str) -> list[BranchPoint]:
     """Return the points that a request merged, from the start of its text."""
     head = _MERGE.match(text)
     if head is None:
         return []
     merge, _ = _decoder.raw_decode(text, head.end())
-    return [Point(merge["source"], merge["source_seq"])]
+    return [BranchPoint(merge["source"], merge["source_seq"])]
 
 
 def common_bases(
-    view: HistoryReader, ones: Sequence[Point], others: Sequence[Point]
-) -> list[Point]:
+    view: HistoryReader, ones: Sequence[BranchPoint], others: Sequence[BranchPoint]
+) -> list[BranchPoint]:
     """Return the bases of two points, the newest first; nearly always there is one.
 
     Several points on a side count as a commit that has all of them as parents.
     """
-    walk = _Walk(view)
+    walk = _ColourWalk(view)
     for points, colour in ((ones, _ONE), (others, _OTHER)):
         for point in points:
             walk.paint(point, colour)
@@ -216,9 +216,11 @@ def common_bases(
     return walk.bases
 
 
-def since(view: HistoryReader, points: Iterable[Point], bases: Iterable[Point]) -> Since:
+def since(
+    view: HistoryReader, points: Iterable[BranchPoint], bases: Iterable[BranchPoint]
+) -> Since:
     """Return the commits in the past of any of `points` that are in the past of none of `bases`."""
-    walk = _Walk(view)
+    walk = _ColourWalk(view)
     for paint, colour in ((points, _ONE), (bases, _OLD)):
         for point in paint:
             walk.paint(point, colour)
@@ -227,7 +229,7 @@ def since(view: HistoryReader, points: Iterable[Point], bases: Iterable[Point]) 
     return Since(tuple(walk.intervals()), frozenset(walk.merges))
 
 
-class _Walk:
+class _ColourWalk:
     """Colours spread from commits to their parents, the newest commit first.
 
     Everything on a branch below a coloured commit has its colours, so the walk visits only the
@@ -245,16 +247,16 @@ class _Walk:
         self._counts = [0] * (2 * _OLD)
         """Number of waiting commits by colour."""
         self._births: dict[str, int] = {}
-        self._sources: dict[str, Iterator[tuple[int, Point]]] = {}
-        self._next: dict[str, tuple[int, Point] | None] = {}
-        self.bases: list[Point] = []
+        self._sources: dict[str, Iterator[tuple[int, BranchPoint]]] = {}
+        self._next: dict[str, tuple[int, BranchPoint] | None] = {}
+        self.bases: list[BranchPoint] = []
         self.merges: set[int] = set()
 
     def has(self, colour: int) -> bool:
         """Return True while a commit waits that has this colour and is in the past of no base."""
         return any(self._counts[colours] for colours in range(_OLD) if colours & colour)
 
-    def paint(self, point: Point, colours: int) -> None:
+    def paint(self, point: BranchPoint, colours: int) -> None:
         """Colour the newest commit at or below a point."""
         branch, seq = point
         while not (commit := self._view.value(self._view.sql.newest_change, (branch, seq))):
@@ -279,7 +281,7 @@ class _Walk:
             # Seqs of which a collection may have kept only one can mean the same commit: it is the
             # older, up to which one of the two sides has the branch.
             ends = self._newest[branch, _ONE], self._newest[branch, _OTHER]
-            self.bases.append(Point(branch, min(ends)))
+            self.bases.append(BranchPoint(branch, min(ends)))
             after |= _OLD
         self._painted[branch] = after
         if before is None:
@@ -319,13 +321,13 @@ class _Walk:
         self._counts[colours] += 1
         self._waiting[seq] = branch, colours
 
-    def _fork(self, name: str) -> Point | None:
+    def _fork(self, name: str) -> BranchPoint | None:
         branch = branch_named(self._view, name)
         if branch.parent is None or branch.fork_seq is None:
             return None
-        return Point(branch.parent, branch.fork_seq)
+        return BranchPoint(branch.parent, branch.fork_seq)
 
-    def _merges(self, branch: str, until: int) -> Iterator[tuple[int, Point]]:
+    def _merges(self, branch: str, until: int) -> Iterator[tuple[int, BranchPoint]]:
         """Yield the merges into a branch from a seq on, the newest first."""
         size = 1
         while True:

@@ -23,7 +23,7 @@ from fourfold.kernel import Transaction
 from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.records import Commit, Document, State
-from fourfold.models.documents.request import Request, make_request
+from fourfold.models.documents.request import DocumentRequest, make_request
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
@@ -133,7 +133,7 @@ class SpaceBlobs:
         content_type: str | None,
         metadata: Mapping[str, Any],
         branch: str,
-    ) -> Request:
+    ) -> DocumentRequest:
         document = meta_document(blob, size, content_type, metadata)
         session, local_seq = self._space.next_local()
         operation = {"op": "set", "id": meta_id(blob), "value": document}

@@ -21,7 +21,14 @@ from fourfold.errors import (
 from fourfold.kernel import Transaction
 from fourfold.models.documents import comparison
 from fourfold.models.documents import merge as merge_module
-from fourfold.models.documents.ancestry import At, Point, branch_named, chain, seq_of, target_of
+from fourfold.models.documents.ancestry import (
+    At,
+    BranchPoint,
+    branch_named,
+    chain,
+    seq_of,
+    target_of,
+)
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.history import AppendedRows, History, HistoryReader
 from fourfold.models.documents.records import Branch
@@ -165,8 +172,8 @@ class Branches:
         with self._space.view() as view:
             for name in (a, b):
                 branch_named(view, name)
-            point_a = Point(a, target_of(view, a, at_a))
-            point_b = Point(b, target_of(view, b, at_b))
+            point_a = BranchPoint(a, target_of(view, a, at_a))
+            point_b = BranchPoint(b, target_of(view, b, at_b))
             return comparison.compare(view, point_a, point_b, ids)
 
     def merge(

@@ -22,7 +22,7 @@ Key = tuple[str, str]
 """Branch and entity."""
 
 
-class Entry(NamedTuple):
+class CacheEntry(NamedTuple):
     """An entity's newest state, and how far it is from the last whole document in the log."""
 
     seq: int
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
         return self.base_bytes + self.patch_bytes + 200
 
 
-class DocumentState(NamedTuple):
+class LogEnd(NamedTuple):
     """End of the log when a transaction begins."""
 
     newest: int
@@ -67,7 +67,7 @@ class Tip(NamedTuple):
     mark: int
     """Total changes of the connection at that time."""
     branch: str
-    standing: DocumentState
+    standing: LogEnd
     indexes: tuple[Index, ...] = ()
     """Declared indexes of the space."""
 
@@ -76,17 +76,17 @@ class DocumentCache:
     """Least recently used first out."""
 
     def __init__(self, bytes_max: int) -> None:
-        self._entries: LruCache[Key, Entry] = LruCache(bytes_max, lambda entry: entry.weight)
+        self._entries: LruCache[Key, CacheEntry] = LruCache(bytes_max, lambda entry: entry.weight)
         self.tip: Tip | None = None
         self._published = 0
         self._withdrawn: set[Key] = set()
         self._lock = threading.Lock()
 
-    def get(self, key: Key) -> Entry | None:
+    def get(self, key: Key) -> CacheEntry | None:
         with self._lock:
             return self._entries.get(key)
 
-    def get_all(self, keys: Sequence[Key]) -> dict[Key, Entry] | None:
+    def get_all(self, keys: Sequence[Key]) -> dict[Key, CacheEntry] | None:
         """Return the states of all keys at one point in time; None if one is not cached."""
         with self._lock:
             entries = {key: entry for key in keys if (entry := self._entries.get(key)) is not None}
@@ -104,7 +104,7 @@ class DocumentCache:
                 self._withdrawn.add(key)
                 self._entries.pop(key)
 
-    def publish(self, entries: dict[Key, Entry], tip: Tip) -> None:
+    def publish(self, entries: dict[Key, CacheEntry], tip: Tip) -> None:
         """Cache the newest states and the end of the log.
 
         Only one transaction commits at a time, so whatever else was withdrawn is in the file by
@@ -117,7 +117,7 @@ class DocumentCache:
             for key, entry in entries.items():
                 self._entries.put(key, entry)
 
-    def offer(self, key: Key, entry: Entry, published: int) -> None:
+    def offer(self, key: Key, entry: CacheEntry, published: int) -> None:
         """Cache a state read from disk, unless something was published since the mark was taken."""
         with self._lock:
             is_cached = key in self._entries or key in self._withdrawn

@@ -15,7 +15,7 @@ import msgspec
 
 from fourfold import html
 from fourfold.models.documents import reader
-from fourfold.models.documents.ancestry import Link, Point, chain, common_bases
+from fourfold.models.documents.ancestry import BranchLink, BranchPoint, chain, common_bases
 from fourfold.models.documents.diff import Patch, diff, identical
 from fourfold.models.documents.gc.horizon import check_point
 from fourfold.models.documents.history import HistoryReader
@@ -52,9 +52,9 @@ class Change(msgspec.Struct, frozen=True):
 class Difference(msgspec.Struct, frozen=True):
     """The entities that differ between two points, sorted by id."""
 
-    a: Point
-    b: Point
-    base: Point
+    a: BranchPoint
+    b: BranchPoint
+    base: BranchPoint
     changes: tuple[Change, ...]
 
     def __iter__(self) -> Iterator[Change]:
@@ -75,7 +75,7 @@ class Difference(msgspec.Struct, frozen=True):
         return [change.operation for change in self.changes]
 
 
-def _name(point: Point) -> str:
+def _name(point: BranchPoint) -> str:
     return f"{point.branch or 'the default branch'} at {point.seq}"
 
 
@@ -85,7 +85,7 @@ def _html_of(change: Change) -> html.Html:
 
 
 def compare(
-    view: HistoryReader, a: Point, b: Point, only: Iterable[str] | None = None
+    view: HistoryReader, a: BranchPoint, b: BranchPoint, only: Iterable[str] | None = None
 ) -> Difference:
     """Return the differences between two points, of all entities or only of some."""
     base = common_bases(view, [a], [b])[0]
@@ -123,7 +123,9 @@ def _change(entity: str, ours: State | None, theirs: State | None, before: State
     return Change(entity, ours, theirs, side, patches)
 
 
-def seen_by_one_only(view: HistoryReader, one: Sequence[Link], other: Sequence[Link]) -> set[str]:
+def seen_by_one_only(
+    view: HistoryReader, one: Sequence[BranchLink], other: Sequence[BranchLink]
+) -> set[str]:
     """Return the entities with revisions that exactly one of two chains contains."""
     caps, others = dict(one), dict(other)
     entities: set[str] = set()

@@ -26,19 +26,25 @@ from fourfold.errors import (
 )
 from fourfold.kernel.pauses import Pauses
 from fourfold.models.documents import overlap, reader
-from fourfold.models.documents.ancestry import Link, branch_named, chain, last_seq, no_such_branch
-from fourfold.models.documents.cache import DocumentState, Entry, Key
+from fourfold.models.documents.ancestry import (
+    BranchLink,
+    branch_named,
+    chain,
+    last_seq,
+    no_such_branch,
+)
+from fourfold.models.documents.cache import CacheEntry, Key, LogEnd
 from fourfold.models.documents.encoding import stored
 from fourfold.models.documents.gc.commit_digests import same_request
 from fourfold.models.documents.history import HistoryReader, Row
 from fourfold.models.documents.records import Branch, Commit, ConfirmedRead, PendingRead
-from fourfold.models.documents.request import Request, WriteCounts
+from fourfold.models.documents.request import DocumentRequest, WriteCounts
 
 LOOK_BACK_ROWS: Final = 256
 """Revisions that are read in one transaction when a read is checked without the writer."""
 
 
-def replayed(view: HistoryReader, request: Request) -> Commit | None:
+def replayed(view: HistoryReader, request: DocumentRequest) -> Commit | None:
     """Return the commit of the same request if it was accepted before; refuse a different one.
 
     This precedes every other check: what was accepted stays accepted, even if the branch has ended
@@ -59,7 +65,7 @@ def replayed(view: HistoryReader, request: Request) -> Commit | None:
     return Commit(seq, branch, request.session, request.local_seq, revisions, replayed=True)
 
 
-def standing(view: HistoryReader, name: str) -> DocumentState:
+def standing(view: HistoryReader, name: str) -> LogEnd:
     """Return the end of the log, if the branch `name` can be written."""
     row = view.one(view.sql.standing, (name,))
     if row is None:
@@ -67,7 +73,7 @@ def standing(view: HistoryReader, name: str) -> DocumentState:
     status, newest, moment = row
     if status != "active":
         raise _ended(name)
-    return DocumentState(newest, moment)
+    return LogEnd(newest, moment)
 
 
 def active_branch(view: HistoryReader, name: str) -> Branch:
@@ -116,9 +122,9 @@ class OldReads:
 
 def check_reads(
     view: HistoryReader,
-    request: Request,
+    request: DocumentRequest,
     newest: int,
-    cached: Callable[[Key], Entry | None],
+    cached: Callable[[Key], CacheEntry | None],
     lookback: OldReads,
 ) -> list[dict[str, int]]:
     """Refuse a transaction whose author read something that has changed since.
@@ -149,7 +155,7 @@ def check_reads(
 
 def _check_pending(  # noqa: PLR0917
     view: HistoryReader,
-    request: Request,
+    request: DocumentRequest,
     read: PendingRead,
     newest: int,
     place: int,
@@ -176,7 +182,7 @@ def _check_pending(  # noqa: PLR0917
 
 def _refuse_stale(  # noqa: PLR0917
     view: HistoryReader,
-    links: Sequence[Link],
+    links: Sequence[BranchLink],
     read: ConfirmedRead | PendingRead,
     after: int,
     own: Sequence[int],
@@ -197,7 +203,7 @@ def _refuse_stale(  # noqa: PLR0917
 
 def _newest_conflict(  # noqa: PLR0917
     log: LaterRevisions,
-    links: Sequence[Link],
+    links: Sequence[BranchLink],
     read: ConfirmedRead | PendingRead,
     after: int,
     own: Sequence[int],
@@ -285,7 +291,7 @@ def _lost_seq(view: HistoryReader, key: _Key) -> int | None:
 
 
 def look_back(
-    pages: RevisionPages, request: Request, looked: Mapping[int, ReadCheck]
+    pages: RevisionPages, request: DocumentRequest, looked: Mapping[int, ReadCheck]
 ) -> dict[int, ReadCheck]:
     """Check the reads against all that is committed, beyond what was looked at before."""
     checks = []
@@ -304,7 +310,7 @@ def look_back(
 
 
 def _reads_of(
-    view: HistoryReader, request: Request
+    view: HistoryReader, request: DocumentRequest
 ) -> Iterator[tuple[ConfirmedRead | PendingRead, str, int, list[int]]]:
     """Yield every read with its branch, its seq, and the commits that do not count against it."""
     for confirmed in request.reads.confirmed:
@@ -319,7 +325,7 @@ def _reads_of(
         yield pending, request.branch, pending.basis_seq, own
 
 
-def check_preconditions(view: HistoryReader, request: Request, newest: int) -> None:
+def check_preconditions(view: HistoryReader, request: DocumentRequest, newest: int) -> None:
     for condition in request.preconditions:
         kind = condition.get("kind")
         if kind == "committed":
@@ -339,7 +345,7 @@ def check_preconditions(view: HistoryReader, request: Request, newest: int) -> N
             )
 
 
-def _committed(view: HistoryReader, request: Request, condition: dict[str, Any]) -> None:
+def _committed(view: HistoryReader, request: DocumentRequest, condition: dict[str, Any]) -> None:
     local_seq = condition.get("local_seq")
     if view.one(view.sql.commit_of_session, (request.session, local_seq)) is None:
         raise PreconditionFailed(
@@ -347,7 +353,7 @@ def _committed(view: HistoryReader, request: Request, condition: dict[str, Any])
         )
 
 
-def _in_order(view: HistoryReader, request: Request) -> None:
+def _in_order(view: HistoryReader, request: DocumentRequest) -> None:
     """Raise if the session has continued already: later requests were made without this one."""
     latest = view.value(view.sql.latest_local_seq, (request.session,))
     if latest is not None and latest > request.local_seq:
@@ -358,7 +364,7 @@ def _in_order(view: HistoryReader, request: Request) -> None:
         )
 
 
-def _absent(view: HistoryReader, links: Sequence[Link], condition: dict[str, Any]) -> None:
+def _absent(view: HistoryReader, links: Sequence[BranchLink], condition: dict[str, Any]) -> None:
     entity = condition.get("id", "")
     entry = reader.entry(view, links, entity)
     if entry is not None:
@@ -368,7 +374,7 @@ def _absent(view: HistoryReader, links: Sequence[Link], condition: dict[str, Any
         )
 
 
-def _exists(view: HistoryReader, links: Sequence[Link], condition: dict[str, Any]) -> None:
+def _exists(view: HistoryReader, links: Sequence[BranchLink], condition: dict[str, Any]) -> None:
     """Check whether an entity has a document; a deleted one has none, unlike for `absent`."""
     entity = condition.get("id", "")
     entry = reader.entry(view, links, entity)
@@ -380,7 +386,7 @@ def _exists(view: HistoryReader, links: Sequence[Link], condition: dict[str, Any
         )
 
 
-def _at_seq(view: HistoryReader, links: Sequence[Link], condition: dict[str, Any]) -> None:
+def _at_seq(view: HistoryReader, links: Sequence[BranchLink], condition: dict[str, Any]) -> None:
     entity = condition.get("id", "")
     entry = reader.entry(view, links, entity)
     at = 0 if entry is None else entry.seq

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from fourfold.content.json_pointer import ABSENT
 from fourfold.errors import HistoryTruncated
 from fourfold.models.documents import field_merge, reader
-from fourfold.models.documents.ancestry import Point, Since, chain, common_bases, since
+from fourfold.models.documents.ancestry import BranchPoint, Since, chain, common_bases, since
 from fourfold.models.documents.field_merge import UNKNOWN, Choice, FieldMerge, Side, Verdict
 from fourfold.models.documents.gc.horizon import check_point
 from fourfold.models.documents.history import HistoryReader
@@ -30,7 +30,7 @@ from fourfold.models.documents.records import State
 MERGE_BASE_DEPTH_MAX: Final = 32
 """Maximum depth of virtual bases in a criss-cross merge."""
 
-Points = tuple[Point, ...]
+Points = tuple[BranchPoint, ...]
 
 
 class Ends(NamedTuple):

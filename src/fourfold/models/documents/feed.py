@@ -47,7 +47,7 @@ from fourfold.models.documents.records import (
     Revision,
 )
 from fourfold.models.documents.validation import check_entity, check_several
-from fourfold.models.documents.waiters import Key, Waiter
+from fourfold.models.documents.waiters import Key, WatchWaiter
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
@@ -137,7 +137,7 @@ class LogWatch(Follower[C]):
         self._keys: list[Key] = [(branch, entity) for entity in self._ids or (None,)]
         self._closed = False
         self._ended = False
-        self._waiting: set[Waiter] = set()
+        self._waiting: set[WatchWaiter] = set()
         self._seqs: tuple[int, ...] = ()
         with space.view() as view:
             branch_named(view, branch)
@@ -209,7 +209,7 @@ class LogWatch(Follower[C]):
             waiter.wake()
 
     @contextmanager
-    def _registered(self, wake: Callable[[], None]) -> Iterator[Waiter]:
+    def _registered(self, wake: Callable[[], None]) -> Iterator[WatchWaiter]:
         with self._space.waiters.waiting(self._keys, wake) as waiter:
             self._waiting.add(waiter)
             try:
@@ -217,7 +217,7 @@ class LogWatch(Follower[C]):
             finally:
                 self._waiting.discard(waiter)
 
-    def _start_poll(self, waiter: Waiter) -> None:
+    def _start_poll(self, waiter: WatchWaiter) -> None:
         clear = self._space.waiters.start_poll(waiter)
         if not self._seqs:
             self._position = max(self._position, clear)

@@ -18,7 +18,7 @@ from fourfold.kernel import Migration, Profile, Queries, ReadTransaction, Transa
 from fourfold.kernel import Sequence as Counter
 from fourfold.models.documents.gc.records import Tally
 from fourfold.models.documents.problems import WHOLE, Rule
-from fourfold.models.documents.request import Step
+from fourfold.models.documents.request import RequestStep
 from fourfold.models.problem import Problem
 
 Row = tuple[Any, ...]
@@ -32,14 +32,14 @@ class AppendedRows(msgspec.Struct, frozen=True):
     session: str
     local_seq: int
     original: str
-    steps: Sequence[Step]
+    steps: Sequence[RequestStep]
     resolved: Sequence[dict[str, int]] = ()
     created_at: str = ""
     """Time of the commit; empty means now. An import retains the original times."""
 
 
 @dataclass(frozen=True, slots=True)
-class Collector:
+class GcStatements:
     """Statements by which gc removes rows from a log."""
 
     sound: Callable[[HistoryReader, int], bool]
@@ -69,7 +69,7 @@ class History:
     """Stores the full document (a text) that an entity of a branch had after a seq."""
     rules: tuple[Rule, ...]
     """Checks of the log and of the heads."""
-    collecting: Collector
+    collecting: GcStatements
 
     def problems(self, view: HistoryReader) -> Iterator[Problem]:
         """Yield the problems of the log and of the heads."""

@@ -41,7 +41,7 @@ from fourfold.errors import (
 )
 from fourfold.models.documents import reader
 from fourfold.models.documents.ancestry import (
-    Point,
+    BranchPoint,
     branch_named,
     chain,
     common_bases,
@@ -63,7 +63,7 @@ from fourfold.models.documents.records import (
     Revision,
     State,
 )
-from fourfold.models.documents.request import Request, Step, make_request
+from fourfold.models.documents.request import DocumentRequest, RequestStep, make_request
 from fourfold.models.documents.resolutions import (
     Decisions,
     Resolutions,
@@ -108,9 +108,9 @@ class MergeResult(msgspec.Struct, frozen=True):
     nothing to merge, or in a dry run; only a dry run can have conflicts.
     """
 
-    source: Point
-    target: Point
-    base: Point
+    source: BranchPoint
+    target: BranchPoint
+    base: BranchPoint
     operations: tuple[Operation, ...]
     conflicts: tuple[MergeConflict, ...] = ()
     commit: Commit | None = None
@@ -154,9 +154,9 @@ class MergeRequest(msgspec.Struct, frozen=True):
 class _Proposal(msgspec.Struct):
     """A merge, computed from one consistent state."""
 
-    source: Point
-    target: Point
-    bases: list[Point]
+    source: BranchPoint
+    target: BranchPoint
+    bases: list[BranchPoint]
     operations: list[Operation] = msgspec.field(default_factory=list)
     conflicts: list[MergeConflict] = msgspec.field(default_factory=list)
     brought: list[str] = msgspec.field(default_factory=list)
@@ -164,7 +164,7 @@ class _Proposal(msgspec.Struct):
     heads: tuple[int, int] = (0, 0)
 
     @property
-    def base(self) -> Point:
+    def base(self) -> BranchPoint:
         return self.bases[0]
 
     def result(self, commit: Commit | None = None) -> MergeResult:
@@ -228,7 +228,7 @@ def _propose(view: HistoryReader, request: MergeRequest) -> _Proposal:
     heads = _heads(view, request.source, request.target)
     active_branch(view, request.target)
     newest = last_seq(view)
-    source, target = Point(request.source, newest), Point(request.target, newest)
+    source, target = BranchPoint(request.source, newest), BranchPoint(request.target, newest)
     proposal = _Proposal(source, target, common_bases(view, [source], [target]), heads=heads)
     ends = Ends(tuple(proposal.bases), (target,), (source,))
     merger = EntityMerger(view, field_level=request.field_level)
@@ -291,7 +291,7 @@ def _refuse_unneeded(request: MergeRequest, brought: list[str]) -> None:
         )
 
 
-def _touched_since(view: HistoryReader, source: Point, bases: list[Point]) -> list[str]:
+def _touched_since(view: HistoryReader, source: BranchPoint, bases: list[BranchPoint]) -> list[str]:
     """Return the entities that commits wrote which the source has and a base has not.
 
     Others look alike at both: a merge writes every entity that it changes on its target.
@@ -348,7 +348,7 @@ def _operation(entity: str, ours: Side, merged: Side) -> Operation:
 
 def _request(
     request: MergeRequest, proposal: _Proposal, session: str, local_seq: int, *, replayable: bool
-) -> Request:
+) -> DocumentRequest:
     """Return the merge as a transaction that depends on everything it read on the target."""
     seq = proposal.target.seq
     reads = Reads(confirmed=[ConfirmedRead(entity, seq) for entity in proposal.brought])
@@ -368,7 +368,7 @@ def _request(
     }
     # When both sides made the same changes there is nothing to write, but that they have met must
     # be on record, or the next change of one of them would look like a conflict.
-    steps: tuple[Step, ...] = ()
+    steps: tuple[RequestStep, ...] = ()
     if proposal.operations:
         steps = make_request(
             proposal.operations,
@@ -377,13 +377,13 @@ def _request(
             local_seq=local_seq,
             replayable=replayable,
         ).steps
-    return Request(
+    return DocumentRequest(
         request.target, session, local_seq, steps, reads, (), trusted(original), replayable
     )
 
 
 def _submit(
-    space: Space, proposal: _Proposal, request: Request, heads: tuple[int, int] | None
+    space: Space, proposal: _Proposal, request: DocumentRequest, heads: tuple[int, int] | None
 ) -> Commit:
     def check(view: HistoryReader) -> None:
         """Another merge of these branches may have come first, and moved the base."""
@@ -441,9 +441,9 @@ def _replayed(
         for index, operation in enumerate(original["operations"])
     )
     return MergeResult(
-        Point(merged["source"], merged["source_seq"]),
-        Point(branch, merged["target_seq"]),
-        Point(merged["base"]["branch"], merged["base"]["seq"]),
+        BranchPoint(merged["source"], merged["source_seq"]),
+        BranchPoint(branch, merged["target_seq"]),
+        BranchPoint(merged["base"]["branch"], merged["base"]["seq"]),
         tuple(original["operations"]),
         commit=Commit(seq, branch, session, local_seq, revisions, replayed=True),
     )

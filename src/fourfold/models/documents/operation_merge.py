@@ -39,7 +39,7 @@ from fourfold.models.documents.encoding import stored, trusted
 from fourfold.models.documents.field_merge import CONTESTED, UNDECIDED, UNKNOWN
 from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.overlap import touches
-from fourfold.models.documents.patch import Draft, Program, Step, compile  # noqa: A004
+from fourfold.models.documents.patch import Draft, PatchStep, Program, compile  # noqa: A004
 
 MERGE_OPERATIONS_MAX: Final = 100_000
 """Maximum operations on one entity since the base, on one side of a merge."""
@@ -52,7 +52,7 @@ _ACCUMULATING: Final = frozenset({"increment", "append"})
 class SideLog(NamedTuple):
     """Operations of one side on an entity since the base, without merges."""
 
-    steps: Sequence[Step] | None
+    steps: Sequence[PatchStep] | None
     """None if the whole document was set or deleted."""
     complete: bool
 
@@ -109,7 +109,7 @@ class Combiner:
         adds = (_adds(mine) or not logs[0].complete, _adds(others) or not logs[1].complete)
         return CONTESTED if all(adds) else UNDECIDED
 
-    def _explains(self, path: Path, base: Any, steps: list[Step], state: Any) -> bool:
+    def _explains(self, path: Path, base: Any, steps: list[PatchStep], state: Any) -> bool:
         """Return True if these operations, and nothing else, lead from the base to a state."""
         if not steps and not self._virtual:
             return identical(base, state)
@@ -117,18 +117,18 @@ class Combiner:
         return _is_alike(_applied(path, base, steps), state)
 
 
-def _adds(steps: list[Step]) -> bool:
+def _adds(steps: list[PatchStep]) -> bool:
     return any(step.op in _ACCUMULATING for step in steps)
 
 
-def _steps_at(steps: Sequence[Step] | None, path: Path) -> list[Step] | None:
+def _steps_at(steps: Sequence[PatchStep] | None, path: Path) -> list[PatchStep] | None:
     """Return what was done at or below a place; None if something there does not commute."""
     if steps is None:
         return None
-    result: list[Step] = []
+    result: list[PatchStep] = []
     for step in steps:
         if step.op == "add" and len(step.path) > 1 and step.path[-1] == END:
-            done = Step("append", step.path[:-1], None, [step.argument])
+            done = PatchStep("append", step.path[:-1], None, [step.argument])
         else:
             done = step
         if done.op in _COMMUTING and is_prefix(path, done.path):
@@ -141,7 +141,7 @@ def _steps_at(steps: Sequence[Step] | None, path: Path) -> list[Step] | None:
     return result
 
 
-def _commute(mine: list[Step], others: list[Step]) -> bool:
+def _commute(mine: list[PatchStep], others: list[PatchStep]) -> bool:
     paths = sorted({step.path for step in (*mine, *others)})
     if any(is_prefix(path, below) for path, below in pairwise(paths)):
         return False
@@ -155,7 +155,7 @@ def _commute(mine: list[Step], others: list[Step]) -> bool:
     return True
 
 
-def _keeps(one: list[Step], other: list[Step]) -> bool:
+def _keeps(one: list[PatchStep], other: list[PatchStep]) -> bool:
     """Return True if one side adds nothing that the other removes, nor adds once what it appends.
 
     All operations are on the same array.
@@ -169,11 +169,11 @@ def _keeps(one: list[Step], other: list[Step]) -> bool:
     )
 
 
-def _values(steps: list[Step], op: str) -> list[Any]:
+def _values(steps: list[PatchStep], op: str) -> list[Any]:
     return [value for step in steps if step.op == op for value in step.argument]
 
 
-def _applied(path: Path, value: Any, steps: list[Step]) -> Any:
+def _applied(path: Path, value: Any, steps: list[PatchStep]) -> Any:
     """Return what the operations make of the value at a place; UNDECIDED if they do not fit it."""
     document: dict[str, Any] = {}
     holder = document

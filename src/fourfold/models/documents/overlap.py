@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 from fourfold.content.json_pointer import END, Path, is_index, is_prefix, lookup
 from fourfold.models.documents.diff import Patch, identical
-from fourfold.models.documents.patch import Program, Step, compile  # noqa: A004
+from fourfold.models.documents.patch import PatchStep, Program, compile  # noqa: A004
 
 
 class Touch(NamedTuple):
@@ -88,7 +88,7 @@ def touches(program: Program) -> Iterator[Touch]:
         yield from _touches_of(step)
 
 
-def _touches_of(step: Step) -> Iterator[Touch]:
+def _touches_of(step: PatchStep) -> Iterator[Touch]:
     path, parent = step.path, step.path[:-1]
     if step.op in ("splice", "remove-by-value"):
         yield Touch(path, len(path))

@@ -47,7 +47,7 @@ from fourfold.models.documents.records import Document
 _HINT_SHAPE = "See docs/reference/patches.md for the fields of each operation; nothing was written."
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
+class PatchStep(msgspec.Struct, frozen=True, gc=False):
     """One operation, parsed: its paths, and its argument in the form in which it is applied."""
 
     op: str
@@ -64,7 +64,7 @@ class Program:
 
     __slots__ = ("steps",)
 
-    def __init__(self, steps: tuple[Step, ...]) -> None:
+    def __init__(self, steps: tuple[PatchStep, ...]) -> None:
         self.steps: Final = steps
 
 
@@ -75,7 +75,7 @@ def compile(patches: object, *, stored: bool = False) -> Program:  # noqa: A001 
     """
     if type(patches) is not list and type(patches) is not tuple:
         raise InvalidInput(f"patches are a list, not {type(patches).__name__}", hint=_HINT_SHAPE)
-    steps: list[Step] = []
+    steps: list[PatchStep] = []
     try:
         for patch in patches:
             steps.append(parse_step(patch, stored=stored))  # noqa: PERF401  (its length names the wrong one)
@@ -87,7 +87,7 @@ def compile(patches: object, *, stored: bool = False) -> Program:  # noqa: A001 
     return Program(tuple(steps))
 
 
-def parse_step(patch: Any, *, stored: bool) -> Step:
+def parse_step(patch: Any, *, stored: bool) -> PatchStep:
     """Parse one operation; raise Unfit if it is not one."""
     try:
         op, text = patch["op"], patch["path"]
@@ -129,38 +129,38 @@ def _check_fields(patch: dict[Any, Any], fields: frozenset[str], *, may_create: 
         raise Unfit(f"it has fields that the operation does not know: {shown}")
 
 
-def _read_value(patch: dict[str, Any], op: str, path: Path, stored: bool) -> Step:
+def _read_value(patch: dict[str, Any], op: str, path: Path, stored: bool) -> PatchStep:
     value = patch["value"]
     if not stored:
         check_depth(len(path) + measure(value))
-    return Step(op, path, None, value)
+    return PatchStep(op, path, None, value)
 
 
-def _read_remove(_patch: dict[str, Any], op: str, path: Path, _stored: bool) -> Step:
+def _read_remove(_patch: dict[str, Any], op: str, path: Path, _stored: bool) -> PatchStep:
     if not path:
         raise Unfit("the root cannot be removed; delete the entity instead")
-    return Step(op, path, None, None)
+    return PatchStep(op, path, None, None)
 
 
-def _read_move(patch: dict[str, Any], op: str, path: Path, _stored: bool) -> Step:
+def _read_move(patch: dict[str, Any], op: str, path: Path, _stored: bool) -> PatchStep:
     origin = known_pointer(patch["from"])
     if not origin:
         raise Unfit("the root cannot be moved")
     if len(origin) < len(path) and is_prefix(origin, path):
         raise Unfit(f"a value cannot move into itself, and {show_pointer(origin)} is on the way")
-    return Step(op, path, origin, None)
+    return PatchStep(op, path, origin, None)
 
 
-def _read_splice(patch: dict[str, Any], op: str, path: Path, stored: bool) -> Step:
+def _read_splice(patch: dict[str, Any], op: str, path: Path, stored: bool) -> PatchStep:
     index, remove = patch["index"], patch["remove"]
     for name, number in (("index", index), ("remove", remove)):
         if type(number) is not int or number < 0:
             raise Unfit(f"`{name}` is a whole number from 0 on, not {repr(number)[:60]}")
-    return Step(op, path, None, (index, remove, _read_list(patch, "add", path, stored)))
+    return PatchStep(op, path, None, (index, remove, _read_list(patch, "add", path, stored)))
 
 
-def _read_values(patch: dict[str, Any], op: str, path: Path, stored: bool) -> Step:
-    return Step(op, path, None, _read_list(patch, "values", path, stored))
+def _read_values(patch: dict[str, Any], op: str, path: Path, stored: bool) -> PatchStep:
+    return PatchStep(op, path, None, _read_list(patch, "values", path, stored))
 
 
 def _read_list(patch: dict[str, Any], name: str, path: Path, stored: bool) -> list[Any]:
@@ -172,7 +172,7 @@ def _read_list(patch: dict[str, Any], name: str, path: Path, stored: bool) -> li
     return values
 
 
-def _read_increment(patch: dict[str, Any], op: str, path: Path, _stored: bool) -> Step:
+def _read_increment(patch: dict[str, Any], op: str, path: Path, _stored: bool) -> PatchStep:
     by = patch["by"]
     if type(by) is not int and type(by) is not float:
         raise Unfit(f"`by` is a number, not {kind_of(by)}")
@@ -182,10 +182,10 @@ def _read_increment(patch: dict[str, Any], op: str, path: Path, _stored: bool) -
     if not path:
         raise Unfit("the root is a document and cannot be incremented")
     check_depth(len(path))
-    return Step(op, path, None, by)
+    return PatchStep(op, path, None, by)
 
 
-_Reader: TypeAlias = Callable[[dict[str, Any], str, Path, bool], Step]
+_Reader: TypeAlias = Callable[[dict[str, Any], str, Path, bool], PatchStep]
 
 
 def _form(*fields: str, may_create: bool, read: _Reader) -> tuple[frozenset[str], bool, _Reader]:
@@ -221,7 +221,7 @@ def _title(patch: Any) -> str:
     return f" ({shown})" if shown else ""
 
 
-__all__ = ["OPS", "Draft", "Program", "Step", "apply", "compile"]
+__all__ = ["OPS", "Draft", "PatchStep", "Program", "apply", "compile"]
 
 _HINT_APPLY = "Read the document, and send patches that fit what is there; nothing was written."
 
@@ -312,7 +312,7 @@ class Draft:
                 hint="Start a new draft from the document.",
             )
 
-    def _replace(self, step: Step) -> None:
+    def _replace(self, step: PatchStep) -> None:
         self._replace_at(step.path, step.argument)
 
     def _replace_at(self, path: Path, value: Any) -> None:
@@ -330,7 +330,7 @@ class Draft:
             self._disown(old)
         holder[key] = value
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: PatchStep) -> None:
         self._put(step.path, step.argument)
 
     def _put(self, path: Path, value: Any) -> None:
@@ -349,7 +349,7 @@ class Draft:
         else:
             holder.insert(_insert_index(holder, path), value)
 
-    def _remove(self, step: Step) -> None:
+    def _remove(self, step: PatchStep) -> None:
         self._disown(self._cut(step.path))
 
     def _cut(self, path: Path) -> Any:
@@ -360,7 +360,7 @@ class Draft:
             return holder.pop(path[-1])
         return holder.pop(_existing_index(holder, path, len(path) - 1))
 
-    def _move(self, step: Step) -> None:
+    def _move(self, step: PatchStep) -> None:
         assert step.origin is not None
         value = self._cut(step.origin)
         if len(step.path) > len(step.origin):
@@ -368,7 +368,7 @@ class Draft:
             check_depth(len(step.path) + measure(value))
         self._put(step.path, value)
 
-    def _splice(self, step: Step) -> None:
+    def _splice(self, step: PatchStep) -> None:
         index, remove, values = step.argument
         array = self._array(step.path)
         if index > len(array):
@@ -377,16 +377,16 @@ class Draft:
             self._disown(old)
         array[index : index + remove] = values
 
-    def _append(self, step: Step) -> None:
+    def _append(self, step: PatchStep) -> None:
         self._array(step.path, create=True).extend(step.argument)
 
-    def _add_unique(self, step: Step) -> None:
+    def _add_unique(self, step: PatchStep) -> None:
         array = self._array(step.path, create=True)
         for value in step.argument:
             if find_equal(array, value) is None:
                 array.append(value)
 
-    def _remove_by_value(self, step: Step) -> None:
+    def _remove_by_value(self, step: PatchStep) -> None:
         target = lookup(self._root, step.path)
         if type(target) is not list or find_equal(target, step.argument) is None:
             return
@@ -399,7 +399,7 @@ class Draft:
                 remaining.append(item)
         array[:] = remaining
 
-    def _increment(self, step: Step) -> None:
+    def _increment(self, step: PatchStep) -> None:
         path = step.path
         holder = self._holder(path, create=True)
         key: Any = path[-1]
@@ -414,7 +414,7 @@ class Draft:
             raise Unfit(f"there is {kind_of(number)} and not a number")
         holder[key] = _sum(number, step.argument)
 
-    _OPERATIONS: ClassVar[dict[str, Callable[[Draft, Step], None]]] = {
+    _OPERATIONS: ClassVar[dict[str, Callable[[Draft, PatchStep], None]]] = {
         "replace": _replace,
         "add": _add,
         "remove": _remove,

@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.documents import fold
-from fourfold.models.documents.ancestry import Link, last_seq
-from fourfold.models.documents.cache import Entry
+from fourfold.models.documents.ancestry import BranchLink, last_seq
+from fourfold.models.documents.cache import CacheEntry
 from fourfold.models.documents.encoding import PATCH_GROWTH, bytes_at_most, decode, stored, trusted
 from fourfold.models.documents.gc.horizon import horizon, truncated
 from fourfold.models.documents.history import HistoryReader
@@ -37,8 +37,8 @@ Row = tuple[Any, ...]
 
 
 def entry(
-    view: HistoryReader, links: Sequence[Link], entity: str, *, derived: bool = True
-) -> Entry | None:
+    view: HistoryReader, links: Sequence[BranchLink], entity: str, *, derived: bool = True
+) -> CacheEntry | None:
     """Return the state that the chain shows for `entity`; None if it was never written.
 
     Without `derived`, snapshots are ignored and only the log is read.
@@ -49,23 +49,23 @@ def entry(
         for seq, _, op, data in rows:
             if op == "set":
                 document = _document(data, entity, seq)
-                return Entry(seq, "set", document, len(data), 0, 0, bytes_at_most(data))
+                return CacheEntry(seq, "set", document, len(data), 0, 0, bytes_at_most(data))
             if op == "delete":
-                return Entry(seq, "delete", None, _EMPTY_BYTES, 0, 0, _EMPTY_BYTES)
+                return CacheEntry(seq, "delete", None, _EMPTY_BYTES, 0, 0, _EMPTY_BYTES)
             return _replayed(view, links[depth:], entity, seq, data, rows, derived=derived)
     return None
 
 
 def _replayed(  # noqa: PLR0917
     view: HistoryReader,
-    links: Sequence[Link],
+    links: Sequence[BranchLink],
     entity: str,
     seq: int,
     newest: str,
     earlier: Iterator[Row],
     *,
     derived: bool,
-) -> Entry:
+) -> CacheEntry:
     """Return the state after a patch with the text `newest`."""
     # What a collection left as the beginning of the log is not derived.
     sought = view.sql.newest_snapshot if derived else view.sql.newest_base
@@ -104,11 +104,11 @@ def _replayed(  # noqa: PLR0917
         ) from error
     bytes_max += PATCH_GROWTH * sum(map(bytes_at_most, texts))
     patch_bytes = sum(map(len, texts))
-    return Entry(seq, "patch", document, base_bytes, len(texts), patch_bytes, bytes_max)
+    return CacheEntry(seq, "patch", document, base_bytes, len(texts), patch_bytes, bytes_max)
 
 
 def revisions(
-    view: HistoryReader, links: Sequence[Link], entity: str, after: int, limit: int
+    view: HistoryReader, links: Sequence[BranchLink], entity: str, after: int, limit: int
 ) -> Iterator[Revision]:
     """Yield every revision of `entity` that the chain shows, oldest first."""
     _check_page(after, limit)
@@ -158,7 +158,7 @@ def log(view: HistoryReader, after: int, until: int, limit: int) -> list[LogEntr
 
 
 def live_ids(
-    view: HistoryReader, links: Sequence[Link], prefix: str, after: str, limit: int | None
+    view: HistoryReader, links: Sequence[BranchLink], prefix: str, after: str, limit: int | None
 ) -> list[str]:
     """Return a page of the entities that exist (written, and not deleted) for the chain, sorted."""
     _check_page(0, 0 if limit is None else limit)
@@ -180,7 +180,7 @@ def live_ids(
 
 
 def _last_words(
-    view: HistoryReader, depth: int, link: Link, first: str, newest: int
+    view: HistoryReader, depth: int, link: BranchLink, first: str, newest: int
 ) -> Iterator[tuple[str, int, str]]:
     """Yield the last operation on each entity of a link from the id `first` on, as it is read."""
     early = link.cap < newest and _wrote_little(view, link, first)
@@ -189,7 +189,7 @@ def _last_words(
         yield entity, depth, op
 
 
-def _wrote_little(view: HistoryReader, link: Link, first: str) -> bool:
+def _wrote_little(view: HistoryReader, link: BranchLink, first: str) -> bool:
     """Return True if a link shows few revisions and many entities have come since."""
     rows = _FEW_ROWS
     while rows <= IDS_EARLY_ROWS:
@@ -224,7 +224,7 @@ Rows = list[fold.Row]
 
 
 def states(
-    view: HistoryReader, links: Sequence[Link], entities: Iterable[str]
+    view: HistoryReader, links: Sequence[BranchLink], entities: Iterable[str]
 ) -> dict[str, State | None]:
     """Return the state of each entity in the chain; None for one that was never written."""
     result: dict[str, State | None] = dict.fromkeys(entities)
@@ -240,7 +240,9 @@ def states(
     return result
 
 
-def _on_branch(view: HistoryReader, link: Link, unsettled: dict[str, Rows]) -> dict[str, State]:
+def _on_branch(
+    view: HistoryReader, link: BranchLink, unsettled: dict[str, Rows]
+) -> dict[str, State]:
     """Return the entities that one branch resolves.
 
     The patches of the others are kept for its parents.
@@ -267,7 +269,7 @@ def _on_branch(view: HistoryReader, link: Link, unsettled: dict[str, Rows]) -> d
 
 
 def _replays(
-    view: HistoryReader, link: Link, entities: Iterable[str]
+    view: HistoryReader, link: BranchLink, entities: Iterable[str]
 ) -> Iterator[tuple[str, int, Rows]]:
     """Yield the entities of a branch: the seq of the snapshot, and the rows after it.
 

@@ -27,7 +27,7 @@ DocumentCheck = Callable[[str, Document | None], None]
 """Raises InvalidInput if the new document of an entity is not valid; None is a deleted one."""
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
+class RequestStep(msgspec.Struct, frozen=True, gc=False):
     """One operation: its text as the log keeps it, and its private, checked value."""
 
     op: Op
@@ -36,13 +36,13 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     value: Any
 
 
-class Request(msgspec.Struct, frozen=True):
+class DocumentRequest(msgspec.Struct, frozen=True):
     """A whole transaction, ready to be admitted."""
 
     branch: str
     session: str
     local_seq: int
-    steps: tuple[Step, ...]
+    steps: tuple[RequestStep, ...]
     reads: Reads
     preconditions: tuple[dict[str, Any], ...]
     original: str
@@ -67,7 +67,7 @@ def make_request(
     replayable: bool,
     reads: Reads | Mapping[str, Any] | None = None,
     preconditions: Sequence[Mapping[str, Any]] = (),
-) -> Request:
+) -> DocumentRequest:
     """Check everything that can be checked without the database."""
     if replayable:
         # A request without a session gets one of this process.
@@ -90,7 +90,7 @@ def make_request(
         f'"operations":[{",".join(map(_shown, steps))}],'
         f'"preconditions":{trusted(conditions) if conditions else "[]"},"reads":{reads_text}}}'
     )
-    return Request(
+    return DocumentRequest(
         branch, session, local_seq, steps, checked_reads, tuple(conditions), original, replayable
     )
 
@@ -110,7 +110,7 @@ class WriteCounts(Sequence[Revision]):
     __slots__ = ("_made", "_request", "_seq")
     __hash__ = None  # type: ignore[assignment]  # what it holds may be changed
 
-    def __init__(self, request: Request, seq: int) -> None:
+    def __init__(self, request: DocumentRequest, seq: int) -> None:
         self._request = request
         self._seq = seq
         self._made: tuple[Revision, ...] | None = None
@@ -145,12 +145,12 @@ class WriteCounts(Sequence[Revision]):
         return repr(self._all())
 
 
-def _data(step: Step) -> Any:
+def _data(step: RequestStep) -> Any:
     # The value of a set is the caller's; that of a patch is a program.
     return decode(step.text) if step.op == "patch" and step.text is not None else step.value
 
 
-def _step(index: int, operation: Mapping[str, Any]) -> Step:
+def _step(index: int, operation: Mapping[str, Any]) -> RequestStep:
     if type(operation) is not dict and not isinstance(operation, Mapping):
         raise InvalidInput(f"operation {index} is not an object")
     op = operation.get("op")
@@ -170,14 +170,14 @@ def _step(index: int, operation: Mapping[str, Any]) -> Step:
                 hint='Wrap it: {"value": ...}.',
             )
         text, value = checked(operation["value"], "the document", entity)
-        return Step("set", entity, text, value)
+        return RequestStep("set", entity, text, value)
     if op == "patch":
         text, patches = checked(operation["patches"], "the patches", entity)
-        return Step("patch", entity, text, patch.compile(patches))
-    return Step("delete", entity, None, None)
+        return RequestStep("patch", entity, text, patch.compile(patches))
+    return RequestStep("delete", entity, None, None)
 
 
-def _shown(step: Step) -> str:
+def _shown(step: RequestStep) -> str:
     """Return the operation as `original` stores it; its text is included unchanged."""
     if step.op == "set":
         return f'{{"id":{trusted(step.id)},"op":"set","value":{step.text}}}'

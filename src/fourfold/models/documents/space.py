@@ -27,10 +27,17 @@ from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput, Refused
 from fourfold.kernel import Database, Transaction
 from fourfold.models.documents import comparison, conflicts, reader, writer
-from fourfold.models.documents.ancestry import At, Point, branch_named, chain, last_seq, target_of
+from fourfold.models.documents.ancestry import (
+    At,
+    BranchPoint,
+    branch_named,
+    chain,
+    last_seq,
+    target_of,
+)
 from fourfold.models.documents.blobs import SpaceBlobs
 from fourfold.models.documents.branches import Branches
-from fourfold.models.documents.cache import DocumentCache, Entry
+from fourfold.models.documents.cache import CacheEntry, DocumentCache
 from fourfold.models.documents.conflicts import ReadTooOld
 from fourfold.models.documents.document_type import DocumentType
 from fourfold.models.documents.feed import FilterWatch, Watch
@@ -59,7 +66,7 @@ from fourfold.models.documents.records import (
     State,
     no_entity,
 )
-from fourfold.models.documents.request import Request, make_request, patch_operation
+from fourfold.models.documents.request import DocumentRequest, make_request, patch_operation
 from fourfold.models.documents.snapshots import MaintenanceReport, Retention, maintain
 from fourfold.models.documents.timestamps import created_at, stored_time
 from fourfold.models.documents.typed_documents import TypedDocuments
@@ -175,7 +182,7 @@ class Space:
         local_seq: int | None,
         branch: str,
         preconditions: Sequence[Mapping[str, Any]],
-    ) -> Request:
+    ) -> DocumentRequest:
         named = session is not None
         if named != (local_seq is not None):
             raise InvalidInput("pass both session and local_seq, or neither")
@@ -194,7 +201,7 @@ class Space:
 
     def submit(
         self,
-        request: Request,
+        request: DocumentRequest,
         before: Callable[[HistoryReader], None] | None = None,
         *,
         size: int = 0,
@@ -219,7 +226,7 @@ class Space:
 
     def _work(
         self,
-        request: Request,
+        request: DocumentRequest,
         before: Callable[[HistoryReader], None] | None = None,
         checks: Mapping[int, conflicts.ReadCheck] | None = None,
         *,
@@ -375,7 +382,7 @@ class Space:
         """
         with self.view() as view:
             branch_named(view, branch)
-            a, b = (Point(branch, target_of(view, branch, at)) for at in (at1, at2))
+            a, b = (BranchPoint(branch, target_of(view, branch, at)) for at in (at1, at2))
             return comparison.compare(view, a, b, ids)
 
     def sql(
@@ -444,7 +451,7 @@ class Space:
             Refused: No index serves the query, and `scan` is False.
             LimitExceeded: Too many documents would have to be sorted without an index.
         """
-        query = finder.Query(parse_filter(where), parse_order(order_by), branch, at, scan)
+        query = finder.FindQuery(parse_filter(where), parse_order(order_by), branch, at, scan)
         return finder.find(self, query, limit, after)
 
     def search(
@@ -507,7 +514,7 @@ class Space:
         Raises:
             DeadlineExceeded: Counting without an index took too long.
         """
-        return finder.count(self, finder.Query(parse_filter(where), None, branch, at))
+        return finder.count(self, finder.FindQuery(parse_filter(where), None, branch, at))
 
     def facets(
         self,
@@ -530,7 +537,7 @@ class Space:
         Raises:
             DeadlineExceeded: Counting without an index took too long.
         """
-        query = finder.Query(parse_filter(where), None, branch, at)
+        query = finder.FindQuery(parse_filter(where), None, branch, at)
         return finder.facets(self, query, parse_facet(path), limit)
 
     def explain(
@@ -542,7 +549,7 @@ class Space:
         branch: str = "",
     ) -> FindPlan:
         """Return how `find` would answer: which index serves it, or that it scans."""
-        query = finder.Query(parse_filter(where), parse_order(order_by), branch, at)
+        query = finder.FindQuery(parse_filter(where), parse_order(order_by), branch, at)
         return finder.explain(self, query)
 
     @overload
@@ -765,11 +772,11 @@ def show_space(did: str, seq: int, states: Mapping[str, State | None]) -> str:
     return html.fragment(table, caption=f"Space {did} at seq {seq}")
 
 
-def _to_state(entry: Entry) -> State:
+def _to_state(entry: CacheEntry) -> State:
     """Return the state of an entry that was just decoded and is not shared."""
     return State(entry.document, entry.op, entry.seq)
 
 
-def _copy_state(entry: Entry) -> State:
+def _copy_state(entry: CacheEntry) -> State:
     """Return the state of a cached entry with a copy of its document."""
     return State(entry.copied(), entry.op, entry.seq)

@@ -27,7 +27,7 @@ from fourfold.content import content_id
 from fourfold.errors import FourfoldError
 from fourfold.kernel import load_queries
 from fourfold.models.documents import column_types, fold, reader
-from fourfold.models.documents.ancestry import Link, chain
+from fourfold.models.documents.ancestry import BranchLink, chain
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.history import History, HistoryReader, Row
 from fourfold.models.documents.indexes import verify as index_rules
@@ -90,7 +90,7 @@ class _Replay:
     """
 
     def __init__(self) -> None:
-        self._parents: dict[str, list[Link]] = {}
+        self._parents: dict[str, list[BranchLink]] = {}
         self._key: tuple[bytes, bytes] | None = None
         self._entity: _Entity | None = None
 
@@ -144,7 +144,7 @@ class _Replay:
 class _Entity:
     """One entity of one branch."""
 
-    def __init__(self, parents: list[Link], branch: str, entity: str) -> None:
+    def __init__(self, parents: list[BranchLink], branch: str, entity: str) -> None:
         self._parents = parents
         self._branch = branch
         self._entity = entity

@@ -29,7 +29,7 @@ class CommitListener(Protocol):
         """Handle the deletion of a branch, or any other change of the log than a commit."""
 
 
-class Waiter:
+class WatchWaiter:
     """A registered watch. Guarded by the lock of its `Waiters`."""
 
     __slots__ = ("clear_seq", "wake", "woken")
@@ -48,7 +48,7 @@ class Waiters:
         self._lock = threading.Lock()
         self._seq: int | None = None
         """The newest notified seq, or None after a gap."""
-        self._waiting: dict[Key, set[Waiter]] = {}
+        self._waiting: dict[Key, set[WatchWaiter]] = {}
         self._listeners: tuple[CommitListener, ...] = ()
 
     def add(self, listener: CommitListener) -> None:
@@ -62,9 +62,9 @@ class Waiters:
             self._listeners = tuple(item for item in self._listeners if item is not listener)
 
     @contextmanager
-    def waiting(self, keys: Iterable[Key], wake: Callable[[], None]) -> Iterator[Waiter]:
+    def waiting(self, keys: Iterable[Key], wake: Callable[[], None]) -> Iterator[WatchWaiter]:
         """Register `wake` under the keys while the block lasts."""
-        waiter, listed = Waiter(wake), tuple(keys)
+        waiter, listed = WatchWaiter(wake), tuple(keys)
         with self._lock:
             for key in listed:
                 self._waiting.setdefault(key, set()).add(waiter)
@@ -77,7 +77,7 @@ class Waiters:
                     if not self._waiting[key]:
                         del self._waiting[key]
 
-    def start_poll(self, waiter: Waiter) -> int:
+    def start_poll(self, waiter: WatchWaiter) -> int:
         """Arm the waiter for later commits; return the seq up to which none concerns it."""
         with self._lock:
             clear = waiter.clear_seq if waiter.woken else self._seq
@@ -112,17 +112,17 @@ class Waiters:
         for wake in called:
             wake()
 
-    def _concerned(self, branch: str, entities: Iterable[str]) -> set[Waiter]:
+    def _concerned(self, branch: str, entities: Iterable[str]) -> set[WatchWaiter]:
         waiters = set(self._waiting.get((branch, None), ()))
         for entity in entities:
             waiters |= self._waiting.get((branch, entity), set())
         return waiters
 
-    def _everyone(self) -> set[Waiter]:
+    def _everyone(self) -> set[WatchWaiter]:
         return set().union(*self._waiting.values())
 
     @staticmethod
-    def _woken(waiters: Iterable[Waiter], clear: int) -> list[Callable[[], None]]:
+    def _woken(waiters: Iterable[WatchWaiter], clear: int) -> list[Callable[[], None]]:
         called = [waiter for waiter in waiters if not waiter.woken]
         for waiter in called:
             waiter.woken, waiter.clear_seq = True, clear

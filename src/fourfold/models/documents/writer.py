@@ -17,7 +17,7 @@ from fourfold.errors import FourfoldError
 from fourfold.kernel import Transaction
 from fourfold.models.documents import conflicts, patch, reader
 from fourfold.models.documents.ancestry import chain
-from fourfold.models.documents.cache import DocumentCache, DocumentState, Entry, Key, Tip
+from fourfold.models.documents.cache import CacheEntry, DocumentCache, Key, LogEnd, Tip
 from fourfold.models.documents.encoding import (
     PATCH_GROWTH,
     bytes_at_most,
@@ -27,7 +27,7 @@ from fourfold.models.documents.encoding import (
 from fourfold.models.documents.history import AppendedRows, History, HistoryReader
 from fourfold.models.documents.indexes import declaration, maintenance
 from fourfold.models.documents.records import Commit
-from fourfold.models.documents.request import Request, Step, WriteCounts
+from fourfold.models.documents.request import DocumentRequest, RequestStep, WriteCounts
 from fourfold.models.documents.timestamps import next_moment
 
 SNAPSHOT_PATCHES_MIN: Final = 10
@@ -41,7 +41,7 @@ _EMPTY_BYTES = 2
 def commit(
     txn: Transaction,
     history: History,
-    request: Request,
+    request: DocumentRequest,
     cache: DocumentCache,
     lookback: conflicts.OldReads | None = None,
 ) -> Commit:
@@ -51,9 +51,9 @@ def commit(
         accepted = conflicts.replayed(view, request)
         if accepted is not None:
             return accepted
-    shared: dict[Key, Entry] = txn.scratch.setdefault(_SCRATCH, {})
+    shared: dict[Key, CacheEntry] = txn.scratch.setdefault(_SCRATCH, {})
 
-    def known(key: Key) -> Entry | None:
+    def known(key: Key) -> CacheEntry | None:
         return shared.get(key) or cache.get(key)
 
     tip = _tip(txn, cache)
@@ -92,7 +92,7 @@ def commit(
     published = _snapshots(txn, history, request.branch, seq, touched)
     cache.withdraw(published)
     shared.update(published)
-    tip = Tip(txn.total_changes, request.branch, DocumentState(seq, moment), indexes)
+    tip = Tip(txn.total_changes, request.branch, LogEnd(seq, moment), indexes)
     txn.scratch[_TIP] = tip
     txn.after_commit(lambda: cache.publish(published, tip))
     return Commit(
@@ -106,7 +106,7 @@ def _tip(txn: Transaction, cache: DocumentCache) -> Tip | None:
     return tip if tip is not None and tip.mark == txn.total_changes else None
 
 
-def _standing(view: HistoryReader, branch: str, tip: Tip | None) -> DocumentState:
+def _standing(view: HistoryReader, branch: str, tip: Tip | None) -> LogEnd:
     """Return the end of the log, if the branch can be written."""
     if tip is not None and tip.branch == branch:
         return tip.standing
@@ -114,20 +114,23 @@ def _standing(view: HistoryReader, branch: str, tip: Tip | None) -> DocumentStat
 
 
 def _apply(
-    view: HistoryReader, request: Request, cached: Callable[[Key], Entry | None], seq: int
-) -> dict[Key, Entry]:
+    view: HistoryReader,
+    request: DocumentRequest,
+    cached: Callable[[Key], CacheEntry | None],
+    seq: int,
+) -> dict[Key, CacheEntry]:
     """Return the entities after each operation in turn."""
-    touched: dict[Key, Entry] = {}
+    touched: dict[Key, CacheEntry] = {}
     for index, step in enumerate(request.steps):
         key = (request.branch, step.id)
         if step.op == "set":
             assert step.text is not None
             # The decoded value is the caller's, who finds it in the commit.
-            touched[key] = Entry(
+            touched[key] = CacheEntry(
                 seq, "set", None, len(step.text), 0, 0, bytes_at_most(step.text), step.text
             )
         elif step.op == "delete":
-            touched[key] = Entry(seq, "delete", None, _EMPTY_BYTES, 0, 0, _EMPTY_BYTES)
+            touched[key] = CacheEntry(seq, "delete", None, _EMPTY_BYTES, 0, 0, _EMPTY_BYTES)
         else:
             before = touched.get(key) or cached(key)
             if before is None:
@@ -138,7 +141,9 @@ def _apply(
     return touched
 
 
-def _patched(index: int, step: Step, before: Entry | None, seq: int, *, bounded: bool) -> Entry:
+def _patched(
+    index: int, step: RequestStep, before: CacheEntry | None, seq: int, *, bounded: bool
+) -> CacheEntry:
     assert step.text is not None
     base = None if before is None else before.opened()
     bytes_max = _EMPTY_BYTES if before is None or base is None else before.bytes_max
@@ -155,8 +160,8 @@ def _patched(index: int, step: Step, before: Entry | None, seq: int, *, bounded:
             details={"entity": step.id, "operation": index},
         ) from error
     if before is None or base is None:
-        return Entry(seq, "patch", document, _EMPTY_BYTES, 1, len(step.text), bytes_max)
-    return Entry(
+        return CacheEntry(seq, "patch", document, _EMPTY_BYTES, 1, len(step.text), bytes_max)
+    return CacheEntry(
         seq,
         "patch",
         document,
@@ -168,8 +173,8 @@ def _patched(index: int, step: Step, before: Entry | None, seq: int, *, bounded:
 
 
 def _snapshots(
-    txn: Transaction, history: History, branch: str, seq: int, touched: dict[Key, Entry]
-) -> dict[Key, Entry]:
+    txn: Transaction, history: History, branch: str, seq: int, touched: dict[Key, CacheEntry]
+) -> dict[Key, CacheEntry]:
     """Store whole documents where the patches since the last one outweigh it.
 
     Then all snapshots together are about as large as the log, every past state is a short replay
@@ -186,6 +191,6 @@ def _snapshots(
     return published
 
 
-def snapshot_due(entry: Entry) -> bool:
+def snapshot_due(entry: CacheEntry) -> bool:
     """Return True if the patches since the last full document are many, and larger than it."""
     return entry.patches >= SNAPSHOT_PATCHES_MIN and entry.patch_bytes >= entry.base_bytes

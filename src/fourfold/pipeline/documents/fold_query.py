@@ -11,7 +11,7 @@ from fourfold.pipeline.documents.lines import lines
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.scan import Guard, Piece
 from fourfold.query.documents.fold_query import build_query
-from fourfold.query.documents.lines import Line
+from fourfold.query.documents.lines import BranchLine
 from fourfold.query.tables import ROOT, SPACE
 
 
@@ -41,7 +41,7 @@ def _folded_ranges(
 def build_folded_piece(
     bound: FileBound,
     options: ReadOptions,
-    line: Line,
+    line: BranchLine,
     part: tuple[str | None, str | None] = (None, None),
 ) -> Piece:
     """Return the query for the rows of one line that the fold needs, by entity, in log order."""
@@ -68,7 +68,7 @@ def build_folded_piece(
     )
 
 
-def _guard(bound: FileBound, options: ReadOptions, line: Line) -> Guard:
+def _guard(bound: FileBound, options: ReadOptions, line: BranchLine) -> Guard:
     """Return the check that gc has not removed the state, nor the versions before it."""
     queries = options.tables.kinds[bound.kind].queries
     if options.table_name == "history":

@@ -19,7 +19,7 @@ from fourfold.errors import (
 )
 from fourfold.kernel import Transaction, load_queries
 from fourfold.models.documents import Space, writer
-from fourfold.models.documents.cache import DocumentCache, Entry, Key, Tip
+from fourfold.models.documents.cache import CacheEntry, DocumentCache, Key, Tip
 from fourfold.models.documents.encoding import decode
 from fourfold.models.documents.request import make_request
 from fourfold.pipeline.documents.staging import (
@@ -245,7 +245,7 @@ class _TransactionCache(DocumentCache):
 
     def __init__(self) -> None:
         super().__init__(0)
-        self._pending: list[dict[Key, Entry]] = []
+        self._pending: list[dict[Key, CacheEntry]] = []
         self._operations = 0
 
     def withdraw(self, keys: Any) -> None:
@@ -253,7 +253,7 @@ class _TransactionCache(DocumentCache):
         if isinstance(keys, dict):
             self._pending.append(keys)
 
-    def publish(self, entries: dict[Key, Entry], tip: Tip) -> None:
+    def publish(self, entries: dict[Key, CacheEntry], tip: Tip) -> None:
         """Do nothing: no reader uses this cache after the transaction."""
 
     def count(self, operations: int, txn: Transaction) -> None:

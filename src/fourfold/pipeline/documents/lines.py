@@ -8,19 +8,19 @@ from fourfold.errors import HistoryTruncated, NotFound
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.options import ReadOptions
-from fourfold.query.documents.lines import Line, Link, select_lines
+from fourfold.query.documents.lines import BranchLine, LineLink, select_lines
 
 
 def lines(
     bounds: Sequence[FileBound], options: ReadOptions
-) -> Iterator[tuple[FileBound, list[Line]]]:
+) -> Iterator[tuple[FileBound, list[BranchLine]]]:
     """Yield the selected lines of each file: one branch, or every branch that existed.
 
     A file without the branch has no line; if no file has it, NotFound is raised.
     """
     known = not bounds
     for bound in bounds:
-        default = [Line("", (Link("", bound.seq),))]
+        default = [BranchLine("", (LineLink("", bound.seq),))]
         selected = file_lines(bound, options) if options.branch else default
         known = known or bool(selected)
         if options.table_name == "history":
@@ -56,7 +56,7 @@ def first_complete_seq(bound: FileBound, options: ReadOptions) -> int:
     return max(bound.since, lowest)
 
 
-def file_lines(bound: FileBound, options: ReadOptions) -> list[Line]:
+def file_lines(bound: FileBound, options: ReadOptions) -> list[BranchLine]:
     """Return the selected lines of one file."""
     rows = cuts.fetch_rows(
         bound, options.tables.kinds[bound.kind].queries.branch_lines, (bound.seq,)

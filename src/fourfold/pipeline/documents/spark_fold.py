@@ -14,7 +14,7 @@ from fourfold.pipeline.documents.fold import fold_history, fold_state, folded_dd
 from fourfold.pipeline.documents.lines import lines
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.reader import frame
-from fourfold.query.documents.lines import Line
+from fourfold.query.documents.lines import BranchLine
 from fourfold.query.tables import ROOT, SPACE
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def _visible(spark: SparkSession, read: ReadOptions, cut: Cut) -> DataFrame:
 
 def _lines_of(
     bounds: Sequence[FileBound], options: ReadOptions
-) -> Iterator[tuple[FileBound, list[Line]]]:
+) -> Iterator[tuple[FileBound, list[BranchLine]]]:
     return lines(bounds, options)
 
 

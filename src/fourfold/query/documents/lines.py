@@ -11,24 +11,24 @@ from fourfold.errors import CorruptData
 ALL_BRANCHES: Final = "*"
 
 
-class Link(NamedTuple):
+class LineLink(NamedTuple):
     """A branch and the newest seq of it that is visible."""
 
     branch: str
     cap: int
 
 
-class Line(NamedTuple):
+class BranchLine(NamedTuple):
     """The branches visible on `branch`, nearest first. Versions begin after the seq `since`."""
 
     branch: str
-    links: tuple[Link, ...]
+    links: tuple[LineLink, ...]
     since: int = 0
 
 
 def select_lines(
     rows: Iterable[tuple[Any, ...]], selected_branch: str, seq: int, path: str
-) -> list[Line]:
+) -> list[BranchLine]:
     """Return the line of a branch at a seq, or of every branch for "*"; none if it is unknown.
 
     `rows` are the branches that existed: name, parent and fork seq.
@@ -40,12 +40,12 @@ def select_lines(
         selected = sorted(parents)
     result = []
     for branch in selected:
-        links = [Link(branch, seq)]
+        links = [LineLink(branch, seq)]
         parent, fork = parents[branch]
         while parent is not None and fork is not None:
-            links.append(Link(parent, min(links[-1].cap, fork)))
+            links.append(LineLink(parent, min(links[-1].cap, fork)))
             if parent not in parents or len(links) > limits.BRANCH_DEPTH_MAX + 1:
                 raise CorruptData(f"{path}: branch {branch!r} has no root")
             parent, fork = parents[parent]
-        result.append(Line(branch, tuple(links)))
+        result.append(BranchLine(branch, tuple(links)))
     return result

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from fourfold.errors import HistoryTruncated
 from fourfold.query.documents.fold_query import build_query
-from fourfold.query.documents.lines import Line, Link, select_lines
+from fourfold.query.documents.lines import BranchLine, LineLink, select_lines
 from fourfold.query.documents.row_fold import (
     SNAPSHOT,
     WHOLE_OPS,
@@ -27,11 +27,11 @@ from fourfold.query.tables import Kind
 _id_of = itemgetter(0)
 
 
-def _lines(file: QueryFile, constraints: Mapping[str, Any]) -> list[Line]:
+def _lines(file: QueryFile, constraints: Mapping[str, Any]) -> list[BranchLine]:
     """Return the selected lines of a file: one branch, or every branch that existed."""
     branch = str(constraints.get("on_branch") or "")
     lines = (
-        [Line("", (Link("", file.seq),))]
+        [BranchLine("", (LineLink("", file.seq),))]
         if not branch
         else select_lines(
             file.snapshot.all(file.kind.queries.branch_lines, (file.seq,)),
@@ -45,7 +45,7 @@ def _lines(file: QueryFile, constraints: Mapping[str, Any]) -> list[Line]:
 
 
 def _input(
-    file: QueryFile, line: Line, constraints: Mapping[str, Any], *, versions: bool
+    file: QueryFile, line: BranchLine, constraints: Mapping[str, Any], *, versions: bool
 ) -> Iterator[tuple[Any, ...]]:
     entity = constraints.get("id")
     sql, parameters = _query(file.kind, line, versions=versions, one=entity is not None)
@@ -53,7 +53,9 @@ def _input(
 
 
 @lru_cache(maxsize=256)
-def _query(kind: Kind, line: Line, *, versions: bool, one: bool) -> tuple[str, tuple[Any, ...]]:
+def _query(
+    kind: Kind, line: BranchLine, *, versions: bool, one: bool
+) -> tuple[str, tuple[Any, ...]]:
     """Return the query for the input of a fold; cached, because a join looks up many entities.
 
     With `one`, its first parameter is the id of the only entity.

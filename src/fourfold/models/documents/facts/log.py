@@ -38,8 +38,14 @@ from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.facts import identity
 from fourfold.models.documents.facts.verify import RULES, sound
 from fourfold.models.documents.gc.records import Tally
-from fourfold.models.documents.history import AppendedRows, Collector, History, HistoryReader, Row
-from fourfold.models.documents.request import Step
+from fourfold.models.documents.history import (
+    AppendedRows,
+    GcStatements,
+    History,
+    HistoryReader,
+    Row,
+)
+from fourfold.models.documents.request import RequestStep
 from fourfold.models.documents.timestamps import next_moment
 
 _REMOVAL_SQL = load_queries("fourfold.models.documents.facts")
@@ -194,7 +200,7 @@ def _heads(view: HistoryReader, appended: AppendedRows) -> dict[str, tuple[Refer
     return newest
 
 
-def _value(step: Step) -> Reference | None:
+def _value(step: RequestStep) -> Reference | None:
     if step.text is None:
         return None
     # The value of a patch is compiled; its text is what was said.
@@ -268,5 +274,5 @@ FACTS = History(
     append=append,
     keep_snapshot=keep_snapshot,
     rules=RULES,
-    collecting=Collector(sound, remove, release, prepare, unreferred),
+    collecting=GcStatements(sound, remove, release, prepare, unreferred),
 )

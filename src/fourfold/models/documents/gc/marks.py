@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fourfold import limits
 from fourfold.models.documents import snapshots
 from fourfold.models.documents.gc import sweep
-from fourfold.models.documents.gc.plan import Plan, Window, make_plan
+from fourfold.models.documents.gc.plan import GcPlan, Window, make_plan
 from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.models.documents.gc.records import Tally
 
@@ -51,7 +51,7 @@ def mark(space: Space, policy: GcPolicy) -> tuple[int, Tally]:
     return plan.horizon, tally
 
 
-def _mark_window(space: Space, plan: Plan, window: Window, tally: Tally) -> None:
+def _mark_window(space: Space, plan: GcPlan, window: Window, tally: Tally) -> None:
     retained = [*plan.points.get(window.branch, ()), plan.horizon]
     place = (window.after, "\U0010ffff")
     done: set[str] = set()

@@ -27,7 +27,7 @@ import msgspec
 
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import timestamps
-from fourfold.models.documents.ancestry import Point, extend, last_seq, merged_by
+from fourfold.models.documents.ancestry import BranchPoint, extend, last_seq, merged_by
 from fourfold.models.documents.gc.horizon import horizon, truncated
 from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.models.documents.history import HistoryReader
@@ -45,7 +45,7 @@ class Window(msgspec.Struct, frozen=True):
     until: int
 
 
-class Plan(msgspec.Struct, frozen=True):
+class GcPlan(msgspec.Struct, frozen=True):
     """A collection: the new horizon, the points below it that stay, and where to look."""
 
     horizon: int
@@ -62,7 +62,7 @@ def stored_points(view: HistoryReader) -> Points:
     return points
 
 
-def make_plan(view: HistoryReader, policy: GcPolicy, pins: tuple[int, ...]) -> Plan:
+def make_plan(view: HistoryReader, policy: GcPolicy, pins: tuple[int, ...]) -> GcPlan:
     """Return what gc by this policy would remove now."""
     before, old = horizon(view), stored_points(view)
     newest = last_seq(view)
@@ -75,10 +75,10 @@ def make_plan(view: HistoryReader, policy: GcPolicy, pins: tuple[int, ...]) -> P
         is_readable = point.seq >= before or point.seq in old.get(point.branch, ())
         if 0 < point.seq < least and is_readable:
             points.setdefault(point.branch, []).append(point.seq)
-    return Plan(least, points, _windows(branches, before, least, old, points), newest)
+    return GcPlan(least, points, _windows(branches, before, least, old, points), newest)
 
 
-def is_current(view: HistoryReader, plan: Plan) -> bool:
+def is_current(view: HistoryReader, plan: GcPlan) -> bool:
     """Return True if a plan is still valid, though others may have committed since."""
     return not view.value(view.sql.forks_or_merges_since, (plan.newest,))
 
@@ -107,7 +107,7 @@ def _check_pins(
 
 def _wanted(
     view: HistoryReader, branches: list[Branch], pins: tuple[int, ...], least: int, newest: int
-) -> set[Point]:
+) -> set[BranchPoint]:
     """Return every point that stays readable, also above the horizon."""
     lineage = _BranchAncestry(view, branches)
     read: dict[str, set[int]] = {branch.name: set() for branch in branches}
@@ -118,15 +118,15 @@ def _wanted(
         read[branch.name] |= {pin for pin in pins if pin >= branch.created_seq}
         if branch.parent is not None and branch.fork_seq is not None:
             read[branch.parent].add(branch.fork_seq)
-    points: set[Point] = set()
+    points: set[BranchPoint] = set()
     for branch in branches:
-        points.update(Point(branch.name, seq) for seq in read[branch.name])
+        points.update(BranchPoint(branch.name, seq) for seq in read[branch.name])
         # The past of a branch without merges is its fork, which is read already.
         if branch.parent is not None and lineage.never_merged(branch.name):
             continue
         reached: dict[str, int] = {}
         for seq in sorted(read[branch.name]):
-            points |= extend(reached, Point(branch.name, seq), lineage)
+            points |= extend(reached, BranchPoint(branch.name, seq), lineage)
     return points
 
 
@@ -135,21 +135,21 @@ class _BranchAncestry:
 
     def __init__(self, view: HistoryReader, branches: list[Branch]) -> None:
         self._forks = {
-            known.name: Point(known.parent, known.fork_seq)
+            known.name: BranchPoint(known.parent, known.fork_seq)
             for known in branches
             if known.parent is not None and known.fork_seq is not None
         }
         self._seqs: dict[str, list[int]] = {}
-        self._sources: dict[str, list[Point]] = {}
+        self._sources: dict[str, list[BranchPoint]] = {}
         for branch, seq, text in view.rows(view.sql.all_merges):
             for source in merged_by(text):
                 self._seqs.setdefault(branch, []).append(seq)
                 self._sources.setdefault(branch, []).append(source)
 
-    def fork(self, name: str) -> Point | None:
+    def fork(self, name: str) -> BranchPoint | None:
         return self._forks.get(name)
 
-    def merges(self, name: str, after: int, until: int) -> list[Point]:
+    def merges(self, name: str, after: int, until: int) -> list[BranchPoint]:
         seqs = self._seqs.get(name, [])
         return self._sources.get(name, [])[bisect_right(seqs, after) : bisect_right(seqs, until)]
 
@@ -184,7 +184,7 @@ Place = tuple[int, int]
 BEGINNING: Place = (0, -1)
 
 
-class LogRow(NamedTuple):
+class EntityRow(NamedTuple):
     """A row of an entity's log on one branch; `based` when the log begins with it."""
 
     seq: int
@@ -203,7 +203,7 @@ class LogRow(NamedTuple):
         return self.op != "patch" or self.based
 
 
-class Run(NamedTuple):
+class RowRun(NamedTuple):
     """Rows after `after` and before `until` that no reader needs."""
 
     after: Place
@@ -217,7 +217,7 @@ class Run(NamedTuple):
     """Number of rows that are removed even if these stay."""
 
 
-def runs(rows: Iterable[LogRow], points: list[int]) -> Iterator[Run]:
+def runs(rows: Iterable[EntityRow], points: list[int]) -> Iterator[RowRun]:
     """Yield the runs in the log of an entity up to the horizon, the last of `points`; oldest first.
 
     `points` are the seqs, in order, at which the branch stays readable.
@@ -253,7 +253,7 @@ class _RunBuilder:
         self._leading_from = after
         self._rest = 0
 
-    def take(self, row: LogRow) -> None:
+    def take(self, row: EntityRow) -> None:
         if row.whole or not self._count:
             # Nothing before it, in the run, is needed for what follows.
             self._leading_from = row.place
@@ -262,11 +262,11 @@ class _RunBuilder:
         self._leading += max(row.size, 1)
         self._count += 1
 
-    def end(self, row: LogRow) -> Run | None:
+    def end(self, row: EntityRow) -> RowRun | None:
         """Return the run before a row that stays; None if it is empty."""
         run = None
         if self._count:
-            run = Run(
+            run = RowRun(
                 self._after,
                 row.place,
                 self._count,

@@ -36,13 +36,13 @@ from fourfold.content import content_id
 from fourfold.errors import CorruptData, Refused
 from fourfold.kernel import Database, Transaction
 from fourfold.models.documents import reader, snapshots
-from fourfold.models.documents.ancestry import Link, chain, last_seq
+from fourfold.models.documents.ancestry import BranchLink, chain, last_seq
 from fourfold.models.documents.blobs import META_PREFIX
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.gc import commit_digests, plan, policy
 from fourfold.models.documents.gc.commit_digests import Seals
 from fourfold.models.documents.gc.horizon import horizon
-from fourfold.models.documents.gc.plan import LogRow, Place, Points, Run, Window, runs
+from fourfold.models.documents.gc.plan import EntityRow, Place, Points, RowRun, Window, runs
 from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.models.documents.gc.records import GcReport, Tally
 from fourfold.models.documents.history import History, HistoryReader, Row
@@ -143,7 +143,7 @@ def doomed_in(
             while waiting and size < limits.GC_BATCH_BYTES:
                 entity = waiting.pop(0)
                 rows = view.rows(view.sql.entity_rows, (branch, entity, points[-1]))
-                for run in runs((LogRow(*row) for row in rows), points):
+                for run in runs((EntityRow(*row) for row in rows), points):
                     doomed = _decided(view, branch, entity, run)
                     if doomed is not None:
                         result.append(doomed)
@@ -151,12 +151,12 @@ def doomed_in(
         yield from result
 
 
-def _decided(view: HistoryReader, branch: str, entity: str, run: Run) -> SweepRun | None:
+def _decided(view: HistoryReader, branch: str, entity: str, run: RowRun) -> SweepRun | None:
     """Return what is removed of a run, and the base that the next row needs instead."""
     if not run.leading:
         return SweepRun(branch, entity, run.after, run.until, None, run.rows)
     seq = run.until[0]
-    entry = reader.entry(view, [Link(branch, seq), *chain(view, branch, seq)[1:]], entity)
+    entry = reader.entry(view, [BranchLink(branch, seq), *chain(view, branch, seq)[1:]], entity)
     assert entry is not None
     assert entry.document is not None
     text = trusted(entry.document)

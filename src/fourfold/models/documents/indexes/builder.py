@@ -23,7 +23,7 @@ from fourfold import limits
 from fourfold.errors import Closed, FourfoldError
 from fourfold.kernel import Transaction, failpoints
 from fourfold.kernel.pauses import lower_thread_priority
-from fourfold.models.documents.ancestry import Link, chain, last_seq
+from fourfold.models.documents.ancestry import BranchLink, chain, last_seq
 from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.indexes import declaration
 from fourfold.models.documents.indexes.declaration import SQL, Index
@@ -130,7 +130,7 @@ class IndexBuilder:
         with self._space.background_view() as view:
             row = view.one(SQL.build_of, (index.ix,))
             place = ("", "") if row is None else (row[1], row[2])
-            parents: dict[str, list[Link]] = {}
+            parents: dict[str, list[BranchLink]] = {}
             page = view.all(SQL.heads_page, (*place, BUILD_STEP_ENTITIES))
             for branch, entity, _ in page:
                 if branch not in parents:
@@ -198,7 +198,7 @@ def _check_same(txn: Transaction, index: Index) -> None:
 def _first_violation(
     view: HistoryReader, index: Index, page: list[tuple[str, bytes, str]]
 ) -> str | None:
-    links: dict[str, list[Link]] = {}
+    links: dict[str, list[BranchLink]] = {}
     newest = last_seq(view)
     for branch, key, entity in page:
         if branch not in links:

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from fourfold import limits
 from fourfold.models.documents import fold, reader
-from fourfold.models.documents.ancestry import Link
+from fourfold.models.documents.ancestry import BranchLink
 from fourfold.models.documents.encoding import stored
 from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.indexes.declaration import SQL, HistoryScope, Index
@@ -27,7 +27,7 @@ class EntityLog:
         parents: What the branch inherits from.
     """
 
-    def __init__(self, parents: Sequence[Link], branch: str, entity: str) -> None:
+    def __init__(self, parents: Sequence[BranchLink], branch: str, entity: str) -> None:
         self._parents = parents
         self.branch = branch
         self.entity = entity
@@ -45,7 +45,7 @@ class EntityLog:
             operations = [(seq, row[4], _data(row[5])) for row in group]
             if seq in bases:
                 # The log before was collected, and this state stored instead.
-                entry = reader.entry(view, [Link(self.branch, seq)], self.entity)
+                entry = reader.entry(view, [BranchLink(self.branch, seq)], self.entity)
                 assert entry is not None
                 self._state = State(entry.document, entry.op, seq)
             else:

@@ -23,15 +23,15 @@ from fourfold.content.filters import Filter
 from fourfold.errors import DeadlineExceeded, InvalidInput, LimitExceeded, Refused
 from fourfold.limits import MIB
 from fourfold.models.documents import reader
-from fourfold.models.documents.ancestry import At, Link, branch_named, chain, target_of
+from fourfold.models.documents.ancestry import At, BranchLink, branch_named, chain, target_of
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.indexes import declaration, keys
 from fourfold.models.documents.indexes.declaration import IndexPath, resolve
 from fourfold.models.documents.indexes.planner import (
     Access,
+    IndexProbe,
     Order,
-    Probe,
     TextProbe,
     plan,
     plan_text,
@@ -117,7 +117,7 @@ class Facet(msgspec.Struct, frozen=True):
     count: int
 
 
-class Query(NamedTuple):
+class FindQuery(NamedTuple):
     """A filter, and the branch and seq at which it is evaluated."""
 
     where: Filter
@@ -133,7 +133,7 @@ class Query(NamedTuple):
         return hashlib.sha256(trusted(parts).encode()).hexdigest()[:16]
 
 
-class _Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class _FindCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Position at which a page starts."""
 
     query: str
@@ -152,13 +152,13 @@ class _Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
         return bytes.fromhex(self.key), self.id
 
 
-def _parse_cursor(text: str, query: Query) -> _Cursor:
+def _parse_cursor(text: str, query: FindQuery) -> _FindCursor:
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        cursor = msgspec.json.decode(raw, type=_Cursor)
+        cursor = msgspec.json.decode(raw, type=_FindCursor)
         bytes.fromhex(cursor.key)
     except (TypeError, binascii.Error, ValueError, msgspec.MsgspecError):
-        cursor = _Cursor("", 0, 0, "", "")
+        cursor = _FindCursor("", 0, 0, "", "")
     if cursor.query != query.digest:
         raise InvalidInput(
             f"after: must be `next` of a page of this query, got {text!r:.80}",
@@ -199,13 +199,15 @@ class _Budget:
 class _Execution:
     """A query on one state of a space."""
 
-    def __init__(self, view: HistoryReader, query: Query, cursor: _Cursor | None = None) -> None:
+    def __init__(
+        self, view: HistoryReader, query: FindQuery, cursor: _FindCursor | None = None
+    ) -> None:
         self.query = query
         self._view = view
         branch_named(view, query.branch)
         at = query.at if cursor is None or cursor.seq == _NOT_PINNED else cursor.seq
         self.target = target_of(view, query.branch, at)
-        self._links: Sequence[Link] = chain(view, query.branch, self.target)
+        self._links: Sequence[BranchLink] = chain(view, query.branch, self.target)
         is_now = at is None and not query.branch
         self._indexes = [
             index
@@ -219,7 +221,7 @@ class _Execution:
         """The last candidate that was read."""
         self.is_exhausted = False
 
-    def _choose(self, cursor: _Cursor | None) -> Probe | None:
+    def _choose(self, cursor: _FindCursor | None) -> IndexProbe | None:
         """Return the index to use and its keys, or None to scan."""
         query = self.query
         usable = [index for index in self._indexes if index.is_complete]
@@ -250,7 +252,7 @@ class _Execution:
     def _building(self) -> tuple[str, ...]:
         return tuple(index.name for index in self._indexes if not index.is_complete)
 
-    def _has_few(self, probe: Probe) -> bool:
+    def _has_few(self, probe: IndexProbe) -> bool:
         """Return True if sorting the candidates costs less than to find them in order."""
         entries = islice(self._entries(probe, None), FEW_ROWS)
         return sum(1 for _ in entries) < FEW_ROWS
@@ -271,12 +273,12 @@ class _Execution:
             complete,
         )
 
-    def cursor(self, entry: Entry) -> _Cursor:
+    def cursor(self, entry: Entry) -> _FindCursor:
         """Return the cursor of a page that starts after an entry."""
         used = self.probe or self.text
         index = None if used is None else used.declared
         pinned = index is None or index.options.history == "all"
-        return _Cursor(
+        return _FindCursor(
             self.query.digest,
             self.target if pinned else _NOT_PINNED,
             0 if index is None else index.ix,
@@ -324,7 +326,7 @@ class _Execution:
                 yield b"", entity
             last = page[-1]
 
-    def _entries(self, probe: Probe, after: Entry | None) -> Iterator[Entry]:
+    def _entries(self, probe: IndexProbe, after: Entry | None) -> Iterator[Entry]:
         order = self.query.order
         descending = probe.ordered and order is not None and order.descending
         ranges = probe.ranges[::-1] if descending else probe.ranges
@@ -350,7 +352,7 @@ class _Execution:
         return None
 
 
-def _is_first(probe: Probe, document: Document, key: bytes) -> bool:
+def _is_first(probe: IndexProbe, document: Document, key: bytes) -> bool:
     """Return True if a document has no entry before `key`: it is found there only."""
     own_keys = (
         own
@@ -366,7 +368,7 @@ def _order_key(document: Document, path: IndexPath) -> bytes | None:
     return None
 
 
-def find(space: Space, query: Query, limit: int, after: str | None) -> FindPage:
+def find(space: Space, query: FindQuery, limit: int, after: str | None) -> FindPage:
     """Return a page of the documents that match."""
     if type(limit) is not int or not 1 <= limit <= FIND_LIMIT_MAX:
         raise InvalidInput(f"limit must be from 1 to {FIND_LIMIT_MAX}, got {limit!r:.100}")
@@ -428,13 +430,13 @@ def _to_page(
     )
 
 
-def explain(space: Space, query: Query) -> FindPlan:
+def explain(space: Space, query: FindQuery) -> FindPlan:
     """Return how a query would be answered now."""
     with space.view() as view:
         return _Execution(view, query).plan()
 
 
-def count(space: Space, query: Query) -> int:
+def count(space: Space, query: FindQuery) -> int:
     """Return the number of documents that match."""
     with space.view() as view:
         execution = _Execution(view, query)
@@ -445,7 +447,7 @@ def count(space: Space, query: Query) -> int:
     return sum(1 for _ in _all_matches(space, query._replace(at=target)))
 
 
-def facets(space: Space, query: Query, path: IndexPath, limit: int) -> Rows[Facet]:
+def facets(space: Space, query: FindQuery, path: IndexPath, limit: int) -> Rows[Facet]:
     """Return the most frequent values at a path, with the number of documents that have them."""
     if type(limit) is not int or not 1 <= limit <= FIND_LIMIT_MAX:
         raise InvalidInput(f"limit must be from 1 to {FIND_LIMIT_MAX}, got {limit!r:.100}")
@@ -472,10 +474,10 @@ def _most_frequent(groups: Iterator[tuple[bytes, int]], limit: int) -> list[tupl
     return heapq.nsmallest(limit, groups, key=lambda group: (-group[1], group[0]))
 
 
-def _all_matches(space: Space, query: Query) -> Iterator[_Candidate]:
+def _all_matches(space: Space, query: FindQuery) -> Iterator[_Candidate]:
     """Yield every match of a query at a seq, in several read transactions."""
     until = time.monotonic() + COUNT_SECONDS_MAX
-    cursor: _Cursor | None = None
+    cursor: _FindCursor | None = None
     while True:
         budget = _Budget(FIND_ROWS_MAX, FIND_SECONDS_MAX)
         with space.view() as view:

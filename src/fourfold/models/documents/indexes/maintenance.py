@@ -14,23 +14,23 @@ from fourfold.errors import UniqueViolation
 from fourfold.kernel import Transaction
 from fourfold.limits import DOCUMENT_BYTES_MAX
 from fourfold.models.documents import reader
-from fourfold.models.documents.ancestry import Link, chain
-from fourfold.models.documents.cache import Entry, Key
+from fourfold.models.documents.ancestry import BranchLink, chain
+from fourfold.models.documents.cache import CacheEntry, Key
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.indexes.declaration import SQL, Index
 from fourfold.models.documents.indexes.entries import EntryBuilder, Snapshot
 from fourfold.models.documents.indexes.keys import decode_key, has_missing
-from fourfold.models.documents.indexes.text import TextIndex
+from fourfold.models.documents.indexes.text import WordIndex
 from fourfold.models.documents.indexes.vector import VectorIndex
 from fourfold.models.documents.indexes.visible import VisibleEntries, one_key
 from fourfold.models.documents.records import Document
-from fourfold.models.documents.request import Step
+from fourfold.models.documents.request import RequestStep
 
 _SHOWN_CHARS: Final = 100
 
 
-class Change(NamedTuple):
+class EntityChange(NamedTuple):
     """One entity of a branch, before and after a commit; None where it does not exist."""
 
     entity: str
@@ -46,7 +46,9 @@ class IndexKind(Protocol):
     def create(self, txn: Transaction, ix: int) -> None:
         """Create what an index needs before its first row."""
 
-    def write(self, txn: Transaction, indexes: Sequence[Index], changes: Sequence[Change]) -> None:
+    def write(
+        self, txn: Transaction, indexes: Sequence[Index], changes: Sequence[EntityChange]
+    ) -> None:
         """Apply the changes of a commit to all indexes of this kind.
 
         An index may not be built so far.
@@ -86,7 +88,9 @@ class ValueIndex:
     def create(self, txn: Transaction, ix: int) -> None:
         """Do nothing: all indexes of values share their tables."""
 
-    def write(self, txn: Transaction, indexes: Sequence[Index], changes: Sequence[Change]) -> None:
+    def write(
+        self, txn: Transaction, indexes: Sequence[Index], changes: Sequence[EntityChange]
+    ) -> None:
         """Apply the changes of a commit."""
         ended: list[tuple[int, str, bytes, str]] = []
         stored: list[tuple[int, str, bytes, str, int]] = []
@@ -129,7 +133,7 @@ class ValueIndex:
 
 KINDS: Final[Mapping[str, IndexKind]] = {
     "value": ValueIndex(),
-    "text": TextIndex(),
+    "text": WordIndex(),
     "vector": VectorIndex(),
 }
 """Kinds of indexes, by the name that a declaration stores."""
@@ -137,11 +141,11 @@ KINDS: Final[Mapping[str, IndexKind]] = {
 
 def changes_of(
     view: HistoryReader,
-    steps: Sequence[Step],
-    touched: Mapping[Key, Entry],
-    known: Callable[[Key], Entry | None],
+    steps: Sequence[RequestStep],
+    touched: Mapping[Key, CacheEntry],
+    known: Callable[[Key], CacheEntry | None],
     seq: int,
-) -> list[Change]:
+) -> list[EntityChange]:
     """Return the changes of a commit, before its rows are in the log.
 
     Args:
@@ -169,7 +173,7 @@ def changes_of(
     # A document that was set is not decoded again.
     documents = {step.id: step.value for step in steps if step.op == "set"}
     return [
-        Change(
+        EntityChange(
             entity,
             branch,
             seq,
@@ -181,7 +185,7 @@ def changes_of(
 
 
 def _stored_documents(
-    view: HistoryReader, links: Sequence[Link], entities: list[str]
+    view: HistoryReader, links: Sequence[BranchLink], entities: list[str]
 ) -> dict[str, Document | None]:
     """Return the documents of entities that the branch itself wrote; most are new."""
     branch = links[0].branch
@@ -199,7 +203,7 @@ def write(
     txn: Transaction,
     view: HistoryReader,
     indexes: Sequence[Index],
-    changes: Sequence[Change],
+    changes: Sequence[EntityChange],
     *,
     enforce: bool,
 ) -> None:
@@ -222,7 +226,7 @@ def write(
                 _check_unique(view, index, changes)
 
 
-def _check_unique(view: HistoryReader, index: Index, changes: Sequence[Change]) -> None:
+def _check_unique(view: HistoryReader, index: Index, changes: Sequence[EntityChange]) -> None:
     links = chain(view, changes[0].branch, changes[0].seq)
     for change in changes:
         for key in index.keys(change.new) - index.keys(change.old):
@@ -234,7 +238,7 @@ def _check_unique(view: HistoryReader, index: Index, changes: Sequence[Change]) 
 def other_with_key(
     view: HistoryReader,
     index: Index,
-    links: Sequence[Link],
+    links: Sequence[BranchLink],
     key: bytes,
     entity: str,
     *,

@@ -31,7 +31,7 @@ from fourfold.models.documents.indexes.declaration import (
     parse_path,
 )
 from fourfold.models.documents.indexes.text import match_expression
-from fourfold.models.documents.indexes.visible import EVERYTHING, KeyRange
+from fourfold.models.documents.indexes.visible import EVERYTHING, IndexRange
 
 RANGES_MAX: Final = 1_000
 """Ranges of keys that one query reads."""
@@ -46,12 +46,12 @@ class Order(NamedTuple):
     descending: bool
 
 
-class Probe(NamedTuple):
+class IndexProbe(NamedTuple):
     """The part of an index that a query reads."""
 
     declared: Index
     access: Access
-    ranges: tuple[KeyRange, ...]
+    ranges: tuple[IndexRange, ...]
     """In the order of their keys, without overlaps."""
     paths: int
     """Paths of the index that the ranges restrict."""
@@ -105,7 +105,7 @@ def parse_facet(field: str) -> IndexPath:
 
 def plan(
     indexes: Sequence[Index], where: Filter, order: Order | None
-) -> tuple[Probe | None, Probe | None]:
+) -> tuple[IndexProbe | None, IndexProbe | None]:
     """Return the best probe for the filter, and the best one that gives the order."""
     constraints = _combined(list(_constraints(where)))
     conditions = len(where.conjuncts()) if where else 0
@@ -139,7 +139,7 @@ def plan_text(indexes: Sequence[Index], where: Filter) -> TextProbe | None:
     return None
 
 
-def _rank(probe: Probe) -> tuple[object, ...]:
+def _rank(probe: IndexProbe) -> tuple[object, ...]:
     equal = probe.paths - (probe.access == "range")
     # A range of one path says more than an order, and a narrow index is read faster.
     return (
@@ -238,7 +238,7 @@ def _combined(constraints: list[_Constraint]) -> list[_Constraint]:
 
 def _probe(
     index: Index, constraints: Sequence[_Constraint], conditions: int, order: Order | None
-) -> Probe | None:
+) -> IndexProbe | None:
     """Return what an index can serve, or None."""
     points: list[tuple[bytes, ...]] = []
     last: _Constraint | None = None
@@ -263,7 +263,7 @@ def _probe(
     ranges = tuple(_ranges(points, last, present=present))
     # A document has one entry for one key, and several only where `*` gives several values.
     one_key = last is None and depth == len(index.paths) and len(ranges) == 1
-    return Probe(
+    return IndexProbe(
         index,
         "range" if last is not None else "equality" if points else "order",
         ranges,
@@ -282,7 +282,7 @@ def _fits(points: list[tuple[bytes, ...]], chosen: _Constraint) -> bool:
 
 def _ranges(
     points: list[tuple[bytes, ...]], last: _Constraint | None, *, present: bool
-) -> Iterator[KeyRange]:
+) -> Iterator[IndexRange]:
     """Yield the ranges of keys; with `present`, the next path must have a value."""
     if not points and last is None:
         yield EVERYTHING
@@ -291,9 +291,9 @@ def _ranges(
         lead = b"".join(parts)
         if last is None:
             low = keys.after_all(lead + keys.MISSING) if present else lead
-            yield KeyRange(low, keys.after_all(lead))
+            yield IndexRange(low, keys.after_all(lead))
         elif last.low < last.high:
-            yield KeyRange(lead + last.low, lead + last.high)
+            yield IndexRange(lead + last.low, lead + last.high)
 
 
 def _gives_order(index: Index, points: list[tuple[bytes, ...]], order: Order) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 from fourfold.content.text import TextQuery, parse_text_query
 from fourfold.errors import Busy, InvalidInput, NotFound, Refused
 from fourfold.models.documents import reader
-from fourfold.models.documents.ancestry import At, Link, branch_named, chain, target_of
+from fourfold.models.documents.ancestry import At, BranchLink, branch_named, chain, target_of
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.indexes import declaration
@@ -86,7 +86,7 @@ class SearchPage(msgspec.Struct, frozen=True):
         return len(self.items)
 
 
-class SearchQuery(NamedTuple):
+class DocumentSearch(NamedTuple):
     """Words to search for, and the branch and seq at which they are searched."""
 
     text: TextQuery | None
@@ -108,7 +108,7 @@ class SearchQuery(NamedTuple):
         return hashlib.sha256(trusted(parts).encode()).hexdigest()[:16]
 
 
-class _Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class _HitCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Position at which a page starts: a number of hits at a seq.
 
     Not after a score: every commit changes the scores of all hits, and hardly their order.
@@ -122,10 +122,10 @@ class _Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
         return base64.urlsafe_b64encode(trusted(self).encode()).decode().rstrip("=")
 
 
-def _parse_cursor(text: str, query: SearchQuery) -> _Cursor:
+def _parse_cursor(text: str, query: DocumentSearch) -> _HitCursor:
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        cursor = msgspec.json.decode(raw, type=_Cursor)
+        cursor = msgspec.json.decode(raw, type=_HitCursor)
     except (TypeError, binascii.Error, ValueError, msgspec.MsgspecError):
         cursor = None
     if cursor is None or cursor.query != query.digest:
@@ -146,18 +146,18 @@ def make_query(
     limit: int,
     branch: str,
     at: At,
-) -> SearchQuery:
+) -> DocumentSearch:
     """Return a search; raise InvalidInput for arguments that are not valid."""
     checked = _check_search(order, paths, limit)
     if (query is None) == (vector is None):
         raise InvalidInput("pass either words or `vector`")
     if vector is None:
-        return SearchQuery(
+        return DocumentSearch(
             parse_text_query(cast("str", query)), None, index, checked, order, branch, at
         )
     if paths is not None or order != "score":
         raise InvalidInput("pass `vector` without `paths` and `order`")
-    return SearchQuery(None, check_vector(vector), index, None, order, branch, at)
+    return DocumentSearch(None, check_vector(vector), index, None, order, branch, at)
 
 
 def _check_search(order: object, paths: object, limit: object) -> tuple[str, ...] | None:
@@ -174,7 +174,7 @@ def _check_search(order: object, paths: object, limit: object) -> tuple[str, ...
     return tuple(paths)
 
 
-def search(space: Space, query: SearchQuery, limit: int, after: str | None) -> SearchPage:
+def search(space: Space, query: DocumentSearch, limit: int, after: str | None) -> SearchPage:
     """Return a page of the documents that match."""
     cursor = None if after is None else _parse_cursor(after, query)
     with space.view() as view:
@@ -182,7 +182,7 @@ def search(space: Space, query: SearchQuery, limit: int, after: str | None) -> S
 
 
 def _search(
-    view: HistoryReader, query: SearchQuery, limit: int, cursor: _Cursor | None
+    view: HistoryReader, query: DocumentSearch, limit: int, cursor: _HitCursor | None
 ) -> SearchPage:
     branch_named(view, query.branch)
     index = _choose(view, query)
@@ -216,13 +216,13 @@ def _search(
             items.append(SearchHit(row[0], state.document, state.seq, 0.0 - row[1], snippets))
     following = None
     if used < len(rows):
-        following = _Cursor(query.digest, target, offset + used).format()
+        following = _HitCursor(query.digest, target, offset + used).format()
     total = rows[0][2] if rows else 0
     return SearchPage(Rows(items, SearchHit), following, total, index.name, target)
 
 
 def _with_states(
-    view: HistoryReader, links: Sequence[Link], rows: Sequence[_Row]
+    view: HistoryReader, links: Sequence[BranchLink], rows: Sequence[_Row]
 ) -> Iterator[tuple[_Row, State | None]]:
     """Yield the rows with their states, as many as fit into a page."""
     size = 0
@@ -237,7 +237,7 @@ def _with_states(
             yield row, state
 
 
-def _choose(view: HistoryReader, query: SearchQuery) -> Index:
+def _choose(view: HistoryReader, query: DocumentSearch) -> Index:
     """Return the index that serves a search."""
     kind = "vector" if query.text is None else "text"
     indexes = [index for index in declaration.load(view.snapshot) if index.kind == kind]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from fourfold.content.text import TextQuery, searchable
 from fourfold.kernel import Transaction, load_queries
-from fourfold.models.documents.ancestry import Link
+from fourfold.models.documents.ancestry import BranchLink
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.indexes.declaration import PATHS_MAX, Index, resolve
@@ -23,7 +23,7 @@ from fourfold.models.documents.indexes.entries import Interval, Snapshot
 from fourfold.models.documents.records import Document
 
 if TYPE_CHECKING:
-    from fourfold.models.documents.indexes.maintenance import Change, EntityBuild
+    from fourfold.models.documents.indexes.maintenance import EntityBuild, EntityChange
 
 SQL: Final = load_queries("fourfold.models.documents.indexes", "text.sql")
 SEPARATOR: Final = " \ue000 "
@@ -55,19 +55,21 @@ def digest_of(texts: Texts) -> bytes:
     return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).digest()
 
 
-class TextIndex:
+class WordIndex:
     """Indexes of words."""
 
     def create(self, txn: Transaction, ix: int) -> None:
         """Create the table of an index, if there is none."""
         txn.execute(SQL.create.format(table=table_of(ix)))
 
-    def write(self, txn: Transaction, indexes: Sequence[Index], changes: Sequence[Change]) -> None:
+    def write(
+        self, txn: Transaction, indexes: Sequence[Index], changes: Sequence[EntityChange]
+    ) -> None:
         """Apply the changes of a commit."""
         for index in indexes:
             self._write(txn, index, changes)
 
-    def _write(self, txn: Transaction, index: Index, changes: Sequence[Change]) -> None:
+    def _write(self, txn: Transaction, index: Index, changes: Sequence[EntityChange]) -> None:
         if index.state == "building":
             # After a restore there is a declaration, and nothing else.
             self.create(txn, index.ix)
@@ -151,7 +153,7 @@ class TextBuild:
 
     def store(self, txn: Transaction, branch: str, entity: str) -> None:
         """Store the versions in place of those that commits have stored since the declaration."""
-        TextIndex().create(txn, self._index.ix)
+        WordIndex().create(txn, self._index.ix)
         versions = _Versions(txn, self._index)
         versions.delete(txn.all(SQL.entity_docs, (self._index.ix, branch, entity)))
         for texts, begin, end in self._versions:
@@ -176,7 +178,7 @@ def match_expression(query: TextQuery, columns: Sequence[int] | None) -> str:
 
 
 def iter_ids(
-    view: HistoryReader, index: Index, expression: str, links: Sequence[Link], after: str
+    view: HistoryReader, index: Index, expression: str, links: Sequence[BranchLink], after: str
 ) -> Iterator[str]:
     """Yield the ids of the entities that match after one of them, sorted."""
     hits = SQL.hits.format(table=table_of(index.ix), score="0")

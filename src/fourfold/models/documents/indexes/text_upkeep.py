@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from fourfold import limits
 from fourfold.content.text import tokens
 from fourfold.kernel import Transaction
-from fourfold.models.documents.ancestry import Link, chain
+from fourfold.models.documents.ancestry import BranchLink, chain
 from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.indexes import declaration
 from fourfold.models.documents.indexes.declaration import Index
@@ -67,7 +67,7 @@ class TextCheck:
         self._index = index
         self._retained = retained
         self._least = least
-        self._parents: dict[str, list[Link]] = {}
+        self._parents: dict[str, list[BranchLink]] = {}
         self._has_words = SQL.has_words.format(table=table_of(index.ix))
 
     def problems(self) -> Iterator[Problem]:

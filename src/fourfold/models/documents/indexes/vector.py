@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.kernel import Transaction, load_queries
-from fourfold.models.documents.ancestry import Link, chain
+from fourfold.models.documents.ancestry import BranchLink, chain
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.indexes import declaration
@@ -35,7 +35,7 @@ from fourfold.models.documents.records import Document
 from fourfold.models.problem import Problem
 
 if TYPE_CHECKING:
-    from fourfold.models.documents.indexes.maintenance import Change, EntityBuild
+    from fourfold.models.documents.indexes.maintenance import EntityBuild, EntityChange
     from fourfold.models.documents.space import Space
 
 SQL: Final = load_queries("fourfold.models.documents.indexes", "vector.sql")
@@ -94,7 +94,9 @@ class VectorIndex:
         """Create the table of an index, if there is none."""
         txn.execute(SQL.create.format(table=table_of(ix)))
 
-    def write(self, txn: Transaction, indexes: Sequence[Index], changes: Sequence[Change]) -> None:
+    def write(
+        self, txn: Transaction, indexes: Sequence[Index], changes: Sequence[EntityChange]
+    ) -> None:
         """Apply the changes of a commit."""
         for index in indexes:
             if index.state == "building":
@@ -166,7 +168,7 @@ def nearest(
     view: HistoryReader,
     index: Index,
     vector: bytes,
-    links: Sequence[Link],
+    links: Sequence[BranchLink],
     *,
     page: tuple[int, int],
 ) -> list[tuple[str, float, int]]:
@@ -220,7 +222,7 @@ class VectorCheck:
     def problems(self) -> Iterator[Problem]:
         """Yield the vectors that are not what the log gives, and then those without an entity."""
         place = ("", "")
-        parents: dict[str, list[Link]] = {}
+        parents: dict[str, list[BranchLink]] = {}
         while page := self._view.all(
             declaration.SQL.heads_page, (*place, limits.MAINTENANCE_PAGE_ROWS)
         ):

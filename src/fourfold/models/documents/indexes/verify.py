@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Final, Protocol
 
 from fourfold import limits
-from fourfold.models.documents.ancestry import Link, chain
+from fourfold.models.documents.ancestry import BranchLink, chain
 from fourfold.models.documents.gc.horizon import horizon
 from fourfold.models.documents.gc.plan import stored_points
 from fourfold.models.documents.history import HistoryReader
@@ -51,7 +51,7 @@ def _indexes(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
         yield from _CHECKS[index.kind](view, index, retained, least).problems()
 
 
-class _Check(Protocol):
+class _IndexCheck(Protocol):
     """The comparison of one index with the log."""
 
     def problems(self) -> Iterator[Problem]: ...
@@ -65,7 +65,7 @@ class _ValueCheck:
         self._index = index
         self._retained = retained
         self._least = least
-        self._parents: dict[str, list[Link]] = {}
+        self._parents: dict[str, list[BranchLink]] = {}
         self._groups = 0
         """Entries that the log gives; -1 after a problem."""
 
@@ -126,7 +126,7 @@ class _ValueCheck:
         )
 
 
-_CHECKS: Final[dict[str, Callable[..., _Check]]] = {
+_CHECKS: Final[dict[str, Callable[..., _IndexCheck]]] = {
     "value": _ValueCheck,
     "text": TextCheck,
     "vector": VectorCheck,

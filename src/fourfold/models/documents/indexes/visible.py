@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from fourfold.models.documents.ancestry import Link, last_seq
+from fourfold.models.documents.ancestry import BranchLink, last_seq
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.indexes.declaration import SQL, Index
@@ -29,32 +29,32 @@ _QUERIES = {
 """Each query for the nearest branch, and for an ancestor whose entities may be overwritten."""
 
 
-class KeyRange(NamedTuple):
+class IndexRange(NamedTuple):
     """Keys from `low`, inclusive, to `high`, exclusive."""
 
     low: bytes
     high: bytes
 
 
-EVERYTHING = KeyRange(b"", b"\xff")
+EVERYTHING = IndexRange(b"", b"\xff")
 
 
-def one_key(key: bytes) -> KeyRange:
+def one_key(key: bytes) -> IndexRange:
     """Return the range of a single key."""
-    return KeyRange(key, key + b"\x00")
+    return IndexRange(key, key + b"\x00")
 
 
 class VisibleEntries:
     """Entries of an index that are visible at the end of a chain of branches."""
 
-    def __init__(self, view: HistoryReader, index: Index, links: Sequence[Link]) -> None:
+    def __init__(self, view: HistoryReader, index: Index, links: Sequence[BranchLink]) -> None:
         self._view = view
         self._ix = index.ix
         self._links = links
         self._newest = last_seq(view)
 
     def iter(
-        self, keys: KeyRange, after: Entry | None = None, *, descending: bool = False
+        self, keys: IndexRange, after: Entry | None = None, *, descending: bool = False
     ) -> Iterator[Entry]:
         """Yield the entries of a range in order, after an entry."""
         suffix = "_descending" if descending else ""
@@ -70,14 +70,14 @@ class VisibleEntries:
             return streams[0]
         return heapq.merge(*streams, reverse=descending)
 
-    def count(self, keys: KeyRange) -> int:
+    def count(self, keys: IndexRange) -> int:
         """Return the number of entries of a range."""
         return sum(
             self._view.value(sql, (*parameters, nearer) if nearer else parameters)
             for sql, parameters, nearer in self._statements("count_live", "count_past", keys)
         )
 
-    def groups(self, keys: KeyRange) -> Iterator[tuple[bytes, int]]:
+    def groups(self, keys: IndexRange) -> Iterator[tuple[bytes, int]]:
         """Yield the keys of a range in order, each with the number of its entries."""
         streams = [
             self._view.rows(sql, (*parameters, nearer) if nearer else parameters)
@@ -93,7 +93,7 @@ class VisibleEntries:
             yield last, count
 
     def _statements(
-        self, live: str, past: str, keys: KeyRange
+        self, live: str, past: str, keys: IndexRange
     ) -> Iterator[tuple[str, tuple[object, ...], str]]:
         """Yield the queries, their parameters, and the branches that come before, if any."""
         for depth, link in enumerate(self._links):

@@ -13,7 +13,13 @@ from fourfold.kernel import Transaction, load_queries
 from fourfold.kernel.bulk_insert import values_statement
 from fourfold.models.documents import database
 from fourfold.models.documents.gc.records import Tally
-from fourfold.models.documents.history import AppendedRows, Collector, History, HistoryReader, Row
+from fourfold.models.documents.history import (
+    AppendedRows,
+    GcStatements,
+    History,
+    HistoryReader,
+    Row,
+)
 from fourfold.models.documents.revisions.verify import RULES, resolution, sound
 from fourfold.models.documents.timestamps import next_moment
 
@@ -90,5 +96,5 @@ REVISIONS = History(
     append=append,
     keep_snapshot=keep_snapshot,
     rules=RULES,
-    collecting=Collector(sound, remove, release, prepare, unreferred),
+    collecting=GcStatements(sound, remove, release, prepare, unreferred),
 )
