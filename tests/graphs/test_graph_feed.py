@@ -11,7 +11,7 @@ import pytest
 from graph_nodes import APP
 from test_inserts import attr, parent
 
-from fourfold.models.graphs import Change, feed
+from fourfold.models.graphs import GraphChange, feed
 from fourfold.models.graphs.verify import problems
 
 
@@ -210,7 +210,7 @@ def steps(graphs, monkeypatch):
 
     def change(*fields):
         rows.append(fields)
-        return Change(*fields)
+        return GraphChange(*fields)
 
     @contextmanager
     def counted():
@@ -221,7 +221,7 @@ def steps(graphs, monkeypatch):
         steps.append(len(rows))
         rows.clear()
 
-    monkeypatch.setattr(feed, "Change", change)
+    monkeypatch.setattr(feed, "GraphChange", change)
     monkeypatch.setattr(graphs.database, "paced", counted)
     return steps
 

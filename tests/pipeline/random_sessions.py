@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fourfold.content import decode, encode
 from fourfold.errors import FourfoldError, InvalidInput, NotFound
 from fourfold.models.sessions import Payload
-from fourfold.models.sessions.fold import State
+from fourfold.models.sessions.fold import FoldState
 
 FAR = "sha256:" + "f" * 64
 SMALL = st.sampled_from(
@@ -131,9 +131,9 @@ def view_of(sessions, sid, position):
 def state_row(row):
     """Convert a row of `view` to the state that it shows."""
     info = None if row["info"] is None else decode(row["info"].encode())
-    return State(
+    return FoldState(
         session=info,
-        counters=type(State().counters)(
+        counters=type(FoldState().counters)(
             row["event_id"], row["messages"], row["turns"], row["steps"], row["evals"]
         ),
         current_head=row["current_head"],

@@ -18,7 +18,7 @@ CALLS = [name for name in vars(sessions.Sessions) if not name.startswith("_")]
 RECORDS = [
     sessions.BundleReport,
     sessions.GcReport,
-    sessions.Edge,
+    sessions.LineageEdge,
     sessions.Gap,
     sessions.Head,
     sessions.HeadComparison,

@@ -138,14 +138,14 @@ def test_another_history_that_is_longer_than_the_bundle_is_refused_too(source, t
 def test_a_session_that_appears_while_its_bundle_is_read_is_not_written_over(
     tmp_path, file, monkeypatch
 ):
-    check = bundle._Check.run
+    check = bundle._BundleCheck.run
 
     def late(self, path):
         done = check(self, path)
         target.create_session({"id": "root", "model": "another"})
         return done
 
-    monkeypatch.setattr(bundle._Check, "run", late)
+    monkeypatch.setattr(bundle._BundleCheck, "run", late)
     with fourfold.open(tmp_path / "target") as store:
         target = store.sessions
         with pytest.raises(AlreadyExists, match="another history"):

@@ -17,7 +17,7 @@ from fourfold.models.sessions.fold import (
     ENTITY_OF,
     MINTING,
     STATUS_OF,
-    State,
+    FoldState,
     View,
     advance,
     apply_event,
@@ -93,7 +93,7 @@ def test_folding_a_prefix_and_then_the_rest_is_folding_all(events, data):
 @given(LOGS)
 @settings(max_examples=examples(100))
 def test_the_small_fold_is_the_state_of_the_large_one(events):
-    state, view = State(), View()
+    state, view = FoldState(), View()
     for event in events:
         state, view = advance(state, event), apply_event(view, event)
     assert state == view.state == fold(None, events).state

@@ -25,14 +25,14 @@ from fourfold.cli.options import root_argument
 from fourfold.cli.output import Column, Output, counted, size
 from fourfold.cli.space.arguments import file_bytes, json_argument, new_file
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound
-from fourfold.models.graphs import App, Change, Graphs, Kind, Query
+from fourfold.models.graphs import App, GraphChange, Graphs, Kind, Query
 from fourfold.models.graphs.model import MODEL
 from fourfold.models.graphs.records import (
     KINDS,
     ROWS,
     Identity,
     Peer,
-    Progress,
+    SyncProgress,
     Type,
     Usage,
 )
@@ -496,7 +496,7 @@ def feed(
 _CHANGE_FIELDS: Final = ("global_seq", "app_id", "kind", "row")
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change(change: GraphChange) -> dict[str, Any]:
     return {
         "global_seq": change.global_seq,
         "app_id": change.app_id,
@@ -716,7 +716,7 @@ def status(out: Output, graphs: Graphs | None) -> None:
         {"progress": progress, "global_seq": 0 if graphs is None else graphs.get_global_seq()},
         "progress",
         {"peer": "peer_id", "domain": "domain", "imported up to": "last_seq"},
-        fields=Progress._fields,
+        fields=SyncProgress._fields,
         empty="no package was imported yet",
     )
 

@@ -33,7 +33,7 @@ from fourfold.cli.transcript import (
 from fourfold.content import PayloadRef, parse_content_id
 from fourfold.content.filters import decode_filter
 from fourfold.errors import CorruptData, InvalidInput, NotFound, PayloadMissing
-from fourfold.models.sessions import Edge, Event, Sessions, SessionView, compare_heads
+from fourfold.models.sessions import Event, LineageEdge, Sessions, SessionView, compare_heads
 from fourfold.models.sessions.model import MODEL
 from fourfold.models.sessions.records import GcReport, SessionInfo
 from fourfold.store import open_store
@@ -157,13 +157,13 @@ def tree(out: Output, sessions: Sessions, sid: str) -> None:
     A session with several parents is drawn once, and then referred to by name.
     """
     sessions.open_session(sid)
-    edges: dict[str, list[Edge]] = {}
+    edges: dict[str, list[LineageEdge]] = {}
     for edge in sessions.lineage_graph(sid).edges:
         edges.setdefault(edge.from_session, []).append(edge)
     seen: dict[str, dict[str, Any]] = {}
     lines, drawn = [], []
     # Each entry: the session, the edge that leads to it, the text to its left, is it the last.
-    waiting: list[tuple[str, Edge | None, str, bool]] = [(sid, None, "", True)]
+    waiting: list[tuple[str, LineageEdge | None, str, bool]] = [(sid, None, "", True)]
     while waiting:
         name, through, left, last = waiting.pop()
         mark = "" if through is None else ("└─ " if last else "├─ ")

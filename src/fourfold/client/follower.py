@@ -23,7 +23,7 @@ from fourfold.client.transport import ConnectionSettings
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Follower, Listener
 from fourfold.models.documents.records import Commit, MatchedCommit
-from fourfold.models.graphs.records import Change
+from fourfold.models.graphs.records import GraphChange
 from fourfold.models.sessions.feed import Item
 from fourfold.models.streams.feed_records import StreamRecord
 
@@ -229,7 +229,7 @@ class RemoteFeed(RemoteFollower[Item]):
         return int(self.last_event_id or 0)
 
 
-class RemoteChanges(RemoteFollower[tuple[Change, ...]]):
+class RemoteChanges(RemoteFollower[tuple[GraphChange, ...]]):
     """An iterator over changes of graphs, for `for` and `async for`; a page is a transaction."""
 
     @property
@@ -237,20 +237,20 @@ class RemoteChanges(RemoteFollower[tuple[Change, ...]]):
         """The seq up to which every change was returned; pass it as `after` to resume."""
         return _seq_of(self.last_event_id)
 
-    def next(self, timeout: float | None = None) -> tuple[Change, ...]:
+    def next(self, timeout: float | None = None) -> tuple[GraphChange, ...]:
         """Return the next page, or an empty one on timeout."""
         return super().next(timeout) or ()
 
-    async def next_async(self, timeout: float | None = None) -> tuple[Change, ...]:  # noqa: ASYNC109
+    async def next_async(self, timeout: float | None = None) -> tuple[GraphChange, ...]:  # noqa: ASYNC109
         """Return the next page like `next`; a cancelled call skips no row."""
         return await super().next_async(timeout) or ()
 
-    def __next__(self) -> tuple[Change, ...]:
+    def __next__(self) -> tuple[GraphChange, ...]:
         if changes := self.next(self._timeout):
             return changes
         raise StopIteration
 
-    async def __anext__(self) -> tuple[Change, ...]:
+    async def __anext__(self) -> tuple[GraphChange, ...]:
         if changes := await self.next_async(self._timeout):
             return changes
         raise StopAsyncIteration
@@ -378,7 +378,7 @@ class AsyncRemoteFeed(AsyncRemoteFollower[Item]):
         return int(self.last_event_id or 0)
 
 
-class AsyncRemoteChanges(AsyncRemoteFollower[tuple[Change, ...]]):
+class AsyncRemoteChanges(AsyncRemoteFollower[tuple[GraphChange, ...]]):
     """An asynchronous iterator over changes of graphs; a page is a transaction."""
 
     @property
@@ -386,11 +386,11 @@ class AsyncRemoteChanges(AsyncRemoteFollower[tuple[Change, ...]]):
         """The seq up to which every change was returned; pass it as `after` to resume."""
         return _seq_of(self.last_event_id)
 
-    async def next(self, timeout: float | None = None) -> tuple[Change, ...]:  # noqa: ASYNC109
+    async def next(self, timeout: float | None = None) -> tuple[GraphChange, ...]:  # noqa: ASYNC109
         """Return the next page, or an empty one on timeout."""
         return await super().next(timeout) or ()
 
-    async def __anext__(self) -> tuple[Change, ...]:
+    async def __anext__(self) -> tuple[GraphChange, ...]:
         if changes := await self.next(self._timeout):
             return changes
         raise StopAsyncIteration

@@ -23,8 +23,8 @@ from fourfold.models.graphs.records import (
     ApplyResult,
     At,
     Attr,
-    Change,
     Edge,
+    GraphChange,
     Kind,
     Neighbours,
     Parent,
@@ -276,7 +276,7 @@ class _Part(NamedTuple):
     """Changes of a transaction that arrived so far."""
 
     seq: int
-    changes: list[Change]
+    changes: list[GraphChange]
 
 
 class ChangesDecoder:
@@ -289,7 +289,7 @@ class ChangesDecoder:
         self._query = query
         self._part = _Part(0, [])
 
-    def decode(self, name: str, data: bytes) -> tuple[Change, ...] | None:
+    def decode(self, name: str, data: bytes) -> tuple[GraphChange, ...] | None:
         """Return the page of an event; None for one that completes no transaction."""
         try:
             if name == "gap":
@@ -307,7 +307,7 @@ class ChangesDecoder:
         changes, self._part = tuple(self._part.changes), _Part(0, [])
         return changes or None
 
-    def _select(self, event: wire.ChangesEvent) -> Iterable[Change]:
+    def _select(self, event: wire.ChangesEvent) -> Iterable[GraphChange]:
         apps, kinds, mask = self._query
         for change in event.changes:
             kind = _ROWS[type(change.object)][0]
@@ -317,7 +317,7 @@ class ChangesDecoder:
                 and (kinds is None or kind in kinds)
                 and (mask is None or row.sync_flags & mask)
             ):
-                yield Change(event.seq, change.app_id, kind, row)
+                yield GraphChange(event.seq, change.app_id, kind, row)
 
     @staticmethod
     def _raise_gap(gap: wire.FeedGapEvent) -> None:

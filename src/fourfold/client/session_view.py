@@ -17,7 +17,7 @@ from fourfold.client.threads.connection import Connection
 from fourfold.models.sessions.fold import View, fold
 from fourfold.models.sessions.log import Log, LogReader, SessionRow
 from fourfold.models.sessions.reader import SessionListing, SessionView
-from fourfold.models.sessions.records import Edge, Event, Head
+from fourfold.models.sessions.records import Event, Head, LineageEdge
 from fourfold.wire import sessions as wire
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class RemoteSessionView(SessionView):
         return _listing(heads)
 
     @property
-    def edges(self) -> SessionListing[Edge]:
+    def edges(self) -> SessionListing[LineageEdge]:
         """The lineage edges in the log of this session, oldest first."""
         return _listing(list(fold(None, self.events).edges))
 

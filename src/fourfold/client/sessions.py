@@ -24,17 +24,17 @@ from fourfold.content.filters import Filter
 from fourfold.errors import BadAnswer, CorruptData, InvalidInput, NotFound
 from fourfold.models.documents.timestamps import stored_time
 from fourfold.models.sessions.feed import Item
-from fourfold.models.sessions.fold import Counters, State
-from fourfold.models.sessions.listing import SessionListing
+from fourfold.models.sessions.fold import Counters, FoldState
+from fourfold.models.sessions.listing import ListingOptions
 from fourfold.models.sessions.payloads import interned
 from fourfold.models.sessions.prepared import RequestBuilder
 from fourfold.models.sessions.records import (
     UNSET,
-    Edge,
     Event,
     Gap,
     Head,
     HeadComparison,
+    LineageEdge,
     LineageGraph,
     SessionInfo,
     Transient,
@@ -87,7 +87,7 @@ class SessionCalls:
         )
 
     def list(
-        self, listing: SessionListing, where: Filter | None, at: datetime | None = None
+        self, listing: ListingOptions, where: Filter | None, at: datetime | None = None
     ) -> Call:
         """Build the request for a list of sessions, now or at a time."""
         params = stringify(
@@ -293,9 +293,9 @@ def to_head(record: wire.HeadRecord) -> Head:
     )
 
 
-def to_edge(record: wire.EdgeRecord) -> Edge:
+def to_edge(record: wire.EdgeRecord) -> LineageEdge:
     """Return an edge."""
-    return Edge(
+    return LineageEdge(
         record.id,
         record.type,
         record.from_session,
@@ -328,10 +328,10 @@ def to_graph(record: wire.LineageRecord) -> LineageGraph:
     )
 
 
-def to_state(record: wire.ViewRecord) -> State:
+def to_state(record: wire.ViewRecord) -> FoldState:
     """Return the state of a session without its lists."""
     counters = record.counters
-    return State(
+    return FoldState(
         _value(record.session),
         Counters(counters.event, counters.message, counters.turn, counters.step, counters.eval),
         record.current_head,

@@ -19,7 +19,7 @@ from msgspec import UnsetType
 from fourfold import limits
 from fourfold.content import from_json
 from fourfold.errors import InvalidInput, NotFound
-from fourfold.models.sessions import Event, Feed, Sessions, Transient
+from fourfold.models.sessions import Event, SessionFeed, Sessions, Transient
 from fourfold.server import event_stream
 from fourfold.server.event_stream import (
     END,
@@ -65,7 +65,7 @@ class SessionFeeds:
         self._opened = opened
         self._keep_alive_s = keep_alive_s
         self._lifetime_s = lifetime_s
-        self._feeds: set[Feed] = set()
+        self._feeds: set[SessionFeed] = set()
         self._stopping = False
 
     def routes(self) -> tuple[Route, ...]:
@@ -106,7 +106,9 @@ class SessionFeeds:
         )
 
     @asynccontextmanager
-    async def _follow(self, feed: Feed, prefix: str = "") -> AsyncIterator[event_stream.Feed]:
+    async def _follow(
+        self, feed: SessionFeed, prefix: str = ""
+    ) -> AsyncIterator[event_stream.Feed]:
         self._feeds.add(feed)
         try:
             yield event_stream.Feed(
@@ -130,7 +132,9 @@ def _send(sessions: Sessions, sid: str, items: list[object]) -> None:
         sessions.notify_transient(sid, item)
 
 
-async def _next_event(feed: Feed, prefix: str, timeout_s: float) -> event_stream.Event | None:
+async def _next_event(
+    feed: SessionFeed, prefix: str, timeout_s: float
+) -> event_stream.Event | None:
     """Return the next event or item of a feed; None if nothing happens in time."""
     deadline = time.monotonic() + timeout_s
     try:

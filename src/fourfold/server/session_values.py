@@ -9,7 +9,7 @@ from msgspec import Raw, UnsetType
 
 from fourfold import limits
 from fourfold.content import encode, from_json, is_content_id
-from fourfold.models.sessions import Edge, Event, Head, SessionInfo, SessionView
+from fourfold.models.sessions import Event, Head, LineageEdge, SessionInfo, SessionView
 from fourfold.models.sessions.request import At
 from fourfold.server.points import parse_at
 from fourfold.wire.sessions import (
@@ -93,7 +93,7 @@ def head_record(head: Head) -> HeadRecord:
     )
 
 
-def edge_record(edge: Edge) -> EdgeRecord:
+def edge_record(edge: LineageEdge) -> EdgeRecord:
     """Return an edge as a response has it."""
     return EdgeRecord(
         id=edge.id,

@@ -34,7 +34,7 @@ from fourfold.errors import (
 from fourfold.kernel.idempotency import IdempotentRequest, digest_of, run_once
 from fourfold.models.sessions import UNSET as NOT_GIVEN
 from fourfold.models.sessions import Session, Sessions, SqliteLog
-from fourfold.models.sessions.listing import SessionListing, scan_sessions
+from fourfold.models.sessions.listing import ListingOptions, scan_sessions
 from fourfold.models.sessions.records import Unset
 from fourfold.models.sessions.request import At, check_time, fresh_id
 from fourfold.server import conditions, cursors
@@ -271,7 +271,7 @@ def _list_sessions(sessions: Sessions, query: SessionsQuery, at: datetime | None
     left = query.limit if where is None and at is None else _SCAN_SESSIONS
     more = True
     while more and left > 0 and len(items) < query.limit:
-        listing = SessionListing(
+        listing = ListingOptions(
             after,
             query.limit - len(items),
             deleted=query.deleted == "true",

@@ -21,7 +21,7 @@ import pytest
 from fourfold import limits
 from fourfold.content import PayloadRef, encode
 from fourfold.errors import ContentError, InvalidInput, NotFound, PayloadMissing, Refused
-from fourfold.models.sessions import Edge, Event, Gap, Payload, Sessions, Transient
+from fourfold.models.sessions import Event, Gap, LineageEdge, Payload, Sessions, Transient
 from fourfold.models.sessions.fold import fold, kept_messages
 from fourfold.testing.session_log_contract import (
     FAR,
@@ -214,7 +214,7 @@ class SessionContract(SessionLogContract):
         again = sessions.append_lineage_edge("s", edge("s", "far", task="t"))
         assert event == again
         [result] = sessions.current_view("s").edges
-        assert isinstance(result, Edge)
+        assert isinstance(result, LineageEdge)
         assert result == fold(None, [event]).edges[0]
         assert (result.extra, result.to_session) == ({"task": "t"}, "far")
         bad: Any

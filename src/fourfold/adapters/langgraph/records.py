@@ -28,7 +28,7 @@ DEPTH_MAX = 32
 TYPES = frozenset({"step/started", "step/put"})
 
 
-class Record(msgspec.Struct):
+class CheckpointRecord(msgspec.Struct):
     """A checkpoint without the values of its channels."""
 
     event: int
@@ -66,7 +66,7 @@ def get_base_event(event: Event) -> int | None:
     return base
 
 
-def parse_record(event: Event, base: Record | None) -> Record:
+def parse_record(event: Event, base: CheckpointRecord | None) -> CheckpointRecord:
     """Return the checkpoint of an event whose base is `base`."""
     try:
         step = event.data["step"]
@@ -75,7 +75,7 @@ def parse_record(event: Event, base: Record | None) -> Record:
             places.pop(name, None)
         for name, node in step.get("channels", {}).items():
             places[name] = node.get("at", event.id)
-        return Record(
+        return CheckpointRecord(
             event=event.id,
             id=step["checkpoint_id"]
             if "checkpoint_id" in step
@@ -95,7 +95,7 @@ def parse_record(event: Event, base: Record | None) -> Record:
         ) from error
 
 
-def begin_step(base: Record | None, parent: str | None) -> dict[str, Any]:
+def begin_step(base: CheckpointRecord | None, parent: str | None) -> dict[str, Any]:
     """Return the start of a step that refers to `base`, or that is complete."""
     if base is None:
         return {"parent_id": parent}

@@ -44,7 +44,7 @@ except ImportError as error:
         hint="pip install 'fourfold[langgraph]'",
     ) from error
 
-from fourfold.adapters.langgraph.records import Record
+from fourfold.adapters.langgraph.records import CheckpointRecord
 from fourfold.adapters.langgraph.thread_log import ThreadLog
 from fourfold.adapters.langgraph.values import Serde
 from fourfold.adapters.session_ids import Generations, check_name, encode_name
@@ -316,7 +316,9 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
 
     # Inside
 
-    def _tuple(self, log: ThreadLog, record: Record, thread: str, ns: str) -> CheckpointTuple:
+    def _tuple(
+        self, log: ThreadLog, record: CheckpointRecord, thread: str, ns: str
+    ) -> CheckpointTuple:
         rest: Any = log.read_document(record.rest)
         checkpoint: Any = {
             **rest,
@@ -332,7 +334,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
 
     def _iter_matching(
         self, config: Config | None, metadata_filter: dict[str, Any], before: str | None
-    ) -> Iterator[tuple[ThreadLog, Record, str, str]]:
+    ) -> Iterator[tuple[ThreadLog, CheckpointRecord, str, str]]:
         configurable = {} if config is None else _configurable(config)
         only, ns = configurable.get("checkpoint_id"), configurable.get("checkpoint_ns")
         run = metadata_filter.get("run_id")
@@ -503,7 +505,7 @@ def _latest_ids(log: ThreadLog) -> set[str]:
     return ids
 
 
-def _parent(log: ThreadLog | None, record: Record | None) -> Record | None:
+def _parent(log: ThreadLog | None, record: CheckpointRecord | None) -> CheckpointRecord | None:
     if log is None or record is None or record.parent is None:
         return None
     return log.find(record.parent)

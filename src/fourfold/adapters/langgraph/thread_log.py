@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from fourfold.adapters.langgraph.records import (
     DEPTH_MAX,
-    Record,
+    CheckpointRecord,
     begin_step,
     diff_mapping,
     get_base_event,
@@ -67,13 +67,13 @@ class ThreadLog:
         self.lock = lock or threading.RLock()
         self._serde = serde
         self._events: LruCache[int, Event] = LruCache(ADAPTER_EVENTS_MAX)
-        self._records: LruCache[int, Record] = LruCache(ADAPTER_EVENTS_MAX)
+        self._records: LruCache[int, CheckpointRecord] = LruCache(ADAPTER_EVENTS_MAX)
         self._event_ids: LruCache[str, int] = LruCache(ADAPTER_EVENTS_MAX)
         self._write_event_ids: LruCache[str, list[int]] = LruCache(ADAPTER_EVENTS_MAX)
         """Events with the writes of a checkpoint, if all of them are known."""
         self._chains: LruCache[str, Chain] = LruCache(ADAPTER_LISTS_MAX)
         self._stored: LruCache[Item, tuple[str, int]] = LruCache(ADAPTER_LISTS_MAX)
-        self._newest: Record | None = None
+        self._newest: CheckpointRecord | None = None
         self._seen = 0
 
     # Reading
@@ -89,11 +89,11 @@ class ThreadLog:
     def _last_event(self) -> int:
         return self.sessions.current_view(self.sid).counters.event
 
-    def newest(self) -> Record | None:
+    def newest(self) -> CheckpointRecord | None:
         """Return the checkpoint with the greatest id, or None."""
         last = self._last_event()
         if last != self._seen:
-            newest: Record | None = None
+            newest: CheckpointRecord | None = None
             for event in self._backwards(last, self._seen):
                 if is_checkpoint(event):
                     record = self.record(event.id)
@@ -108,12 +108,12 @@ class ThreadLog:
             self._seen = last
         return self._newest
 
-    def find(self, checkpoint_id: str) -> Record | None:
+    def find(self, checkpoint_id: str) -> CheckpointRecord | None:
         """Return the latest version of a checkpoint by its id, or None."""
         self.newest()
         return self._find(checkpoint_id)
 
-    def _find(self, checkpoint_id: str) -> Record | None:
+    def _find(self, checkpoint_id: str) -> CheckpointRecord | None:
         """Return a checkpoint like `find`, after `newest`."""
         event_id = self._event_ids.get(checkpoint_id)
         if event_id is None:
@@ -122,10 +122,10 @@ class ThreadLog:
                 self._event_ids.put(checkpoint_id, event_id)
         return None if event_id is None else self.record(event_id)
 
-    def record(self, event_id: int) -> Record:
+    def record(self, event_id: int) -> CheckpointRecord:
         """Return the checkpoint of an event, composed from its bases."""
         pending: list[Event] = []
-        base: Record | None = None
+        base: CheckpointRecord | None = None
         next_id: int | None = event_id
         while next_id is not None:
             base = self._records.get(next_id)
@@ -139,11 +139,11 @@ class ThreadLog:
         assert base is not None
         return base
 
-    def records(self, before: str | None = None) -> Iterator[Record]:
+    def records(self, before: str | None = None) -> Iterator[CheckpointRecord]:
         """Yield checkpoints in descending order of their ids."""
         last = self._last_event()
         seen: set[str] = set()
-        late: list[Record] = []
+        late: list[CheckpointRecord] = []
         for event in self._backwards(last, 0):
             if not is_checkpoint(event):
                 continue
@@ -307,7 +307,7 @@ class ThreadLog:
         self,
         step: dict[str, Any],
         checkpoint: Mapping[str, Any],
-        base: Record | None,
+        base: CheckpointRecord | None,
         changed: Mapping[str, Any] | None,
         event_values: EventValues,
         *,
@@ -403,7 +403,9 @@ class ThreadLog:
                     stored = self.sessions.append_event(self.sid, versioned, key=key)
                     return _with_data(stored, versioned)
 
-    def _remember(self, event: Event, base: Record | None, extended: dict[str, int]) -> None:
+    def _remember(
+        self, event: Event, base: CheckpointRecord | None, extended: dict[str, int]
+    ) -> None:
         record = parse_record(event, base)
         self._events.put(event.id, event)
         self._records.put(event.id, record)

@@ -25,7 +25,7 @@ from fourfold.models.graphs.records import (
     App,
     ApplyResult,
     At,
-    Change,
+    GraphChange,
     Kind,
     Neighbours,
     Part,
@@ -401,17 +401,17 @@ class AsyncRemoteGraph(AsyncGraphContainer):
             await self.position()
         return Rows(sorted(rows, key=lambda row: fold.rank(row, self._node)), ROWS[kind])
 
-    async def log(self, *, after: int = 0, limit: int = limits.FEED_PAGE_ROWS) -> Rows[Change]:
+    async def log(self, *, after: int = 0, limit: int = limits.FEED_PAGE_ROWS) -> Rows[GraphChange]:
         """Return the rows written after a seq, in the order of the log.
 
         At most `limit` rows, unless the first transaction alone has more: a transaction is never
         split. To read on, pass the `global_seq` of the last row.
         """
         validation.check_integer(limit, "limit", least=1)
-        rows: list[Change] = []
+        rows: list[GraphChange] = []
         until = await self.position()
         if validation.check_integer(after, "after") >= until:
-            return Rows(rows, Change)
+            return Rows(rows, GraphChange)
         query = FeedFilter.of([self.app_id], None, None)
         call = self._calls.feed(self.slug, query, after, until)
         reader = EventReader(call._replace(live=False), ChangesDecoder(query).decode)
@@ -420,7 +420,7 @@ class AsyncRemoteGraph(AsyncGraphContainer):
                 if changes and rows and len(rows) + len(changes) > limit:
                     break
                 rows += changes or ()
-        return Rows(rows, Change)
+        return Rows(rows, GraphChange)
 
     def follow(
         self,

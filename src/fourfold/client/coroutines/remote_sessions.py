@@ -22,14 +22,14 @@ from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput
 from fourfold.models.documents.feed import deadline_of
 from fourfold.models.sessions.feed import Item
-from fourfold.models.sessions.listing import SessionListing
+from fourfold.models.sessions.listing import ListingOptions
 from fourfold.models.sessions.records import (
     UNSET,
     BundleReport,
-    Edge,
     Event,
     Head,
     HeadComparison,
+    LineageEdge,
     LineageGraph,
     SessionInfo,
     Unset,
@@ -106,7 +106,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
             if sid:
                 check_session_id(sid)
         infos: builtins.list[SessionInfo] = []
-        listing = SessionListing(
+        listing = ListingOptions(
             after, limit, deleted=deleted, prefix=prefix, newest_first=newest_first
         )
         call = self._calls.list(listing, None if where is None else parse_filter(where), at)
@@ -357,7 +357,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         response = await self._connection.send(self._calls.head(head_id))
         return sessions.to_head(sessions.parse(response, wire.HeadRecord))
 
-    async def lineage(self, sid: str, *, at: datetime | None = None) -> builtins.list[Edge]:
+    async def lineage(self, sid: str, *, at: datetime | None = None) -> builtins.list[LineageEdge]:
         """Return the edges that begin or end at a session, whichever log contains them.
 
         With `at`, those that were added at or before this time.

@@ -23,14 +23,14 @@ from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput
 from fourfold.models.documents.feed import deadline_of
 from fourfold.models.sessions.feed import Item
-from fourfold.models.sessions.listing import SessionListing
+from fourfold.models.sessions.listing import ListingOptions
 from fourfold.models.sessions.records import (
     UNSET,
     BundleReport,
-    Edge,
     Event,
     Head,
     HeadComparison,
+    LineageEdge,
     LineageGraph,
     SessionInfo,
     Unset,
@@ -107,7 +107,7 @@ class RemoteSessions(SessionsContainer):
             if sid:
                 check_session_id(sid)
         infos: builtins.list[SessionInfo] = []
-        listing = SessionListing(
+        listing = ListingOptions(
             after, limit, deleted=deleted, prefix=prefix, newest_first=newest_first
         )
         call = self._calls.list(listing, None if where is None else parse_filter(where), at)
@@ -356,7 +356,7 @@ class RemoteSessions(SessionsContainer):
         response = self._connection.send(self._calls.head(head_id))
         return sessions.to_head(sessions.parse(response, wire.HeadRecord))
 
-    def lineage(self, sid: str, *, at: datetime | None = None) -> builtins.list[Edge]:
+    def lineage(self, sid: str, *, at: datetime | None = None) -> builtins.list[LineageEdge]:
         """Return the edges that begin or end at a session, whichever log contains them.
 
         With `at`, those that were added at or before this time.

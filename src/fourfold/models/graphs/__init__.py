@@ -12,7 +12,7 @@ from fourfold._lazy import exports
 
 if TYPE_CHECKING:
     from fourfold.models.graphs.database import GLOBAL_SEQ, MIGRATIONS, PROFILE
-    from fourfold.models.graphs.feed import Feed, FeedFilter
+    from fourfold.models.graphs.feed import FeedFilter, GraphFeed
     from fourfold.models.graphs.graph import Graph
     from fourfold.models.graphs.graphs import Graphs
     from fourfold.models.graphs.maintenance import Capability
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
         App,
         ApplyResult,
         Attr,
-        Change,
         Edge,
+        GraphChange,
         Identity,
         Kind,
         Neighbours,
@@ -38,7 +38,7 @@ else:
         "App",
         "ApplyResult",
         "Attr",
-        "Change",
+        "GraphChange",
         "Edge",
         "Identity",
         "Kind",
@@ -54,7 +54,7 @@ else:
         {
             **dict.fromkeys(_RECORDS, "fourfold.models.graphs.records"),
             "Capability": "fourfold.models.graphs.maintenance",
-            "Feed": "fourfold.models.graphs.feed",
+            "GraphFeed": "fourfold.models.graphs.feed",
             "GLOBAL_SEQ": "fourfold.models.graphs.database",
             "Graph": "fourfold.models.graphs.graph",
             "GraphTransaction": "fourfold.models.graphs.writer",
@@ -75,11 +75,11 @@ __all__ = [
     "ApplyResult",
     "Attr",
     "Capability",
-    "Change",
     "Edge",
-    "Feed",
     "FeedFilter",
     "Graph",
+    "GraphChange",
+    "GraphFeed",
     "GraphTransaction",
     "Graphs",
     "Identity",

@@ -27,12 +27,12 @@ from fourfold.models.graphs.records import (
     ROWS,
     SYSTEM_APP,
     App,
+    AppLogEntry,
     Envelope,
     Identity,
     Kind,
-    LogEntry,
     Peer,
-    Progress,
+    SyncProgress,
     Type,
     Usage,
 )
@@ -222,10 +222,10 @@ class Apps:
 
     def read_log(
         self, snapshot: ReadTransaction, app_id: int, after: int, limit: int
-    ) -> tuple[LogEntry, ...]:
+    ) -> tuple[AppLogEntry, ...]:
         self.must_exist(snapshot, app_id)
         rows = snapshot.all(app_statements(app_id).logs, (after, limit))
-        return tuple(LogEntry._make(row) for row in rows)
+        return tuple(AppLogEntry._make(row) for row in rows)
 
     # Opening
 
@@ -270,13 +270,13 @@ def _check_columns(
 _COLUMNS: dict[str, frozenset[str]] = {
     **{kind: frozenset(row._fields) for kind, row in ROWS.items()},
     "type": frozenset(Type._fields),
-    "log": frozenset(LogEntry._fields),
+    "log": frozenset(AppLogEntry._fields),
 }
 _GLOBALS: dict[str, frozenset[str]] = {
     "identities": frozenset(Identity._fields),
     "apps": frozenset(App._fields),
-    "sync_state": frozenset(Progress._fields),
-    "sync_sent": frozenset(Progress._fields),
+    "sync_state": frozenset(SyncProgress._fields),
+    "sync_sent": frozenset(SyncProgress._fields),
     "domain_seq": frozenset({"domain", "last_seq"}),
     "settings": frozenset({"key", "value"}),
     "peers": frozenset(Peer._fields),

@@ -30,7 +30,7 @@ from fourfold.kernel import Follower
 from fourfold.kernel.collector import gc_paused
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.reader import Reader
-from fourfold.models.graphs.records import BITS, KINDS, ROWS, Change, Kind, Row
+from fourfold.models.graphs.records import BITS, KINDS, ROWS, GraphChange, Kind, Row
 from fourfold.models.graphs.statements import SQL, statements_of
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ FEED_STEP_ROWS: Final = 128
 """Rows of a page that are read before other threads may write: about a millisecond of work."""
 
 
-class Page(NamedTuple):
+class ChangePage(NamedTuple):
     """Changes, and the position up to which the log was read."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[GraphChange, ...]
     position: int
 
 
@@ -74,7 +74,7 @@ class FeedFilter(NamedTuple):
         return bits, self.flag_mask, None if self.apps is None else json.dumps(sorted(self.apps))
 
 
-class _Table(NamedTuple):
+class _WindowTable(NamedTuple):
     """A table with rows in a window of seqs: their range of ids, and the matching envelopes."""
 
     app_id: int
@@ -93,7 +93,7 @@ class _Window(NamedTuple):
 
     after: int
     end: int
-    tables: list[_Table]
+    tables: list[_WindowTable]
     rows: int
 
 
@@ -105,7 +105,7 @@ def page(
     limit: int,
     *,
     end_step: Callable[[], None] = lambda: None,
-) -> Page:
+) -> ChangePage:
     """Read the next rows after a seq: whole transactions, at most `limit` rows if several.
 
     The work is bounded, so a page may be empty although later rows match. The position does not
@@ -151,17 +151,17 @@ def _window(reader: Reader, query: FeedFilter, after: int, until: int, numbers: 
 
 def _cut(
     reader: Reader, query: FeedFilter, window: _Window, limit: int, end_step: Callable[[], None]
-) -> Page:
+) -> ChangePage:
     """Read the rows of a window up to the last seq that fits into a page."""
     changes = _in_order(reader, query, window, limit + 1, end_step)
     if len(changes) <= limit:
-        return Page(changes, window.end)
+        return ChangePage(changes, window.end)
     first, over = changes[0].global_seq, changes[limit].global_seq
     if first == over:
         whole = _Window(first - 1, first, _tables(reader, query, first - 1, first), 0)
-        return Page(_in_order(reader, query, whole, _NO_LIMIT, end_step), first)
+        return ChangePage(_in_order(reader, query, whole, _NO_LIMIT, end_step), first)
     fits = bisect_left(changes, over, key=attrgetter("global_seq"))
-    return Page(changes[:fits], over - 1)
+    return ChangePage(changes[:fits], over - 1)
 
 
 _NO_LIMIT = -1
@@ -171,7 +171,7 @@ are looked up separately.
 """
 
 
-def _tables(reader: Reader, query: FeedFilter, after: int, end: int) -> list[_Table]:
+def _tables(reader: Reader, query: FeedFilter, after: int, end: int) -> list[_WindowTable]:
     """Return the tables of a window with the ids of their rows. Ids and seqs grow together."""
     bits = query.filters[0]
     envelopes: Counter[tuple[int, Kind]] = Counter()
@@ -181,16 +181,16 @@ def _tables(reader: Reader, query: FeedFilter, after: int, end: int) -> list[_Ta
             if kinds & bits & BITS[kind]:
                 envelopes[app_id, kind] += count
     return [
-        _Table(app_id, kind, *reader.ids_between(app_id, kind, after, end), count)
+        _WindowTable(app_id, kind, *reader.ids_between(app_id, kind, after, end), count)
         for (app_id, kind), count in sorted(envelopes.items())
     ]
 
 
-def _is_sparse(table: _Table, query: FeedFilter) -> bool:
+def _is_sparse(table: _WindowTable, query: FeedFilter) -> bool:
     return query.flag_mask is not None and table.rows > _SPARSE * table.envelopes
 
 
-def _matching_rows(table: _Table, query: FeedFilter) -> int:
+def _matching_rows(table: _WindowTable, query: FeedFilter) -> int:
     return table.envelopes if _is_sparse(table, query) else table.rows
 
 
@@ -201,21 +201,21 @@ _PLACE = {kind: itemgetter(row._fields.index("position")) for kind, row in ROWS.
 
 def _in_order(
     reader: Reader, query: FeedFilter, window: _Window, limit: int, end_step: Callable[[], None]
-) -> tuple[Change, ...]:
+) -> tuple[GraphChange, ...]:
     """Return the first `limit` rows of each table as changes, in the order of the log.
 
     The speed of feeds depends on this loop: its steps are C calls for many rows of a table. A
     transaction may have any number of rows, and a C call does not let other threads run.
     """
     tables = window.tables
-    changes: list[Change] = []
+    changes: list[GraphChange] = []
     seqs: list[int] = []
     places: list[int] = []
     for table in tables:
         kind = table.kind
         for rows in _parts(reader, query, window, table, limit):
             numbers = list(map(_SEQ[kind], rows))
-            changes += map(Change, numbers, repeat(table.app_id), repeat(kind), rows)
+            changes += map(GraphChange, numbers, repeat(table.app_id), repeat(kind), rows)
             seqs += numbers
             places += map(_PLACE[kind], rows)
             end_step()
@@ -229,7 +229,7 @@ def _in_order(
 
 
 def _parts(
-    reader: Reader, query: FeedFilter, window: _Window, table: _Table, limit: int
+    reader: Reader, query: FeedFilter, window: _Window, table: _WindowTable, limit: int
 ) -> Iterator[list[Row]]:
     """Yield the first `limit` rows of a table, `FEED_STEP_ROWS` at a time."""
     sql, mask = statements_of(table.app_id, table.kind), query.flag_mask
@@ -244,7 +244,7 @@ def _parts(
     return reader.raw_parts_as(new_row, FEED_STEP_ROWS, statement, params)
 
 
-class Feed(Follower[tuple[Change, ...]]):
+class GraphFeed(Follower[tuple[GraphChange, ...]]):
     """An iterator over pages of changes, for `for` and `async for`. Made by `Graphs.feed`."""
 
     def __init__(
@@ -274,7 +274,7 @@ class Feed(Follower[tuple[Change, ...]]):
         """The seq up to which every change was returned; pass it as `after` to resume."""
         return self._position
 
-    def next(self, timeout: float | None = None) -> tuple[Change, ...]:
+    def next(self, timeout: float | None = None) -> tuple[GraphChange, ...]:
         """Return the next page, or an empty one on timeout.
 
         With a timeout of 0 it reads up to the end of the log and does not wait.
@@ -291,7 +291,7 @@ class Feed(Follower[tuple[Change, ...]]):
                 self._graphs.notifier.wait(count, left)
         return ()
 
-    async def next_async(self, timeout: float | None = None) -> tuple[Change, ...]:  # noqa: ASYNC109
+    async def next_async(self, timeout: float | None = None) -> tuple[GraphChange, ...]:  # noqa: ASYNC109
         """Return the next page like `next`; a cancelled call skips no row."""
         until = None if timeout is None else time.monotonic() + timeout
         with self._graphs.notifier.listen() as listener:
@@ -311,7 +311,7 @@ class Feed(Follower[tuple[Change, ...]]):
         self._closed = True
         self._graphs.notifier.notify()
 
-    def _poll(self) -> tuple[Change, ...]:
+    def _poll(self) -> tuple[GraphChange, ...]:
         """Read a page. An empty page whose position moved is not the end of the log."""
         after = self._position
         page = self._graphs.page(self._query, after, self._limit, durable=self._durable)
@@ -334,13 +334,13 @@ class Feed(Follower[tuple[Change, ...]]):
         most = limits.WATCH_HEARTBEAT_S if self._graphs.database.writable else limits.WATCH_POLL_S
         return most if until is None else min(most, until - time.monotonic())
 
-    def __next__(self) -> tuple[Change, ...]:
+    def __next__(self) -> tuple[GraphChange, ...]:
         while not (changes := self.next(self._timeout)):
             if self._at_end or self._closed:
                 raise StopIteration
         return changes
 
-    async def __anext__(self) -> tuple[Change, ...]:
+    async def __anext__(self) -> tuple[GraphChange, ...]:
         while not (changes := await self.next_async(self._timeout)):
             if self._at_end or self._closed:
                 raise StopAsyncIteration

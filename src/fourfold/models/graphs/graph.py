@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fourfold import limits
 from fourfold.errors import NotFound
 from fourfold.models.graphs import validation
-from fourfold.models.graphs.feed import Feed, FeedFilter
+from fourfold.models.graphs.feed import FeedFilter, GraphFeed
 from fourfold.models.graphs.reader import Query
 from fourfold.models.graphs.records import (
     ATTRS,
@@ -16,7 +16,7 @@ from fourfold.models.graphs.records import (
     App,
     ApplyResult,
     At,
-    Change,
+    GraphChange,
     Kind,
     Neighbours,
     Part,
@@ -206,7 +206,7 @@ class Graph:
         """Return every version of an object, oldest first."""
         return Rows(self.graphs.versions(self.app_id, kind, object_id), ROWS[kind])
 
-    def log(self, *, after: int = 0, limit: int = limits.FEED_PAGE_ROWS) -> Rows[Change]:
+    def log(self, *, after: int = 0, limit: int = limits.FEED_PAGE_ROWS) -> Rows[GraphChange]:
         """Return the rows written after a seq, in the order of the log.
 
         At most `limit` rows, unless the first transaction alone has more: a transaction is never
@@ -216,7 +216,7 @@ class Graph:
         while True:
             page = self.graphs.page(query, after, limit, durable=False)
             if page.changes or page.position == after:
-                return Rows(page.changes, Change)
+                return Rows(page.changes, GraphChange)
             after = page.position
 
     def follow(
@@ -225,7 +225,7 @@ class Graph:
         after: int = 0,
         limit: int = limits.FEED_PAGE_ROWS,
         timeout: float | None = None,
-    ) -> Feed:
+    ) -> GraphFeed:
         """Iterate over pages of changes after a seq and wait for more, with `for` or `async for`.
 
         The iteration ends after `timeout` seconds without a change.

@@ -27,7 +27,7 @@ from fourfold.kernel import Database, Migration, Notifier, ReadTransaction, Tran
 from fourfold.models.graphs import envelopes, feed, validation
 from fourfold.models.graphs.apps import Apps, existed_at
 from fourfold.models.graphs.database import GLOBAL_SEQ
-from fourfold.models.graphs.feed import Feed, FeedFilter, Page
+from fourfold.models.graphs.feed import ChangePage, FeedFilter, GraphFeed
 from fourfold.models.graphs.graph import Graph
 from fourfold.models.graphs.maintenance import Maintenance
 from fourfold.models.graphs.reader import Reader
@@ -484,7 +484,7 @@ class Graphs(Selections, Registers, Maintenance):
         limit: int = limits.FEED_PAGE_ROWS,
         durable: bool = False,
         timeout: float | None = None,
-    ) -> Feed:
+    ) -> GraphFeed:
         """Iterate over pages of changes after a seq and wait for more.
 
         Args:
@@ -497,11 +497,11 @@ class Graphs(Selections, Registers, Maintenance):
             timeout: End after this many seconds without a change.
         """
         query = FeedFilter.of(apps, kinds, flag_mask)
-        return Feed(self, query, after=after, limit=limit, durable=durable, timeout=timeout)
+        return GraphFeed(self, query, after=after, limit=limit, durable=durable, timeout=timeout)
 
     follow = feed
 
-    def page(self, query: FeedFilter, after: int, limit: int, *, durable: bool) -> Page:
+    def page(self, query: FeedFilter, after: int, limit: int, *, durable: bool) -> ChangePage:
         """Read one page of the log after `after`."""
         until = self.durable_seq() if durable else None
         with self.database.paced() as end_step, self.snapshot() as reader:

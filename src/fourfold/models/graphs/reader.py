@@ -27,11 +27,11 @@ from fourfold.models.graphs.records import (
     ROWS,
     SUPPRESS,
     App,
+    AppLogEntry,
     At,
     Attr,
     Edge,
     Kind,
-    LogEntry,
     Neighbours,
     Part,
     Rating,
@@ -322,7 +322,7 @@ class Reader:
             pending.append(row)
         return tuple(pending)
 
-    def log(self, app_id: int, after: int, limit: int) -> tuple[LogEntry, ...]:
+    def log(self, app_id: int, after: int, limit: int) -> tuple[AppLogEntry, ...]:
         return self._apps.read_log(self._snapshot, app_id, after, limit)
 
     def apps(self) -> tuple[App, ...]:

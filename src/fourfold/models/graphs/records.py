@@ -136,7 +136,7 @@ class Neighbours(NamedTuple):
     """False if there are more attributes, edges or ratings than were requested."""
 
 
-class LogEntry(NamedTuple):
+class AppLogEntry(NamedTuple):
     """An entry of the local log of an app."""
 
     id: int
@@ -183,7 +183,7 @@ class Peer(NamedTuple):
     created_at: str
 
 
-class Progress(NamedTuple):
+class SyncProgress(NamedTuple):
     """The seq up to which rows of a peer were imported in a domain."""
 
     peer_id: int
@@ -212,7 +212,7 @@ class Envelope(NamedTuple):
     trace_id: str | None
 
 
-class Change(msgspec.Struct, frozen=True, gc=False):
+class GraphChange(msgspec.Struct, frozen=True, gc=False):
     """One row of the change feed.
 
     It is untracked by the garbage collector, which would otherwise scan every row of a feed.

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from fourfold.errors import AlreadyExists, NotFound, SequenceRegression
 from fourfold.kernel import Database, ReadTransaction
 from fourfold.models.graphs import validation
-from fourfold.models.graphs.records import Identity, Peer, Progress
+from fourfold.models.graphs.records import Identity, Peer, SyncProgress
 from fourfold.models.graphs.statements import SQL
 from fourfold.models.graphs.sync import identities
 from fourfold.models.graphs.sync.identities import RebuildResult
@@ -140,10 +140,10 @@ class Registers:
 
         self._write(txn, work)
 
-    def sync_progress(self) -> tuple[Progress, ...]:
+    def sync_progress(self) -> tuple[SyncProgress, ...]:
         """Return the progress of all peers in all domains."""
         with self.database.read() as snapshot:
-            return tuple(Progress._make(row) for row in snapshot.all(SQL.all_progress))
+            return tuple(SyncProgress._make(row) for row in snapshot.all(SQL.all_progress))
 
     def define_domain(self, domain: str, mask: int, *, txn: GraphTransaction | None = None) -> None:
         """Define a domain: the rows that have one of the sync flags in `mask`.

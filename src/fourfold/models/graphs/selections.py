@@ -16,11 +16,11 @@ from fourfold.models.graphs import validation
 from fourfold.models.graphs.reader import Query, Reader
 from fourfold.models.graphs.records import (
     ATTRS,
+    AppLogEntry,
     At,
     Attr,
     Edge,
     Kind,
-    LogEntry,
     Neighbours,
     Parent,
     Part,
@@ -221,7 +221,7 @@ class Selections:
 
     def select_logs(
         self, app_id: int, *, after: int = 0, limit: int = 1000
-    ) -> tuple[LogEntry, ...]:
+    ) -> tuple[AppLogEntry, ...]:
         """Return entries of the local log of an app after an entry id."""
         with self._reader(None) as reader:
             return reader.log(

@@ -49,7 +49,7 @@ _ID_MAX = 1 << 62
 Column = Sequence[Any]
 
 
-class Batch(NamedTuple):
+class ColumnBatch(NamedTuple):
     """Rows of one kind as columns, without what their transaction gives them."""
 
     rows: int
@@ -72,7 +72,7 @@ class _Unlike(Exception):
     """The rows differ in more than their values, or one of them is wrong."""
 
 
-def read(kind: Kind, rows: Sequence[Any], now: str) -> Batch | None:
+def read(kind: Kind, rows: Sequence[Any], now: str) -> ColumnBatch | None:
     """Return the rows as columns; None if they must be checked one by one."""
     try:
         return _read(kind, _columns(kind, rows), len(rows), now)
@@ -98,7 +98,7 @@ def _is_empty(column: Column) -> bool:
     return column[0] is None and set(map(type, column)) == {type(None)}
 
 
-def _read(kind: Kind, columns: Mapping[str, Column], count: int, now: str) -> Batch:
+def _read(kind: Kind, columns: Mapping[str, Column], count: int, now: str) -> ColumnBatch:
     if any(len([name for name in group if name in columns]) > 1 for group in _ALTERNATIVES):
         raise _Unlike
     if any(name not in columns for name in _REQUIRED[kind]):
@@ -124,7 +124,7 @@ def _read(kind: Kind, columns: Mapping[str, Column], count: int, now: str) -> Ba
                 varying[name] = varying["created_at"]
     fixed = {name: value for name, value in fixed.items() if name not in varying}
     flags = varying.get("sync_flags")
-    return Batch(
+    return ColumnBatch(
         count,
         fixed,
         varying,
@@ -407,7 +407,7 @@ class GraphTransaction:
         else:
             known.update(fresh)
 
-    def _insert_batch(self, app_id: int, kind: Kind, batch: Batch) -> list[int]:
+    def _insert_batch(self, app_id: int, kind: Kind, batch: ColumnBatch) -> list[int]:
         """Insert many rows of one shape; what they have in common is passed to SQLite once."""
         seq, types = self.seq, self._apps.known_types(app_id, kind)
         for type_id in batch.types - types:
@@ -587,7 +587,7 @@ class GraphTransaction:
                     continue
                 self._prove_shared(app_id, target, pointed, flags, f"{kind}.{name}")
 
-    def _prove_pointers(self, app_id: int, kind: Kind, batch: Batch) -> None:
+    def _prove_pointers(self, app_id: int, kind: Kind, batch: ColumnBatch) -> None:
         """Check the pointers of many rows, with one query for each column of pointers."""
         flags = batch.column("sync_flags")
         for name, target in REFERENCES[kind]:

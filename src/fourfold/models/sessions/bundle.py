@@ -25,17 +25,17 @@ from fourfold import limits
 from fourfold.content import InternedPayload, PayloadRef, content_id, decode, encode, find_refs
 from fourfold.errors import AlreadyExists, ContentError, FourfoldError, InvalidInput, NotFound
 from fourfold.models.sessions import heads, payloads, writer
-from fourfold.models.sessions.fold import HELD, MINTING, State
+from fourfold.models.sessions.fold import HELD, MINTING, FoldState
 from fourfold.models.sessions.log import LogReader, LogWriter, SessionRow
 from fourfold.models.sessions.reader import Slot, Slots, existing
 from fourfold.models.sessions.records import ENTITY_OF, BundleReport, Event
-from fourfold.models.sessions.request import Draft, check_key, check_session_id, check_type
+from fourfold.models.sessions.request import EventDraft, check_key, check_session_id, check_type
 from fourfold.models.sessions.stamps import EventBatch, stamp
 
 if TYPE_CHECKING:
     from fourfold.models.sessions.sessions import Sessions
 
-Stamped = tuple[EventBatch, State]
+Stamped = tuple[EventBatch, FoldState]
 Includes = Callable[[str], bool]
 _AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _MARK = '"~ref"'
@@ -121,7 +121,7 @@ def take_in(sessions: Sessions, slots: Slots, path: Path, now: int) -> BundleRep
     if not path.is_file():
         raise InvalidInput(f"{path}: a bundle must be a file")
     with sessions.log.read() as reading:
-        done = _Check(reading).run(path)
+        done = _BundleCheck(reading).run(path)
     waiting: list[InternedPayload] = []
     for number, document in _read(path):
         if document["kind"] == "payload":
@@ -152,7 +152,7 @@ def _copy(writing: LogWriter, slots: Slots, path: Path) -> None:
             sid, created = document["id"], document["created_at"]
             if writing.session(sid) is None:
                 row = SessionRow(writing.insert_session(sid, created), sid, created)
-                slot = Slot(row, State(), 0)
+                slot = Slot(row, FoldState(), 0)
                 slots.move(writing, sid, slot)
             else:
                 slot = slots.inside(writing, sid)
@@ -165,7 +165,7 @@ def _copy(writing: LogWriter, slots: Slots, path: Path) -> None:
                 slot = writer.keep(writing, slots, slot, *stamped)
 
 
-def _stamped(sid: str, state: State, document: dict[str, Any], position: int) -> Stamped:
+def _stamped(sid: str, state: FoldState, document: dict[str, Any], position: int) -> Stamped:
     return stamp(
         sid,
         state,
@@ -176,10 +176,10 @@ def _stamped(sid: str, state: State, document: dict[str, Any], position: int) ->
     )
 
 
-def _draft(document: dict[str, Any]) -> Draft:
+def _draft(document: dict[str, Any]) -> EventDraft:
     kind = document["type"]
     replaces = kind in ENTITY_OF and kind not in MINTING
-    return Draft(kind, document["body"], document["entity_id"] if replaces else None)
+    return EventDraft(kind, document["body"], document["entity_id"] if replaces else None)
 
 
 class _KnownSessions(NamedTuple):
@@ -189,7 +189,7 @@ class _KnownSessions(NamedTuple):
     last: int
 
 
-class _Check:
+class _BundleCheck:
     """One walk over a bundle that believes nothing."""
 
     def __init__(self, reading: LogReader) -> None:
@@ -200,7 +200,7 @@ class _Check:
         self._events = 0
         self._left = 0
         self._sid = ""
-        self._state = State()
+        self._state = FoldState()
         self._digests: dict[int, bytes] = {}
         self._known = _KnownSessions(None, 0)
 
@@ -249,7 +249,7 @@ class _Check:
             raise AlreadyExists(f"session {sid!r} was deleted here; its id is used up")
         last = 0 if row is None else self._reading.last_event(row.key)
         self._known = _KnownSessions(row, last)
-        self._sid, self._state, self._digests = sid, State(), {}
+        self._sid, self._state, self._digests = sid, FoldState(), {}
         self._left = document["events"]
 
     def _finish_session(self) -> None:
@@ -281,7 +281,7 @@ class _Check:
         self._left -= 1
         self._events += 1
 
-    def _head(self, before: State, event: Event) -> None:
+    def _head(self, before: FoldState, event: Event) -> None:
         head = event.data["head"]
         _check_name(head, "head")
         first, last = head["event_range"]

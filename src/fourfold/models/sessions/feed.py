@@ -42,7 +42,7 @@ SESSION_DRAIN_S: Final = 5.0
 Item: TypeAlias = Event | Transient | Gap
 
 
-class Feed(Follower[Item]):
+class SessionFeed(Follower[Item]):
     """The position of one consumer in the log of a session, or of all sessions; an iterator.
 
     `timeout` ends the iteration after that many seconds without an item; without it, the iteration
@@ -186,14 +186,16 @@ def _until(timeout: float | None) -> float | None:
     return time.monotonic() + timeout
 
 
-class Subscription:
+class SessionSubscription:
     """A feed, and a thread that passes its items to a callback. Call it, or `close` it, to end it.
 
     A callback that raises is not called again; `error` is what it raised. It may append to any
     session except those that it receives, since that would never end.
     """
 
-    def __init__(self, broadcast: Broadcast, feed: Feed, callback: Callable[[Item], Any]) -> None:
+    def __init__(
+        self, broadcast: Broadcast, feed: SessionFeed, callback: Callable[[Item], Any]
+    ) -> None:
         self._broadcast = broadcast
         self._feed = feed
         self._callback = callback
@@ -205,7 +207,7 @@ class Subscription:
 
     @property
     def cursor(self) -> int:
-        """The last event that was handed to the callback: see `Feed.cursor`."""
+        """The last event that was handed to the callback: see `SessionFeed.cursor`."""
         return self._feed.cursor
 
     @property
@@ -257,8 +259,8 @@ class Broadcast:
         the one that it waits for.
         """
         # Weak, since a feed may simply be dropped.
-        self._feeds: dict[str | None, WeakSet[Feed]] = {}
-        self._subscriptions: list[Subscription] = []
+        self._feeds: dict[str | None, WeakSet[SessionFeed]] = {}
+        self._subscriptions: list[SessionSubscription] = []
         self._lock = threading.Lock()
         self._thread = _Thread()
 
@@ -290,7 +292,7 @@ class Broadcast:
         for notifier in notifiers:
             notifier.notify()
 
-    def join(self, feed: Feed) -> Feed:
+    def join(self, feed: SessionFeed) -> SessionFeed:
         """Deliver transient items to a feed from now on."""
         with self._lock:
             for name in [name for name, feeds in self._feeds.items() if not feeds]:
@@ -298,7 +300,7 @@ class Broadcast:
             self._feeds.setdefault(feed.session, WeakSet()).add(feed)
         return feed
 
-    def leave(self, feed: Feed) -> None:
+    def leave(self, feed: SessionFeed) -> None:
         with self._lock:
             feeds = self._feeds.get(feed.session)
             if feeds is not None:
@@ -306,7 +308,7 @@ class Broadcast:
                 if not feeds:
                     del self._feeds[feed.session]
 
-    def keep(self, subscription: Subscription) -> Subscription:
+    def keep(self, subscription: SessionSubscription) -> SessionSubscription:
         """Remember a subscription, so that it ends with the store."""
         with self._lock:
             alive = [other for other in self._subscriptions if other.active]

@@ -31,7 +31,7 @@ from typing import Any, Final
 import msgspec
 
 from fourfold.errors import CorruptData, InvalidInput
-from fourfold.models.sessions.records import ENTITY_OF, Edge, Event, Head, edge_of, head_of
+from fourfold.models.sessions.records import ENTITY_OF, Event, Head, LineageEdge, edge_of, head_of
 
 MINTING: Final = frozenset(ENTITY_OF) - {"turn/put", "step/put"}
 """Events that create an entity, whose id the store assigns."""
@@ -68,7 +68,7 @@ _PLACES: Final = {
 """The counter that an event increments, besides that of the events."""
 
 
-class State(msgspec.Struct, frozen=True):
+class FoldState(msgspec.Struct, frozen=True):
     """State of a session without its lists. `covered` is the last event that the current
     head covers, `digest` that of the newest event.
     """
@@ -86,13 +86,13 @@ class State(msgspec.Struct, frozen=True):
 class View(msgspec.Struct, frozen=True):
     """A session in full."""
 
-    state: State = State()
+    state: FoldState = FoldState()
     messages: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
     steps: list[dict[str, Any]] = []
     evals: list[dict[str, Any]] = []
     heads: list[Head] = []
-    edges: list[Edge] = []
+    edges: list[LineageEdge] = []
     events: list[Event] = []
 
     @property
@@ -123,7 +123,7 @@ class View(msgspec.Struct, frozen=True):
 LISTS: Final = ("messages", "turns", "steps", "evals", "heads", "edges", "events")
 
 
-def advance(state: State, *events: Event) -> State:
+def advance(state: FoldState, *events: Event) -> FoldState:
     """Return the state after these events, which follow `state`."""
     if not events:
         return state
@@ -152,7 +152,7 @@ def advance(state: State, *events: Event) -> State:
     return msgspec.structs.replace(state, counters=counters, digest=digest, **changes)
 
 
-def counted(state: State, counts: dict[str, int], digest: bytes) -> State:
+def counted(state: FoldState, counts: dict[str, int], digest: bytes) -> FoldState:
     """Return the state after events that are only counted, like `advance`."""
     return msgspec.structs.replace(state, counters=Counters(**counts), digest=digest)
 
@@ -264,7 +264,7 @@ class _Fold:
         at = places.setdefault(item["id"], len(items))
         items[at : at + 1] = [item]
 
-    def _add(self, name: str, item: Head | Edge) -> None:
+    def _add(self, name: str, item: Head | LineageEdge) -> None:
         if item.id not in self._known:
             self._known.add(item.id)
             self._lists[name].append(item)

@@ -20,17 +20,17 @@ from fourfold.models.sessions.prepared import RequestBuilder
 from fourfold.models.sessions.reader import SessionView, Slots
 from fourfold.models.sessions.records import Head
 from fourfold.models.sessions.request import encoded
-from fourfold.models.sessions.writer import Append, Publish
+from fourfold.models.sessions.writer import EventAppend, Publish
 
 KIND = "fork"
 """The kind of the session, of its first head, and of the edge that points to it."""
 _OWN = ("id", "status", "kind", "source_session", "source_head", "source_event_id")
 
 
-class Fork(NamedTuple):
+class SessionFork(NamedTuple):
     """A request to fork a session, checked."""
 
-    create: Append
+    create: EventAppend
     publish: Publish
     edge: dict[str, Any]
 
@@ -40,7 +40,7 @@ class Fork(NamedTuple):
         return self.create.sid
 
     @property
-    def whole(self) -> Append:
+    def whole(self) -> EventAppend:
         """All drafts and payloads of the request."""
         whole = self.publish.whole
         return whole._replace(
@@ -54,7 +54,7 @@ def prepare_fork(
     view: SessionView,
     head: Head | None,
     session: Mapping[str, Any] | None,
-) -> Fork:
+) -> SessionFork:
     """Check a fork of a view, and encode its events.
 
     Args:
@@ -93,10 +93,10 @@ def prepare_fork(
         "from_head": source["source_head"],
         "from_event_id": view.counters.event,
     }
-    return Fork(create, publish, edge)
+    return SessionFork(create, publish, edge)
 
 
-def write_fork(writing: LogWriter, slots: Slots, fork: Fork) -> SessionRow:
+def write_fork(writing: LogWriter, slots: Slots, fork: SessionFork) -> SessionRow:
     """Create the session with its head and its edge, in one transaction.
 
     Raises:

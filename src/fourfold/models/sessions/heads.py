@@ -23,16 +23,16 @@ from fourfold import limits
 from fourfold.content import content_id, encode, is_content_id, parse_content_id
 from fourfold.errors import HeadMoved, InvalidInput, NotFound
 from fourfold.limits import SESSION_PAGE_EVENTS
-from fourfold.models.sessions.fold import State
+from fourfold.models.sessions.fold import FoldState
 from fourfold.models.sessions.log import LogReader
 from fourfold.models.sessions.reader import event_at, existing_at
 from fourfold.models.sessions.records import (
     EDGE_FIELDS,
     HEAD_FIELDS,
     UNSET,
-    Edge,
     Event,
     Head,
+    LineageEdge,
     LineageGraph,
     Unset,
     edge_of,
@@ -64,7 +64,7 @@ def check_head(head: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def check_basis(sid: str, state: State, expected: str | Unset | None) -> None:
+def check_basis(sid: str, state: FoldState, expected: str | Unset | None) -> None:
     """Refuse to move a head that is not where its author thinks it is."""
     if expected is not UNSET and expected != state.current_head:
         raise HeadMoved(
@@ -80,7 +80,7 @@ def check_expected_basis(expected: Any) -> None:
         )
 
 
-def check_boundary(sid: str, state: State, to_event_id: int | None) -> int:
+def check_boundary(sid: str, state: FoldState, to_event_id: int | None) -> int:
     """Return the last event that the next head covers."""
     last = state.counters.event
     boundary = last if to_event_id is None else to_event_id
@@ -94,7 +94,7 @@ def check_boundary(sid: str, state: State, to_event_id: int | None) -> int:
 
 
 def head_content(
-    sid: str, state: State, at_boundary: State, boundary: int, fields: Mapping[str, Any]
+    sid: str, state: FoldState, at_boundary: FoldState, boundary: int, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the stored form of the head, including its id.
 
@@ -186,7 +186,7 @@ def descendants(reading: LogReader, head_id: str) -> list[str]:
     return _walk(head(reading, head_id).id, after)
 
 
-def edges_of(reading: LogReader, sid: str, at: str | None = None) -> list[Edge]:
+def edges_of(reading: LogReader, sid: str, at: str | None = None) -> list[LineageEdge]:
     """Return the edges that begin or end at a session, whichever log contains them, each once.
 
     With `at`, those that were added at or before this time.
@@ -205,12 +205,12 @@ def graph(
     """
     existing_at(reading, sid, at)
     heads: list[Head] = []
-    edges: dict[str, Edge] = {}
+    edges: dict[str, LineageEdge] = {}
     seen, waiting = {sid}, deque([sid])
     while waiting:
         current = waiting.popleft()
         rows_max = None if limit is None else limit + 1
-        nearest: Iterator[Edge | Head] = chain(
+        nearest: Iterator[LineageEdge | Head] = chain(
             _edges(reading, current, at), islice(_heads(reading, current, at), rows_max)
         )
         for item in nearest:
@@ -262,7 +262,7 @@ def _heads(reading: LogReader, sid: str, at: str | None) -> Iterator[Head]:
         first += len(ids)
 
 
-def _edges(reading: LogReader, sid: str, at: str | None) -> Iterator[Edge]:
+def _edges(reading: LogReader, sid: str, at: str | None) -> Iterator[LineageEdge]:
     seen = set()
     for key, event_id in reading.edges_of_session(sid):
         event = _event(reading, key, event_id)

@@ -17,7 +17,7 @@ _LAST_KEY: Final = 2**62
 """A key after those of all sessions."""
 
 
-class SessionListing(NamedTuple):
+class ListingOptions(NamedTuple):
     """Filters and page of a list of sessions."""
 
     after: str | None
@@ -47,7 +47,7 @@ class SessionMatches(NamedTuple):
 
 
 def scan_sessions(
-    reading: LogReader, listing: SessionListing, where: Filter | None, sessions_max: int
+    reading: LogReader, listing: ListingOptions, where: Filter | None, sessions_max: int
 ) -> SessionMatches:
     """Read up to `sessions_max` sessions, and return those that match.
 

@@ -16,15 +16,15 @@ from fourfold.errors import Closed, Refused
 from fourfold.models.sessions.fold import STATUS_OF
 from fourfold.models.sessions.log import (
     EVENT_MAX,
-    EdgeRow,
     HeadRow,
+    LineageEdgeRow,
     LogWriter,
     PayloadRow,
     SessionRow,
     SessionSummary,
     seal_of,
 )
-from fourfold.models.sessions.stamps import EventBatch, Row, position_check
+from fourfold.models.sessions.stamps import EventBatch, StoredEvent, position_check
 
 T = TypeVar("T")
 
@@ -35,13 +35,13 @@ class _Tables:
     def __init__(self) -> None:
         self.sessions: dict[int, SessionRow] = {}
         self.keys: dict[str, int] = {}
-        self.events: dict[int, list[Row]] = {}
+        self.events: dict[int, list[StoredEvent]] = {}
         self.order: list[tuple[int, int]] = []
         """Session key and event id, by position; a purged session's stay as holes."""
         self.entities: dict[tuple[int, int, int], list[int]] = {}
         self.requests: dict[tuple[int, str], list[int]] = {}
         self.heads: dict[str, tuple[int, HeadRow]] = {}
-        self.edges: dict[tuple[int, str], EdgeRow] = {}
+        self.edges: dict[tuple[int, str], LineageEdgeRow] = {}
         self.marks: dict[tuple[str, int], list[int]] = {}
         self.snapshots: dict[int, dict[int, str]] = {}
         self.payloads: dict[bytes, tuple[int, int, bytes]] = {}
@@ -100,14 +100,14 @@ class MemoryLogReader:
     def last_event(self, key: int) -> int:
         return len(self._tables.events.get(key, ()))
 
-    def events(self, key: int, after: int, until: int, limit: int) -> list[Row]:
+    def events(self, key: int, after: int, until: int, limit: int) -> list[StoredEvent]:
         return self._tables.events.get(key, [])[after : max(after, min(until, after + limit))]
 
-    def events_of_request(self, key: int, request_key: str) -> list[Row]:
+    def events_of_request(self, key: int, request_key: str) -> list[StoredEvent]:
         return self._at(key, self._tables.requests.get((key, request_key), []))
 
-    def all_events(self, after: int, limit: int) -> list[tuple[str, Row]]:
-        rows: list[tuple[str, Row]] = []
+    def all_events(self, after: int, limit: int) -> list[tuple[str, StoredEvent]]:
+        rows: list[tuple[str, StoredEvent]] = []
         for key, event_id in self._tables.order[after:]:
             row = self._tables.sessions[key]
             if row.deleted_at is None:
@@ -116,7 +116,9 @@ class MemoryLogReader:
                     break
         return rows
 
-    def events_with_refs(self, key: int | None, after: int, limit: int) -> list[tuple[int, Row]]:
+    def events_with_refs(
+        self, key: int | None, after: int, limit: int
+    ) -> list[tuple[int, StoredEvent]]:
         if key is not None:
             rows = [(key, row) for row in self._tables.events.get(key, [])[after:]]
         else:
@@ -127,7 +129,7 @@ class MemoryLogReader:
             ]
         return [pair for pair in rows if '"~ref"' in pair[1].body][:limit]
 
-    def entities(self, key: int, code: int, first: int, last: int, until: int) -> list[Row]:
+    def entities(self, key: int, code: int, first: int, last: int, until: int) -> list[StoredEvent]:
         rows = []
         for entity_id in range(first, last + 1):
             ids = self._tables.entities.get((key, code, entity_id), [])
@@ -136,7 +138,7 @@ class MemoryLogReader:
                 rows.append(newest)
         return self._at(key, rows)
 
-    def messages_from(self, key: int, event_id: int, until: int, limit: int) -> list[Row]:
+    def messages_from(self, key: int, event_id: int, until: int, limit: int) -> list[StoredEvent]:
         rows = self._tables.events.get(key, [])[max(event_id - 1, 0) : until]
         return [row for row in rows if row.entity == 1][:limit]
 
@@ -198,7 +200,7 @@ class MemoryLogReader:
         rows = self._tables.payloads
         return [PayloadRow(name, rows[name][0], rows[name][1], False) for name in hashes]
 
-    def _at(self, key: int, event_ids: list[int]) -> list[Row]:
+    def _at(self, key: int, event_ids: list[int]) -> list[StoredEvent]:
         rows = self._tables.events.get(key, [])
         return [rows[event_id - 1] for event_id in event_ids]
 
@@ -232,7 +234,7 @@ class MemoryLogWriter(MemoryLogReader):
         for row in appended.rows():
             self.insert_event(key, row)
 
-    def insert_event(self, key: int, row: Row) -> None:
+    def insert_event(self, key: int, row: StoredEvent) -> None:
         self._append(self._tables.events, key, row)
         self._tables.order.append((key, row.event_id))
         self._undo.append(self._tables.order.pop)
@@ -245,7 +247,7 @@ class MemoryLogWriter(MemoryLogReader):
         self._set(self._tables.heads, head.head_id, (key, head))
         self._append(self._tables.marks, ("heads", key), head.event_id)
 
-    def insert_edge(self, key: int, edge: EdgeRow) -> None:
+    def insert_edge(self, key: int, edge: LineageEdgeRow) -> None:
         self._set(self._tables.edges, (key, edge.edge_id), edge)
         self._append(self._tables.marks, ("edges", key), edge.event_id)
 

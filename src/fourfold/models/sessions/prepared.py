@@ -19,7 +19,7 @@ from fourfold.models.sessions.payloads import Cutoff
 from fourfold.models.sessions.records import UNSET, Unset
 from fourfold.models.sessions.request import (
     Alike,
-    Draft,
+    EventDraft,
     check_count,
     check_key,
     check_session_id,
@@ -30,7 +30,7 @@ from fourfold.models.sessions.request import (
     fresh_id,
     settle,
 )
-from fourfold.models.sessions.writer import Append, Publish
+from fourfold.models.sessions.writer import EventAppend, Publish
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -57,7 +57,7 @@ class RequestBuilder:
             self._second = (second, text)
         return f"{text}{since.microseconds // 1_000:03d}Z", second
 
-    def creation(self, session: Mapping[str, Any] | None) -> Append:
+    def creation(self, session: Mapping[str, Any] | None) -> EventAppend:
         if session is not None and not isinstance(session, Mapping):
             raise InvalidInput(
                 f"a session is described by a dict, not {type(session).__name__}",
@@ -68,7 +68,7 @@ class RequestBuilder:
         sid = fresh_id() if sid is None else check_session_id(sid)
         started = [draft_of(sid, {"type": "session/started", "session": fields})] if fields else []
         payloads = tuple(started[0].payloads) if started else ()
-        return Append(sid, started, *self.now(), files=self._files, payloads=payloads)
+        return EventAppend(sid, started, *self.now(), files=self._files, payloads=payloads)
 
     def appending(
         self,
@@ -76,23 +76,23 @@ class RequestBuilder:
         events: Iterable[Mapping[str, Any]] | Alike,
         expected_last_id: int | Unset,
         key: str | None,
-    ) -> Append:
+    ) -> EventAppend:
         check_session_id(sid)
         return self._appending(sid, drafts_of(sid, events), expected_last_id, key)
 
     def appending_one(
         self, sid: str, event: Mapping[str, Any], expected_last_id: int | Unset, key: str | None
-    ) -> Append:
+    ) -> EventAppend:
         check_session_id(sid)
         return self._appending(sid, drafts_of_one(sid, event), expected_last_id, key)
 
     def _appending(
         self,
         sid: str,
-        drafts: Sequence[Draft],
+        drafts: Sequence[EventDraft],
         expected_last_id: int | Unset,
         key: str | None,
-    ) -> Append:
+    ) -> EventAppend:
         if expected_last_id is not UNSET:
             check_count(expected_last_id, "expected_last_id")
         if key is not None:
@@ -100,7 +100,7 @@ class RequestBuilder:
         payloads: Sequence[InternedPayload] = ()
         if type(drafts) is not Alike:
             payloads = [payload for draft in drafts if draft.payloads for payload in draft.payloads]
-        return Append(sid, drafts, *self.now(), expected_last_id, key, self._files, payloads)
+        return EventAppend(sid, drafts, *self.now(), expected_last_id, key, self._files, payloads)
 
     def publishing(
         self,
@@ -119,7 +119,7 @@ class RequestBuilder:
         stored = settle(fields)
         # Encoded once to no purpose but this: what cannot be is refused before the transaction.
         draft = encoded("head/published", {"head": fields})
-        append = Append(sid, [draft], *self.now(), UNSET, key, self._files, stored)
+        append = EventAppend(sid, [draft], *self.now(), UNSET, key, self._files, stored)
         covered = self._appending(sid, drafts_of(sid, events), UNSET, None)
         if not covered.drafts:
             return Publish(append, fields, expected_basis, to_event_id)
@@ -132,12 +132,12 @@ class RequestBuilder:
         append = append._replace(payloads=())
         return Publish(append, fields, expected_basis, None, covered)
 
-    def joining(self, sid: str, edge: Mapping[str, Any]) -> Append:
+    def joining(self, sid: str, edge: Mapping[str, Any]) -> EventAppend:
         fields = dict(edge) if isinstance(edge, Mapping) else edge
         stored = settle(fields) if isinstance(fields, dict) else []
         content = edge_content(check_session_id(sid), fields)
         draft = encoded("lineage/edge-added", {"edge": content})
-        return Append(sid, [draft], *self.now(), files=self._files, payloads=stored)
+        return EventAppend(sid, [draft], *self.now(), files=self._files, payloads=stored)
 
     def cutoff(self, grace_s: float) -> Cutoff:
         """Return what gc with this grace period may remove."""

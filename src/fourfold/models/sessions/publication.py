@@ -15,7 +15,7 @@ from functools import partial
 from fourfold import limits
 from fourfold.archive.publication import Content, Description, PublicationTable, Purge
 from fourfold.kernel import Database, load_queries
-from fourfold.models.sessions.fold import State, advance
+from fourfold.models.sessions.fold import FoldState, advance
 from fourfold.models.sessions.log import LogWriter, SessionRow
 from fourfold.models.sessions.records import Event, edge_of, head_of
 from fourfold.models.sessions.sqlite_log import SQL as _LOG
@@ -42,7 +42,7 @@ def rebuild(database: Database) -> None:
 
 
 def _derive(log: SqliteLog, row: SessionRow) -> None:
-    state, at, snapshot_at = State(), 0, 0
+    state, at, snapshot_at = FoldState(), 0, 0
     while True:
         with log.read() as reading:
             rows = reading.events(row.key, at, (1 << 63) - 1, _PAGE)

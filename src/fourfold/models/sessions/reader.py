@@ -24,9 +24,9 @@ from fourfold import html
 from fourfold.cache import LruCache
 from fourfold.errors import CorruptData, NotFound
 from fourfold.limits import SESSION_PAGE_EVENTS
-from fourfold.models.sessions.fold import LISTS, Counters, State, View, advance, fold
+from fourfold.models.sessions.fold import LISTS, Counters, FoldState, View, advance, fold
 from fourfold.models.sessions.log import Log, LogReader, LogWriter, SessionRow
-from fourfold.models.sessions.records import Edge, Event, Head, copied, edge_of, head_of
+from fourfold.models.sessions.records import Event, Head, LineageEdge, copied, edge_of, head_of
 from fourfold.models.sessions.stamps import ENTITY_CODES, event_of, state_of
 from fourfold.tabular import RecordTable, Shape
 
@@ -41,7 +41,7 @@ class Slot(NamedTuple):
     """A session, its state, and the event of its newest snapshot."""
 
     row: SessionRow
-    state: State
+    state: FoldState
     snapshot_at: int
 
 
@@ -152,7 +152,7 @@ def state_at(reading: LogReader, row: SessionRow, event_id: int) -> Slot:
     """Return the state at an event, from the nearest snapshot before it."""
     snapshot = reading.snapshot_before(row.key, event_id)
     if snapshot is None:
-        return _folded(reading, Slot(row, State(), 0), event_id)
+        return _folded(reading, Slot(row, FoldState(), 0), event_id)
     at, text = snapshot
     try:
         state = state_of(text)
@@ -280,7 +280,7 @@ class SessionView:
     it returns is a copy.
     """
 
-    def __init__(self, log: Log, row: SessionRow, state: State) -> None:
+    def __init__(self, log: Log, row: SessionRow, state: FoldState) -> None:
         self._log = log
         self._row = row
         self._state = state
@@ -291,7 +291,7 @@ class SessionView:
         return self._row.id
 
     @property
-    def state(self) -> State:
+    def state(self) -> FoldState:
         """A copy of everything that does not grow with the log."""
         return replace(self._state, session=self.session, vars_ref=self.vars_ref, error=self.error)
 
@@ -357,7 +357,7 @@ class SessionView:
         return self._marked("heads", lambda event: head_of(event.data["head"]))
 
     @property
-    def edges(self) -> SessionListing[Edge]:
+    def edges(self) -> SessionListing[LineageEdge]:
         """The lineage edges in the log of this session, oldest first."""
         return self._marked("edges", lambda event: edge_of(event.data["edge"]))
 

@@ -171,7 +171,7 @@ class Head(msgspec.Struct, frozen=True):
         return {**self.extra, **fields, "event_range": list(self.event_range)}
 
 
-class Edge(msgspec.Struct, frozen=True):
+class LineageEdge(msgspec.Struct, frozen=True):
     """A lineage edge of a session, identified by its content."""
 
     id: str
@@ -188,7 +188,9 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 HEAD_FIELDS: Final = tuple(name for name in Head.__struct_fields__ if name not in {"id", "extra"})
-EDGE_FIELDS: Final = tuple(name for name in Edge.__struct_fields__ if name not in {"id", "extra"})
+EDGE_FIELDS: Final = tuple(
+    name for name in LineageEdge.__struct_fields__ if name not in {"id", "extra"}
+)
 
 
 def head_of(stored: dict[str, Any]) -> Head:
@@ -198,10 +200,10 @@ def head_of(stored: dict[str, Any]) -> Head:
     return Head(**fields, extra={k: v for k, v in stored.items() if k not in fields})
 
 
-def edge_of(stored: dict[str, Any]) -> Edge:
+def edge_of(stored: dict[str, Any]) -> LineageEdge:
     """Return the edge in a `lineage/edge-added` event."""
     fields = {name: stored[name] for name in ("id", *EDGE_FIELDS)}
-    return Edge(**fields, extra={k: v for k, v in stored.items() if k not in fields})
+    return LineageEdge(**fields, extra={k: v for k, v in stored.items() if k not in fields})
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
@@ -278,5 +280,5 @@ class LineageGraph(msgspec.Struct, frozen=True):
     """
 
     heads: tuple[Head, ...]
-    edges: tuple[Edge, ...]
+    edges: tuple[LineageEdge, ...]
     complete: bool = True

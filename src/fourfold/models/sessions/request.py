@@ -65,7 +65,7 @@ _PAYLOADS = frozenset({Payload, InternedPayload})
 """Payload of an event: a value, or one that the caller has already encoded."""
 
 
-class Draft(NamedTuple):
+class EventDraft(NamedTuple):
     """An event before it has its numbers. `put` is the id of the entity that it replaces."""
 
     type: str
@@ -81,7 +81,7 @@ _NEW = {kind: ENTITY_OF[kind] for kind in MINTING - {"session/compacted"}}
 """Events that add an entity and have no other content."""
 
 
-class Alike(Sequence[Draft]):
+class Alike(Sequence[EventDraft]):
     """Drafts of one type that add entities, without references and payloads, as in most requests.
 
     They are texts, and are processed together.
@@ -98,16 +98,16 @@ class Alike(Sequence[Draft]):
         return len(self.bodies)
 
     @overload
-    def __getitem__(self, at: int) -> Draft: ...
+    def __getitem__(self, at: int) -> EventDraft: ...
     @overload
-    def __getitem__(self, at: slice) -> list[Draft]: ...
-    def __getitem__(self, at: int | slice) -> Draft | list[Draft]:
+    def __getitem__(self, at: slice) -> list[EventDraft]: ...
+    def __getitem__(self, at: int | slice) -> EventDraft | list[EventDraft]:
         if isinstance(at, slice):
-            return [Draft(self.type, body) for body in self.bodies[at]]
-        return Draft(self.type, self.bodies[at])
+            return [EventDraft(self.type, body) for body in self.bodies[at]]
+        return EventDraft(self.type, self.bodies[at])
 
 
-def drafts_of(sid: str, events: Iterable[Mapping[str, Any]] | Alike) -> Sequence[Draft]:
+def drafts_of(sid: str, events: Iterable[Mapping[str, Any]] | Alike) -> Sequence[EventDraft]:
     """Return the drafts of the events of one request; an adapter may pass canonical texts."""
     if isinstance(events, Alike):
         return events
@@ -124,7 +124,7 @@ def drafts_of(sid: str, events: Iterable[Mapping[str, Any]] | Alike) -> Sequence
         return alike
     if len(listed) == 1:
         return [draft_of(sid, listed[0])]
-    drafts: list[Draft] = []
+    drafts: list[EventDraft] = []
     try:
         for event in listed:
             # The length of the list tells which one was refused.
@@ -136,12 +136,12 @@ def drafts_of(sid: str, events: Iterable[Mapping[str, Any]] | Alike) -> Sequence
     return drafts
 
 
-def drafts_of_one(sid: str, event: Mapping[str, Any]) -> Sequence[Draft]:
+def drafts_of_one(sid: str, event: Mapping[str, Any]) -> Sequence[EventDraft]:
     """Return the draft of the only event of a request."""
     return _alone(event) or [draft_of(sid, event)]
 
 
-def draft_of(sid: str, event: Mapping[str, Any]) -> Draft:
+def draft_of(sid: str, event: Mapping[str, Any]) -> EventDraft:
     """Check and encode one event."""
     if not isinstance(event, Mapping):
         raise InvalidInput(
@@ -210,7 +210,7 @@ def _alike(events: list[Any]) -> Alike | None:
     return Alike(kinds[0], bodies, sum(map(len, encoded_entities)))
 
 
-def encoded(kind: str, data: dict[str, Any], put: int | None = None) -> Draft:
+def encoded(kind: str, data: dict[str, Any], put: int | None = None) -> EventDraft:
     """Return a draft of data that is otherwise known to be valid."""
     payloads = settle(data)
     for name, value in data.items():
@@ -231,7 +231,7 @@ def encoded(kind: str, data: dict[str, Any], put: int | None = None) -> Draft:
     size = len(body)
     if payloads:
         size += sum(len(payload.data) for payload in payloads)
-    return _draft(Draft, (kind, body.decode(), put, refs, tuple(payloads), size))
+    return _draft(EventDraft, (kind, body.decode(), put, refs, tuple(payloads), size))
 
 
 def _prepare(sid: str, kind: str, data: dict[str, Any]) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fourfold import limits
-from fourfold.models.sessions.feed import Feed, Item, Subscription
+from fourfold.models.sessions.feed import Item, SessionFeed, SessionSubscription
 from fourfold.models.sessions.reader import SessionView
 from fourfold.models.sessions.records import UNSET, Event, Head, Unset
 from fourfold.models.sessions.request import At
@@ -174,7 +174,7 @@ class Session:
         after: int | None = None,
         timeout: float | None = None,
         bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
-    ) -> Feed:
+    ) -> SessionFeed:
         """Iterate over the events and wait for more, with `for` or `async for`.
 
         Args:
@@ -186,7 +186,7 @@ class Session:
 
     def subscribe(
         self, callback: Callable[[Item], Any], *, after: int | None = None
-    ) -> Subscription:
+    ) -> SessionSubscription:
         """Call `callback` for every event after `after`; call the result to unsubscribe."""
         return self.sessions.subscribe(self.id, callback, after=after)
 

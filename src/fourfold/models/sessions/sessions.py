@@ -26,9 +26,9 @@ from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput, NotFound, ReadOnly
 from fourfold.models.problem import Problem, to_problems
 from fourfold.models.sessions import bundle, heads, payloads, writer
-from fourfold.models.sessions.feed import Broadcast, Feed, Item, Subscription
-from fourfold.models.sessions.fork import Fork, prepare_fork, write_fork
-from fourfold.models.sessions.listing import SessionListing, scan_sessions, session_info
+from fourfold.models.sessions.feed import Broadcast, Item, SessionFeed, SessionSubscription
+from fourfold.models.sessions.fork import SessionFork, prepare_fork, write_fork
+from fourfold.models.sessions.listing import ListingOptions, scan_sessions, session_info
 from fourfold.models.sessions.log import Log, LogReader, LogWriter, SessionRow
 from fourfold.models.sessions.memory_log import MemoryLog
 from fourfold.models.sessions.prepared import RequestBuilder
@@ -44,11 +44,11 @@ from fourfold.models.sessions.reader import (
 from fourfold.models.sessions.records import (
     UNSET,
     BundleReport,
-    Edge,
     Event,
     GcReport,
     Head,
     HeadComparison,
+    LineageEdge,
     LineageGraph,
     SessionInfo,
     Unset,
@@ -63,7 +63,7 @@ from fourfold.models.sessions.request import (
 from fourfold.models.sessions.session import Session
 from fourfold.models.sessions.stamps import event_of
 from fourfold.models.sessions.verify import problems
-from fourfold.models.sessions.writer import Append
+from fourfold.models.sessions.writer import EventAppend
 from fourfold.tabular import Rows
 
 T = TypeVar("T")
@@ -143,7 +143,7 @@ class Sessions:
         )
         return Session(self, row.id, row.created_at, created=True)
 
-    def _forking(self, sid: str, session: Mapping[str, Any] | None, at: At) -> Fork:
+    def _forking(self, sid: str, session: Mapping[str, Any] | None, at: At) -> SessionFork:
         view = self.view_at(sid, at)
         head = at if isinstance(at, str) else view.current_head
         source = None if head is None else self.head(head)
@@ -192,7 +192,7 @@ class Sessions:
         matches: builtins.list[SessionInfo] = []
         while True:
             left = limit - len(matches)
-            listing = SessionListing(
+            listing = ListingOptions(
                 after,
                 left,
                 deleted=deleted,
@@ -574,7 +574,7 @@ class Sessions:
         with self.log.read() as reading:
             return heads.head(reading, head_id)
 
-    def lineage(self, sid: str, *, at: datetime | None = None) -> builtins.list[Edge]:
+    def lineage(self, sid: str, *, at: datetime | None = None) -> builtins.list[LineageEdge]:
         """Return the edges that begin or end at a session, whichever log contains them.
 
         With `at`, those that were added at or before this time.
@@ -648,12 +648,12 @@ class Sessions:
         *,
         after: int | None = None,
         bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
-    ) -> Subscription:
+    ) -> SessionSubscription:
         """Call `callback` for every event after `after`, once, in order, and for transient items.
 
         `after` is an event id, by default the newest. Call the result to unsubscribe.
         """
-        return self._subscribe(Feed(self._broadcast, sid, after, bound=bound), callback)
+        return self._subscribe(SessionFeed(self._broadcast, sid, after, bound=bound), callback)
 
     def subscribe_all(
         self,
@@ -661,9 +661,9 @@ class Sessions:
         *,
         after: int | None = None,
         bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
-    ) -> Subscription:
+    ) -> SessionSubscription:
         """Call `callback` for the events of all sessions after a position, like `subscribe`."""
-        return self._subscribe(Feed(self._broadcast, None, after, bound=bound), callback)
+        return self._subscribe(SessionFeed(self._broadcast, None, after, bound=bound), callback)
 
     def follow(
         self,
@@ -672,7 +672,7 @@ class Sessions:
         after: int | None = None,
         timeout: float | None = None,
         bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
-    ) -> Feed:
+    ) -> SessionFeed:
         """Iterate over the events of a session and wait for more, with `for` or `async for`.
 
         Args:
@@ -681,7 +681,9 @@ class Sessions:
             timeout: End after this many seconds without an event.
             bound: Maximum number of buffered transient items; older ones are dropped.
         """
-        return self._broadcast.join(Feed(self._broadcast, sid, after, bound=bound, timeout=timeout))
+        return self._broadcast.join(
+            SessionFeed(self._broadcast, sid, after, bound=bound, timeout=timeout)
+        )
 
     def follow_all(
         self,
@@ -689,10 +691,10 @@ class Sessions:
         after: int | None = None,
         timeout: float | None = None,
         bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
-    ) -> Feed:
+    ) -> SessionFeed:
         """Iterate over the events of all sessions after a position, and wait for more."""
         return self._broadcast.join(
-            Feed(self._broadcast, None, after, bound=bound, timeout=timeout)
+            SessionFeed(self._broadcast, None, after, bound=bound, timeout=timeout)
         )
 
     # Maintenance
@@ -717,13 +719,13 @@ class Sessions:
 
     # Internals
 
-    def _submit(self, work: Callable[[LogWriter], T], request: Append) -> T:
+    def _submit(self, work: Callable[[LogWriter], T], request: EventAppend) -> T:
         self._broadcast.refuse_reentry(request.sid)
         if request.payloads:
             payloads.write_files(request.payloads, self.files)
         return self.log.transact(self._notifying(work, request.sid), request.size)
 
-    async def _submit_async(self, work: Callable[[LogWriter], T], request: Append) -> T:
+    async def _submit_async(self, work: Callable[[LogWriter], T], request: EventAppend) -> T:
         self._broadcast.refuse_reentry(request.sid)
         if any(writer.is_file(payload, self.files) for payload in request.payloads):
             await asyncio.to_thread(payloads.write_files, request.payloads, self.files)
@@ -742,11 +744,11 @@ class Sessions:
 
         return run
 
-    def _subscribe(self, feed: Feed, callback: Callable[[Item], Any]) -> Subscription:
+    def _subscribe(self, feed: SessionFeed, callback: Callable[[Item], Any]) -> SessionSubscription:
         if not callable(callback):
             raise InvalidInput(f"callback must be callable, got {type(callback).__name__}")
         self._broadcast.join(feed)
-        return self._broadcast.keep(Subscription(self._broadcast, feed, callback))
+        return self._broadcast.keep(SessionSubscription(self._broadcast, feed, callback))
 
     def _slot(self, sid: str) -> Slot:
         """Return the newest state, from the cache if this process is the writer."""

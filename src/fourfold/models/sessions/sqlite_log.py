@@ -13,15 +13,15 @@ from fourfold.errors import FourfoldError
 from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
 from fourfold.models.sessions.log import (
     EVENT_MAX,
-    EdgeRow,
     HeadRow,
+    LineageEdgeRow,
     LogWriter,
     PayloadRow,
     SessionRow,
     SessionSummary,
     seal_of,
 )
-from fourfold.models.sessions.stamps import EventBatch, Row, position_check
+from fourfold.models.sessions.stamps import EventBatch, StoredEvent, position_check
 
 SESSION_UPKEEP_DEADLINE_S: Final = 3_600.0
 
@@ -87,27 +87,29 @@ class SqliteLogReader:
     def last_event(self, key: int) -> int:
         return int(self._snapshot.value(SQL.last_event, (key,)))
 
-    def events(self, key: int, after: int, until: int, limit: int) -> list[Row]:
+    def events(self, key: int, after: int, until: int, limit: int) -> list[StoredEvent]:
         return self._rows(SQL.events, (key, after, until, limit))
 
-    def events_of_request(self, key: int, request_key: str) -> list[Row]:
+    def events_of_request(self, key: int, request_key: str) -> list[StoredEvent]:
         return self._rows(SQL.events_of_request, (key, request_key))
 
-    def all_events(self, after: int, limit: int) -> list[tuple[str, Row]]:
+    def all_events(self, after: int, limit: int) -> list[tuple[str, StoredEvent]]:
         rows = self._snapshot.all(SQL.all_events, (after, limit))
-        return [(sid, Row(*row)) for sid, *row in rows]
+        return [(sid, StoredEvent(*row)) for sid, *row in rows]
 
-    def events_with_refs(self, key: int | None, after: int, limit: int) -> list[tuple[int, Row]]:
+    def events_with_refs(
+        self, key: int | None, after: int, limit: int
+    ) -> list[tuple[int, StoredEvent]]:
         if key is None:
             rows = self._snapshot.all(SQL.events_with_refs, (after, limit))
         else:
             rows = self._snapshot.all(SQL.session_events_with_refs, (key, after, limit))
-        return [(owner, Row(*row)) for owner, *row in rows]
+        return [(owner, StoredEvent(*row)) for owner, *row in rows]
 
-    def entities(self, key: int, code: int, first: int, last: int, until: int) -> list[Row]:
+    def entities(self, key: int, code: int, first: int, last: int, until: int) -> list[StoredEvent]:
         return self._rows(SQL.entities, (key, code, first, last, until))
 
-    def messages_from(self, key: int, event_id: int, until: int, limit: int) -> list[Row]:
+    def messages_from(self, key: int, event_id: int, until: int, limit: int) -> list[StoredEvent]:
         return self._rows(SQL.messages_from, (key, event_id, until, limit))
 
     def snapshot_before(self, key: int, event_id: int) -> tuple[int, str] | None:
@@ -151,8 +153,8 @@ class SqliteLogReader:
         rows = self._snapshot.all(SQL.payloads, (after, limit))
         return [PayloadRow(row[0], row[1], row[2], bool(row[3])) for row in rows]
 
-    def _rows(self, sql: str, params: tuple[Any, ...]) -> list[Row]:
-        return list(map(Row._make, self._snapshot.all(sql, params)))
+    def _rows(self, sql: str, params: tuple[Any, ...]) -> list[StoredEvent]:
+        return list(map(StoredEvent._make, self._snapshot.all(sql, params)))
 
 
 class SqliteLogWriter(SqliteLogReader):
@@ -176,7 +178,7 @@ class SqliteLogWriter(SqliteLogReader):
     def mark_session(self, row: SessionRow) -> None:
         self._txn.execute(SQL.mark_session, (row.key, row.deleted_at, row.purged, seal_of(row)))
 
-    def insert_event(self, key: int, row: Row) -> None:
+    def insert_event(self, key: int, row: StoredEvent) -> None:
         self._txn.execute(SQL.insert_event, (row[0], key, *row[1:], position_check(row)))
 
     def insert_events(self, key: int, appended: EventBatch) -> None:
@@ -206,7 +208,7 @@ class SqliteLogWriter(SqliteLogReader):
     def insert_head(self, key: int, head: HeadRow) -> None:
         self._txn.execute(SQL.insert_head, (head.head_id, key, head.event_id, head.basis))
 
-    def insert_edge(self, key: int, edge: EdgeRow) -> None:
+    def insert_edge(self, key: int, edge: LineageEdgeRow) -> None:
         self._txn.execute(SQL.insert_edge, (key, *edge))
 
     def insert_snapshot(self, key: int, event_id: int, state: str) -> None:

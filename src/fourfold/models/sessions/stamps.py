@@ -22,12 +22,12 @@ from fourfold.models.sessions.fold import (
     EFFECTIVE,
     MINTING,
     Counters,
-    State,
+    FoldState,
     advance,
     counted,
 )
 from fourfold.models.sessions.records import ENTITY_OF, Event, EventRow
-from fourfold.models.sessions.request import Alike, Draft
+from fourfold.models.sessions.request import Alike, EventDraft
 
 ENTITY_CODES = {"message": 1, "turn": 2, "step": 3, "eval": 4}
 COUNTED = Counters.__struct_fields__
@@ -39,7 +39,7 @@ sha256 = hashlib.sha256
 _POSITION = b"%d "
 
 
-class Row(NamedTuple):
+class StoredEvent(NamedTuple):
     """An event as a log keeps it."""
 
     position: int
@@ -95,11 +95,14 @@ class EventBatch(Sequence[Event]):
         """True if all are new entities of one type, whose ids are consecutive."""
         self._events: list[Event] | None = None
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[StoredEvent]:
         position, event_id, at, key = self.position, self.event_id, self.at, self.key
         columns = (self.types, self.codes, self.entity_ids, self.bodies, self.digests)
         return [
-            _row(Row, (position + n, event_id + n, kind, at, code, entity_id, key, body, digest))
+            _row(
+                StoredEvent,
+                (position + n, event_id + n, kind, at, code, entity_id, key, body, digest),
+            )
             for n, (kind, code, entity_id, body, digest) in enumerate(zip(*columns, strict=True))
         ]
 
@@ -139,8 +142,14 @@ class EventBatch(Sequence[Event]):
 
 
 def stamp(
-    sid: str, state: State, drafts: Sequence[Draft], *, at: str, position: int, key: str | None
-) -> tuple[EventBatch, State]:
+    sid: str,
+    state: FoldState,
+    drafts: Sequence[EventDraft],
+    *,
+    at: str,
+    position: int,
+    key: str | None,
+) -> tuple[EventBatch, FoldState]:
     """Return the events that follow `state`, the first at `position`, and the state after them."""
     first = (position, state.counters.event + 1, at, key)
     if type(drafts) is Alike:
@@ -184,8 +193,8 @@ def stamp(
 
 
 def stamp_one(
-    sid: str, state: State, drafts: Alike, *, at: str, position: int, key: str | None
-) -> tuple[Row, State]:
+    sid: str, state: FoldState, drafts: Alike, *, at: str, position: int, key: str | None
+) -> tuple[StoredEvent, FoldState]:
     """Return the row of the only draft of a request, and the state after it."""
     kind, body = drafts.type, drafts.bodies[0]
     entity, code, _ = _ABOUT[kind]
@@ -195,14 +204,14 @@ def stamp_one(
     request = "null" if key is None else encode(key).decode()
     header = f'[{event_id},"{kind}","{at}",{number},{request}]{body}'
     digest = sha256((state.digest or first_digest(sid)) + header.encode()).digest()
-    row = _row(Row, (position, event_id, kind, at, code, number, key, body, digest))
+    row = _row(StoredEvent, (position, event_id, kind, at, code, number, key, body, digest))
     after = replace(counters, **{"event": event_id, entity: number})
     return row, replace(state, counters=after, digest=digest)
 
 
 def _stamp_alike(
-    sid: str, state: State, drafts: Alike, first: tuple[int, int, str, str | None]
-) -> tuple[EventBatch, State]:
+    sid: str, state: FoldState, drafts: Alike, first: tuple[int, int, str, str | None]
+) -> tuple[EventBatch, FoldState]:
     """Stamp events of one type that all add an entity, like `stamp`."""
     _, event_id, at, key = first
     entity, code, _ = _ABOUT[drafts.type]
@@ -244,7 +253,7 @@ def first_digest(sid: str) -> bytes:
     return hashlib.sha256(encode(["fourfold session", 1, sid])).digest()
 
 
-def position_check(row: Row) -> int:
+def position_check(row: StoredEvent) -> int:
     """Return the checksum of the position of an event.
 
     No digest covers the position, because it differs between stores.
@@ -257,7 +266,7 @@ def entity_code(kind: str) -> int | None:
     return None if entity is None else ENTITY_CODES[entity]
 
 
-def event_of(sid: str, row: Row) -> Event:
+def event_of(sid: str, row: StoredEvent) -> Event:
     """Return the event of a row; its data is decoded on first use."""
     return Event.of_row(sid, row, decoded)
 
@@ -274,19 +283,19 @@ def decoded(sid: str, row: EventRow) -> dict[str, Any]:
     return data
 
 
-def state_text(state: State) -> str:
+def state_text(state: FoldState) -> str:
     """Return a state as a snapshot stores it."""
     fields = msgspec.structs.asdict(state)
     fields["counters"] = msgspec.structs.asdict(state.counters)
     return encode(fields).decode()
 
 
-def state_of(text: str) -> State:
+def state_of(text: str) -> FoldState:
     fields = decode(text.encode())
-    return State(**{**fields, "counters": Counters(**fields["counters"])})
+    return FoldState(**{**fields, "counters": Counters(**fields["counters"])})
 
 
-def _replaced(sid: str, draft: Draft, entity: str, newest: int) -> int:
+def _replaced(sid: str, draft: EventDraft, entity: str, newest: int) -> int:
     assert draft.put is not None
     if draft.put > newest:
         raise NotFound(

@@ -14,11 +14,11 @@ from fourfold.blobs import BlobStore
 from fourfold.content import content_id, decode, encode, find_refs, parse_content_id
 from fourfold.content.hashes import PREFIX
 from fourfold.errors import ContentError, CorruptData, FourfoldError, NotFound
-from fourfold.models.sessions.fold import State, advance
+from fourfold.models.sessions.fold import FoldState, advance
 from fourfold.models.sessions.log import Log, LogAudit, SessionRow, seal_of
 from fourfold.models.sessions.records import Event, edge_of, head_of
 from fourfold.models.sessions.stamps import (
-    Row,
+    StoredEvent,
     entity_code,
     event_of,
     first_digest,
@@ -72,13 +72,13 @@ def of_session(audit: LogAudit, row: tuple[Any, ...], payloads: Container[str]) 
         if not isinstance(sid, str):
             return
     try:
-        yield from _Walk(audit, key, sid, payloads).problems()
+        yield from _SessionWalk(audit, key, sid, payloads).problems()
     except TypeError as error:
         # A damaged page can make a number of a text; columns of numbers are compared as such.
         yield f"session {sid!r}: a row of it holds a value of another type: {error}"
 
 
-class _Walk:
+class _SessionWalk:
     """The log of one session, from its first event to its last, and what was derived from it."""
 
     def __init__(self, audit: LogAudit, key: int, sid: str, payloads: Container[str]) -> None:
@@ -89,7 +89,7 @@ class _Walk:
         self._snapshots = _DerivedRows(audit.snapshots(key), lambda row: row[0])
         self._heads = _DerivedRows(audit.heads(key), lambda row: row[1])
         self._edges = _DerivedRows(audit.edges(key), lambda row: row[1])
-        self._state: State | None = State()
+        self._state: FoldState | None = FoldState()
         self._digest = first_digest(sid)
         self._position = 0
         self._expected = 1
@@ -134,10 +134,10 @@ class _Walk:
         yield from self._fold(event)
         yield from self._derived(event)
 
-    def _row(self, raw: tuple[Any, ...]) -> tuple[Row | None, str]:
+    def _row(self, raw: tuple[Any, ...]) -> tuple[StoredEvent | None, str]:
         """Return the row if its digest is right, or else the problem."""
         try:
-            row = Row._make((*map(_text, raw[:8]), raw[8]))
+            row = StoredEvent._make((*map(_text, raw[:8]), raw[8]))
         except UnicodeDecodeError:
             return None, "it is not valid text"
         try:

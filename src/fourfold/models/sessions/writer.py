@@ -21,21 +21,21 @@ from fourfold.errors import (
     PreconditionFailed,
     ReplayMismatch,
 )
-from fourfold.models.sessions.fold import State
+from fourfold.models.sessions.fold import FoldState
 from fourfold.models.sessions.heads import check_basis, check_boundary, head_content
-from fourfold.models.sessions.log import EdgeRow, HeadRow, LogReader, LogWriter, SessionRow
+from fourfold.models.sessions.log import HeadRow, LineageEdgeRow, LogReader, LogWriter, SessionRow
 from fourfold.models.sessions.reader import Slot, Slots, existing, state_at
 from fourfold.models.sessions.records import (
     ENTITY_OF,
     UNSET,
-    Edge,
     Event,
     Head,
+    LineageEdge,
     Unset,
     edge_of,
     head_of,
 )
-from fourfold.models.sessions.request import Alike, Draft, encoded
+from fourfold.models.sessions.request import Alike, EventDraft, encoded
 from fourfold.models.sessions.stamps import EventBatch, event_of, stamp, stamp_one, state_text
 
 SESSION_SNAPSHOT_EVENTS_MIN: Final = 32
@@ -45,11 +45,11 @@ _PLAIN = frozenset(ENTITY_OF)
 """Events from which nothing is derived, and which are most of a log."""
 
 
-class Append(NamedTuple):
+class EventAppend(NamedTuple):
     """A request to append events, checked. `files` is where the largest payloads go."""
 
     sid: str
-    drafts: Sequence[Draft]
+    drafts: Sequence[EventDraft]
     at: str
     now: int
     expected_last_id: int | Unset = UNSET
@@ -69,21 +69,21 @@ class Publish(NamedTuple):
     events to append before it.
     """
 
-    append: Append
+    append: EventAppend
     given: Mapping[str, Any]
     expected_basis: str | Unset | None
     to_event_id: int | None
-    covered: Append | None = None
+    covered: EventAppend | None = None
 
     @property
-    def whole(self) -> Append:
+    def whole(self) -> EventAppend:
         """All drafts and payloads of the request."""
         if self.covered is None:
             return self.append
         return self.covered._replace(drafts=[*self.covered.drafts, *self.append.drafts])
 
 
-def append(writing: LogWriter, slots: Slots, request: Append) -> Sequence[Event]:
+def append(writing: LogWriter, slots: Slots, request: EventAppend) -> Sequence[Event]:
     """Append the events, all or none; those of an earlier request with the same key as they are."""
     slot = slots.inside(writing, request.sid)
     if request.key is not None:
@@ -105,7 +105,7 @@ def append(writing: LogWriter, slots: Slots, request: Append) -> Sequence[Event]
     return _write(writing, slots, slot, request)
 
 
-def create(writing: LogWriter, slots: Slots, request: Append) -> tuple[SessionRow, bool]:
+def create(writing: LogWriter, slots: Slots, request: EventAppend) -> tuple[SessionRow, bool]:
     """Return the session, and True if it is new; a new one begins with the request's events."""
     row = writing.session(request.sid)
     if row is not None:
@@ -118,7 +118,7 @@ def create(writing: LogWriter, slots: Slots, request: Append) -> tuple[SessionRo
     _check_refs(writing, request)
     key = writing.insert_session(request.sid, request.at)
     row = SessionRow(key, request.sid, request.at)
-    slot = Slot(row, State(), 0)
+    slot = Slot(row, FoldState(), 0)
     if request.drafts:
         _write(writing, slots, slot, request)
     else:
@@ -148,7 +148,7 @@ def publish_head(writing: LogWriter, slots: Slots, publish: Publish) -> Head:
     return head_of(event.data["head"])
 
 
-def append_edge(writing: LogWriter, slots: Slots, request: Append) -> Event:
+def append_edge(writing: LogWriter, slots: Slots, request: EventAppend) -> Event:
     """Add an edge to a session's log; one that is there already stays as it is."""
     content = decode(request.drafts[0].body.encode())["edge"]
     slot = slots.inside(writing, request.sid)
@@ -169,7 +169,7 @@ def delete(writing: LogWriter, slots: Slots, sid: str, at: str) -> None:
     slots.leave(writing, sid)
 
 
-def _write(writing: LogWriter, slots: Slots, slot: Slot, request: Append) -> EventBatch:
+def _write(writing: LogWriter, slots: Slots, slot: Slot, request: EventAppend) -> EventBatch:
     appended, state = stamp(
         request.sid,
         slot.state,
@@ -187,7 +187,7 @@ def _write(writing: LogWriter, slots: Slots, slot: Slot, request: Append) -> Eve
 
 
 def _write_one(
-    writing: LogWriter, slots: Slots, slot: Slot, request: Append, drafts: Alike
+    writing: LogWriter, slots: Slots, slot: Slot, request: EventAppend, drafts: Alike
 ) -> Event:
     """Append one event from which nothing is derived, like `_write`; most requests are such."""
     session, state, _ = slot
@@ -200,7 +200,9 @@ def _write_one(
     return event_of(request.sid, row)
 
 
-def keep(writing: LogWriter, slots: Slots, slot: Slot, appended: EventBatch, state: State) -> Slot:
+def keep(
+    writing: LogWriter, slots: Slots, slot: Slot, appended: EventBatch, state: FoldState
+) -> Slot:
     """Write stamped events and what is derived from them; the session after them."""
     row = slot.row
     writing.insert_events(row.key, appended)
@@ -215,7 +217,7 @@ def _settle(
     writing: LogWriter,
     slots: Slots,
     slot: Slot,
-    state: State,
+    state: FoldState,
     position: int,
     *,
     at_head: bool = False,
@@ -268,13 +270,13 @@ def head_row(event: Event, head: Head) -> HeadRow:
     return HeadRow(head.id, event.id, head.basis)
 
 
-def edge_row(event: Event, edge: Edge) -> EdgeRow:
-    return EdgeRow(
+def edge_row(event: Event, edge: LineageEdge) -> LineageEdgeRow:
+    return LineageEdgeRow(
         edge.id, event.id, edge.from_session, edge.to_session, edge.from_head, edge.to_head
     )
 
 
-def _check_refs(reading: LogReader, request: Append) -> None:
+def _check_refs(reading: LogReader, request: EventAppend) -> None:
     """Refuse references to payloads that are not stored."""
     for draft in request.drafts:
         if draft.refs:
@@ -292,7 +294,7 @@ def check_ref(reading: LogReader, ref: PayloadRef) -> None:
         raise InvalidInput(f"payload {ref.id} has {size} bytes, but the reference says {ref.size}")
 
 
-def _replayed(reading: LogReader, row: SessionRow, request: Append) -> list[Event] | None:
+def _replayed(reading: LogReader, row: SessionRow, request: EventAppend) -> list[Event] | None:
     assert request.key is not None
     rows = reading.events_of_request(row.key, request.key)
     if not rows:
@@ -307,7 +309,7 @@ def _replayed(reading: LogReader, row: SessionRow, request: Append) -> list[Even
     return [event_of(request.sid, event_row) for event_row in rows]
 
 
-def _published_before(request: Append, fields: Mapping[str, Any], events: list[Event]) -> Head:
+def _published_before(request: EventAppend, fields: Mapping[str, Any], events: list[Event]) -> Head:
     if len(events) != 1 or events[0].type != "head/published":
         raise _mismatch(request)
     head = events[0].data["head"]
@@ -316,7 +318,7 @@ def _published_before(request: Append, fields: Mapping[str, Any], events: list[E
     return head_of(head)
 
 
-def _mismatch(request: Append) -> ReplayMismatch:
+def _mismatch(request: EventAppend) -> ReplayMismatch:
     return ReplayMismatch(
         f"another request of session {request.sid!r} came under the key {request.key!r} before",
         hint="Give each new request a key of its own.",

@@ -12,8 +12,8 @@ from typing import Any, Final
 from fourfold import limits
 from fourfold.content import encode
 from fourfold.errors import CorruptData, FourfoldError
-from fourfold.models.sessions.fold import State, advance
-from fourfold.models.sessions.stamps import Row, event_of, state_of
+from fourfold.models.sessions.fold import FoldState, advance
+from fourfold.models.sessions.stamps import StoredEvent, event_of, state_of
 
 INPUT: Final = (
     "session",
@@ -37,7 +37,7 @@ def fold_view(sid: str, rows: Iterator[tuple[Any, ...]]) -> dict[str, Any]:
     first = next(rows)
     position: int | None = first[3]
     try:
-        state = State() if first[1] is None else state_of(first[2])
+        state = FoldState() if first[1] is None else state_of(first[2])
         page = [first] if first[4] is not None else []
         while page:
             state = advance(state, *(event_of(sid, _event(row)) for row in page))
@@ -49,12 +49,12 @@ def fold_view(sid: str, rows: Iterator[tuple[Any, ...]]) -> dict[str, Any]:
         raise CorruptData(f"session {sid!r}: cannot fold: {message}") from error
 
 
-def _event(row: tuple[Any, ...]) -> Row:
+def _event(row: tuple[Any, ...]) -> StoredEvent:
     _, _, _, position, *event = row
-    return Row(position, *event)
+    return StoredEvent(position, *event)
 
 
-def _row(sid: str, state: State, position: int | None) -> dict[str, Any]:
+def _row(sid: str, state: FoldState, position: int | None) -> dict[str, Any]:
     session = state.session
     status = session.get("status") if isinstance(session, dict) else None
     return {

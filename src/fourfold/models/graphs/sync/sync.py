@@ -29,7 +29,7 @@ from fourfold.errors import (
 from fourfold.kernel import ReadTransaction, Transaction
 from fourfold.models.graphs import fold, validation
 from fourfold.models.graphs.feed import FeedFilter
-from fourfold.models.graphs.records import Change, Kind
+from fourfold.models.graphs.records import GraphChange, Kind
 from fourfold.models.graphs.statements import (
     POINTERS,
     REFERENCES,
@@ -154,7 +154,7 @@ class _Outward:
         self._types: dict[int, dict[int, str]] = {}
         self._owners: dict[int, str] = {}
 
-    def sent(self, change: Change) -> Sent:
+    def sent(self, change: GraphChange) -> Sent:
         app_id, kind, row = change.app_id, change.kind, change.row
         values = {
             name: getattr(row, name) for name in _VALUES if getattr(row, name, None) is not None

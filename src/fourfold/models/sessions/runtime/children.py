@@ -19,7 +19,7 @@ from fourfold.content import content_id, encode, is_content_id
 from fourfold.errors import InvalidInput, LimitExceeded, NotFound, ReplayMismatch
 from fourfold.models.sessions.records import Head
 from fourfold.models.sessions.request import Payload, check_session_id
-from fourfold.models.sessions.runtime.progress import Progress
+from fourfold.models.sessions.runtime.progress import TurnProgress
 from fourfold.models.sessions.runtime.records import (
     PREVIEW_CHARS,
     Capability,
@@ -63,7 +63,7 @@ class ChildOptions:
         return replace(settings, **fields)
 
 
-def child_id(parent: Progress, place: int) -> str:
+def child_id(parent: TurnProgress, place: int) -> str:
     name = f"{parent.sid}/{parent.turn_id}.{parent.step_id}.{place}"
     if len(name) <= limits.SESSION_ID_CHARS_MAX:
         return name
@@ -84,7 +84,7 @@ def check_fanout(tasks: Sequence[Any]) -> list[Any]:
 
 async def run_child(
     turns: Turns,
-    parent: Progress,
+    parent: TurnProgress,
     place: int,
     task: Any,
     options: ChildOptions,
@@ -96,7 +96,9 @@ async def run_child(
     inherited = {name: parent.session[name] for name in _INHERITED if name in parent.session}
     capability = clamp(parent.capability, check_capability(options.capability))
     entity = {**inherited, "kind": "child", "parent_session": parent.sid}
-    child = _Child(sid, task, entity, capability, options.vars, options.settings(parent.settings))
+    child = _ChildSession(
+        sid, task, entity, capability, options.vars, options.settings(parent.settings)
+    )
     result = await _run(turns, child, parent)
     if result.failed:
         return result
@@ -123,7 +125,7 @@ async def attach(
     *,
     sid: str,
     options: ChildOptions,
-    caller: Progress | None = None,
+    caller: TurnProgress | None = None,
     capability: Capability = None,
     settings: TurnSettings,
 ) -> TurnResult:
@@ -141,7 +143,7 @@ async def attach(
     clamped = clamp(allowed, origin.get("capability"), check_capability(options.capability))
     entity = {name: origin[name] for name in _INHERITED if name in origin}
     entity |= {"kind": "attached-child", "source_session": head.session, "source_head": head.id}
-    child = _Child(sid, task, entity, clamped, options.vars, options.settings(settings))
+    child = _ChildSession(sid, task, entity, clamped, options.vars, options.settings(settings))
     result = await _run(turns, child, caller)
     if result.failed:
         return result
@@ -177,7 +179,7 @@ def source_head(turns: Turns, source: str | Head) -> Head:
 
 
 @dataclass(frozen=True, slots=True)
-class _Child:
+class _ChildSession:
     """A session that is about to work for another."""
 
     sid: str
@@ -188,7 +190,7 @@ class _Child:
     settings: TurnSettings
 
 
-async def _run(turns: Turns, child: _Child, parent: Progress | None) -> TurnResult:
+async def _run(turns: Turns, child: _ChildSession, parent: TurnProgress | None) -> TurnResult:
     sid, entity = child.sid, child.entity
     turns.check_step(child.settings)
     depth = 0 if parent is None else parent.depth + 1

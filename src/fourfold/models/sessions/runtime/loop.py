@@ -20,7 +20,7 @@ from fourfold.errors import Busy, HeadMoved, InvalidInput, PreconditionFailed
 from fourfold.models.sessions.request import Payload, check_key
 from fourfold.models.sessions.runtime.ports import Port, SessionStore, timed_out
 from fourfold.models.sessions.runtime.progress import (
-    Progress,
+    TurnProgress,
     begun,
     continued,
     interrupted,
@@ -157,10 +157,10 @@ class Turns:
                 "children are of the same kind as their parent.",
             )
 
-    def remaining(self, progress: Progress) -> float | None:
+    def remaining(self, progress: TurnProgress) -> float | None:
         return None if progress.until is None else max(0.0, progress.until - self._clock())
 
-    def late(self, progress: Progress) -> bool:
+    def late(self, progress: TurnProgress) -> bool:
         return progress.until is not None and self._clock() >= progress.until
 
     def messages(self, sid: str) -> list[dict[str, Any]]:
@@ -198,7 +198,7 @@ class Turns:
             assert stored[1].entity_id is not None
             return stored[1].entity_id
 
-    async def _steps(self, progress: Progress, until: float | None) -> TurnResult:
+    async def _steps(self, progress: TurnProgress, until: float | None) -> TurnResult:
         self.check_step(progress.settings)
         own = progress.settings.timeout_s
         ends = [] if own is None else [self._clock() + own]
@@ -213,7 +213,7 @@ class Turns:
             if ended is not None:
                 return await self._settle(progress, ended.status, ended.error)
 
-    async def _step(self, progress: Progress) -> TurnResult | TurnEnded | None:
+    async def _step(self, progress: TurnProgress) -> TurnResult | TurnEnded | None:
         """Run one step: the result of a final turn, what ended it, or None to go on."""
         if progress.step_id is None:
             step = {"turn_id": progress.turn_id, "number": progress.steps + 1, "status": RUNNING}
@@ -251,7 +251,7 @@ class Turns:
         progress.step_id, progress.records = None, {}
         return None
 
-    def _due(self, progress: Progress) -> TurnEnded | None:
+    def _due(self, progress: TurnProgress) -> TurnEnded | None:
         """Return why the turn ends before its next step, or None."""
         session = self.sessions.current_view(progress.sid).session or {}
         if session.get("status") in {"stop-requested", STOPPED}:
@@ -268,7 +268,7 @@ class Turns:
         return None
 
     async def _finish(
-        self, progress: Progress, step: dict[str, Any], variables: dict[str, Any], value: Any
+        self, progress: TurnProgress, step: dict[str, Any], variables: dict[str, Any], value: Any
     ) -> TurnResult:
         """End a turn with its answer and publish the head, in one transaction."""
         turn = self._turn(progress, FINAL)
@@ -289,7 +289,9 @@ class Turns:
             return await self._settle(progress, ERROR, described(error))
         return self._result(progress.sid, {**turn, "final_ref": head.final_ref}, head.id)
 
-    async def _settle(self, progress: Progress, status: str, error: dict[str, Any]) -> TurnResult:
+    async def _settle(
+        self, progress: TurnProgress, status: str, error: dict[str, Any]
+    ) -> TurnResult:
         turn = {**self._turn(progress, status), "error": error}
         events: list[dict[str, Any]] = []
         if progress.step_id is not None:
@@ -301,7 +303,7 @@ class Turns:
         await self.port.append(progress.sid, events)
         return self._result(progress.sid, turn)
 
-    def _turn(self, progress: Progress, status: str) -> dict[str, Any]:
+    def _turn(self, progress: TurnProgress, status: str) -> dict[str, Any]:
         turn = self.sessions.current_view(progress.sid).turns[progress.turn_id - 1]
         return {**turn, "status": status, "steps": progress.steps, "usage": dict(progress.usage)}
 

@@ -22,7 +22,7 @@ from fourfold.models.sessions.runtime.variables import Vars, restored
 
 
 @dataclass(slots=True)
-class Progress:
+class TurnProgress:
     """One turn. `records` is what the interrupted step recorded, by its index."""
 
     sid: str
@@ -47,11 +47,11 @@ class Progress:
         return int(self.session.get("depth", 0))
 
 
-def begun(sessions: SessionStore, sid: str, turn_id: int, settings: TurnSettings) -> Progress:
+def begun(sessions: SessionStore, sid: str, turn_id: int, settings: TurnSettings) -> TurnProgress:
     """Return a turn at its beginning, with the variables of the current head."""
     view = sessions.current_view(sid)
     message = view.messages[view.turns[turn_id - 1]["user_message_id"] - 1]
-    return Progress(
+    return TurnProgress(
         sid,
         turn_id,
         view.current_head,
@@ -63,7 +63,9 @@ def begun(sessions: SessionStore, sid: str, turn_id: int, settings: TurnSettings
     )
 
 
-def continued(sessions: SessionStore, sid: str, turn_id: int, settings: TurnSettings) -> Progress:
+def continued(
+    sessions: SessionStore, sid: str, turn_id: int, settings: TurnSettings
+) -> TurnProgress:
     """Return an interrupted turn, as far as it was recorded."""
     progress = begun(sessions, sid, turn_id, settings)
     for event in since_head(sessions, sid):

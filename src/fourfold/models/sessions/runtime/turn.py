@@ -21,7 +21,7 @@ from fourfold.models.sessions.records import Event, Head, copied
 from fourfold.models.sessions.request import Payload
 from fourfold.models.sessions.runtime import children
 from fourfold.models.sessions.runtime.ports import drive, timed_out
-from fourfold.models.sessions.runtime.progress import Progress, same
+from fourfold.models.sessions.runtime.progress import TurnProgress, same
 from fourfold.models.sessions.runtime.records import TurnResult, described
 from fourfold.models.sessions.runtime.variables import Vars
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Work:
     """One step being run: the calls of a turn, written once for functions and coroutines."""
 
-    def __init__(self, turns: Turns, progress: Progress) -> None:
+    def __init__(self, turns: Turns, progress: TurnProgress) -> None:
         self.turns = turns
         self.progress = progress
         self.usage: dict[str, float] = {}
