@@ -30,7 +30,7 @@ from bench.measurement import FOREIGN_SHARE_MAX, quantile, spread
 from bench.place import BUILD, DOCUMENT, RESULTS, alone, newest_result
 from bench.tables import markdown, put_between_marks
 from fourfold.models.streams import Append, Streams
-from fourfold.models.streams.touch import Row
+from fourfold.models.streams.touch import RowKey
 
 JSON = "application/json"
 ROUNDS = 5
@@ -141,7 +141,7 @@ async def waited(streams: Streams, waiters: int) -> dict[str, float]:
     async def wait(number: int) -> None:
         cursor = streams.touches.meta("wait").cursor
         while True:
-            key = [Row("order", str(number))]
+            key = [RowKey("order", str(number))]
             done = await streams.touches.wait_async("wait", cursor, key, 3600)
             cursor = done.cursor
             if done.touched:

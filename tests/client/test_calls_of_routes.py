@@ -15,7 +15,7 @@ from msgspec import Raw
 
 import fourfold
 from fourfold import Ack, Subscribe
-from fourfold.client import Entity, RemoteGraph, RemoteSpace, RemoteStream, Stream, Template
+from fourfold.client import EntityKey, RemoteGraph, RemoteSpace, RemoteStream, Stream, Template
 from fourfold.client.responses import StreamFacts
 from fourfold.client.session_view import RemoteSessionView
 from fourfold.client.sessions import SessionCalls
@@ -176,7 +176,7 @@ CALLS = {
     "profile": lambda c: c.stream.profile(),
     "set_profile": lambda c: c.stream.set_profile("generic"),
     "touch": lambda c: c.store.streams.touches.meta("a"),
-    "touch_wait": lambda c: c.store.streams.touches.wait("a", None, [Entity("order")], 1.0),
+    "touch_wait": lambda c: c.store.streams.touches.wait("a", None, [EntityKey("order")], 1.0),
     "touch_templates": lambda c: c.store.streams.touches.activate(
         "a", [Template("order", {"status": "string"})]
     ),

@@ -17,13 +17,13 @@ from fourfold import client as clients
 from fourfold.client import (
     AsyncStreamClient,
     Boundary,
-    Entity,
+    EntityKey,
     RoutingKey,
-    Row,
-    Rows,
+    RowKey,
     StreamClient,
     StreamProfile,
     Template,
+    TemplateKey,
     rules,
 )
 from fourfold.client.requests import Address
@@ -143,12 +143,12 @@ def test_wait_returns_touched_keys_and_continues_from_its_cursor(client, name):
     assert template.active_from_offset == f"{OFFSET}0"
     stream.append_json([change("7", {"list": "a"}, "insert")])
     keys = [
-        Entity("other"),
-        Row("todo", "7"),
-        Row("todo", "8"),
-        Rows(template.id, {"list": "a"}),
-        Rows(template.id, {"list": "b"}),
-        Entity("todo"),
+        EntityKey("other"),
+        RowKey("todo", "7"),
+        RowKey("todo", "8"),
+        TemplateKey(template.id, {"list": "a"}),
+        TemplateKey(template.id, {"list": "b"}),
+        EntityKey("todo"),
     ]
     response = client.touch_wait(name, keys, cursor=facts.cursor, timeout=30)
     assert (response.touched, response.stale, response.keys) == (True, False, (1, 3, 5))
@@ -162,7 +162,7 @@ def test_cursor_of_another_stream_is_stale(client, name):
     todos(client, name)
     todos(client, f"{name}-2")
     other = client.touch(f"{name}-2").cursor
-    response = client.touch_wait(name, [Entity("todo")], cursor=other)
+    response = client.touch_wait(name, [EntityKey("todo")], cursor=other)
     assert (response.touched, response.stale) == (True, True)
     assert response.cursor == client.touch(name).cursor
 
@@ -172,7 +172,7 @@ def test_wait_continues_beyond_the_limit_of_the_server(quick, name):
     cursor = quick.touch(name).cursor
     later = threading.Timer(0.5, stream.append_json, [[change("7", 1)]])
     later.start()
-    response = quick.touch_wait(name, [Row("todo", "7")], cursor=cursor)
+    response = quick.touch_wait(name, [RowKey("todo", "7")], cursor=cursor)
     later.join()
     assert (response.touched, response.keys) == (True, (0,))
 
@@ -189,13 +189,13 @@ def test_wait_without_a_cursor_misses_nothing_between_requests(quick, name):
         return answer
 
     quick.send = send
-    response = quick.touch_wait(name, [Row("todo", "7")], timeout=30)
+    response = quick.touch_wait(name, [RowKey("todo", "7")], timeout=30)
     assert (response.touched, response.keys) == (True, (0,))
 
 
 def test_wait_continues_after_a_broken_connection(served, client, name):
     stream = todos(client, name)
-    response, keys = [], [Row("todo", "7")]
+    response, keys = [], [RowKey("todo", "7")]
     with (
         CuttingProxy(served.port, None) as proxy,
         StreamClient(f"http://127.0.0.1:{proxy.port}") as shaken,
@@ -225,7 +225,7 @@ def test_async_client_has_the_same_rule_calls(impatient, name):
             (template,) = await client.touch_templates(other.name, expected)
             facts = await client.touch(other.name)
             assert facts.templates[0].inactivity_ttl_ms == 60_000
-            keys = [Row("todo", "1"), Rows(template.id, {"n": 5})]
+            keys = [RowKey("todo", "1"), TemplateKey(template.id, {"n": 5})]
             waiting = asyncio.create_task(client.touch_wait(other.name, keys, cursor=facts.cursor))
             # Longer than the server lets it wait, so that it has to ask again.
             await asyncio.sleep(0.3)
@@ -248,7 +248,7 @@ def answered(touched, cursor, keys=()):
 
 def test_wait_without_a_cursor_fetches_one_first():
     now = [100.0]
-    waiting = TouchWaiter(ADDRESS, "s", [Entity("e")], None, 50.5, clock=lambda: now[0])
+    waiting = TouchWaiter(ADDRESS, "s", [EntityKey("e")], None, 50.5, clock=lambda: now[0])
     sent = json.loads(waiting.call().body)
     assert sent == {"keys": [{"entity": "e"}], "timeout_ms": 0}
     assert waiting.receive(answered(False, "i:1")) is None
@@ -266,10 +266,10 @@ def test_wait_without_a_cursor_fetches_one_first():
 @pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf")])
 def test_wait_ends_after_its_timeout(timeout):
     with pytest.raises(InvalidInput, match="seconds"):
-        TouchWaiter(ADDRESS, "s", [Entity("e")], None, timeout)
+        TouchWaiter(ADDRESS, "s", [EntityKey("e")], None, timeout)
 
 
-@pytest.mark.parametrize("keys", [Row("e", "1"), ["e"], [("e", "1")]])
+@pytest.mark.parametrize("keys", [RowKey("e", "1"), ["e"], [("e", "1")]])
 def test_invalid_wait_is_refused_before_sending(keys):
     with pytest.raises(InvalidInput, match=r"must be a list|must be an Entity"):
         TouchWaiter(ADDRESS, "s", keys, None, 1).call()
@@ -321,5 +321,5 @@ def test_client_imports_no_database():
 
 def test_keys_and_results_are_those_of_the_library():
     """Code that waits on a folder works with a server without other changes."""
-    for name in ("Entity", "Row", "Rows", "Template", "WaitResult"):
+    for name in ("EntityKey", "RowKey", "TemplateKey", "Template", "WaitResult"):
         assert getattr(clients, name) is getattr(touch, name)

@@ -18,7 +18,7 @@ from fourfold.client.requests import Address
 from fourfold.client.responses import Response
 from fourfold.client.threads.remote_touches import RemoteTouches
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
-from fourfold.models.streams.touch import Entity
+from fourfold.models.streams.touch import EntityKey
 
 OFFSET = "0000000000000000_000000000000000"
 ORDER = {
@@ -242,12 +242,12 @@ class Scripted:
 def test_wait_retries_only_a_server_that_has_responded():
     away = ServerUnreachable("no answer")
     waiting = RemoteTouches(Scripted(False, away, False, away, True))
-    assert waiting.wait("s", None, [Entity("e")], float("inf")).keys == (0,)
+    assert waiting.wait("s", None, [EntityKey("e")], float("inf")).keys == (0,)
     with pytest.raises(ServerUnreachable):
-        RemoteTouches(Scripted(away, True)).wait("s", None, [Entity("e")], float("inf"))
+        RemoteTouches(Scripted(away, True)).wait("s", None, [EntityKey("e")], float("inf"))
     waiting = RemoteTouches(Scripted(False, NotFound("it is gone"), True))
     with pytest.raises(NotFound):
-        waiting.wait("s", None, [Entity("e")], float("inf"))
+        waiting.wait("s", None, [EntityKey("e")], float("inf"))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import fourfold
 from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput, LimitExceeded, StreamRecreated
 from fourfold.models.streams.search import engine, measures
-from fourfold.models.streams.search.query import Query
+from fourfold.models.streams.search.query import SearchExpression
 from support import naive_search as naive
 from support.properties import examples
 
@@ -302,7 +302,9 @@ def test_search_equals_naive_search(store, messages, raw, asked, declared, limit
 
 
 def test_query_words_are_those_that_may_occur():
-    query = Query('slow -fast (pla* OR m:"a b")', ("m",), parse_filter({"n": {"$text": "x -y"}}))
+    query = SearchExpression(
+        'slow -fast (pla* OR m:"a b")', ("m",), parse_filter({"n": {"$text": "x -y"}})
+    )
     assert [(path, part.tokens, part.prefix) for path, part in query.words()] == [
         (("m",), ("slow",), False),
         (("m",), ("pla",), True),

@@ -11,7 +11,7 @@ from touched_streams import BY_CITY, CONTROL, TOUCHED, change
 from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.streams import Fork
-from fourfold.models.streams.touch import Entity, Row, Rows, Template, Touches
+from fourfold.models.streams.touch import EntityKey, RowKey, Template, TemplateKey, Touches
 from fourfold.models.streams.touch.keys import TOUCH_KEYS_MAX
 
 # Cursors
@@ -22,12 +22,12 @@ def test_wait_returns_its_changed_keys(touches, stream):
     cursor = touches.meta("s").cursor
     stream.append([change("1", "Ulm"), change("2", "Bonn")])
     keys = [
-        Row("user", "1"),
-        Row("user", "3"),
-        Entity("user"),
-        Entity("order"),
+        RowKey("user", "1"),
+        RowKey("user", "3"),
+        EntityKey("user"),
+        EntityKey("order"),
         by_city.key({"city": "Bonn"}),
-        Rows(by_city.id, {"city": "Kiel"}),
+        TemplateKey(by_city.id, {"city": "Kiel"}),
     ]
     result = touches.wait("s", cursor, keys, 0)
     assert result == (True, False, touches.meta("s").cursor, (0, 2, 4))
@@ -36,10 +36,10 @@ def test_wait_returns_its_changed_keys(touches, stream):
 
 def test_wait_without_cursor_starts_at_the_end(touches, stream):
     stream.append(change())
-    result = touches.wait("s", None, [Entity("user")], 0)
+    result = touches.wait("s", None, [EntityKey("user")], 0)
     assert result == (False, False, touches.meta("s").cursor, ())
     stream.append(change())
-    assert touches.wait("s", result.cursor, [Entity("user")], 0).touched
+    assert touches.wait("s", result.cursor, [EntityKey("user")], 0).touched
 
 
 def test_cursor_is_valid_after_restart(opened, touches, stream):
@@ -48,19 +48,19 @@ def test_cursor_is_valid_after_restart(opened, touches, stream):
     stream.append(change("1", "Ulm"))
     opened.reopen()
     again = Touches(opened.streams)
-    keys = [Row("user", "1"), Row("user", "2"), Rows(by_city.id, {"city": "Ulm"})]
+    keys = [RowKey("user", "1"), RowKey("user", "2"), TemplateKey(by_city.id, {"city": "Ulm"})]
     assert again.wait("s", cursor, keys, 0).keys == (0, 2)
 
 
 def test_cursor_of_earlier_stream_is_stale(streams, touches):
     cursor = touches.meta("s").cursor
-    assert not touches.wait("s", cursor, [Entity("user")], 0).touched
+    assert not touches.wait("s", cursor, [EntityKey("user")], 0).touched
     streams.delete("s")
     streams.create("s", JSON)
     streams.profiles.put("s", TOUCHED)
-    result = touches.wait("s", cursor, [Entity("user"), Entity("order")], 0)
+    result = touches.wait("s", cursor, [EntityKey("user"), EntityKey("order")], 0)
     assert result == (True, True, touches.meta("s").cursor, (0, 1))
-    assert not touches.wait("s", result.cursor, [Entity("user")], 0).touched
+    assert not touches.wait("s", result.cursor, [EntityKey("user")], 0).touched
 
 
 def test_cursor_below_retention_is_stale(opened, touches):
@@ -70,9 +70,9 @@ def test_cursor_below_retention_is_stale(opened, touches):
     opened.streams.open("r").append([change(), change()])
     opened.clock.ms += 2_000
     opened.streams.sweep()
-    result = touches.wait("r", cursor, [Entity("order")], 0)
+    result = touches.wait("r", cursor, [EntityKey("order")], 0)
     assert result.stale
-    assert not touches.wait("r", result.cursor, [Entity("order")], 0).touched
+    assert not touches.wait("r", result.cursor, [EntityKey("order")], 0).touched
 
 
 class NoSegments:
@@ -88,16 +88,18 @@ def test_journal_below_retention_is_rebuilt(opened, touches, cold):
     opened.streams.create("r", JSON, retention_seconds=1)
     opened.streams.profiles.put("r", TOUCHED)
     stream = opened.streams.open("r")
-    touches.wait("r", None, [Entity("user")], 0)
+    touches.wait("r", None, [EntityKey("user")], 0)
     stream.append([change("1"), change("2")])
     opened.clock.ms += 2_000
     opened.streams.sweep()
     assert opened.streams.info("r").first_offset == 2
     opened.streams.cold = cold
-    result = touches.wait("r", None, [Entity("user")], 0)
+    result = touches.wait("r", None, [EntityKey("user")], 0)
     assert result == (False, False, touches.meta("r").cursor, ())
     stream.append(change("3"))
-    assert touches.wait("r", result.cursor, [Row("user", "1"), Row("user", "3")], 0).keys == (1,)
+    assert touches.wait("r", result.cursor, [RowKey("user", "1"), RowKey("user", "3")], 0).keys == (
+        1,
+    )
 
 
 @pytest.mark.parametrize("limit", ["TOUCH_BACK_RECORDS", "TOUCH_BACK_BYTES", "TOUCH_MARKS_MAX"])
@@ -105,9 +107,9 @@ def test_too_old_cursor_is_stale(touches, stream, monkeypatch, limit):
     cursor = touches.meta("s").cursor
     stream.append([change(str(number)) for number in range(5)])
     monkeypatch.setattr(f"fourfold.models.streams.touch.journal.{limit}", 4)
-    result = touches.wait("s", cursor, [Entity("order")], 0)
+    result = touches.wait("s", cursor, [EntityKey("order")], 0)
     assert result == (True, True, touches.meta("s").cursor, (0,))
-    assert not touches.wait("s", result.cursor, [Entity("order")], 0).touched
+    assert not touches.wait("s", result.cursor, [EntityKey("order")], 0).touched
 
 
 def with_field(name):
@@ -120,7 +122,7 @@ def test_cursor_before_new_schema_version_is_stale(streams, touches, stream):
     """Earlier records have other fields."""
     streams.schemas.put("s", {"schema": with_field("city")})
     (by_town,) = touches.activate("s", [Template("user", {"town": "string"})])
-    keys = [Rows(by_town.id, {"town": "Ulm"})]
+    keys = [TemplateKey(by_town.id, {"town": "Ulm"})]
     cursor = touches.meta("s").cursor
     stream.append(change("1", "Ulm"))
     assert touches.wait("s", cursor, keys, 0).keys == ()
@@ -138,13 +140,13 @@ def test_cursor_before_new_schema_version_is_stale(streams, touches, stream):
 )
 def test_invalid_cursor_is_rejected(touches, cursor):
     with pytest.raises(InvalidInput, match="invalid cursor"):
-        touches.wait("s", cursor, [Entity("user")], 0)
+        touches.wait("s", cursor, [EntityKey("user")], 0)
 
 
 def test_cursor_after_the_end_is_rejected(touches):
     incarnation = touches.meta("s").cursor.partition(":")[0]
     with pytest.raises(InvalidInput, match="after the end 0"):
-        touches.wait("s", f"{incarnation}:1", [Entity("user")], 0)
+        touches.wait("s", f"{incarnation}:1", [EntityKey("user")], 0)
 
 
 def test_fork_has_its_own_waits(streams, touches, stream):
@@ -154,10 +156,10 @@ def test_fork_has_its_own_waits(streams, touches, stream):
     incarnation = touches.meta("fork").cursor.partition(":")[0]
     assert touches.templates("fork") == ()
     with pytest.raises(NotFound, match="no active template"):
-        touches.wait("fork", None, [Rows(by_city.id, {"city": "Ulm"})], 0)
+        touches.wait("fork", None, [TemplateKey(by_city.id, {"city": "Ulm"})], 0)
     stream.append(change("3"))
     streams.open("fork").append(change("4"))
-    keys = [Row("user", str(number)) for number in range(1, 5)]
+    keys = [RowKey("user", str(number)) for number in range(1, 5)]
     # Below its fork offset, its records are those of the source.
     assert touches.wait("fork", f"{incarnation}:1", keys, 0).keys == (1, 3)
 
@@ -166,7 +168,7 @@ def test_control_message_wakes_all_waits(touches, stream):
     (by_city,) = touches.activate("s", [BY_CITY])
     cursor = touches.meta("s").cursor
     stream.append([CONTROL, change("1")])
-    keys = [Entity("order"), Row("user", "2"), Rows(by_city.id, {"city": "Kiel"})]
+    keys = [EntityKey("order"), RowKey("user", "2"), TemplateKey(by_city.id, {"city": "Kiel"})]
     result = touches.wait("s", cursor, keys, 0)
     assert result == (True, False, touches.meta("s").cursor, (0, 1, 2))
     assert not touches.wait("s", result.cursor, keys, 0).touched
@@ -177,7 +179,7 @@ def test_control_message_covers_evicted_marks(touches, stream, monkeypatch, is_f
     """It touches every earlier cursor, so the evicted marks do not matter."""
     monkeypatch.setattr("fourfold.models.streams.touch.journal.TOUCH_MARKS_MAX", 4)
     cursor = touches.meta("s").cursor
-    keys = [Entity("order"), Row("user", "1")]
+    keys = [EntityKey("order"), RowKey("user", "1")]
     many = [change(str(number)) for number in range(9)]
     if is_followed:
         touches.wait("s", cursor, keys, 0)
@@ -192,31 +194,31 @@ def test_control_message_covers_evicted_marks(touches, stream, monkeypatch, is_f
 def test_later_wait_may_have_an_earlier_cursor(touches, stream):
     cursor = touches.meta("s").cursor
     stream.append(change("1"))
-    later = touches.wait("s", None, [Entity("user")], 0).cursor
-    assert touches.wait("s", cursor, [Row("user", "1"), Row("user", "2")], 0).keys == (0,)
-    assert not touches.wait("s", later, [Row("user", "1")], 0).touched
+    later = touches.wait("s", None, [EntityKey("user")], 0).cursor
+    assert touches.wait("s", cursor, [RowKey("user", "1"), RowKey("user", "2")], 0).keys == (0,)
+    assert not touches.wait("s", later, [RowKey("user", "1")], 0).touched
 
 
 def test_journal_of_earlier_stream_is_ignored(streams, touches, stream):
-    touches.wait("s", touches.meta("s").cursor, [Entity("user")], 0)
+    touches.wait("s", touches.meta("s").cursor, [EntityKey("user")], 0)
     stream.append(change("1"))
-    touches.wait("s", None, [Entity("user")], 0)
+    touches.wait("s", None, [EntityKey("user")], 0)
     streams.delete("s")
     streams.create("s", JSON)
     streams.profiles.put("s", TOUCHED)
     cursor = touches.meta("s").cursor
     streams.open("s").append(change("2"))
-    assert touches.wait("s", cursor, [Row("user", "1"), Row("user", "2")], 0).keys == (1,)
+    assert touches.wait("s", cursor, [RowKey("user", "1"), RowKey("user", "2")], 0).keys == (1,)
 
 
 def test_evicted_marks_are_read_again_within_the_limit(touches, stream, monkeypatch):
     monkeypatch.setattr("fourfold.models.streams.touch.journal.TOUCH_MARKS_MAX", 5)
     first = touches.meta("s").cursor
     stream.append([change("1"), change("2")])
-    cursor = touches.wait("s", first, [Entity("user")], 0).cursor
+    cursor = touches.wait("s", first, [EntityKey("user")], 0).cursor
     # They exceed the limit together with the two before, but not by themselves.
     stream.append([change("3"), change("4"), change("5")])
-    keys = [Row("user", str(number)) for number in range(1, 6)]
+    keys = [RowKey("user", str(number)) for number in range(1, 6)]
     assert touches.wait("s", cursor, keys, 0) == (True, False, touches.meta("s").cursor, (2, 3, 4))
 
 
@@ -230,7 +232,7 @@ def test_wait_on_stream_without_touch_raises_not_found(streams, touches):
     for name in ("plain", "state", "missing"):
         for ask in (
             lambda name=name: touches.meta(name),
-            lambda name=name: touches.wait(name, None, [Entity("user")], 0),
+            lambda name=name: touches.wait(name, None, [EntityKey("user")], 0),
             lambda name=name: touches.activate(name, [BY_CITY]),
             lambda name=name: touches.templates(name),
         ):
@@ -243,13 +245,13 @@ def test_wait_on_stream_without_touch_raises_not_found(streams, touches):
     "keys",
     [
         [],
-        [Entity("user")] * (TOUCH_KEYS_MAX + 1),
+        [EntityKey("user")] * (TOUCH_KEYS_MAX + 1),
         ["user"],
         [("user", "1")],
-        [Entity("")],
-        [Row("user", 7)],
-        [Row("user", "x" * (limits.TOUCH_KEY_CHARS + 1))],
-        [Rows(None, {})],
+        [EntityKey("")],
+        [RowKey("user", 7)],
+        [RowKey("user", "x" * (limits.TOUCH_KEY_CHARS + 1))],
+        [TemplateKey(None, {})],
     ],
 )
 def test_invalid_keys_are_rejected(touches, keys):
@@ -260,7 +262,7 @@ def test_invalid_keys_are_rejected(touches, keys):
 @pytest.mark.parametrize("timeout", [-1, float("nan"), "1", None])
 def test_invalid_timeouts_are_rejected(touches, timeout):
     with pytest.raises(InvalidInput):
-        touches.wait("s", None, [Entity("user")], timeout)
+        touches.wait("s", None, [EntityKey("user")], timeout)
 
 
 def test_values_must_match_fields_of_template(touches):
@@ -268,7 +270,7 @@ def test_values_must_match_fields_of_template(touches):
     (made,) = touches.activate("s", [Template("user", fields)])
     good = {"text": "x", "whole": 1, "any": 0.5, "flag": True}
     for fine in ({}, {"whole": 2.0}, {"any": 3}, dict.fromkeys(fields)):
-        touches.wait("s", None, [Rows(made.id, good | fine)], 0)
+        touches.wait("s", None, [TemplateKey(made.id, good | fine)], 0)
     for bad in (
         {"text": 1},
         {"text": "x" * (limits.TOUCH_KEY_CHARS + 1)},
@@ -281,6 +283,6 @@ def test_values_must_match_fields_of_template(touches):
         {"more": None},
     ):
         with pytest.raises(InvalidInput):
-            touches.wait("s", None, [Rows(made.id, good | bad)], 0)
+            touches.wait("s", None, [TemplateKey(made.id, good | bad)], 0)
     with pytest.raises(InvalidInput, match="exactly"):
-        touches.wait("s", None, [Rows(made.id, {"text": "x"})], 0)
+        touches.wait("s", None, [TemplateKey(made.id, {"text": "x"})], 0)

@@ -10,7 +10,7 @@ import pytest
 from touched_streams import TOUCHED, change
 
 from fourfold import limits
-from fourfold.models.streams.touch import Entity, Row, Touches
+from fourfold.models.streams.touch import EntityKey, RowKey, Touches
 from fourfold.models.streams.touch.journal import TOUCH_LOOP_RECORDS
 from fourfold.models.streams.touch.waiters import Waiter, _LoopGroup
 
@@ -48,14 +48,14 @@ def test_waiter_sees_last_change_of_its_row(streams, monkeypatch, seed):
     def check_others():
         """Advance the journal from another thread, and evict it."""
         while not done.is_set():
-            touches.wait("s", None, [Entity("none")], 0)
-            touches.wait("other", None, [Entity("none")], 0)
+            touches.wait("s", None, [EntityKey("none")], 0)
+            touches.wait("other", None, [EntityKey("none")], 0)
 
     async def follow(row):
         cursor = touches.meta("s").cursor
         while not stop:
             result = await touches.wait_async(
-                "s", cursor, [Row("user", row)], LATE_S, should_stop=lambda: bool(stop)
+                "s", cursor, [RowKey("user", row)], LATE_S, should_stop=lambda: bool(stop)
             )
             assert result.touched or stop
             cursor = result.cursor
@@ -92,7 +92,9 @@ def asleep(touches, monkeypatch):
 
     def run(work):
         async def main():
-            waiting = asyncio.create_task(touches.wait_async("s", None, [Row("user", "1")], LATE_S))
+            waiting = asyncio.create_task(
+                touches.wait_async("s", None, [RowKey("user", "1")], LATE_S)
+            )
             await run_loop_turns()
             await work()
             return await asyncio.wait_for(waiting, LATE_S / 2)
@@ -114,7 +116,7 @@ def test_replaced_journal_wakes_all_waiters(asleep, touches, stream):
         touches._scan.readers._readers.clear()
         stream.append(change("1"))
         # On the thread of the loop, so before the scheduled scan runs.
-        touches.wait("s", None, [Entity("none")], 0)
+        touches.wait("s", None, [EntityKey("none")], 0)
 
     assert asleep(work).touched
 
@@ -168,7 +170,7 @@ def test_waiter_checks_again_when_notified_before_sleeping(asleep, touches, stre
             once.clear()
             # Another wait advances the journal and notifies the waiters that sleep by now.
             stream.append(change("1"))
-            touches.wait("s", None, [Entity("none")], 0)
+            touches.wait("s", None, [EntityKey("none")], 0)
             await run_loop_turns()
         return result
 

@@ -25,7 +25,7 @@ from opened_streams import JSON, Opened
 from touched_streams import CONTROL, TOUCHED
 
 from fourfold.errors import NotFound
-from fourfold.models.streams.touch import Entity, Row, Rows, Template, journal
+from fourfold.models.streams.touch import EntityKey, RowKey, Template, TemplateKey, journal
 from fourfold.models.streams.touch.templates import TOUCH_TTL_MS_MIN
 from support.properties import examples, repeats
 
@@ -151,9 +151,9 @@ def touched_by(written, templates):
 
 def names_of(key, templates):
     """Return the names that touch a key."""
-    if isinstance(key, Entity):
+    if isinstance(key, EntityKey):
         return {("entity", key.entity)}
-    if isinstance(key, Row):
+    if isinstance(key, RowKey):
         return {("row", key.entity, key.key)}
     rows = ("rows", key.template_id, values_in(key.values, templates[key.template_id]))
     return {rows, ("all rows", key.template_id)}
@@ -164,7 +164,7 @@ def concerns(written, key, templates):
     message = written.message
     if "control" in message["headers"]:
         return True
-    if not isinstance(key, Rows):
+    if not isinstance(key, TemplateKey):
         return key == (message["type"], message["key"])[: len(key)]
     template = templates[key.template_id]
     rows = [row for row in (written.before, written.after) if row is not None]
@@ -175,12 +175,13 @@ def concerns(written, key, templates):
 
 def every_key(templates):
     """Return all valid keys."""
-    keys = [Entity(entity) for entity in ENTITIES]
-    keys += [Row(entity, key) for entity in ENTITIES for key in KEYS]
+    keys = [EntityKey(entity) for entity in ENTITIES]
+    keys += [RowKey(entity, key) for entity in ENTITIES for key in KEYS]
     for template in templates.values():
         choices = itertools.product(*(VALUES[field] for field in template.fields))
         keys += [
-            Rows(template.id, dict(zip(template.fields, values, strict=True))) for values in choices
+            TemplateKey(template.id, dict(zip(template.fields, values, strict=True)))
+            for values in choices
         ]
     return keys
 
@@ -322,7 +323,7 @@ class TouchMachine(RuleBasedStateMachine):
     def wait_with_one_template(self, name, number):
         """Wait with a template: it is found only if active, and the wait counts as use."""
         template = self.ids[sorted(self.ids)[number % len(self.ids)]]
-        keys = [Rows(template.id, dict.fromkeys(template.fields))]
+        keys = [TemplateKey(template.id, dict.fromkeys(template.fields))]
         if template.id in self.model[name].used_ms:
             self.keep(self.wait(name, None, keys).cursor)
         else:
@@ -397,7 +398,7 @@ class TouchMachine(RuleBasedStateMachine):
         incarnation, _, reached = result.cursor.partition(":")
         end = len(found.written)
         assert incarnation == found.incarnation
-        asked = {key.template_id for key in keys if isinstance(key, Rows)}
+        asked = {key.template_id for key in keys if isinstance(key, TemplateKey)}
         found.used_ms |= dict.fromkeys(asked, self.opened.clock.ms)
         if cursor is None:
             assert result == (False, False, f"{incarnation}:{end}", ())

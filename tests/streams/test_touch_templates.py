@@ -7,7 +7,7 @@ from touched_streams import BY_CITY, CONTROL, change, in_table
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, LimitExceeded, NotFound, Refused
-from fourfold.models.streams.touch import Entity, Rows, Template, Touches
+from fourfold.models.streams.touch import EntityKey, Template, TemplateKey, Touches
 from fourfold.models.streams.touch.templates import (
     TOUCH_SEEN_EVERY_MS,
     TOUCH_TTL_MS,
@@ -80,39 +80,39 @@ def test_rolled_back_activation_leaves_nothing(streams, touches, stream):
     with pytest.raises(ZeroDivisionError):
         fail()
     assert touches.templates("s") == ()
-    assert touches.wait("s", cursor, [Entity("user")], 0) == (False, False, cursor, ())
+    assert touches.wait("s", cursor, [EntityKey("user")], 0) == (False, False, cursor, ())
     assert touches.meta("s").templates == 0
 
 
 def test_later_template_sees_earlier_changes(touches, stream):
-    cursor = touches.wait("s", None, [Entity("user")], 0).cursor
+    cursor = touches.wait("s", None, [EntityKey("user")], 0).cursor
     stream.append(change("1", "Ulm"))
-    touches.wait("s", cursor, [Entity("user")], 0)
+    touches.wait("s", cursor, [EntityKey("user")], 0)
     (by_city,) = touches.activate("s", [BY_CITY])
-    keys = [Rows(by_city.id, {"city": "Ulm"}), Rows(by_city.id, {"city": "Bonn"})]
+    keys = [TemplateKey(by_city.id, {"city": "Ulm"}), TemplateKey(by_city.id, {"city": "Bonn"})]
     assert touches.wait("s", cursor, keys, 0).keys == (0,)
 
 
 def test_reactivated_template_sees_changes_meanwhile(opened, touches, stream):
     (by_city,) = touches.activate("s", [BY_CITY])
-    keys = [Rows(by_city.id, {"city": "Ulm"}), Rows(by_city.id, {"city": "Bonn"})]
+    keys = [TemplateKey(by_city.id, {"city": "Ulm"}), TemplateKey(by_city.id, {"city": "Bonn"})]
     cursor = touches.wait("s", None, keys, 0).cursor
     opened.clock.ms += TOUCH_TTL_MS
     touches.retire(opened.clock.ms)
     stream.append(change("1", "Ulm"))
     # Processed without the template.
-    assert touches.wait("s", cursor, [Entity("user")], 0).touched
+    assert touches.wait("s", cursor, [EntityKey("user")], 0).touched
     touches.activate("s", [BY_CITY])
     assert touches.wait("s", cursor, keys, 0) == (True, False, touches.meta("s").cursor, (0,))
 
 
 def test_control_message_covers_later_template(touches, stream, monkeypatch):
-    cursor = touches.wait("s", None, [Entity("user")], 0).cursor
+    cursor = touches.wait("s", None, [EntityKey("user")], 0).cursor
     stream.append(change("1", "Ulm"))
-    touches.wait("s", cursor, [Entity("user")], 0)
+    touches.wait("s", cursor, [EntityKey("user")], 0)
     (by_city,) = touches.activate("s", [BY_CITY])
     stream.append([CONTROL, change("2", "Bonn")])
-    keys = [Rows(by_city.id, {"city": "Ulm"}), Rows(by_city.id, {"city": "Bonn"})]
+    keys = [TemplateKey(by_city.id, {"city": "Ulm"}), TemplateKey(by_city.id, {"city": "Bonn"})]
     after = touches.wait("s", None, keys, 0).cursor
     # Older than a check may read: only the journal knows these changes.
     monkeypatch.setattr("fourfold.models.streams.touch.journal.TOUCH_BACK_RECORDS", 1)
@@ -132,7 +132,7 @@ def test_unused_template_is_retired_then_deleted(opened, touches, stream):
         (opened.clock.ms, "inactivity")
     ]
     with pytest.raises(NotFound) as raised:
-        touches.wait("s", None, [Rows(made.id, {"city": "Ulm"})], 0)
+        touches.wait("s", None, [TemplateKey(made.id, {"city": "Ulm"})], 0)
     assert "Activate" in raised.value.hint
     stream.append(change())
     (again,) = touches.activate("s", [BY_CITY])
@@ -164,7 +164,7 @@ def test_number_of_retired_templates_is_limited(opened, touches, monkeypatch):
 def test_template_in_use_is_not_retired(opened, touches):
     """Covers waits in progress, and uses that were flushed or not."""
     (made,) = touches.activate("s", [BY_CITY])
-    keys = [Rows(made.id, {"city": "Ulm"})]
+    keys = [TemplateKey(made.id, {"city": "Ulm"})]
     with touches._seen.waiting("s", [made.id]):
         opened.clock.ms += TOUCH_TTL_MS
         touches.retire(opened.clock.ms)
@@ -187,7 +187,7 @@ def test_uses_are_written_once(opened, touches, stream):
     (made,) = touches.activate("s", [BY_CITY])
     stream.append([change(), change()])
     opened.clock.ms += 70_000
-    touches.wait("s", None, [Rows(made.id, {"city": "Ulm"})], 0)
+    touches.wait("s", None, [TemplateKey(made.id, {"city": "Ulm"})], 0)
     assert touches.meta("s").processed_through == 1
     touches.flush()
     written = (
@@ -208,7 +208,7 @@ def test_uses_are_written_once(opened, touches, stream):
 
 def test_templates_are_deleted_with_their_stream(streams, touches):
     touches.activate("s", [BY_CITY])
-    touches.wait("s", None, [Entity("user")], 0)
+    touches.wait("s", None, [EntityKey("user")], 0)
     streams.delete("s")
     touches.flush()
     assert in_table(streams, "SELECT * FROM live_templates") == []

@@ -12,7 +12,7 @@ from touched_streams import BY_CITY, TOUCHED, change
 from fourfold import limits
 from fourfold.errors import NotFound
 from fourfold.models.streams import reader
-from fourfold.models.streams.touch import Entity, Row, Rows, Touches
+from fourfold.models.streams.touch import EntityKey, RowKey, TemplateKey, Touches
 from fourfold.models.streams.touch import keys as keys_module
 
 # Journals
@@ -28,7 +28,7 @@ def test_each_change_is_processed_once_for_all_waits(touches, stream, monkeypatc
     for count in range(1, 4):
         stream.append(change())
         for _ in range(5):
-            assert touches.wait("s", cursor, [Entity("user")], 0).touched
+            assert touches.wait("s", cursor, [EntityKey("user")], 0).touched
         assert len(seen) == count
 
 
@@ -39,17 +39,19 @@ def test_evicted_journals_are_rebuilt(streams, monkeypatch):
     for name in "abcd":
         streams.create(name, JSON)
         streams.profiles.put(name, TOUCHED)
-        cursors[name] = touches.wait(name, None, [Entity("user")], 0).cursor
+        cursors[name] = touches.wait(name, None, [EntityKey("user")], 0).cursor
         streams.open(name).append(change())
     assert len(touches._scan.readers._readers) == 2
     for name in "abcd":
-        assert touches.wait(name, cursors[name], [Entity("user"), Entity("x")], 0).keys == (0,)
+        assert touches.wait(name, cursors[name], [EntityKey("user"), EntityKey("x")], 0).keys == (
+            0,
+        )
 
 
 def test_unknown_stream_evicts_no_journal(touches):
-    touches.wait("s", None, [Entity("user")], 0)
+    touches.wait("s", None, [EntityKey("user")], 0)
     with pytest.raises(NotFound):
-        touches.wait("missing", None, [Entity("user")], 0)
+        touches.wait("missing", None, [EntityKey("user")], 0)
     assert len(touches._scan.readers._readers) == 1
     assert "s" in touches._scan.readers._readers
 
@@ -62,7 +64,7 @@ def test_append_wakes_waiting_thread(touches, stream, monkeypatch):
     cursor = touches.meta("s").cursor
     result = []
     waiter = threading.Thread(
-        target=lambda: result.append(touches.wait("s", cursor, [Row("user", "2")], 900))
+        target=lambda: result.append(touches.wait("s", cursor, [RowKey("user", "2")], 900))
     )
     waiter.start()
     while not touches.meta("s").waiting:
@@ -85,7 +87,7 @@ def test_append_wakes_only_matching_waiter(touches, stream):
         waiters = [
             asyncio.ensure_future(
                 touches.wait_async(
-                    "s", None, [Row("user", str(number))], 60, should_stop=lambda: stop
+                    "s", None, [RowKey("user", str(number))], 60, should_stop=lambda: stop
                 )
             )
             for number in range(100)
@@ -118,7 +120,7 @@ def test_append_costs_one_scan_for_all_waiters(touches, stream, monkeypatch):
 
     async def main():
         waiters = [
-            asyncio.ensure_future(touches.wait_async("s", None, [Row("user", str(number))], 900))
+            asyncio.ensure_future(touches.wait_async("s", None, [RowKey("user", str(number))], 900))
             for number in range(10)
         ]
         await all_wait(touches, 10)
@@ -148,7 +150,7 @@ def test_cached_check_is_not_used_after_eviction(touches, stream, monkeypatch):
 
     async def main():
         stop = False
-        keys = [Row("user", str(number)) for number in range(6)]
+        keys = [RowKey("user", str(number)) for number in range(6)]
         waiters = [
             asyncio.ensure_future(
                 touches.wait_async("s", None, [key], 900, should_stop=lambda: stop)
@@ -169,14 +171,14 @@ def test_cached_check_is_not_used_after_eviction(touches, stream, monkeypatch):
 
 def test_waiting_coroutines_time_out(touches, stream):
     async def main():
-        return await touches.wait_async("s", None, [Entity("order")], 0.01)
+        return await touches.wait_async("s", None, [EntityKey("order")], 0.01)
 
     assert not asyncio.run(main()).touched
 
 
 def test_wait_ends_when_stream_is_deleted(streams, touches, stream):
     async def main():
-        waiter = asyncio.ensure_future(touches.wait_async("s", None, [Entity("user")], 60))
+        waiter = asyncio.ensure_future(touches.wait_async("s", None, [EntityKey("user")], 60))
         await all_wait(touches, 1)
         await streams.delete_async("s")
         with pytest.raises(NotFound):
@@ -190,7 +192,7 @@ def test_many_records_are_processed_in_parts_on_the_loop(touches, stream, monkey
 
     async def main():
         (by_city,) = await touches.activate_async("s", [BY_CITY])
-        key = [Rows(by_city.id, {"city": "Kiel"})]
+        key = [TemplateKey(by_city.id, {"city": "Kiel"})]
         started = await touches.wait_async("s", None, key, 0)
         stream.append([change(str(number)) for number in range(10)])
         result = await touches.wait_async("s", started.cursor, key, 0)
@@ -230,7 +232,7 @@ def test_segments_are_read_in_a_thread(streams, touches, stream):
     stream.append([change(str(number)) for number in range(4)])
     kept = stream.read().records
     give_up_in_the_log(streams, 2)
-    keys = [Row("user", "0"), Row("user", "3"), Row("user", "9")]
+    keys = [RowKey("user", "0"), RowKey("user", "3"), RowKey("user", "9")]
     with pytest.raises(reader.NotInTheLog):
         streams.read_log("s")
     # The records are unknown, so everything may have changed.
@@ -247,10 +249,10 @@ def test_segments_are_read_in_a_thread(streams, touches, stream):
 
 def test_journal_that_needs_segments_is_rebuilt(streams, touches, stream):
     """Nothing reads segments here, and the wait needs only the log."""
-    touches.wait("s", None, [Entity("user")], 0)
+    touches.wait("s", None, [EntityKey("user")], 0)
     stream.append([change(str(number)) for number in range(4)])
     later = touches.meta("s").cursor
     give_up_in_the_log(streams, 3)
     stream.append(change("4"))
-    keys = [Row("user", str(number)) for number in range(6)]
+    keys = [RowKey("user", str(number)) for number in range(6)]
     assert touches.wait("s", later, keys, 0).keys == (4,)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from hypothesis import strategies as st
 
 from fourfold.content.filters import parse_filter
-from fourfold.models.streams.search.query import Query
+from fourfold.models.streams.search.query import SearchExpression
 
 WORDS = ["slow", "plan", "Retry", "über", "eu-west", "timeout", "plans"]
 TEXTS = st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join)
@@ -121,7 +121,7 @@ def naive_matches(stream, query, where=None, since=None, until=None):
     """All matches, the newest first: pairs of record and message."""
     registry = stream.schema()
     declared = registry.search
-    parsed = Query(query, declared.text if declared else (), parse_filter(where))
+    parsed = SearchExpression(query, declared.text if declared else (), parse_filter(where))
     matches = []
     for record in stream:
         message = value_of(record.payload)

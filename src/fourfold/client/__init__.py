@@ -36,7 +36,13 @@ if TYPE_CHECKING:
     from fourfold.client.threads.store import RemoteStore
     from fourfold.client.threads.streams import Follower, Stream, StreamClient
     from fourfold.models.streams.records import Producer
-    from fourfold.models.streams.touch.records import Entity, Row, Rows, Template, WaitResult
+    from fourfold.models.streams.touch.records import (
+        EntityKey,
+        RowKey,
+        Template,
+        TemplateKey,
+        WaitResult,
+    )
 else:
     __getattr__, __dir__ = exports(
         __name__,
@@ -49,7 +55,7 @@ else:
             "AsyncStreamClient": "fourfold.client.coroutines.streams",
             "BatchOptions": "fourfold.client.producer",
             "Boundary": "fourfold.client.rules",
-            "Entity": "fourfold.models.streams.touch.records",
+            "EntityKey": "fourfold.models.streams.touch.records",
             "Follower": "fourfold.client.threads.streams",
             "StreamListing": "fourfold.client.responses",
             "LiveTemplate": "fourfold.client.rules",
@@ -64,8 +70,8 @@ else:
             "RemoteStream": "fourfold.client.threads.remote_streams",
             "RemoteStreams": "fourfold.client.threads.remote_streams",
             "RoutingKey": "fourfold.client.rules",
-            "Row": "fourfold.models.streams.touch.records",
-            "Rows": "fourfold.models.streams.touch.records",
+            "RowKey": "fourfold.models.streams.touch.records",
+            "TemplateKey": "fourfold.models.streams.touch.records",
             "SchemaRegistry": "fourfold.client.rules",
             "Stream": "fourfold.client.threads.streams",
             "StreamClient": "fourfold.client.threads.streams",
@@ -88,7 +94,7 @@ __all__ = [
     "AsyncStreamClient",
     "BatchOptions",
     "Boundary",
-    "Entity",
+    "EntityKey",
     "Follower",
     "LiveTemplate",
     "Part",
@@ -102,8 +108,7 @@ __all__ = [
     "RemoteStream",
     "RemoteStreams",
     "RoutingKey",
-    "Row",
-    "Rows",
+    "RowKey",
     "SchemaRegistry",
     "Stream",
     "StreamClient",
@@ -112,6 +117,7 @@ __all__ = [
     "StreamProducer",
     "StreamProfile",
     "Template",
+    "TemplateKey",
     "TouchFacts",
     "WaitResult",
     "connect",

@@ -28,7 +28,14 @@ from fourfold.client import requests, responses
 from fourfold.client.requests import Address, Call
 from fourfold.client.responses import Response
 from fourfold.errors import InvalidInput
-from fourfold.models.streams.touch.records import Entity, Key, Row, Rows, Template, WaitResult
+from fourfold.models.streams.touch.records import (
+    EntityKey,
+    Key,
+    RowKey,
+    Template,
+    TemplateKey,
+    WaitResult,
+)
 from fourfold.wire.streams import (
     NewTemplate,
     NewTemplates,
@@ -234,11 +241,11 @@ def _post_call(
 
 def _key(key: Key) -> TouchKey:
     match key:
-        case Entity(entity):
+        case EntityKey(entity):
             return TouchKey(entity=entity)
-        case Row(entity, row):
+        case RowKey(entity, row):
             return TouchKey(entity=entity, key=row)
-        case Rows(template_id, values):
+        case TemplateKey(template_id, values):
             return TouchKey(template=template_id, values=dict(values))
         case _:
             raise InvalidInput(f"key: must be an Entity, a Row or Rows, got {key!r:.80}")

@@ -21,10 +21,10 @@ from fourfold.errors import BadAnswer, InvalidInput
 from fourfold.models.streams import profiles
 from fourfold.models.streams.feed_records import FeedGap, StreamRecord
 from fourfold.models.streams.inspection import ProducerState, SegmentInfo, StreamSubscription
-from fourfold.models.streams.profiles import Profile
+from fourfold.models.streams.profiles import GenericProfile
 from fourfold.models.streams.record_headers import encode_headers
 from fourfold.models.streams.records import AppendResult, Chunk, Record, StreamInfo, Totals, Where
-from fourfold.models.streams.routing_keys import KeyPage, RoutingKey
+from fourfold.models.streams.routing_keys import KeyPage, RoutingKeyInfo
 from fourfold.models.streams.schemas.registry import Registry
 from fourfold.models.streams.touch import ActiveTemplate, Encoding
 from fourfold.models.streams.validation import NOW, START, Offset, parse_offset
@@ -139,9 +139,9 @@ def to_segment(row: SegmentRow) -> SegmentInfo:
 def parse_keys(response: Response) -> KeyPage:
     """Return a page of routing keys."""
     page = responses.decode(response, RoutingKeyPage, "a list of routing keys")
-    keys = [RoutingKey(unquote_to_bytes(row.key), offset_of(row.offset)) for row in page.items]
+    keys = [RoutingKeyInfo(unquote_to_bytes(row.key), offset_of(row.offset)) for row in page.items]
     last = keys[-1].key if page.next_cursor is not None and keys else None
-    return KeyPage(Rows(keys, RoutingKey), last, offset_of(page.complete_from))
+    return KeyPage(Rows(keys, RoutingKeyInfo), last, offset_of(page.complete_from))
 
 
 def to_subscription(row: StreamSubscriptionRow) -> StreamSubscription:
@@ -284,7 +284,7 @@ def parse_registry(response: Response) -> Registry:
         raise BadAnswer(f"the schemas of the stream cannot be read: {error}") from None
 
 
-def parse_profile(response: Response) -> Profile:
+def parse_profile(response: Response) -> GenericProfile:
     """Return the profile of a stream."""
     document: Mapping[str, Any] = responses.parse_document(response)
     try:

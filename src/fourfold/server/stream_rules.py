@@ -27,7 +27,14 @@ from fourfold.errors import (
     StreamGone,
 )
 from fourfold.models.streams import Streams
-from fourfold.models.streams.touch import ActiveTemplate, Entity, Key, Row, Rows, Template
+from fourfold.models.streams.touch import (
+    ActiveTemplate,
+    EntityKey,
+    Key,
+    RowKey,
+    Template,
+    TemplateKey,
+)
 from fourfold.models.streams.validation import format_offset
 from fourfold.server.request import Request, Response, json_response
 from fourfold.server.routes import Ok, Route, bind
@@ -155,11 +162,11 @@ def _key(number: int, body: TouchKey) -> Key:
     """Return a key of a wait; `number` is its index in the request, from 0."""
     fields = {name for name in body.__struct_fields__ if getattr(body, name) is not None}
     if body.entity is not None and fields == {"entity"}:
-        return Entity(body.entity)
+        return EntityKey(body.entity)
     if body.entity is not None and body.key is not None and fields == {"entity", "key"}:
-        return Row(body.entity, body.key)
+        return RowKey(body.entity, body.key)
     if body.template is not None and body.values is not None and fields == {"template", "values"}:
-        return Rows(body.template, body.values)
+        return TemplateKey(body.template, body.values)
     field_names = ", ".join(sorted(fields)) or "nothing"
     raise InvalidInput(
         f"key {number}: unknown combination of fields, got {field_names}",

@@ -36,7 +36,7 @@ from fourfold.store import database_files, table_archive, table_maintenance
 from fourfold.store.database_files import check_models, scratch_of, subject_lent
 
 if TYPE_CHECKING:
-    from fourfold.models.streams.archive import Round
+    from fourfold.models.streams.archive import ArchiveRound
     from fourfold.store.store import Store
 
 STREAMS = streams_model.MODEL.name
@@ -54,7 +54,7 @@ class PublishReport:
     unchanged: int = 0
     merged: list[CompactionReport] = field(default_factory=list)
     """Databases whose small publications were compacted."""
-    streams: Round | None = None
+    streams: ArchiveRound | None = None
     failures: dict[str, FourfoldError] = field(default_factory=dict)
     """Errors of databases and streams that were not published, by name."""
 
@@ -260,7 +260,7 @@ def object_problems(
 def _publish_streams(store: Store, report: PublishReport, progress: Progress | None) -> None:
     count = 0
 
-    def tell(done: Round) -> None:
+    def tell(done: ArchiveRound) -> None:
         nonlocal count
         count += len(done.published)
         if progress is not None:

@@ -11,7 +11,15 @@ import msgspec
 from fourfold.cli.main import SectionedGroup
 from fourfold.cli.output import Output
 from fourfold.cli.stream.arguments import Place, name_argument, streams_command
-from fourfold.models.streams.touch import ActiveTemplate, Encoding, Entity, Key, Row, Rows, Template
+from fourfold.models.streams.touch import (
+    ActiveTemplate,
+    Encoding,
+    EntityKey,
+    Key,
+    RowKey,
+    Template,
+    TemplateKey,
+)
 from fourfold.models.streams.validation import format_offset
 
 _ENCODINGS: Final = get_args(Encoding)
@@ -142,9 +150,9 @@ def wait(
 
     A timeout is not an error.
     """
-    keys: list[Key] = [Entity(entity) for entity in entities]
-    keys += [Row(*row) for row in rows]
-    keys += [Rows(template_id, _values(text)) for template_id, text in alike]
+    keys: list[Key] = [EntityKey(entity) for entity in entities]
+    keys += [RowKey(*row) for row in rows]
+    keys += [TemplateKey(template_id, _values(text)) for template_id, text in alike]
     if not keys:
         raise click.UsageError("Pass --entity, --row or --rows.")
     result = streams.touches.wait(name, cursor, keys, math.inf if timeout is None else timeout)
@@ -200,13 +208,13 @@ def _document(template: ActiveTemplate, number: int) -> dict[str, Any]:
 
 
 def _key_json(key: Key) -> dict[str, Any]:
-    if isinstance(key, Rows):
+    if isinstance(key, TemplateKey):
         return {"template": key.template_id, "values": dict(key.values)}
     return key._asdict()
 
 
 def _in_words(key: Key) -> str:
-    if isinstance(key, Rows):
+    if isinstance(key, TemplateKey):
         return f"{key.template_id} {msgspec.json.encode(key.values).decode()}"
     return " ".join(key)
 

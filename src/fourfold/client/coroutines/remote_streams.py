@@ -27,7 +27,7 @@ from fourfold.models.streams import fold, json_messages, rule_changes, validatio
 from fourfold.models.streams.append import Append
 from fourfold.models.streams.compaction_result import CompactionResult, check_horizon
 from fourfold.models.streams.inspection import ProducerState, SegmentInfo, StreamSubscription
-from fourfold.models.streams.profiles import Profile
+from fourfold.models.streams.profiles import GenericProfile
 from fourfold.models.streams.record_headers import encode_headers
 from fourfold.models.streams.records import (
     AppendResult,
@@ -665,7 +665,7 @@ class AsyncRemoteStream(AsyncStreamContainer):
         change = rule_changes.registry_change(schema, lens, routing_key, search)
         return await self._streams.schemas.put(self.name, change)
 
-    async def profile(self) -> Profile:
+    async def profile(self) -> GenericProfile:
         """Return the profile of the stream."""
         return await self._streams.profiles.get(self.name)
 
@@ -676,7 +676,7 @@ class AsyncRemoteStream(AsyncStreamContainer):
         touch: bool | None = None,
         redact: Sequence[str] | None = None,
         routing_key: Sequence[str] | None = None,
-    ) -> Profile:
+    ) -> GenericProfile:
         """Set the profile of the stream; omitted options have their defaults.
 
         The kind is "generic", "state-protocol" (with `touch`), or "evlog" (with `redact` and
@@ -760,12 +760,12 @@ class AsyncRemoteProfiles:
         self._client = client
         self._address = client.settings.address
 
-    async def get(self, name: str) -> Profile:
+    async def get(self, name: str) -> GenericProfile:
         """Return the profile of a stream; the generic one if none was set."""
         response = await self._client.send(rules.profile(self._address, name))
         return stream_records.parse_profile(response)
 
-    async def put(self, name: str, value: Any) -> Profile:
+    async def put(self, name: str, value: Any) -> GenericProfile:
         """Set the profile of a stream from JSON, for all later appends."""
         response = await self._client.send(rules.set_profile(self._address, name, value))
         return stream_records.parse_profile(response)

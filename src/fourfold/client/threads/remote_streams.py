@@ -28,7 +28,7 @@ from fourfold.models.streams import fold, json_messages, rule_changes, validatio
 from fourfold.models.streams.append import Append
 from fourfold.models.streams.compaction_result import CompactionResult, check_horizon
 from fourfold.models.streams.inspection import ProducerState, SegmentInfo, StreamSubscription
-from fourfold.models.streams.profiles import Profile
+from fourfold.models.streams.profiles import GenericProfile
 from fourfold.models.streams.record_headers import encode_headers
 from fourfold.models.streams.records import (
     AppendResult,
@@ -660,7 +660,7 @@ class RemoteStream(StreamContainer):
         change = rule_changes.registry_change(schema, lens, routing_key, search)
         return self._streams.schemas.put(self.name, change)
 
-    def profile(self) -> Profile:
+    def profile(self) -> GenericProfile:
         """Return the profile of the stream."""
         return self._streams.profiles.get(self.name)
 
@@ -671,7 +671,7 @@ class RemoteStream(StreamContainer):
         touch: bool | None = None,
         redact: Sequence[str] | None = None,
         routing_key: Sequence[str] | None = None,
-    ) -> Profile:
+    ) -> GenericProfile:
         """Set the profile of the stream; omitted options have their defaults.
 
         The kind is "generic", "state-protocol" (with `touch`), or "evlog" (with `redact` and
@@ -755,12 +755,12 @@ class RemoteProfiles:
         self._client = client
         self._address = client.settings.address
 
-    def get(self, name: str) -> Profile:
+    def get(self, name: str) -> GenericProfile:
         """Return the profile of a stream; the generic one if none was set."""
         response = self._client.send(rules.profile(self._address, name))
         return stream_records.parse_profile(response)
 
-    def put(self, name: str, value: Any) -> Profile:
+    def put(self, name: str, value: Any) -> GenericProfile:
         """Set the profile of a stream from JSON, for all later appends."""
         response = self._client.send(rules.set_profile(self._address, name, value))
         return stream_records.parse_profile(response)

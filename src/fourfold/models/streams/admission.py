@@ -32,7 +32,7 @@ PRODUCER_ID_BYTES_MAX = 1_024
 """Maximum UTF-8 bytes of a producer id; the state of every producer of a stream is stored."""
 
 
-class Tail(Protocol):
+class StreamTail(Protocol):
     """The properties of the end of a stream that admission depends on."""
 
     @property
@@ -103,7 +103,7 @@ def is_duplicate(producer: Producer, known: KnownProducer | None) -> bool:
     return False
 
 
-def check_open(info: Tail) -> None:
+def check_open(info: StreamTail) -> None:
     """Raise StreamClosed if the stream is closed."""
     if info.closed:
         raise StreamClosed(
@@ -112,7 +112,7 @@ def check_open(info: Tail) -> None:
         )
 
 
-def check_same_type(info: Tail, content_type: str) -> None:
+def check_same_type(info: StreamTail, content_type: str) -> None:
     """Raise ContentTypeMismatch if `content_type` is not that of the stream."""
     if plain_type(content_type) != plain_type(info.content_type):
         raise ContentTypeMismatch(
@@ -120,7 +120,7 @@ def check_same_type(info: Tail, content_type: str) -> None:
         )
 
 
-def check_expected(info: Tail, expected: Offset | int) -> None:
+def check_expected(info: StreamTail, expected: Offset | int) -> None:
     """Raise PreconditionFailed unless the stream ends exactly at `expected`."""
     number = info.incarnation_number
     end = Offset(info.next_offset, number)
@@ -134,7 +134,7 @@ def check_expected(info: Tail, expected: Offset | int) -> None:
         )
 
 
-def check_stream_seq(info: Tail, stream_seq: str | None) -> None:
+def check_stream_seq(info: StreamTail, stream_seq: str | None) -> None:
     """Raise StreamSeqOutOfOrder unless `stream_seq` is greater than the last one, byte by byte."""
     if stream_seq is None or info.stream_seq is None:
         return

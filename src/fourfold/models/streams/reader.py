@@ -16,9 +16,9 @@ from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.records import (
     Chunk,
     ColdRecords,
+    KeyStep,
     Record,
     RecordFilter,
-    Step,
     StreamInfo,
 )
 from fourfold.models.streams.validation import format_offset, parse_offset
@@ -181,7 +181,7 @@ def _steps(  # noqa: PLR0917 - a range of a stream and a filter
     end: int,
     sought: RecordFilter,
     cold: ColdRecords | None,
-) -> Iterator[Step]:
+) -> Iterator[KeyStep]:
     for sid, first, last in source_ranges(snapshot, info, start, end):
         edge = min(last, max(first, int(snapshot.value(SQL.log_begin, (sid,)))))
         if edge > first:
@@ -202,8 +202,8 @@ def _steps(  # noqa: PLR0917 - a range of a stream and a filter
             yield from fields.search(rows, sought.field, sought.key)
 
 
-def _step(record: Record) -> Step:
-    return Step(record.offset + 1, record)
+def _step(record: Record) -> KeyStep:
+    return KeyStep(record.offset + 1, record)
 
 
 def _chunk(info: StreamInfo, records: tuple[Record, ...], first: int, reached: int) -> Chunk:

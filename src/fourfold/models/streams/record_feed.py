@@ -34,7 +34,7 @@ FEED_READ_BYTES: Final = 4 * limits.MIB
 """Records, and their bytes, that one read returns."""
 
 
-class _Cursor(NamedTuple):
+class _FeedCursor(NamedTuple):
     history: int
     id: int
     horizon: int = 0
@@ -44,7 +44,7 @@ class _Cursor(NamedTuple):
         return f"{self.history}-{self.id}{known}"
 
 
-class _Entry(NamedTuple):
+class _RecordRun(NamedTuple):
     """Records of one stream with adjacent ids and offsets."""
 
     first_id: int
@@ -98,14 +98,14 @@ class FeedReader:
                 return FeedPage(tuple(items), str(cursor), cursor.id == newest)
         return FeedPage(tuple(items), str(cursor._replace(id=newest)), True)
 
-    def _resolve(self, after: str | None, newest: int, history: int) -> _Cursor:
+    def _resolve(self, after: str | None, newest: int, history: int) -> _FeedCursor:
         if after is None or after == NOW:
-            return _Cursor(history, newest)
+            return _FeedCursor(history, newest)
         if after == START:
-            return _Cursor(history, 0, newest)
+            return _FeedCursor(history, 0, newest)
         match = CURSOR.fullmatch(after)
         assert match is not None
-        cursor = _Cursor(int(match[1]), int(match[2]), int(match[3] or 0))
+        cursor = _FeedCursor(int(match[1]), int(match[2]), int(match[3] or 0))
         base = self._snapshot.value(SQL.history_base, (cursor.history,))
         reached = cursor.id if base is None else min(cursor.id, base)
         if cursor.history > history or reached > newest:
@@ -113,21 +113,21 @@ class FeedReader:
                 f"cursor {after!r} is not of this store",
                 hint="Use a cursor that the feed of this store returned.",
             )
-        return _Cursor(history, reached, cursor.horizon)
+        return _FeedCursor(history, reached, cursor.horizon)
 
-    def _entries(self, after: int) -> Iterator[_Entry]:
+    def _entries(self, after: int) -> Iterator[_RecordRun]:
         """Yield the entries after an id, in order, of the log and of the trail."""
         trail = (
             entry
-            for entry in map(_Entry._make, self._snapshot.rows(SQL.feed_trail, (after,)))
+            for entry in map(_RecordRun._make, self._snapshot.rows(SQL.feed_trail, (after,)))
             if entry.first_id + entry.records - 1 > after
         )
-        log = map(_Entry._make, self._snapshot.rows(SQL.feed_log, (after,)))
+        log = map(_RecordRun._make, self._snapshot.rows(SQL.feed_log, (after,)))
         return merge(trail, log)
 
     def _items(
-        self, entry: _Entry, cursor: _Cursor
-    ) -> Iterator[tuple[_Cursor, StreamRecord | FeedGap]]:
+        self, entry: _RecordRun, cursor: _FeedCursor
+    ) -> Iterator[tuple[_FeedCursor, StreamRecord | FeedGap]]:
         """Yield the records of an entry, each with the cursor after it, and a gap before them."""
         view = self._view(entry.sid)
         if view is None:
@@ -147,7 +147,9 @@ class FeedReader:
                 StreamRecord(info.name, record, str(cursor), info.incarnation_number),
             )
 
-    def _records(self, entry: _Entry, info: StreamInfo, start: int, end: int) -> Iterator[Record]:
+    def _records(
+        self, entry: _RecordRun, info: StreamInfo, start: int, end: int
+    ) -> Iterator[Record]:
         if entry.records == 1 and start < end:
             row = self._snapshot.one(SQL.record_by_id, (entry.first_id,))
             if row is not None:

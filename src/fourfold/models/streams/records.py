@@ -150,7 +150,7 @@ class RecordFilter(NamedTuple):
         return self.field is not None or self.where is not None
 
 
-class Step(NamedTuple):
+class KeyStep(NamedTuple):
     """One step of a read by key: a matching record or None, and the cost of the search.
 
     There are no other matches below `reached`.
@@ -193,7 +193,7 @@ class ColdRecords(Protocol):
 
     def sought(
         self, snapshot: ReadTransaction, sid: int, sought: RecordFilter, start: int, end: int
-    ) -> Iterator[Step]:
+    ) -> Iterator[KeyStep]:
         """Yield the steps of a search for records that match `sought`."""
         ...
 

@@ -35,7 +35,7 @@ _SQL = load_queries("fourfold.models.streams")
 _AFTER_ALL: Final = b"\xff" * (limits.ROUTING_KEY_MAX + 1)
 
 
-class RoutingKey(NamedTuple):
+class RoutingKeyInfo(NamedTuple):
     """A routing key, and the offset of its newest record."""
 
     key: bytes
@@ -54,11 +54,11 @@ class KeyPage(msgspec.Struct, frozen=True):
     `complete_from` may be missing.
     """
 
-    keys: Rows[RoutingKey]
+    keys: Rows[RoutingKeyInfo]
     after: bytes | None
     complete_from: Offset
 
-    def __iter__(self) -> Iterator[RoutingKey]:
+    def __iter__(self) -> Iterator[RoutingKeyInfo]:
         return iter(self.keys)
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ def read_keys(
     low = _to_bytes(prefix)
     last = b"" if after is None else check_key(after)
     number = info.incarnation_number
-    keys: list[RoutingKey] = []
+    keys: list[RoutingKeyInfo] = []
     examined, has_more = 0, True
     while has_more and len(keys) < limit and examined < KEYS_EXAMINED:
         page = _page(snapshot, (info.sid, last, low, _end_of(low), limit + 1))
@@ -91,10 +91,10 @@ def read_keys(
             examined += 1
             # Retention has removed the records of the others.
             if offset >= info.first_offset:
-                keys.append(RoutingKey(key, Offset(offset, number)))
+                keys.append(RoutingKeyInfo(key, Offset(offset, number)))
     gap = snapshot.value(_SQL.key_gap, (info.sid,))
     begin = max(info.first_offset, info.fork_offset or 0, gap or 0)
-    return KeyPage(Rows(keys, RoutingKey), last if has_more else None, Offset(begin, number))
+    return KeyPage(Rows(keys, RoutingKeyInfo), last if has_more else None, Offset(begin, number))
 
 
 def _page(

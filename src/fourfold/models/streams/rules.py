@@ -19,7 +19,7 @@ from fourfold.errors import CorruptData, InvalidInput
 from fourfold.kernel import ReadTransaction, Transaction, load_queries
 from fourfold.models.streams import profiles
 from fourfold.models.streams.json_messages import has_lone_surrogate
-from fourfold.models.streams.profiles import Profile
+from fourfold.models.streams.profiles import GenericProfile
 from fourfold.models.streams.records import Record, StreamInfo
 from fourfold.models.streams.schemas import compatibility
 from fourfold.models.streams.schemas import registry as registries
@@ -39,7 +39,7 @@ class AdmittedRecords(NamedTuple):
 class Rules(NamedTuple):
     """The profile and the schema registry of one stream."""
 
-    profile: Profile
+    profile: GenericProfile
     registry: Registry
 
     @property
@@ -110,7 +110,7 @@ def registry_of(snapshot: ReadTransaction, info: StreamInfo) -> Registry:
     return registries.decoded(text)
 
 
-def profile_of(snapshot: ReadTransaction, info: StreamInfo) -> Profile:
+def profile_of(snapshot: ReadTransaction, info: StreamInfo) -> GenericProfile:
     """Return the profile of a stream; the generic one if none was set."""
     if info.profile == profiles.GENERIC.kind:
         return profiles.GENERIC
@@ -121,7 +121,7 @@ def profile_of(snapshot: ReadTransaction, info: StreamInfo) -> Profile:
 
 
 @lru_cache(maxsize=64)
-def _profile(text: str) -> Profile:
+def _profile(text: str) -> GenericProfile:
     return profiles.read(msgspec.json.decode(text))
 
 
@@ -145,7 +145,7 @@ def inherit(
 
 
 def write_profile(
-    txn: Transaction, name: str, profile: Profile, next_offset: int, now_ms: int
+    txn: Transaction, name: str, profile: GenericProfile, next_offset: int, now_ms: int
 ) -> None:
     """Write the rows of a profile, except the column in `streams`."""
     if profile.kind == profiles.GENERIC.kind:

@@ -14,7 +14,7 @@ ARCHIVE_TRIM_BYTES: Final = 4 * limits.MIB
 _SQL = load_queries("fourfold.models.streams")
 
 
-class Slice(NamedTuple):
+class LogSlice(NamedTuple):
     """The first records of a stream in the log; `through` is None if there are none."""
 
     through: int | None
@@ -22,13 +22,13 @@ class Slice(NamedTuple):
     bytes: int
 
 
-def next_slice(snapshot: ReadTransaction, sid: int, through: int, rows_max: int) -> Slice:
+def next_slice(snapshot: ReadTransaction, sid: int, through: int, rows_max: int) -> LogSlice:
     """Return the first records up to the offset `through` that one transaction deletes."""
     params = (sid, through, rows_max)
     row = snapshot.one(_SQL.slice_of_rows, params) or (None, 0, 0)
     if row[2] > ARCHIVE_TRIM_BYTES:
         row = snapshot.one(_SQL.slice, (*params, ARCHIVE_TRIM_BYTES)) or (None, 0, 0)
-    return Slice._make(row)
+    return LogSlice._make(row)
 
 
 def drop_below(

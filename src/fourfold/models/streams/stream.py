@@ -21,7 +21,7 @@ from fourfold.models.streams import (
 )
 from fourfold.models.streams.append import Append
 from fourfold.models.streams.archive.indexes import fields
-from fourfold.models.streams.profiles import Profile
+from fourfold.models.streams.profiles import GenericProfile
 from fourfold.models.streams.record_headers import encode_headers
 from fourfold.models.streams.records import (
     AppendResult,
@@ -442,7 +442,7 @@ class Stream:
         change = rule_changes.registry_change(schema, lens, routing_key, search)
         return self._streams.schemas.put(self.name, change)
 
-    def profile(self) -> Profile:
+    def profile(self) -> GenericProfile:
         """Return the profile of the stream."""
         return self._streams.profiles.get(self.name)
 
@@ -453,7 +453,7 @@ class Stream:
         touch: bool | None = None,
         redact: Sequence[str] | None = None,
         routing_key: Sequence[str] | None = None,
-    ) -> Profile:
+    ) -> GenericProfile:
         """Set the profile of the stream; omitted options have their defaults.
 
         The kind is "generic", "state-protocol" (with `touch`), or "evlog" (with `redact` and

@@ -26,7 +26,7 @@ from fourfold.archive.records import SealedSegment
 from fourfold.archive.segment_reader import SegmentRequest, StoredSegments
 from fourfold.errors import FourfoldError, StorageError
 from fourfold.models.streams.archive import CACHE, LOCAL, compaction
-from fourfold.models.streams.archive.compaction import CompactResult, Group
+from fourfold.models.streams.archive.compaction import CompactedSegment, SegmentGroup
 from fourfold.models.streams.archive.maintenance import MADE
 from fourfold.models.streams.model import MODEL, segments_folder
 from fourfold.pipeline.jobs.job import Context, Job, Plan, Range, Report, pluralize
@@ -128,7 +128,7 @@ class Compact(Job):
 
     def plan(self, context: Context) -> Plan:
         """List the groups of segments to compact."""
-        groups: list[Group] = []
+        groups: list[SegmentGroup] = []
         if MODEL.location.path(context.root).exists():
             with open_store(context.root, mode="r") as store:
                 groups = _groups(store)
@@ -169,7 +169,7 @@ class Compact(Job):
                 context.advance("compacting", report.segments, plan.facts["segments"])
 
     def _wave(
-        self, context: Context, store: Store, wave: list[Group], report: CompactReport
+        self, context: Context, store: Store, wave: list[SegmentGroup], report: CompactReport
     ) -> None:
         archive = store.archive
         outcomes = build_all(context, partial(build, context.root), wave)
@@ -179,7 +179,7 @@ class Compact(Job):
                 continue
             path, sealed = msgspec.json.decode(outcome.result, type=tuple[str, SealedSegment])
             try:
-                if archive.upkeep.adopt_segment(CompactResult(group, sealed, Path(path))):
+                if archive.upkeep.adopt_segment(CompactedSegment(group, sealed, Path(path))):
                     report.segments += len(group.segments)
                     report.compacted += 1
                 archive.upkeep.publish(group.stream)
@@ -201,12 +201,12 @@ class Compact(Job):
         )
 
 
-def _groups(store: Store) -> list[Group]:
+def _groups(store: Store) -> list[SegmentGroup]:
     with store.streams.database.read(deadline_s=float("inf")) as snapshot:
         return list(compaction.due(snapshot, store.archive_policy))
 
 
-def _names(group: Group) -> tuple[str, ...]:
+def _names(group: SegmentGroup) -> tuple[str, ...]:
     return tuple(segment.segment_id for segment in group.segments)
 
 

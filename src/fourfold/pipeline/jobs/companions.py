@@ -19,7 +19,7 @@ from fourfold.errors import FourfoldError, StorageError
 from fourfold.models.streams.archive import LOCAL
 from fourfold.models.streams.model import MODEL, segments_folder
 from fourfold.models.streams.search.companions import builder
-from fourfold.models.streams.search.companions.builder import BundleFile, Task
+from fourfold.models.streams.search.companions.builder import BundleFile, BundleTask
 from fourfold.pipeline.jobs import compact
 from fourfold.pipeline.jobs.job import Context, Job, Plan, Range, Report, pluralize
 from fourfold.store import Store, open_store
@@ -53,7 +53,7 @@ class Companions(Job):
 
     def plan(self, context: Context) -> Plan:
         """List the segments without a companion of the current plan."""
-        tasks: list[Task] = []
+        tasks: list[BundleTask] = []
         if MODEL.location.path(context.root).exists():
             with open_store(context.root, mode="r") as store:
                 tasks = list(_tasks(store))
@@ -81,7 +81,7 @@ class Companions(Job):
         return report
 
     def _wave(
-        self, context: Context, store: Store, wave: list[Task], report: CompanionsReport
+        self, context: Context, store: Store, wave: list[BundleTask], report: CompanionsReport
     ) -> None:
         upkeep = store.archive.upkeep
         outcomes = compact.build_all(context, build, wave)
@@ -119,7 +119,7 @@ class Companions(Job):
         )
 
 
-def _tasks(store: Store) -> Iterator[Task]:
+def _tasks(store: Store) -> Iterator[BundleTask]:
     folder = segments_folder(store.root) / LOCAL
     with store.streams.database.read(deadline_s=float("inf")) as snapshot:
         for stream, incarnation in builder.streams_with_plans(snapshot):

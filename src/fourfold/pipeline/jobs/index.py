@@ -20,7 +20,7 @@ from fourfold.archive.segment_reader import StoredSegments
 from fourfold.errors import FourfoldError, InvalidInput, StorageError
 from fourfold.models.streams.archive import LOCAL
 from fourfold.models.streams.archive.indexes import builder
-from fourfold.models.streams.archive.indexes.builder import BuiltRun, Task
+from fourfold.models.streams.archive.indexes.builder import BuiltRun, RunTask
 from fourfold.models.streams.archive.maintenance import MaintenanceResult
 from fourfold.models.streams.model import MODEL, segments_folder
 from fourfold.pipeline.jobs import compact
@@ -59,7 +59,7 @@ class Index(Job):
         declared = (context.options["stream"], context.options["field"])
         if (declared[0] is None) != (declared[1] is None):
             raise InvalidInput("--field and --stream must be passed together")
-        tasks: list[Task] = []
+        tasks: list[RunTask] = []
         if MODEL.location.path(context.root).exists():
             with open_store(context.root, mode="r") as store:
                 tasks = list(_tasks(store))
@@ -93,7 +93,9 @@ class Index(Job):
                 context.advance("indexing", report.upkeep.segments, plan.facts["segments"])
         return report
 
-    def _wave(self, context: Context, store: Store, wave: list[Task], report: IndexReport) -> None:
+    def _wave(
+        self, context: Context, store: Store, wave: list[RunTask], report: IndexReport
+    ) -> None:
         upkeep = store.archive.upkeep
         outcomes = compact.build_all(context, partial(build, context.root), wave)
         pairs = zip(wave, outcomes, strict=True)
@@ -133,7 +135,7 @@ class Index(Job):
         )
 
 
-def _tasks(store: Store) -> Iterator[Task]:
+def _tasks(store: Store) -> Iterator[RunTask]:
     root, policy = store.root, store.archive_policy
     folder = segments_folder(root) / LOCAL
     with store.streams.database.read(deadline_s=float("inf")) as snapshot:

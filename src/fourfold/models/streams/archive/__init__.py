@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from fourfold.models.streams.archive.archiver import CACHE, LOCAL, Archive
     from fourfold.models.streams.archive.bootstrapper import BootstrapReport, bootstrap
     from fourfold.models.streams.archive.cold_reader import ColdReader
-    from fourfold.models.streams.archive.records import Policy, PublishResult, PublishStatus, Round
+    from fourfold.models.streams.archive.records import (
+        ArchiveRound,
+        Policy,
+        PublishResult,
+        PublishStatus,
+    )
 else:
     _HERE = "fourfold.models.streams.archive"
     __getattr__, __dir__ = exports(
@@ -27,7 +32,7 @@ else:
             "ColdReader": f"{_HERE}.cold_reader",
             "Policy": f"{_HERE}.records",
             "PublishResult": f"{_HERE}.records",
-            "Round": f"{_HERE}.records",
+            "ArchiveRound": f"{_HERE}.records",
             "PublishStatus": f"{_HERE}.records",
             "bootstrap": f"{_HERE}.bootstrapper",
         },
@@ -37,11 +42,11 @@ __all__ = [
     "CACHE",
     "LOCAL",
     "Archive",
+    "ArchiveRound",
     "BootstrapReport",
     "ColdReader",
     "Policy",
     "PublishResult",
     "PublishStatus",
-    "Round",
     "bootstrap",
 ]

@@ -41,11 +41,11 @@ from fourfold.models.streams.archive.maintenance import MaintenanceResult, Segme
 from fourfold.models.streams.archive.publisher import LocalSegmentLost, Publisher
 from fourfold.models.streams.archive.records import (
     SQL,
+    ArchiveRound,
     Policy,
     PublishResult,
     PublishStatus,
     RetiredSegment,
-    Round,
 )
 from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 from fourfold.objects import AccountingStore, ObjectStore, RequestCounter
@@ -172,11 +172,11 @@ class Archive:
 
     # Rounds
 
-    def round(self, *, everything: bool = False, pace: Throttle = NO_THROTTLE) -> Round:
+    def round(self, *, everything: bool = False, pace: Throttle = NO_THROTTLE) -> ArchiveRound:
         """Seal and publish what is due; with `everything`, all streams."""
         self._check_not_in_transaction()
         with self._round:
-            done = Round()
+            done = ArchiveRound()
             self._notice()
             due = self._due(everything=everything)
             done.waiting = len(self._backoffs)
@@ -193,12 +193,12 @@ class Archive:
             self._checkpoint()
             return done
 
-    def publish_all(self, progress: Callable[[Round], None] | None = None) -> Round:
+    def publish_all(self, progress: Callable[[ArchiveRound], None] | None = None) -> ArchiveRound:
         """Seal and publish everything.
 
         The result contains failures, including streams that another node publishes.
         """
-        total = Round()
+        total = ArchiveRound()
         self._backoffs.retain(self._backoffs.blocked)
         while True:
             done = self.round(everything=True)
@@ -445,7 +445,7 @@ class Archive:
             found = [row[0] for sql, params in asked for row in snapshot.all(sql, params)]
         return [name for name in dict.fromkeys(found) if name not in waiting]
 
-    def _gather(self, done: Round, name: str, result: Callable[[], _Turn]) -> None:
+    def _gather(self, done: ArchiveRound, name: str, result: Callable[[], _Turn]) -> None:
         try:
             turn = result()
         except FourfoldError as error:

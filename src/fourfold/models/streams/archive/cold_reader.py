@@ -11,9 +11,9 @@ from pathlib import Path
 from fourfold.archive.segment_reader import StoredSegments
 from fourfold.errors import CorruptData
 from fourfold.kernel import ReadTransaction
-from fourfold.models.streams.archive.indexes.lookups import Search
+from fourfold.models.streams.archive.indexes.lookups import KeySearch
 from fourfold.models.streams.archive.records import SQL, Segment
-from fourfold.models.streams.records import Record, RecordFilter, Step
+from fourfold.models.streams.records import KeyStep, Record, RecordFilter
 from fourfold.models.streams.search.companions.reader import Companions
 
 
@@ -84,9 +84,9 @@ class ColdReader:
 
     def sought(
         self, snapshot: ReadTransaction, sid: int, sought: RecordFilter, start: int, end: int
-    ) -> Iterator[Step]:
+    ) -> Iterator[KeyStep]:
         """Yield the records with a key from `start` to before `end`."""
-        search = Search(snapshot, self.segments, self._folder)
+        search = KeySearch(snapshot, self.segments, self._folder)
         return search.steps(sid, sought, start, end)
 
     def size_from(self, snapshot: ReadTransaction, sid: int, start: int, end: int) -> int:

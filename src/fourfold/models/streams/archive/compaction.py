@@ -27,7 +27,7 @@ from fourfold.kernel import ReadTransaction, Transaction
 from fourfold.models.streams.archive.records import SQL, Policy, Segment
 
 
-class Group(NamedTuple):
+class SegmentGroup(NamedTuple):
     """Adjacent segments that should become one."""
 
     stream: str
@@ -39,10 +39,10 @@ class Group(NamedTuple):
         return manifest.segment_id(self.stream, self.incarnation, start, digest)
 
 
-class CompactResult(NamedTuple):
+class CompactedSegment(NamedTuple):
     """A compacted segment on disk."""
 
-    group: Group
+    group: SegmentGroup
     sealed: SealedSegment
     path: Path
 
@@ -51,7 +51,7 @@ class CompactResult(NamedTuple):
         return self.group.segment_id(self.sealed)
 
 
-def due(snapshot: ReadTransaction, policy: Policy) -> Iterator[Group]:
+def due(snapshot: ReadTransaction, policy: Policy) -> Iterator[SegmentGroup]:
     """Return all groups of all streams."""
     after, page = "", limits.ARCHIVE_STREAMS_PER_ROUND
     while rows := snapshot.all(SQL.streams_with_segments, (after, policy.compact_segments, page)):
@@ -62,7 +62,7 @@ def due(snapshot: ReadTransaction, policy: Policy) -> Iterator[Group]:
 
 def groups(
     snapshot: ReadTransaction, stream: str, incarnation: str, policy: Policy
-) -> Iterator[Group]:
+) -> Iterator[SegmentGroup]:
     """Return the groups of one stream."""
     if snapshot.one(SQL.swaps, (stream,)) is not None:
         # A compacted segment already waits for its manifest.
@@ -72,12 +72,12 @@ def groups(
         segment = Segment._make(row)
         if held and not _follows(held, segment, policy):
             if _is_worth_it(held, policy):
-                yield Group(stream, incarnation, tuple(held))
+                yield SegmentGroup(stream, incarnation, tuple(held))
             held = []
         if _is_small(segment, policy):
             held.append(segment)
     if _is_worth_it(held, policy):
-        yield Group(stream, incarnation, tuple(held))
+        yield SegmentGroup(stream, incarnation, tuple(held))
 
 
 def _rows(segment: Segment) -> int:
@@ -103,7 +103,9 @@ def _is_worth_it(held: list[Segment], policy: Policy) -> bool:
     return len(held) >= policy.compact_segments and sum(sizes) >= 2 * max(sizes)
 
 
-def build(segments: StoredSegments, group: Group, folder: Path, local: Path) -> CompactResult:
+def build(
+    segments: StoredSegments, group: SegmentGroup, folder: Path, local: Path
+) -> CompactedSegment:
     """Write the segment of a group into a folder; `local` is the folder of local segments.
 
     The node and Spark share this stage. It holds one row group of each kind at a time.
@@ -117,10 +119,10 @@ def build(segments: StoredSegments, group: Group, folder: Path, local: Path) -> 
         lambda sealed: folder / f"{group.segment_id(sealed)}.parquet",
         headers=any(map(segments.has_headers, wanted)),
     )
-    return CompactResult(group, sealed, path)
+    return CompactedSegment(group, sealed, path)
 
 
-def take_in(txn: Transaction, made: CompactResult) -> bool:
+def take_in(txn: Transaction, made: CompactedSegment) -> bool:
     """Register a compacted segment for the next manifest; return False if its sources changed."""
     group, sealed = made.group, made.sealed
     found = txn.one(SQL.is_stream, (group.stream,))
@@ -147,7 +149,7 @@ def take_in(txn: Transaction, made: CompactResult) -> bool:
     return True
 
 
-def _is_the_same(txn: Transaction, made: CompactResult) -> bool:
+def _is_the_same(txn: Transaction, made: CompactedSegment) -> bool:
     """Return True if this very segment is already registered."""
     rows = txn.all(SQL.swaps, (made.group.stream,))
     return made.segment_id in {row[0] for row in rows}

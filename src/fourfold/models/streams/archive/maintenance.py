@@ -20,7 +20,7 @@ from fourfold.archive.segment_reader import StoredSegments
 from fourfold.errors import FourfoldError, InvalidInput, NotFound
 from fourfold.kernel import Database, Transaction, failpoints
 from fourfold.models.streams.archive import compaction
-from fourfold.models.streams.archive.compaction import CompactResult
+from fourfold.models.streams.archive.compaction import CompactedSegment
 from fourfold.models.streams.archive.indexes import builder, catalog, fields, key_gaps
 from fourfold.models.streams.archive.indexes.builder import BuiltRun
 from fourfold.models.streams.archive.publisher import Publisher
@@ -239,7 +239,7 @@ class SegmentMaintenance:
         for group in found:
             if not stop():
 
-                def work(group: compaction.Group = group) -> None:
+                def work(group: compaction.SegmentGroup = group) -> None:
                     made = compaction.build(self._segments, group, self._folder, self._local)
                     if self.adopt_segment(made):
                         done.segments += len(group.segments)
@@ -250,7 +250,7 @@ class SegmentMaintenance:
                 self._alone(done, group.stream, work)
         return done
 
-    def adopt_segment(self, made: CompactResult) -> bool:
+    def adopt_segment(self, made: CompactedSegment) -> bool:
         """Upload a compacted segment and register it for the next manifest; False if outdated."""
         key = manifest.key_of(made.segment_id)
         return self._adopt(

@@ -44,9 +44,9 @@ from fourfold.models.streams.archive.indexes.catalog import manifest_fields as i
 from fourfold.models.streams.archive.manifest_rows import KnownRows, record
 from fourfold.models.streams.archive.records import (
     SQL,
-    Meta,
     PublishResult,
     Segment,
+    SegmentArrays,
     Swap,
     meta_of,
 )
@@ -64,12 +64,12 @@ class LocalSegmentLost(Exception):
     """The file of an unpublished segment is missing or damaged; it is sealed again."""
 
 
-class _Plan(NamedTuple):
+class _UploadPlan(NamedTuple):
     """Facts that are known before anything is uploaded."""
 
     row: tuple[Any, ...] | None
     missing: tuple[Segment, ...]
-    meta: Meta
+    meta: SegmentArrays
     generation: int
     version: str | None
     token: str | None
@@ -143,7 +143,7 @@ class Publisher:
 
     # What there is to do
 
-    def _plan(self, stream: str) -> _Plan:
+    def _plan(self, stream: str) -> _UploadPlan:
         with self._database.read() as snapshot:
             row = snapshot.one(SQL.published_row, (stream,))
             missing = tuple(_bounded(snapshot, stream)) if row is not None else ()
@@ -156,9 +156,9 @@ class Publisher:
             self._database.transact(lambda txn: txn.execute(SQL.note_stream, (stream,)))
             known = (1, 0, None, None)
         _, generation, version, token = known
-        return _Plan(row, missing, meta, generation + 1, version, token, swaps, retired)
+        return _UploadPlan(row, missing, meta, generation + 1, version, token, swaps, retired)
 
-    def _manifest(self, stream: str, plan: _Plan, token: str) -> Manifest:
+    def _manifest(self, stream: str, plan: _UploadPlan, token: str) -> Manifest:
         shared: dict[str, Any] = {
             "format": FORMAT,
             "token": token,
@@ -244,7 +244,7 @@ class Publisher:
 
         return self._retries.run(get)
 
-    def _replace(self, stream: str, plan: _Plan, manifest: Manifest) -> KnownRows:
+    def _replace(self, stream: str, plan: _UploadPlan, manifest: Manifest) -> KnownRows:
         """Replace the manifest that this node wrote before."""
         key, data = manifest_key(stream), encode(manifest)
         version = plan.version
@@ -271,7 +271,7 @@ class Publisher:
             raise _fenced(stream, "the manifest changed during the replacement") from error
 
     def _version_to_replace(
-        self, stream: str, plan: _Plan, manifest: Manifest, found: Object
+        self, stream: str, plan: _UploadPlan, manifest: Manifest, found: Object
     ) -> str:
         """Return the version of a conflicting manifest if it may be replaced.
 
@@ -296,7 +296,7 @@ class Publisher:
         raise _fenced(stream, f"generation {other.generation} was written by {other.publisher!r}")
 
     def _record_lost_response(
-        self, stream: str, plan: _Plan, found: Object, pace: Throttle
+        self, stream: str, plan: _UploadPlan, found: Object, pace: Throttle
     ) -> PublishResult | None:
         """Record a manifest of this node whose upload was not recorded.
 
@@ -316,7 +316,12 @@ class Publisher:
     # The record of it
 
     def _record(
-        self, stream: str, plan: _Plan, known: KnownRows, etags: dict[int, str], pace: Throttle
+        self,
+        stream: str,
+        plan: _UploadPlan,
+        known: KnownRows,
+        etags: dict[int, str],
+        pace: Throttle,
     ) -> PublishResult:
         done = record(
             self._database,
@@ -360,7 +365,7 @@ def _bounded(snapshot: ReadTransaction, stream: str) -> Iterator[Segment]:
             return
 
 
-def _build_manifest(snapshot: ReadTransaction, stream: str, plan: _Plan) -> dict[str, Any]:
+def _build_manifest(snapshot: ReadTransaction, stream: str, plan: _UploadPlan) -> dict[str, Any]:
     """Return the manifest of a stream after the missing segments are uploaded."""
     assert plan.row is not None
     (
@@ -427,7 +432,7 @@ def _build_manifest(snapshot: ReadTransaction, stream: str, plan: _Plan) -> dict
     }
 
 
-def _digests(meta: Meta, first_offset: int) -> dict[int, str]:
+def _digests(meta: SegmentArrays, first_offset: int) -> dict[int, str]:
     """Return the digests of the segments that are kept, by their first offsets."""
     rows = zip(meta.starts, meta.ends, meta.digests, strict=True)
     return {start: digest for start, end, digest in rows if end >= first_offset}
@@ -439,7 +444,7 @@ def _size_through(snapshot: ReadTransaction, sid: int, through: int) -> int:
     return int(size) - int(size_after)
 
 
-def _continues(manifest: Manifest, plan: _Plan) -> bool:
+def _continues(manifest: Manifest, plan: _UploadPlan) -> bool:
     """Return True if all segments of a manifest belong to this node.
 
     These are segments that it has, has compacted, or had before it compacted them.

@@ -84,7 +84,7 @@ class Swap(NamedTuple):
     digest: str
 
 
-class Meta(NamedTuple):
+class SegmentArrays(NamedTuple):
     """The arrays of a stream's segments."""
 
     ends: tuple[int, ...] = ()
@@ -96,10 +96,10 @@ class Meta(NamedTuple):
     payloads: tuple[int, ...] = ()
     digests: tuple[str, ...] = ()
 
-    def first(self, count: int) -> Meta:
-        return Meta._make(column[:count] for column in self)
+    def first(self, count: int) -> SegmentArrays:
+        return SegmentArrays._make(column[:count] for column in self)
 
-    def swapped(self, swaps: Sequence[Swap]) -> Meta:
+    def swapped(self, swaps: Sequence[Swap]) -> SegmentArrays:
         """Return the arrays with compacted segments in place of their sources.
 
         A segment that does not fit any more is skipped.
@@ -118,7 +118,7 @@ class Meta(NamedTuple):
                     swap.payload_bytes,
                     swap.digest,
                 )
-                meta = Meta._make(
+                meta = SegmentArrays._make(
                     (*column[:at], each, *column[end:])
                     for column, each in zip(meta, entry, strict=True)
                 )
@@ -151,9 +151,9 @@ class Meta(NamedTuple):
         )
 
 
-def meta_of_manifest(manifest: Manifest) -> Meta:
+def meta_of_manifest(manifest: Manifest) -> SegmentArrays:
     columns = manifest.segments
-    return Meta(
+    return SegmentArrays(
         ends=tuple(columns.end_offset),
         groups=tuple(columns.row_groups),
         last_ms=tuple(columns.last_append_ms),
@@ -164,12 +164,12 @@ def meta_of_manifest(manifest: Manifest) -> Meta:
     )
 
 
-def meta_of(row: Sequence[Any] | None) -> Meta:
+def meta_of(row: Sequence[Any] | None) -> SegmentArrays:
     """Return the arrays of a row of `stream_segment_meta`; empty ones for None."""
     if row is None:
-        return Meta()
+        return SegmentArrays()
     ends, groups, last_ns, starts, sizes, payloads, digests = row[1:]
-    return Meta(
+    return SegmentArrays(
         ends=tuple(end - 1 for end in _unpacked("Q", ends)),
         groups=_unpacked("I", groups),
         last_ms=tuple(ns // NS for ns in _unpacked("Q", last_ns)),
@@ -199,7 +199,7 @@ class PublishResult(NamedTuple):
 
 
 @dataclass(slots=True)
-class Round:
+class ArchiveRound:
     """Result of one round over all streams."""
 
     sealed: int = 0

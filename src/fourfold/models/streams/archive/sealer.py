@@ -20,7 +20,7 @@ from fourfold.archive.records import SealedSegment
 from fourfold.archive.segment_writer import write_batches
 from fourfold.kernel import Database, ReadTransaction, Transaction, failpoints
 from fourfold.models.streams.archive import columns
-from fourfold.models.streams.archive.records import SQL, Meta, Policy, meta_of
+from fourfold.models.streams.archive.records import SQL, Policy, SegmentArrays, meta_of
 from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 
 
@@ -133,7 +133,7 @@ def commit(
         rows, size = txn.one(
             SQL.held_between, (now.sid, sealed.start_offset, sealed.end_offset)
         ) or (0, 0)
-    entry = Meta(
+    entry = SegmentArrays(
         (sealed.end_offset,),
         (sealed.groups,),
         (sealed.last_ts_ms,),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fourfold.models.streams.profiles.config import read
 from fourfold.models.streams.profiles.evlog import EventLog
-from fourfold.models.streams.profiles.profile import GENERIC, AdmittedMessages, Profile
+from fourfold.models.streams.profiles.profile import GENERIC, AdmittedMessages, GenericProfile
 from fourfold.models.streams.profiles.state import StateProtocol
 
-__all__ = ["GENERIC", "AdmittedMessages", "EventLog", "Profile", "StateProtocol", "read"]
+__all__ = ["GENERIC", "AdmittedMessages", "EventLog", "GenericProfile", "StateProtocol", "read"]

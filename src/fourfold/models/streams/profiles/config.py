@@ -17,7 +17,7 @@ from fourfold.models.streams.profiles.evlog import (
     EventLog,
     plain_name,
 )
-from fourfold.models.streams.profiles.profile import GENERIC, Profile
+from fourfold.models.streams.profiles.profile import GENERIC, GenericProfile
 from fourfold.models.streams.profiles.state import StateProtocol
 
 EVENT_REDACT_NAMES_MAX: Final = 100
@@ -28,7 +28,7 @@ EVENT_FIELD_NAME_MAX: Final = 200
 """Length of a field name."""
 
 
-def read(config: Any) -> Profile:
+def read(config: Any) -> GenericProfile:
     """Return the profile of a JSON object, or raise InvalidInput."""
     kind = config.get("kind") if isinstance(config, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
@@ -41,12 +41,12 @@ def read(config: Any) -> Profile:
     return _KINDS[kind](config)
 
 
-def _generic(config: dict[str, Any]) -> Profile:
+def _generic(config: dict[str, Any]) -> GenericProfile:
     _check_known(config, ("kind",), "profile 'generic'")
     return GENERIC
 
 
-def _state_protocol(config: dict[str, Any]) -> Profile:
+def _state_protocol(config: dict[str, Any]) -> GenericProfile:
     _check_known(config, ("kind", "touch"), f"profile {StateProtocol.kind!r}")
     touch = config.get("touch", {})
     if not isinstance(touch, dict):
@@ -60,7 +60,7 @@ def _state_protocol(config: dict[str, Any]) -> Profile:
     return StateProtocol(touch=enabled)
 
 
-def _event_log(config: dict[str, Any]) -> Profile:
+def _event_log(config: dict[str, Any]) -> GenericProfile:
     _check_known(config, ("kind", "redact", "routingKey"), f"profile {EventLog.kind!r}")
     redact = _names(config.get("redact", ()), "redact", EVENT_REDACT_NAMES_MAX)
     routing = _names(config.get("routingKey", ROUTING_KEY), "routingKey", EVENT_ROUTING_NAMES_MAX)
@@ -107,7 +107,7 @@ def _check_known(config: dict[str, Any], known: Collection[str], where: str) -> 
         )
 
 
-_KINDS: dict[str, Callable[[dict[str, Any]], Profile]] = {
+_KINDS: dict[str, Callable[[dict[str, Any]], GenericProfile]] = {
     GENERIC.kind: _generic,
     StateProtocol.kind: _state_protocol,
     EventLog.kind: _event_log,

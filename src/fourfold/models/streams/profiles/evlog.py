@@ -29,7 +29,7 @@ from fourfold import limits
 from fourfold.models.streams.json_messages import replace_values
 from fourfold.models.streams.profiles.profile import (
     AdmittedMessages,
-    Profile,
+    GenericProfile,
     check_depth,
     invalid_message,
 )
@@ -135,7 +135,7 @@ _LAST_MINUTE_OF_A_DAY = 24 * 60 - 1
 
 
 @dataclass(frozen=True)
-class EventLog(Profile):
+class EventLog(GenericProfile):
     """The profile `evlog`; see the module."""
 
     kind: ClassVar[str] = "evlog"

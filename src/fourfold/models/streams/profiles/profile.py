@@ -22,7 +22,7 @@ class AdmittedMessages(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Profile:
+class GenericProfile:
     """The generic profile, and the base class of the others.
 
     Two profiles with equal settings are equal, and `read(profile.to_json())` equals `profile`.
@@ -52,7 +52,7 @@ class Profile:
         return AdmittedMessages(records, None)
 
 
-GENERIC: Final = Profile()
+GENERIC: Final = GenericProfile()
 
 
 def invalid_message(kind: str, number: int, complaint: str, *, hint: str) -> InvalidInput:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fourfold.errors import InvalidInput, Refused
 from fourfold.kernel import Transaction
 from fourfold.models.streams import rules, validation, writer
-from fourfold.models.streams.profiles import Profile, read
+from fourfold.models.streams.profiles import GenericProfile, read
 from fourfold.models.streams.records import StreamInfo
 
 if TYPE_CHECKING:
@@ -22,21 +22,21 @@ class Profiles:
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
 
-    def get(self, name: str) -> Profile:
+    def get(self, name: str) -> GenericProfile:
         """Return the profile of a stream; the generic one if none was set."""
         validation.check_name(name)
         with self._streams.database.read_current() as snapshot:
             info = writer.get_stream(snapshot, name, self._streams.read_clock())
             return rules.profile_of(snapshot, info)
 
-    def put(self, name: str, value: Any) -> Profile:
+    def put(self, name: str, value: Any) -> GenericProfile:
         """Set the profile of a stream from JSON, for all later appends."""
         profile = self._streams.database.transact(self._putting(name, read(value)))
         if self._streams.publish_on_write is not None:
             self._streams.publish_on_write(name)
         return profile
 
-    async def put_async(self, name: str, value: Any) -> Profile:
+    async def put_async(self, name: str, value: Any) -> GenericProfile:
         """Set the profile of a stream from JSON, for all later appends."""
         work = self._putting(name, read(value))
         profile = await self._streams.database.transact_async(work)
@@ -44,11 +44,13 @@ class Profiles:
             await asyncio.to_thread(self._streams.publish_on_write, name)
         return profile
 
-    def _putting(self, name: str, profile: Profile) -> Callable[[Transaction], Profile]:
+    def _putting(
+        self, name: str, profile: GenericProfile
+    ) -> Callable[[Transaction], GenericProfile]:
         validation.check_name(name)
         self._streams.check_publishable()
 
-        def work(txn: Transaction) -> Profile:
+        def work(txn: Transaction) -> GenericProfile:
             now = self._streams.read_clock()
             info = writer.get_stream(txn, name, now)
             _check_applicable(info, profile)
@@ -59,7 +61,7 @@ class Profiles:
         return work
 
 
-def _check_applicable(info: StreamInfo, profile: Profile) -> None:
+def _check_applicable(info: StreamInfo, profile: GenericProfile) -> None:
     if profile.needs_json and not info.is_json:
         raise InvalidInput(
             f"stream {info.name!r}: {profile.kind!r} requires JSON, got {info.content_type}",

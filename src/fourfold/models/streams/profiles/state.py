@@ -21,7 +21,7 @@ import msgspec
 
 from fourfold.models.streams.profiles.profile import (
     AdmittedMessages,
-    Profile,
+    GenericProfile,
     check_depth,
     invalid_message,
 )
@@ -38,7 +38,7 @@ _MESSAGE = msgspec.json.Decoder()
 
 
 @dataclass(frozen=True)
-class StateProtocol(Profile):
+class StateProtocol(GenericProfile):
     """The profile `state-protocol`; see the module."""
 
     kind: ClassVar[str] = "state-protocol"

@@ -46,7 +46,7 @@ _DEFINITIONS = ("$defs", "definitions")
 _Shape = TypeVar("_Shape", ObjectShape, ArrayShape)
 
 
-class Gap(NamedTuple):
+class SchemaGap(NamedTuple):
     """A place where the new schema may reject promoted messages."""
 
     pointer: str
@@ -99,7 +99,7 @@ class _Comparison:
         self._compared: set[tuple[bytes, bytes]] = set()
         self._depth = 0
 
-    def gaps(self) -> list[Gap]:
+    def gaps(self) -> list[SchemaGap]:
         if _written(self._new) == _written(self._derived):
             return []
         if self._derived_document.obstacle() or self._new_document.obstacle():
@@ -108,21 +108,21 @@ class _Comparison:
             return [] if covered else [_uncovered("", self._derived, self._new, covered)]
         return self._between(self._derived, self._new, "")
 
-    def _between(self, derived: Schema, new: Schema, pointer: str) -> list[Gap]:
+    def _between(self, derived: Schema, new: Schema, pointer: str) -> list[SchemaGap]:
         pair = (_written(derived), _written(new))
         if pair in self._compared:
             # Gaps are reported where the pair was compared first. Assuming coverage is sound for
             # recursion: each round is one level deeper in a message, and messages are finite.
             return []
         if self._depth == PROOF_DEPTH_MAX or len(self._compared) == PROOF_STEPS_MAX:
-            return [Gap(pointer, "is where the comparison became too long", certain=False)]
+            return [SchemaGap(pointer, "is where the comparison became too long", certain=False)]
         self._compared.add(pair)
         self._depth += 1
         gaps = self._parts(derived, new, pointer)
         self._depth -= 1
         return gaps
 
-    def _parts(self, derived: Schema, new: Schema, pointer: str) -> list[Gap]:
+    def _parts(self, derived: Schema, new: Schema, pointer: str) -> list[SchemaGap]:
         objects = self._both(ObjectShape, derived, new)
         if objects is not None:
             return self._of_objects(*objects, pointer)
@@ -146,39 +146,47 @@ class _Comparison:
         except InvalidInput:
             return None
 
-    def _of_objects(self, derived: ObjectShape, new: ObjectShape, pointer: str) -> list[Gap]:
+    def _of_objects(self, derived: ObjectShape, new: ObjectShape, pointer: str) -> list[SchemaGap]:
         gaps = _of_types(derived.types, new.types, pointer)
         for name in new.required:
             if derived.presence(name) is not Presence.ALWAYS:
-                gaps.append(Gap(_below(pointer, name), "is required, and may be missing", True))
+                gaps.append(
+                    SchemaGap(_below(pointer, name), "is required, and may be missing", True)
+                )
         for name in {**derived.properties, **new.properties}:
             if derived.presence(name) is Presence.NEVER:
                 continue
             place = _below(pointer, name)
             if new.presence(name) is Presence.NEVER:
-                gaps.append(Gap(place, "may be there, and is not allowed to be", True))
+                gaps.append(SchemaGap(place, "may be there, and is not allowed to be", True))
             else:
                 gaps += self._between(derived.schema_of(name), new.schema_of(name), place)
         if derived.additional is not False:
             place = _below(pointer, "*")
             if new.additional is False:
-                gaps.append(Gap(place, "may be there (any other name), and is not allowed", True))
+                gaps.append(
+                    SchemaGap(place, "may be there (any other name), and is not allowed", True)
+                )
             else:
                 gaps += self._between(derived.additional, new.additional, place)
         return gaps
 
-    def _of_arrays(self, derived: ArrayShape, new: ArrayShape, pointer: str) -> list[Gap]:
+    def _of_arrays(self, derived: ArrayShape, new: ArrayShape, pointer: str) -> list[SchemaGap]:
         gaps = _of_types(derived.types, new.types, pointer)
         if derived.least < new.least:
-            gaps.append(Gap(pointer, f"may have fewer than {new.least} items", True))
+            gaps.append(SchemaGap(pointer, f"may have fewer than {new.least} items", True))
         if new.most is not None and (derived.most is None or derived.most > new.most):
-            gaps.append(Gap(pointer, f"may have more than {new.most} items", True))
+            gaps.append(SchemaGap(pointer, f"may have more than {new.most} items", True))
         return gaps + self._between(derived.items, new.items, _below(pointer, "*"))
 
 
-def _of_types(derived: tuple[str, ...], new: tuple[str, ...], pointer: str) -> list[Gap]:
+def _of_types(derived: tuple[str, ...], new: tuple[str, ...], pointer: str) -> list[SchemaGap]:
     allowed = {*new, "integer"} if "number" in new else {*new}
-    return [Gap(pointer, f"may be of type {name}", True) for name in derived if name not in allowed]
+    return [
+        SchemaGap(pointer, f"may be of type {name}", True)
+        for name in derived
+        if name not in allowed
+    ]
 
 
 def _is_distinct(schema: Any) -> bool:
@@ -190,9 +198,9 @@ def _below(pointer: str, name: str) -> str:
     return pointer + "/" + name.replace("~", "~0").replace("/", "~1")
 
 
-def _uncovered(pointer: str, derived: Schema, new: Schema, covered: bool | None) -> Gap:
+def _uncovered(pointer: str, derived: Schema, new: Schema, covered: bool | None) -> SchemaGap:
     why = f"may be {quoted(derived)}, and is to be {quoted(new)}"
-    return Gap(pointer, why, certain=covered is False)
+    return SchemaGap(pointer, why, certain=covered is False)
 
 
 def _covers(new: Schema, derived: Schema) -> bool | None:

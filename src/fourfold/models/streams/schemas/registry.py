@@ -47,7 +47,7 @@ class Boundary(msgspec.Struct, frozen=True):
     version: int
 
 
-class Change(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class RegistryChange(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A change of a registry; unset fields do not change."""
 
     schema: Any = msgspec.UNSET
@@ -147,7 +147,7 @@ class Registry(msgspec.Struct, frozen=True, rename="camel", dict=True):
         ]
         return msgspec.structs.replace(self, boundaries=boundaries)
 
-    def changed(self, change: Change) -> Registry:
+    def changed(self, change: RegistryChange) -> Registry:
         """Return the registry after a change, or raise InvalidInput.
 
         A new version has no boundary yet: `begun` adds it.
@@ -254,16 +254,16 @@ def decoded(text: str) -> Registry:
         raise CorruptData(f"cannot decode a schema registry: {error}") from None
 
 
-def change_of(data: Any) -> Change:
+def change_of(data: Any) -> RegistryChange:
     """Return the change that JSON describes, or raise InvalidInput."""
     try:
-        change = msgspec.convert(data, Change)
+        change = msgspec.convert(data, RegistryChange)
     except msgspec.ValidationError as error:
         raise InvalidInput(
             f"invalid change of a registry: {error}",
             hint="Send some of: schema, lens, routingKey, search.",
         ) from None
-    if change == Change():
+    if change == RegistryChange():
         raise InvalidInput(
             "no change of the registry", hint="Send some of: schema, lens, routingKey, search."
         )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fourfold.models.streams.streams import Streams
 
 
-class _Plan(NamedTuple):
+class _RegistryPlan(NamedTuple):
     """The registry of a stream before and after a change."""
 
     before: Registry
@@ -69,7 +69,7 @@ class Schemas:
             info = writer.get_stream(snapshot, name, self._streams.read_clock())
             return info, rules.registry_of(snapshot, info)
 
-    def _plan(self, name: str, data: Any) -> _Plan:
+    def _plan(self, name: str, data: Any) -> _RegistryPlan:
         change = registries.change_of(data)
         self._streams.check_publishable()
         info, before = self._load(name)
@@ -78,9 +78,9 @@ class Schemas:
                 f"stream {name!r}: a schema requires JSON, got {info.content_type}",
                 hint="Create the stream with the content type application/json.",
             )
-        return _Plan(before, before.changed(change), info.sid)
+        return _RegistryPlan(before, before.changed(change), info.sid)
 
-    def _putting(self, plan: _Plan) -> Callable[[Transaction], Registry]:
+    def _putting(self, plan: _RegistryPlan) -> Callable[[Transaction], Registry]:
         def work(txn: Transaction) -> Registry:
             now = self._streams.read_clock()
             row = txn.one(writer.SQL.stream_by_sid, (plan.sid,))

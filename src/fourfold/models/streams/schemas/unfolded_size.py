@@ -42,7 +42,7 @@ class Size(NamedTuple):
 
 def measure(schema: Any) -> Size:
     """Return the size of a schema with its references expanded."""
-    graph = _Graph(schema)
+    graph = _SchemaGraph(schema)
     parts: dict[int, int] = {}
     in_place: dict[int, int] = {}
     total = cycles = 0
@@ -94,7 +94,7 @@ def _sum(edges: Counter[int], sizes: dict[int, int]) -> int:
     return min(1 + sum(count * sizes[node] for node, count in edges.items()), maximum)
 
 
-class _Graph:
+class _SchemaGraph:
     """The graph of the schemas of a document; edges count references and parts."""
 
     def __init__(self, schema: Any) -> None:

@@ -29,13 +29,13 @@ from fourfold.models.streams.search.companions.plans import make_plan
 from fourfold.models.streams.search.companions.reader import CompanionRow
 from fourfold.models.streams.search.companions.rollups import RollupSums
 from fourfold.models.streams.search.measures import Accumulator
-from fourfold.models.streams.search.query import Query, decode_message, iter_texts
+from fourfold.models.streams.search.query import SearchExpression, decode_message, iter_texts
 from fourfold.models.streams.search.ranking import RANKED_MAX, Occurrences, Ranking
 from fourfold.models.streams.search.request import (
     AggregateRequest,
     Bounds,
     Budget,
-    Cursor,
+    SearchCursor,
     SearchRequest,
     parse_cursor,
 )
@@ -46,7 +46,7 @@ from fourfold.models.streams.writer import SQL as STREAMS
 from fourfold.tabular import Rows
 
 if TYPE_CHECKING:
-    from fourfold.models.streams.search.companions.reader import Companion
+    from fourfold.models.streams.search.companions.reader import CompanionReader
 
 SQL = load_queries("fourfold.models.streams.search")
 SLICE_RECORDS: Final = 5_000
@@ -58,7 +58,7 @@ SNIPPETS_MAX: Final = 5
 """Snippets of one match."""
 
 
-class Match(NamedTuple):
+class RecordMatch(NamedTuple):
     """A record that matches, its message, and its time."""
 
     record: Record
@@ -66,7 +66,7 @@ class Match(NamedTuple):
     time_ms: int
 
 
-class Part(NamedTuple):
+class RecordRange(NamedTuple):
     """Records from `start` to before `end`, in the log or in one segment."""
 
     sid: int
@@ -77,11 +77,11 @@ class Part(NamedTuple):
     """The companion of the segment, if it is of the current plan."""
 
 
-class Slice(NamedTuple):
+class SearchSlice(NamedTuple):
     """The result of one step of a search: all matches from `start` to the step before."""
 
     start: int
-    matches: list[Match]
+    matches: list[RecordMatch]
     """The newest first."""
     uncollected: int = 0
     """Number of further matches, whose records were not read."""
@@ -103,7 +103,7 @@ class Walk:
         self._bounds = bounds
         declared = rules.registry_of(snapshot, info).search or Search()
         self._plan = make_plan(rules.registry_of(snapshot, info))
-        self.query = Query(bounds.text, declared.text, bounds.filter)
+        self.query = SearchExpression(bounds.text, declared.text, bounds.filter)
         self.time_of = compile_time(declared.timestamp)
         self.budget = Budget(bounds.max_bytes, bounds.timeout_s)
         self.end = info.next_offset
@@ -115,7 +115,7 @@ class Walk:
         self._step = max(1, min(SLICE_RECORDS, SLICE_BYTES // self._average))
         self._current_from = rules.begin_of_version(snapshot, info) if info.schema_version else 0
 
-    def slices(self, before: int, limit: int | None = None) -> Iterator[Slice]:
+    def slices(self, before: int, limit: int | None = None) -> Iterator[SearchSlice]:
         """Yield the matches before an offset, slice by slice, the newest first.
 
         With `limit`, matches after so many may be counted only: their records are left out.
@@ -145,23 +145,23 @@ class Walk:
             scanned_bytes=self.budget.bytes,
         )
 
-    def read(self, offset: int) -> Match:
+    def read(self, offset: int) -> RecordMatch:
         """Return the record at an offset as a match."""
         [(sid, _, _)] = source_ranges(self._snapshot, self._info, offset, offset + 1)
-        [record] = self._records(Part(sid, offset, offset + 1, None), offset, offset + 1)
+        [record] = self._records(RecordRange(sid, offset, offset + 1, None), offset, offset + 1)
         message = decode_message(record.payload)
-        return Match(record, message, self.time_of(message, record.ts_ms))
+        return RecordMatch(record, message, self.time_of(message, record.ts_ms))
 
-    def _parts(self, before: int) -> Iterator[Part]:
+    def _parts(self, before: int) -> Iterator[RecordRange]:
         """Yield the parts of the stream before an offset, the newest first."""
         ranges = source_ranges(self._snapshot, self._info, self._info.first_offset, before)
         for sid, first, last in reversed(ranges):
             edge = min(last, max(first, int(self._snapshot.value(STREAMS.log_begin, (sid,)))))
             if edge < last:
-                yield Part(sid, edge, last, None)
+                yield RecordRange(sid, edge, last, None)
             yield from self._segments(sid, first, edge)
 
-    def _segments(self, sid: int, first: int, end: int) -> Iterator[Part]:
+    def _segments(self, sid: int, first: int, end: int) -> Iterator[RecordRange]:
         if first >= end:
             return
         if self._cold is None:
@@ -178,16 +178,16 @@ class Walk:
                 usable = row[11] is not None and row[12] == generation
                 companion = CompanionRow(*row[11:]) if usable else None
                 self._counts["segments"] += 1
-                yield Part(sid, max(first, segment.start_offset), end, segment, companion)
+                yield RecordRange(sid, max(first, segment.start_offset), end, segment, companion)
                 end = max(first, segment.start_offset)
             if len(rows) < SEGMENTS_LISTED:
                 break
         if first < end:
             # No segment has them: reading reports what is missing.
-            yield Part(sid, first, end, None)
+            yield RecordRange(sid, first, end, None)
 
     def _records(
-        self, part: Part, start: int, end: int, word: str | None = None
+        self, part: RecordRange, start: int, end: int, word: str | None = None
     ) -> Iterator[Record]:
         """Yield the records of a range of a part as readers receive them.
 
@@ -207,7 +207,7 @@ class Walk:
     def _log_begin(self, sid: int) -> int:
         return int(self._snapshot.value(STREAMS.log_begin, (sid,)))
 
-    def _steps(self, part: Part, limit: int | None) -> Iterator[Slice]:
+    def _steps(self, part: RecordRange, limit: int | None) -> Iterator[SearchSlice]:
         """Search a part: in its companion if it has one, and record by record otherwise."""
         if part.segment is None:
             yield from self._scan(part)
@@ -215,7 +215,7 @@ class Walk:
         if part.companion is not None:
             if self.is_outside(part.companion):
                 self._counts["skipped"] += 1
-                yield Slice(part.start, [])
+                yield SearchSlice(part.start, [])
                 return
             reached = part.end
             try:
@@ -240,8 +240,8 @@ class Walk:
         return (since is not None and high < since) or (until is not None and low > until)
 
     def _indexed(
-        self, part: Part, segment: Segment, row: CompanionRow, limit: int | None
-    ) -> Iterator[Slice]:
+        self, part: RecordRange, segment: Segment, row: CompanionRow, limit: int | None
+    ) -> Iterator[SearchSlice]:
         """Search a segment in its companion."""
         assert self._cold is not None
         first = segment.start_offset
@@ -260,12 +260,14 @@ class Walk:
                 # The page is full, and what is left is only counted.
                 rest = rows[bisect_left(rows, -batch[0], key=neg) :]
                 undecided = [first + at for at in rest if at not in sure]
-                yield Slice(part.start, self._pick(segment, undecided), len(rest) - len(undecided))
+                yield SearchSlice(
+                    part.start, self._pick(segment, undecided), len(rest) - len(undecided)
+                )
                 return
-            yield Slice(first + batch[-1], self._pick(segment, [first + at for at in batch]))
-        yield Slice(part.start, [])
+            yield SearchSlice(first + batch[-1], self._pick(segment, [first + at for at in batch]))
+        yield SearchSlice(part.start, [])
 
-    def _pick(self, segment: Segment, offsets: list[int]) -> list[Match]:
+    def _pick(self, segment: Segment, offsets: list[int]) -> list[RecordMatch]:
         """Return the records at some offsets that match, in the order of the offsets."""
         assert self._cold is not None
         records = self._cold.pick(segment, offsets)
@@ -277,7 +279,7 @@ class Walk:
             if self.query.matches(message):
                 time_ms = self.time_of(message, record.ts_ms)
                 if self._bounds.covers(time_ms):
-                    matches.append(Match(record, message, time_ms))
+                    matches.append(RecordMatch(record, message, time_ms))
         self.budget.spend(len(offsets), size)
         return matches
 
@@ -305,7 +307,7 @@ class Walk:
             if self.budget.is_exhausted and self.reached > self._info.first_offset:
                 return
 
-    def _aggregate_indexed(self, part: Part, groups: Accumulator, sums: RollupSums) -> bool:
+    def _aggregate_indexed(self, part: RecordRange, groups: Accumulator, sums: RollupSums) -> bool:
         """Add a segment to an aggregate by its companion; return False if it must be scanned."""
         row, segment = part.companion, part.segment
         if row is None or segment is None or self._cold is None:
@@ -344,7 +346,7 @@ class Walk:
         )
 
     def _aggregate_columns(
-        self, part: Part, segment: Segment, companion: Companion, groups: Accumulator
+        self, part: RecordRange, segment: Segment, companion: CompanionReader, groups: Accumulator
     ) -> bool:
         first = segment.start_offset
 
@@ -359,14 +361,14 @@ class Walk:
         masks = evaluation.within(companion, masks, kept)
         return evaluation.aggregate_columns(companion, groups, masks, add_rows)
 
-    def _scan(self, part: Part) -> Iterator[Slice]:
+    def _scan(self, part: RecordRange) -> Iterator[SearchSlice]:
         """Examine every record of a part."""
         matches_query, time_of, bounds = self.query.matches, self.time_of, self._bounds
         may_match = self.query.may_match
         end = part.end
         while end > part.start:
             start = max(part.start, end - self._step)
-            matches: list[Match] = []
+            matches: list[RecordMatch] = []
             size = 0
             for record in self._records(part, start, end, self.query.required_word):
                 payload = record.payload
@@ -378,13 +380,13 @@ class Walk:
                     continue
                 time_ms = time_of(message, record.ts_ms)
                 if bounds.covers(time_ms):
-                    matches.append(Match(record, message, time_ms))
+                    matches.append(RecordMatch(record, message, time_ms))
             if self.query.required_word is not None:
                 # About so much, because not every record was seen here.
                 size = max(size, (end - start) * self._average)
             self.budget.spend(end - start, size)
             matches.reverse()
-            yield Slice(start, matches)
+            yield SearchSlice(start, matches)
             end = start
 
 
@@ -403,11 +405,11 @@ def search(
 
 
 def _newest(
-    walk: Walk, info: StreamInfo, request: SearchRequest, cursor: Cursor | None, digest: str
+    walk: Walk, info: StreamInfo, request: SearchRequest, cursor: SearchCursor | None, digest: str
 ) -> SearchPage:
     # The first page has the total; later ones begin where the last one ended.
     with_total = request.total and cursor is None
-    matches: list[Match] = []
+    matches: list[RecordMatch] = []
     count = 0
     before = walk.end if cursor is None else cursor.position
     for piece in walk.slices(before, request.limit):
@@ -428,14 +430,14 @@ def _newest(
     number = info.incarnation_number
     return SearchPage(
         [_hit(walk.query, match, number, None) for match in matches],
-        None if following is None else Cursor(digest, number, walk.end, following).format(),
+        None if following is None else SearchCursor(digest, number, walk.end, following).format(),
         coverage,
         total,
     )
 
 
 def _ranked(
-    walk: Walk, info: StreamInfo, request: SearchRequest, cursor: Cursor | None, digest: str
+    walk: Walk, info: StreamInfo, request: SearchRequest, cursor: SearchCursor | None, digest: str
 ) -> SearchPage:
     ranking = Ranking(walk.query)
     offsets: list[int] = []
@@ -456,7 +458,7 @@ def _ranked(
     number = info.incarnation_number
     hits = [_hit(walk.query, walk.read(offsets[at]), number, round(scores[at], 6)) for at in page]
     more = done + len(page) < len(order)
-    following = Cursor(digest, number, walk.end, done + len(page)).format() if more else None
+    following = SearchCursor(digest, number, walk.end, done + len(page)).format() if more else None
     coverage = walk.coverage()
     with_total = request.total and cursor is None
     return SearchPage(
@@ -474,12 +476,12 @@ def aggregate(
     return Aggregates(Rows(rows), walk.coverage(), groups.columns)
 
 
-def _hit(query: Query, match: Match, number: int, score: float | None) -> Hit:
+def _hit(query: SearchExpression, match: RecordMatch, number: int, score: float | None) -> Hit:
     offset = Offset(match.record.offset, number)
     return Hit(offset, match.record, match.time_ms, score, _snippets(query, match.message))
 
 
-def _snippets(query: Query, message: Any) -> dict[str, Any]:
+def _snippets(query: SearchExpression, message: Any) -> dict[str, Any]:
     """Return the parts of a message that match words of the query, by field."""
     parts: dict[tuple[str, ...] | None, list[TextPart]] = {}
     for path, part in query.words():

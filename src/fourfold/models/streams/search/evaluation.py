@@ -23,8 +23,8 @@ from fourfold.models.streams.search.companions.columns import (
     TRUE,
     Masks,
 )
-from fourfold.models.streams.search.companions.plans import Plan
-from fourfold.models.streams.search.companions.reader import Companion
+from fourfold.models.streams.search.companions.plans import CompanionPlan
+from fourfold.models.streams.search.companions.reader import CompanionReader
 from fourfold.models.streams.search.measures import Accumulator, key_of_value
 from fourfold.models.streams.search.request import Bounds
 
@@ -32,7 +32,7 @@ FEW_ROWS: Final = 1_000
 """Rows of the full-text index that are read without looking at columns."""
 
 
-def text_rows(companion: Companion, plan: Plan, condition: Any) -> list[int] | None:
+def text_rows(companion: CompanionReader, plan: CompanionPlan, condition: Any) -> list[int] | None:
     """Return the rows that may match by their words, the last first; None without words."""
     parts = condition.parts if isinstance(condition, And) else (condition,)
     columns = plan.text_paths
@@ -52,7 +52,7 @@ def text_rows(companion: Companion, plan: Plan, condition: Any) -> list[int] | N
     return None if found is None else sorted(found, reverse=True)
 
 
-def matching(companion: Companion, condition: Any, bounds: Bounds) -> Masks:
+def matching(companion: CompanionReader, condition: Any, bounds: Bounds) -> Masks:
     """Return the rows that match a search, and those that may match."""
     pa, _ = arrow()
     masks = companion.columns.evaluate(condition)
@@ -63,7 +63,7 @@ def matching(companion: Companion, condition: Any, bounds: Bounds) -> Masks:
     return Masks(combine(masks.sure, times.sure), combine(masks.maybe, times.maybe))
 
 
-def within(companion: Companion, masks: Masks, rows: range) -> Masks:
+def within(companion: CompanionReader, masks: Masks, rows: range) -> Masks:
     """Return the masks of a range of rows only."""
     pa, _ = arrow()
     if len(rows) == companion.meta.rows:
@@ -94,8 +94,8 @@ def count_of(mask: Any) -> int:
 
 
 def aggregate_rollup(  # noqa: PLR0917 - an aggregate of one segment
-    companion: Companion,
-    plan: Plan,
+    companion: CompanionReader,
+    plan: CompanionPlan,
     groups: Accumulator,
     sums: rollups.RollupSums,
     condition: Any,
@@ -113,7 +113,7 @@ def aggregate_rollup(  # noqa: PLR0917 - an aggregate of one segment
 
 
 def aggregate_columns(
-    companion: Companion,
+    companion: CompanionReader,
     groups: Accumulator,
     masks: Masks,
     add_rows: Callable[[Sequence[int]], None],
@@ -143,7 +143,7 @@ def aggregate_columns(
 
 
 def _add_groups(
-    companion: Companion,
+    companion: CompanionReader,
     groups: Accumulator,
     known: Any,
     by: Sequence[Any],

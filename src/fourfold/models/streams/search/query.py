@@ -67,14 +67,14 @@ SearchCondition: TypeAlias = Condition | AnyText
 Predicate: TypeAlias = Callable[[Any], bool]
 
 
-class Query:
+class SearchExpression:
     """A parsed search: its condition, and the words to rank and highlight matches by."""
 
     def __init__(self, text: str, text_fields: Sequence[str], filter_: Filter) -> None:
         self.text = text
         self.text_fields = tuple(text_fields)
         self.filter = filter_
-        parts = _Parser(text, text_fields).parse() if text.strip() else None
+        parts = _QueryParser(text, text_fields).parse() if text.strip() else None
         roots = (parts, filter_.root if filter_ else None)
         conditions: list[Any] = [root for root in roots if root is not None]
         self.root: Any = conditions[0] if len(conditions) == 1 else And(tuple(conditions))
@@ -198,7 +198,7 @@ def decode_message(payload: bytes) -> Any:
         return msgspec.UNSET
 
 
-class _Parser:
+class _QueryParser:
     """A parser of one query."""
 
     def __init__(self, text: str, text_fields: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from fourfold.content.json_pointer import lookup
 from fourfold.content.text import TextPart, tokens
-from fourfold.models.streams.search.query import Query, iter_strings
+from fourfold.models.streams.search.query import SearchExpression, iter_strings
 
 RANKED_MAX: Final = 10_000
 """Matches that are ranked: the newest ones."""
@@ -31,7 +31,7 @@ class Occurrences(NamedTuple):
 class Ranking:
     """Ranks messages by the words of one query."""
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: SearchExpression) -> None:
         self._words = query.words()
         self._paths = [tuple(field.split(".")) for field in query.text_fields]
 

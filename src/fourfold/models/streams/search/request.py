@@ -166,7 +166,7 @@ def _bounds(  # noqa: PLR0917 - the arguments that both kinds have
     }
 
 
-class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class SearchCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Start of the next page of a search; opaque to callers."""
 
     digest: str
@@ -181,7 +181,7 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
 
 
-def parse_cursor(text: str | None, digest: str, info: StreamInfo) -> Cursor | None:
+def parse_cursor(text: str | None, digest: str, info: StreamInfo) -> SearchCursor | None:
     """Return the cursor of a request, or None for the first page.
 
     Raises:
@@ -192,9 +192,9 @@ def parse_cursor(text: str | None, digest: str, info: StreamInfo) -> Cursor | No
         return None
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        cursor = msgspec.json.decode(raw, type=Cursor)
+        cursor = msgspec.json.decode(raw, type=SearchCursor)
     except (binascii.Error, ValueError, msgspec.MsgspecError):
-        cursor = Cursor("", 0, 0, 0)
+        cursor = SearchCursor("", 0, 0, 0)
     if cursor.digest != digest or not cursor.end >= 0 or cursor.position < 0:
         raise InvalidInput(
             f"after: must be the next of a page of this search, got {text!r:.80}",

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from fourfold.models.streams.touch.records import (
         ActiveTemplate,
         Encoding,
-        Entity,
+        EntityKey,
         Key,
         Meta,
-        Row,
-        Rows,
+        RowKey,
         Template,
+        TemplateKey,
         WaitResult,
     )
     from fourfold.models.streams.touch.touches import Touches
@@ -29,11 +29,11 @@ else:
         {
             "ActiveTemplate": f"{_HERE}.records",
             "Encoding": f"{_HERE}.records",
-            "Entity": f"{_HERE}.records",
+            "EntityKey": f"{_HERE}.records",
             "Key": f"{_HERE}.records",
             "Meta": f"{_HERE}.records",
-            "Row": f"{_HERE}.records",
-            "Rows": f"{_HERE}.records",
+            "RowKey": f"{_HERE}.records",
+            "TemplateKey": f"{_HERE}.records",
             "Template": f"{_HERE}.records",
             "WaitResult": f"{_HERE}.records",
             "Touches": f"{_HERE}.touches",
@@ -43,12 +43,12 @@ else:
 __all__ = [
     "ActiveTemplate",
     "Encoding",
-    "Entity",
+    "EntityKey",
     "Key",
     "Meta",
-    "Row",
-    "Rows",
+    "RowKey",
     "Template",
+    "TemplateKey",
     "Touches",
     "WaitResult",
 ]

@@ -28,7 +28,7 @@ from fourfold.kernel import ReadTransaction
 from fourfold.models.streams import reader, rules, writer
 from fourfold.models.streams.records import ColdRecords, Record, StreamInfo
 from fourfold.models.streams.touch import keys, templates
-from fourfold.models.streams.touch.keys import ComparedRow, Cursor, Mark
+from fourfold.models.streams.touch.keys import ComparedRow, Mark, TouchCursor
 from fourfold.models.streams.touch.records import ActiveTemplate
 from fourfold.models.streams.touch.waiters import Wait, WaitCheck, WaiterRegistry
 
@@ -342,7 +342,7 @@ class JournalScan:
         mode: _ScanMode,
     ) -> WaitCheck:
         end = info.next_offset
-        at = wait.at or Cursor(info.incarnation, end)
+        at = wait.at or TouchCursor(info.incarnation, end)
         read: _Read = partial(reader.records, snapshot, info, cold=mode.cold)
         try:
             _check_cursor(snapshot, info, at)
@@ -352,7 +352,7 @@ class JournalScan:
             return WaitCheck(
                 everything,
                 stale=True,
-                cursor=Cursor(info.incarnation, end),
+                cursor=TouchCursor(info.incarnation, end),
                 end=end,
                 sid=info.sid,
                 marks=marks,
@@ -374,7 +374,7 @@ def _is_near(journal_reader: JournalReader, info: StreamInfo) -> bool:
     )
 
 
-def _check_cursor(snapshot: ReadTransaction, info: StreamInfo, at: Cursor) -> None:
+def _check_cursor(snapshot: ReadTransaction, info: StreamInfo, at: TouchCursor) -> None:
     if at.incarnation != info.incarnation or at.offset < info.first_offset:
         raise _TooFarBack
     if info.schema_version and at.offset < rules.begin_of_version(snapshot, info):

@@ -25,7 +25,13 @@ from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.json_messages import decode
 from fourfold.models.streams.touch import templates
-from fourfold.models.streams.touch.records import ActiveTemplate, Entity, Key, Row, Rows
+from fourfold.models.streams.touch.records import (
+    ActiveTemplate,
+    EntityKey,
+    Key,
+    RowKey,
+    TemplateKey,
+)
 
 TOUCH_KEYS_MAX: Final = 1_024
 """Keys of one wait."""
@@ -151,12 +157,12 @@ def check(keys: Sequence[Key]) -> tuple[Key, ...]:
     if not 0 < len(keys) <= TOUCH_KEYS_MAX:
         raise InvalidInput(f"pass 1 to {TOUCH_KEYS_MAX} keys, got {len(keys)}")
     for number, key in enumerate(keys):
-        if not isinstance(key, Entity | Row | Rows):
+        if not isinstance(key, EntityKey | RowKey | TemplateKey):
             raise InvalidInput(
                 f"key {number} must be an Entity, a Row or Rows, got {key!r:.80}",
                 hint="Pass Entity(...), Row(...) or Rows(...).",
             )
-        texts = (key.template_id,) if isinstance(key, Rows) else tuple(key)
+        texts = (key.template_id,) if isinstance(key, TemplateKey) else tuple(key)
         for text in texts:
             if not isinstance(text, str) or not 0 < len(text) <= limits.TOUCH_KEY_CHARS:
                 raise InvalidInput(
@@ -168,7 +174,7 @@ def check(keys: Sequence[Key]) -> tuple[Key, ...]:
 
 def template_ids(keys: Sequence[Key]) -> frozenset[str]:
     """Return the ids of the templates that the keys use."""
-    return frozenset(key.template_id for key in keys if isinstance(key, Rows))
+    return frozenset(key.template_id for key in keys if isinstance(key, TemplateKey))
 
 
 def marks_of(
@@ -179,9 +185,9 @@ def marks_of(
 
 
 def _marks(key: Key, active: Mapping[str, ActiveTemplate], name: str) -> tuple[Mark, ...]:
-    if isinstance(key, Entity):
+    if isinstance(key, EntityKey):
         return (entity_mark(key.entity),)
-    if isinstance(key, Row):
+    if isinstance(key, RowKey):
         return (row_mark(key.entity, key.key),)
     values = templates.values_of(key, active, name)
     return (
@@ -193,7 +199,7 @@ def _marks(key: Key, active: Mapping[str, ActiveTemplate], name: str) -> tuple[M
 _CURSOR = re.compile(r"([0-9A-Za-z_-]{1,64}):(0|[1-9][0-9]{0,17})")
 
 
-class Cursor(NamedTuple):
+class TouchCursor(NamedTuple):
     """An offset in one incarnation of a stream."""
 
     incarnation: str
@@ -203,7 +209,7 @@ class Cursor(NamedTuple):
         return f"{self.incarnation}:{self.offset}"
 
 
-def parse_cursor(text: object) -> Cursor:
+def parse_cursor(text: object) -> TouchCursor:
     """Parse a cursor."""
     match = _CURSOR.fullmatch(text) if isinstance(text, str) else None
     if match is None:
@@ -211,4 +217,4 @@ def parse_cursor(text: object) -> Cursor:
             f"invalid cursor {text!r:.80}",
             hint="Use a cursor that a wait returned, or none to wait from now on.",
         )
-    return Cursor(match[1], int(match[2]))
+    return TouchCursor(match[1], int(match[2]))

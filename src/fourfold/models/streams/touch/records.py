@@ -9,27 +9,27 @@ Encoding = Literal["string", "integer", "number", "boolean"]
 Scalar = str | int | float | bool | None
 
 
-class Entity(NamedTuple):
+class EntityKey(NamedTuple):
     """Matches any change of one entity type."""
 
     entity: str
 
 
-class Row(NamedTuple):
+class RowKey(NamedTuple):
     """Matches any change of one key of an entity type."""
 
     entity: str
     key: str
 
 
-class Rows(NamedTuple):
+class TemplateKey(NamedTuple):
     """Matches changes of rows that have, or had, these values in the fields of a template."""
 
     template_id: str
     values: Mapping[str, Scalar]
 
 
-Key = Entity | Row | Rows
+Key = EntityKey | RowKey | TemplateKey
 
 
 class Template(NamedTuple):
@@ -52,9 +52,9 @@ class ActiveTemplate(NamedTuple):
     last_seen_at_ms: int
     inactivity_ttl_ms: int
 
-    def key(self, values: Mapping[str, Scalar]) -> Rows:
+    def key(self, values: Mapping[str, Scalar]) -> TemplateKey:
         """Return the key of the rows that have, or had, these values in the template's fields."""
-        return Rows(self.id, values)
+        return TemplateKey(self.id, values)
 
 
 class WaitResult(NamedTuple):

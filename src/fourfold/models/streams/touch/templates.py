@@ -28,7 +28,7 @@ from fourfold import limits
 from fourfold.errors import InvalidInput, LimitExceeded, NotFound
 from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
 from fourfold.models.streams.records import StreamInfo
-from fourfold.models.streams.touch.records import ActiveTemplate, Encoding, Rows, Template
+from fourfold.models.streams.touch.records import ActiveTemplate, Encoding, Template, TemplateKey
 from fourfold.models.streams.validation import check_storable
 
 TOUCH_TEMPLATES_SWEPT: Final = 1_000
@@ -146,7 +146,7 @@ def activate(
     return tuple(activated[id_of(template)] for template in templates)
 
 
-def values_of(rows: Rows, templates: Mapping[str, ActiveTemplate], name: str) -> list[Any]:
+def values_of(rows: TemplateKey, templates: Mapping[str, ActiveTemplate], name: str) -> list[Any]:
     """Return the values of a key in the order of the fields of its template.
 
     Raises:
@@ -206,7 +206,7 @@ _Template = tuple[str, str]
 
 
 @dataclass(slots=True)
-class _Use:
+class _TemplateUse:
     waiting: int = 0
     seen_ms: int = 0
     written_ms: int = 0
@@ -218,7 +218,7 @@ class SeenRows:
     def __init__(self, database: Database, clock: Callable[[], int]) -> None:
         self._database = database
         self._clock = clock
-        self._uses: dict[_Template, _Use] = {}
+        self._uses: dict[_Template, _TemplateUse] = {}
         self._waiting: dict[str, int] = {}
         self._processed: dict[int, int] = {}
         self._change = threading.Lock()
@@ -229,7 +229,7 @@ class SeenRows:
         with self._change:
             self._waiting[name] = self._waiting.get(name, 0) + 1
             for template_id in template_ids:
-                self._uses.setdefault((name, template_id), _Use()).waiting += 1
+                self._uses.setdefault((name, template_id), _TemplateUse()).waiting += 1
         exists = True
         try:
             yield
@@ -271,7 +271,7 @@ class SeenRows:
         with self._change:
             return self._last_use(self._uses.get((name, template_id)))
 
-    def _last_use(self, use: _Use | None) -> int:
+    def _last_use(self, use: _TemplateUse | None) -> int:
         if use is None:
             return 0
         return self._clock() if use.waiting else use.seen_ms

@@ -25,7 +25,7 @@ from fourfold.kernel import Transaction
 from fourfold.models.streams.touch import templates
 from fourfold.models.streams.touch import templates as templates_module
 from fourfold.models.streams.touch.journal import JournalScan, NotOnTheLoop
-from fourfold.models.streams.touch.keys import Cursor
+from fourfold.models.streams.touch.keys import TouchCursor
 from fourfold.models.streams.touch.records import ActiveTemplate, Key, Meta, Template, WaitResult
 from fourfold.models.streams.touch.templates import SQL, SeenRows
 from fourfold.models.streams.touch.waiters import Wait, WaitCheck
@@ -124,7 +124,7 @@ class Touches:
         processed = max(
             -1 if written is None else int(written), (self._seen.reached(info.sid) or 0) - 1
         )
-        cursor = str(Cursor(info.incarnation, info.next_offset))
+        cursor = str(TouchCursor(info.incarnation, info.next_offset))
         return Meta(cursor, processed, count, self._seen.waiters(name))
 
     # Templates

@@ -29,7 +29,7 @@ from fourfold.errors import InvalidInput
 from fourfold.kernel import Listener, Notifier
 from fourfold.models.streams import validation
 from fourfold.models.streams.touch import keys as waited_keys
-from fourfold.models.streams.touch.keys import Cursor, Mark, parse_cursor
+from fourfold.models.streams.touch.keys import Mark, TouchCursor, parse_cursor
 from fourfold.models.streams.touch.records import Key, WaitResult
 
 ReadJournal = Callable[[str], bool]
@@ -224,7 +224,7 @@ class WaitCheck(NamedTuple):
 
     keys: tuple[int, ...]
     stale: bool
-    cursor: Cursor
+    cursor: TouchCursor
     """Offset up to which everything was checked."""
     end: int
     """End of the stream at that time."""

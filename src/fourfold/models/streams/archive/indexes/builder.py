@@ -24,7 +24,7 @@ from fourfold.archive.parquet import arrow
 from fourfold.archive.segment_reader import SegmentRequest, StoredSegments
 from fourfold.kernel import ReadTransaction, Transaction
 from fourfold.models.streams.archive.indexes import catalog, fields
-from fourfold.models.streams.archive.indexes.records import ROUTING_KEYS, SQL, RunRow
+from fourfold.models.streams.archive.indexes.records import ROUTING_KEYS, SQL, IndexRunRow
 from fourfold.models.streams.archive.records import SQL as ARCHIVE
 from fourfold.models.streams.archive.records import Policy, Segment
 
@@ -34,7 +34,7 @@ INDEX_SPAN_ROWS: Final = 2_000_000
 """Approximate records of an index run of level 0: they are sorted in memory."""
 
 
-class Task(NamedTuple):
+class RunTask(NamedTuple):
     """A run to build: from segments, or from runs."""
 
     stream: str
@@ -47,13 +47,13 @@ class Task(NamedTuple):
     start_offset: int
     end_offset: int
     segments: tuple[SegmentRequest, ...]
-    merges: tuple[RunRow, ...] = ()
+    merges: tuple[IndexRunRow, ...] = ()
     keep_from: int = 0
 
-    def row(self, made: RunFile) -> RunRow:
+    def row(self, made: RunFile) -> IndexRunRow:
         start, secondary = self.start_offset, self.index_name != ROUTING_KEYS
         name = manifest.run_id(self.stream, self.incarnation, self.level, start, made.digest)
-        return RunRow(
+        return IndexRunRow(
             name,
             self.index_name,
             self.level,
@@ -70,7 +70,7 @@ class Task(NamedTuple):
 class BuiltRun(NamedTuple):
     """A run on disk; None if no record has a key."""
 
-    task: Task
+    task: RunTask
     run: RunFile | None
     path: Path | None
 
@@ -96,9 +96,9 @@ def tasks(
     folder: Path,
     *,
     everything: bool,
-) -> list[Task]:
+) -> list[RunTask]:
     """Yield the runs of level 0 that a stream needs now, in order."""
-    found: list[Task] = []
+    found: list[RunTask] = []
     known = {row[0]: row[1:] for row in snapshot.all(SQL.indexes, (stream,))}
     known.setdefault(ROUTING_KEYS, (os.urandom(SECRET_BYTES), 0))
     for name, (secret, indexed_offset) in known.items():
@@ -110,7 +110,7 @@ def tasks(
             if not spanned or not (whole or everything):
                 break
             found.append(
-                Task(
+                RunTask(
                     stream,
                     incarnation,
                     name,
@@ -138,11 +138,11 @@ def _span(segments: list[Segment]) -> list[Segment]:
 
 def next_merge(
     snapshot: ReadTransaction, stream: str, incarnation: str, policy: Policy
-) -> Task | None:
+) -> RunTask | None:
     """Return runs of one level that should be merged into one of the next."""
     for name, secret, at in snapshot.all(SQL.indexes, (stream,)):
-        group: list[RunRow] = []
-        for row in map(RunRow._make, snapshot.all(SQL.runs, (stream, name))):
+        group: list[IndexRunRow] = []
+        for row in map(IndexRunRow._make, snapshot.all(SQL.runs, (stream, name))):
             if group and group[-1].level != row.level:
                 group = []
             group.append(row)
@@ -151,13 +151,13 @@ def next_merge(
                 kept = snapshot.value(ARCHIVE.first_kept, (stream,))
                 merges = tuple(group)
                 level = row.level + 1
-                return Task(
+                return RunTask(
                     stream, incarnation, name, secret, level, at, first, last, (), merges, kept
                 )
     return None
 
 
-def build(segments: StoredSegments, task: Task, folder: Path) -> BuiltRun:
+def build(segments: StoredSegments, task: RunTask, folder: Path) -> BuiltRun:
     """Write the run of a task into a folder. The node and Spark share this stage."""
     pa, _ = arrow()
     if task.merges:

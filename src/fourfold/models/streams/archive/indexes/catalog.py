@@ -8,7 +8,7 @@ from typing import Any
 from fourfold.archive.key_filter import SECRET_BYTES
 from fourfold.archive.manifest import IndexRun, LogIndex, Manifest
 from fourfold.kernel import ReadTransaction, Transaction
-from fourfold.models.streams.archive.indexes.records import ROUTING_KEYS, SQL, RunRow
+from fourfold.models.streams.archive.indexes.records import ROUTING_KEYS, SQL, IndexRunRow
 from fourfold.models.streams.archive.records import SQL as ARCHIVE
 
 
@@ -31,7 +31,7 @@ def manifest_fields(snapshot: ReadTransaction, stream: str, first_offset: int) -
 
 
 def _runs(snapshot: ReadTransaction, stream: str, name: str, first_offset: int) -> list[IndexRun]:
-    rows = map(RunRow._make, snapshot.all(SQL.runs, (stream, name)))
+    rows = map(IndexRunRow._make, snapshot.all(SQL.runs, (stream, name)))
     return [
         IndexRun(
             key=row.object_key,
@@ -91,9 +91,9 @@ def _up_to(index: LogIndex, through: int) -> LogIndex:
     return LogIndex(index.secret, min([*cut, through + 1]), kept)
 
 
-def row_of(index_name: str, run: IndexRun) -> RunRow:
+def row_of(index_name: str, run: IndexRun) -> IndexRunRow:
     folder, file = run.key.split("/")[1::2]
-    return RunRow(
+    return IndexRunRow(
         f"{folder}/{file.removesuffix('.parquet')}",
         index_name,
         run.level,
@@ -107,7 +107,7 @@ def row_of(index_name: str, run: IndexRun) -> RunRow:
     )
 
 
-def add(txn: Transaction, stream: str, row: RunRow) -> None:
+def add(txn: Transaction, stream: str, row: IndexRunRow) -> None:
     params = (
         row.run_id,
         stream,

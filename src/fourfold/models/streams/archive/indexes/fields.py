@@ -16,7 +16,7 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.json_messages import decode
-from fourfold.models.streams.records import Record, Step
+from fourfold.models.streams.records import KeyStep, Record
 
 FIELD_STEP_RECORDS: Final = 250
 FIELD_STEP_BYTES: Final = 1 * limits.MIB
@@ -57,7 +57,7 @@ def key_of(payload: bytes, field: str) -> bytes | None:
     return key_of_value(found)
 
 
-def search(rows: Iterable[tuple[Any, ...]], field: str, key: bytes) -> Iterator[Step]:
+def search(rows: Iterable[tuple[Any, ...]], field: str, key: bytes) -> Iterator[KeyStep]:
     """Yield the rows whose field has a key, and progress between them.
 
     A row has an offset, a payload, a time and headers.
@@ -67,9 +67,9 @@ def search(rows: Iterable[tuple[Any, ...]], field: str, key: bytes) -> Iterator[
         examined += 1
         size += len(row[1])
         if key_of(row[1], field) == key:
-            yield Step(row[0] + 1, Record._make(row), examined, size)
+            yield KeyStep(row[0] + 1, Record._make(row), examined, size)
         elif examined >= FIELD_STEP_RECORDS or size >= FIELD_STEP_BYTES:
-            yield Step(row[0] + 1, None, examined, size)
+            yield KeyStep(row[0] + 1, None, examined, size)
         else:
             continue
         examined = size = 0

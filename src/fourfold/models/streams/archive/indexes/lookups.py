@@ -18,18 +18,18 @@ from fourfold.archive.segment_reader import StoredSegments
 from fourfold.errors import CorruptData
 from fourfold.kernel import ReadTransaction
 from fourfold.models.streams.archive.indexes import fields
-from fourfold.models.streams.archive.indexes.records import ROUTING_KEYS, SQL, RunRow
+from fourfold.models.streams.archive.indexes.records import ROUTING_KEYS, SQL, IndexRunRow
 from fourfold.models.streams.archive.records import Segment
-from fourfold.models.streams.records import Record, RecordFilter, Step
+from fourfold.models.streams.records import KeyStep, Record, RecordFilter
 
 
-class _Part(NamedTuple):
+class _SearchPart(NamedTuple):
     segment: Segment
     start: int
     end: int
 
 
-class Search:
+class KeySearch:
     """A search for a key in the segments of one stream, from an offset to before another."""
 
     def __init__(self, snapshot: ReadTransaction, segments: StoredSegments, folder: Path) -> None:
@@ -37,26 +37,30 @@ class Search:
         self._segments = segments
         self._folder = folder
 
-    def steps(self, sid: int, sought: RecordFilter, start: int, end: int) -> Iterator[Step]:
+    def steps(self, sid: int, sought: RecordFilter, start: int, end: int) -> Iterator[KeyStep]:
         """Yield the records with the key, in order, and the progress after each segment."""
         stream = self._snapshot.value(SQL.name_of, (sid,))
         key = sought.key
         assert key is not None
         for part in self._parts(stream, sought.field or ROUTING_KEYS, key, (start, end)):
             yield from self._within_segment(part, sought, key)
-            yield Step(part.end, None, segments=1)
-        yield Step(end, None)
+            yield KeyStep(part.end, None, segments=1)
+        yield KeyStep(end, None)
 
-    def _within_segment(self, part: _Part, sought: RecordFilter, key: bytes) -> Iterator[Step]:
+    def _within_segment(
+        self, part: _SearchPart, sought: RecordFilter, key: bytes
+    ) -> Iterator[KeyStep]:
         wanted = part.segment.wanted(self._folder)
         if sought.field is None:
             for row in self._segments.keyed(wanted, key, part.start, part.end):
-                yield Step(row[0] + 1, Record(*row))
+                yield KeyStep(row[0] + 1, Record(*row))
             return
         rows = self._segments.records(wanted, part.start, part.end)
         yield from fields.search(rows, sought.field, key)
 
-    def _parts(self, stream: str, name: str, key: bytes, ends: tuple[int, int]) -> Iterator[_Part]:
+    def _parts(
+        self, stream: str, name: str, key: bytes, ends: tuple[int, int]
+    ) -> Iterator[_SearchPart]:
         """Yield the parts of segments that may contain the key, in order, one for each segment."""
         start, end = ends
         known = self._snapshot.one(SQL.index, (stream, name))
@@ -64,7 +68,7 @@ class Search:
         if known is not None:
             secret, indexed = known
             sealed = fingerprint(secret, key)
-            last: _Part | None = None
+            last: _SearchPart | None = None
             for entry in self._entries(stream, name, sealed, (start, min(end, indexed))):
                 for part in self._within(stream, entry, start, end):
                     # Entries of one segment, once compacted, are read together.
@@ -86,14 +90,16 @@ class Search:
     ) -> Iterator[IndexEntry]:
         """Yield the entries of a fingerprint in the runs, in order."""
         for entry in self._snapshot.all(SQL.runs_between, (stream, name, *ends)):
-            row = RunRow._make(entry)
+            row = IndexRunRow._make(entry)
             try:
                 found = index_runs.find(self._segments, row.wanted, sought)
             except CorruptData:
                 found = [IndexEntry(row.start_offset, row.end_offset, 0)]
             yield from found
 
-    def _within(self, stream: str, entry: IndexEntry, start: int, end: int) -> Iterator[_Part]:
+    def _within(
+        self, stream: str, entry: IndexEntry, start: int, end: int
+    ) -> Iterator[_SearchPart]:
         """Yield the parts of segments that an entry covers."""
         at, until = max(entry.first_offset, start), min(entry.last_offset + 1, end)
         while at < until:
@@ -105,5 +111,5 @@ class Search:
                 )
             segment = Segment._make(row)
             upto = min(segment.end_offset + 1, until)
-            yield _Part(segment, max(at, segment.start_offset), upto)
+            yield _SearchPart(segment, max(at, segment.start_offset), upto)
             at = segment.end_offset + 1

@@ -12,7 +12,7 @@ ROUTING_KEYS = ""
 """Name of the index of the routing keys; other indexes are named by their field."""
 
 
-class RunRow(NamedTuple):
+class IndexRunRow(NamedTuple):
     """A run of an index."""
 
     run_id: str

@@ -31,7 +31,7 @@ from fourfold.models.streams.rules import SQL as RULES
 from fourfold.models.streams.schemas.registry import EMPTY, Registry, decoded
 from fourfold.models.streams.search.companions import bundle
 from fourfold.models.streams.search.companions.columns import ColumnWriter
-from fourfold.models.streams.search.companions.plans import FORMAT, SQL, Plan, read_plan
+from fourfold.models.streams.search.companions.plans import FORMAT, SQL, CompanionPlan, read_plan
 from fourfold.models.streams.search.companions.rollups import RollupWriter
 from fourfold.models.streams.search.query import decode_message
 from fourfold.models.streams.search.timestamps import compile_time
@@ -42,13 +42,13 @@ TASKS_MAX = 64
 """Bundles of one stream that are planned at a time."""
 
 
-class Task(NamedTuple):
+class BundleTask(NamedTuple):
     """A bundle to build."""
 
     stream: str
     incarnation: str
     generation: int
-    plan: Plan
+    plan: CompanionPlan
     registry: Registry
     segment: Segment
     request: SegmentRequest
@@ -57,7 +57,7 @@ class Task(NamedTuple):
 class BundleFile(NamedTuple):
     """A bundle on disk."""
 
-    task: Task
+    task: BundleTask
     path: Path
     size_bytes: int
     digest: str
@@ -87,7 +87,7 @@ def tasks(
     folder: Path,
     *,
     limit: int = TASKS_MAX,
-) -> list[Task]:
+) -> list[BundleTask]:
     """Return the bundles that a stream needs now, the newest segments first; -1 for all."""
     known = read_plan(snapshot, stream)
     if known is None or not known[1].families:
@@ -97,13 +97,13 @@ def tasks(
     registry = EMPTY if text is None else decoded(text)
     rows = snapshot.all(SQL.due_segments, (stream, generation, limit))
     return [
-        Task(stream, incarnation, generation, plan, registry, segment, segment.wanted(folder))
+        BundleTask(stream, incarnation, generation, plan, registry, segment, segment.wanted(folder))
         for segment in map(Segment._make, rows)
     ]
 
 
 def build(
-    segments: StoredSegments, task: Task, folder: Path, pace: Throttle = NO_THROTTLE
+    segments: StoredSegments, task: BundleTask, folder: Path, pace: Throttle = NO_THROTTLE
 ) -> BundleFile:
     """Write the bundle of a task into a folder. The node and Spark share this stage."""
     plan = task.plan
@@ -130,7 +130,7 @@ def build(
             sections[bundle.rollup_entry("agg", at)] = agg
             sections[bundle.rollup_entry("mblk", at)] = mblk
         sizes = bundle.section_sizes(sections)
-        meta = bundle.Meta(
+        meta = bundle.BundleMeta(
             format=FORMAT,
             plan_hash=plan.digest,
             segment=task.segment.segment_id,
@@ -145,7 +145,9 @@ def build(
     return BundleFile(task, path, size, digest, sizes, columns.times)
 
 
-def _messages(segments: StoredSegments, task: Task, pace: Throttle) -> Iterator[tuple[Any, int]]:
+def _messages(
+    segments: StoredSegments, task: BundleTask, pace: Throttle
+) -> Iterator[tuple[Any, int]]:
     """Yield the messages of a segment in the current schema version, and when they arrived."""
     registry, version = task.registry, task.registry.current_version
     start, end = task.segment.start_offset, task.segment.end_offset + 1
@@ -158,7 +160,7 @@ def _messages(segments: StoredSegments, task: Task, pace: Throttle) -> Iterator[
 
 
 def _collect(
-    plan: Plan,
+    plan: CompanionPlan,
     messages: Iterator[tuple[Any, int]],
     columns: ColumnWriter,
     rollups: list[RollupWriter],

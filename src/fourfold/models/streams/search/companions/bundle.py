@@ -29,7 +29,7 @@ _HEADER: Final = struct.Struct("<4s5H3I2H")
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
-class Meta(msgspec.Struct, frozen=True, kw_only=True):
+class BundleMeta(msgspec.Struct, frozen=True, kw_only=True):
     """Segment and fields that a bundle covers."""
 
     format: int
@@ -43,7 +43,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     """Rollups that cannot be filtered."""
 
 
-class Entry(NamedTuple):
+class SectionEntry(NamedTuple):
     """The place of a section in a bundle."""
 
     start: int
@@ -55,7 +55,7 @@ def rollup_entry(family: str, ordinal: int) -> str:
     return f"{family}/{ordinal}.parquet"
 
 
-def write_bundle(path: Path, meta: Meta, sections: Mapping[str, Path]) -> tuple[int, str]:
+def write_bundle(path: Path, meta: BundleMeta, sections: Mapping[str, Path]) -> tuple[int, str]:
     """Write a bundle and remove its parts; return its size and digest."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         _add(archive, META, msgspec.json.encode(meta))
@@ -83,7 +83,7 @@ def section_sizes(sections: Mapping[str, Path]) -> dict[str, int]:
     return sizes
 
 
-def read_directory(source: Any, what: str) -> tuple[Meta, dict[str, Entry]]:
+def read_directory(source: Any, what: str) -> tuple[BundleMeta, dict[str, SectionEntry]]:
     """Return what a bundle contains; raise CorruptData if it is damaged."""
     try:
         with zipfile.ZipFile(source) as archive:
@@ -94,8 +94,8 @@ def read_directory(source: Any, what: str) -> tuple[Meta, dict[str, Entry]]:
                 source.seek(info.header_offset)
                 header = _HEADER.unpack(source.read(_HEADER.size))
                 start = info.header_offset + _HEADER.size + header[9] + header[10]
-                entries[info.filename] = Entry(start, info.file_size)
-            meta = msgspec.json.decode(archive.read(META), type=Meta)
+                entries[info.filename] = SectionEntry(start, info.file_size)
+            meta = msgspec.json.decode(archive.read(META), type=BundleMeta)
     except (zipfile.BadZipFile, KeyError, struct.error, msgspec.MsgspecError, OSError) as error:
         raise CorruptData(f"{what} is not a companion: {error}") from error
     return meta, entries
@@ -104,7 +104,7 @@ def read_directory(source: Any, what: str) -> tuple[Meta, dict[str, Entry]]:
 class SectionFile(io.RawIOBase):
     """A section of a bundle as a seekable file."""
 
-    def __init__(self, source: Any, entry: Entry) -> None:
+    def __init__(self, source: Any, entry: SectionEntry) -> None:
         super().__init__()
         self._source = source
         self._entry = entry

@@ -25,7 +25,7 @@ from fourfold.content.filters import (
     TextMatch,
 )
 from fourfold.content.json_pointer import ABSENT, is_encodable
-from fourfold.models.streams.search.companions.plans import Plan
+from fourfold.models.streams.search.companions.plans import CompanionPlan
 
 MISSING, NULL, FALSE, TRUE, NUMBER, STRING, OTHER = range(7)
 EXACT_MAX: Final = 1 << 53
@@ -128,7 +128,7 @@ class ColumnReader:
     """Evaluates conditions over the columns of a segment."""
 
     def __init__(
-        self, open_section: OpenSection, rows: int, plan: Plan, find_text: FindText | None
+        self, open_section: OpenSection, rows: int, plan: CompanionPlan, find_text: FindText | None
     ) -> None:
         self._open = open_section
         self._rows = rows

@@ -26,7 +26,7 @@ class PlannedRollup(msgspec.Struct, frozen=True):
     measures: list[int]
 
 
-class Plan(msgspec.Struct, frozen=True, dict=True):
+class CompanionPlan(msgspec.Struct, frozen=True, dict=True):
     """What the companions of a stream contain. Numbers are ordinals of `fields`."""
 
     format: int
@@ -60,7 +60,7 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
 
 
-def make_plan(registry: Registry) -> Plan:
+def make_plan(registry: Registry) -> CompanionPlan:
     """Return the plan of a stream by its schema registry; without families if it needs none."""
     search = registry.search or Search()
     fields: dict[str, int] = {}
@@ -81,7 +81,9 @@ def make_plan(registry: Registry) -> Plan:
         families = ["col", *(["fts"] if text else []), *(["agg", "mblk"] if rollups else [])]
     lenses: Any = [registry.current_version, registry.lenses] if registry.current_version else []
     schema = hashlib.sha256(msgspec.json.encode(lenses, order="sorted")).hexdigest()[:16]
-    return Plan(FORMAT, families, list(fields), columns, text, search.timestamp, rollups, schema)
+    return CompanionPlan(
+        FORMAT, families, list(fields), columns, text, search.timestamp, rollups, schema
+    )
 
 
 def refresh(txn: Transaction, stream: str, registry: Registry, now_ms: int) -> None:
@@ -103,15 +105,15 @@ def refresh(txn: Transaction, stream: str, registry: Registry, now_ms: int) -> N
     txn.execute(SQL.manifest_due, (stream,))
 
 
-def read_plan(snapshot: ReadTransaction, stream: str) -> tuple[int, Plan] | None:
+def read_plan(snapshot: ReadTransaction, stream: str) -> tuple[int, CompanionPlan] | None:
     """Return the generation and the plan of a stream; None if it has none."""
     row = snapshot.one(SQL.plan, (stream,))
     return None if row is None else (row[0], decode_plan(row[2], stream))
 
 
-def decode_plan(text: str, stream: str) -> Plan:
+def decode_plan(text: str, stream: str) -> CompanionPlan:
     """Return a stored plan; raise CorruptData if it is not one."""
     try:
-        return msgspec.json.decode(text, type=Plan)
+        return msgspec.json.decode(text, type=CompanionPlan)
     except msgspec.MsgspecError as error:
         raise CorruptData(f"stream {stream!r}: invalid plan of companions: {error}") from error

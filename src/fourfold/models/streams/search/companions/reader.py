@@ -20,9 +20,9 @@ from fourfold.errors import CorruptData, FourfoldError
 from fourfold.kernel.text_index import TextIndex
 from fourfold.models.streams.archive.sweep import segment_of
 from fourfold.models.streams.search.companions import bundle
-from fourfold.models.streams.search.companions.bundle import Entry, Meta, SectionFile
+from fourfold.models.streams.search.companions.bundle import BundleMeta, SectionEntry, SectionFile
 from fourfold.models.streams.search.companions.columns import ColumnReader
-from fourfold.models.streams.search.companions.plans import Plan
+from fourfold.models.streams.search.companions.plans import CompanionPlan
 
 DIRECTORIES_HELD: Final = 4_096
 """Directories of bundles in memory."""
@@ -50,8 +50,8 @@ class CompanionRow(NamedTuple):
 
 
 class _Directory(NamedTuple):
-    meta: Meta
-    entries: dict[str, Entry]
+    meta: BundleMeta
+    entries: dict[str, SectionEntry]
     footers: dict[str, Any]
     """Metadata of Parquet sections that were read."""
 
@@ -66,7 +66,9 @@ class Companions:
         self._indexes: LruCache[str, TextIndex] = LruCache(INDEXES_HELD)
 
     @contextmanager
-    def open(self, row: CompanionRow, plan: Plan, segment: str) -> Iterator[Companion]:
+    def open(
+        self, row: CompanionRow, plan: CompanionPlan, segment: str
+    ) -> Iterator[CompanionReader]:
         """Open the companion of a segment; raise CorruptData if it is not the companion of it."""
         source = self._segments().open_object(row.request)
         try:
@@ -74,7 +76,7 @@ class Companions:
             meta = directory.meta
             if meta.segment != segment or meta.plan_hash != plan.digest:
                 raise CorruptData(f"companion {row.object_key!r} belongs to another segment")
-            yield Companion(self, row, plan, directory, source)
+            yield CompanionReader(self, row, plan, directory, source)
         except FourfoldError:
             raise
         except (OSError, ValueError, KeyError) as error:
@@ -91,7 +93,9 @@ class Companions:
                 self._directories.put(row.object_key, known)
         return known
 
-    def find_text(self, row: CompanionRow, entry: Entry, column: int, expression: str) -> list[int]:
+    def find_text(
+        self, row: CompanionRow, entry: SectionEntry, column: int, expression: str
+    ) -> list[int]:
         """Return the rows whose text matches, by an index that stays open."""
         with self._lock:
             known = self._indexes.get(row.object_key)
@@ -106,7 +110,7 @@ class Companions:
                 self._indexes.pop(row.object_key)
             raise
 
-    def _open_index(self, row: CompanionRow, entry: Entry) -> TextIndex:
+    def _open_index(self, row: CompanionRow, entry: SectionEntry) -> TextIndex:
         source = self._segments().open_object(row.request)
         try:
             pages = _FilePages(os.dup(source.fileno()), entry.start)
@@ -144,14 +148,14 @@ class _ObjectPages:
         return data
 
 
-class Companion:
+class CompanionReader:
     """An open companion of one segment."""
 
     def __init__(
         self,
         companions: Companions,
         row: CompanionRow,
-        plan: Plan,
+        plan: CompanionPlan,
         directory: _Directory,
         source: Any,
     ) -> None:

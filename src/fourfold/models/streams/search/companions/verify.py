@@ -13,7 +13,7 @@ from fourfold.kernel.text_index import TextIndex
 from fourfold.models.streams.archive.records import Segment
 from fourfold.models.streams.archive.sweep import segment_of
 from fourfold.models.streams.schemas.registry import EMPTY, decoded
-from fourfold.models.streams.search.companions.builder import Task, build
+from fourfold.models.streams.search.companions.builder import BundleTask, build
 from fourfold.models.streams.search.companions.bundle import FTS, META, SectionFile, read_directory
 from fourfold.models.streams.search.companions.plans import decode_plan
 
@@ -49,7 +49,7 @@ def companion_problems(segments: StoredSegments, manifest: Manifest) -> Iterator
             0,
         )
         request = SegmentRequest(row.segment_id, row.size_bytes, row.digest)
-        task = Task(
+        task = BundleTask(
             manifest.name,
             manifest.incarnation,
             entry.plan_generation,
@@ -68,7 +68,7 @@ def companion_problems(segments: StoredSegments, manifest: Manifest) -> Iterator
 
 
 def _compare(
-    segments: StoredSegments, task: Task, stored: SegmentRequest, key: str
+    segments: StoredSegments, task: BundleTask, stored: SegmentRequest, key: str
 ) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="fourfold-companion-") as folder:
         built = build(segments, task, Path(folder))
