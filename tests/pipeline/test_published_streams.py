@@ -368,7 +368,7 @@ def test_fork_source_read_too_early_is_read_again(tmp_path, monkeypatch):
         log.append([b"two"])
         log.fork("fork").append([b"three"])
         opened.archive.publish_all()
-    info = published_cut._Reader._info
+    info = published_cut._ManifestReader._info
 
     def stale(self, asked, first=[True]):  # noqa: B006
         if asked == key and first:
@@ -376,7 +376,7 @@ def test_fork_source_read_too_early_is_read_again(tmp_path, monkeypatch):
             return early
         return info(self, asked)
 
-    monkeypatch.setattr(published_cut._Reader, "_info", stale)
+    monkeypatch.setattr(published_cut._ManifestReader, "_info", stale)
     cut = published_cut.read_cut(str(root / "objects"), shared=True)
     assert [(part.low, part.high) for part in cut.parts if part.stream == "fork"] == [
         (2, 3),

@@ -11,8 +11,8 @@ from fourfold.pipeline.documents import ingest, sink
 from fourfold.pipeline.documents.ingest import ingest_through_api
 from fourfold.pipeline.documents.staging import Batch
 from fourfold.pipeline.sink import parse_destination
-from fourfold.pipeline.streams.ingest import IngestReport, append_staged
-from fourfold.pipeline.streams.sink import Shape, stage
+from fourfold.pipeline.streams.ingest import BatchReport, append_staged
+from fourfold.pipeline.streams.sink import StreamColumns, stage
 from server.served_streams import Served
 
 pytestmark = pytest.mark.spark
@@ -93,12 +93,12 @@ def test_records_are_appended_once(store, tmp_path):
 
     def staged_records(*rows):
         batch = pa.RecordBatch.from_pylist([{"stream": s, "payload": p} for s, p in rows])
-        return [stage(iter([batch]), Shape(), tmp_path / "records")]
+        return [stage(iter([batch]), StreamColumns(), tmp_path / "records")]
 
     first = staged_records(("json", b"1"), ("text", b"x"), ("json", b"2"), ("text", b"y"))
-    send = {"shape": Shape(), "producer": "query:q"}
-    assert append_staged(store.streams, first, batch=0, **send) == IngestReport(4, 2, 0)
-    assert append_staged(store.streams, first, batch=0, **send) == IngestReport(0, 2, 2)
+    send = {"shape": StreamColumns(), "producer": "query:q"}
+    assert append_staged(store.streams, first, batch=0, **send) == BatchReport(4, 2, 0)
+    assert append_staged(store.streams, first, batch=0, **send) == BatchReport(0, 2, 2)
     assert append_staged(store.streams, staged_records(("json", b"3")), batch=2, **send).rows == 1
     with pytest.raises(ProducerFenced):
         append_staged(store.streams, first, batch=0, **send)

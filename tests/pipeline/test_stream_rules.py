@@ -16,9 +16,9 @@ from fourfold.pipeline import plan, sql, views
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import read_batches
 from fourfold.pipeline.spark import unwrap_error
-from fourfold.pipeline.streams.ingest import IngestReport, ingest
+from fourfold.pipeline.streams.ingest import BatchReport, ingest
 from fourfold.pipeline.streams.published import published, published_state
-from fourfold.pipeline.streams.sink import Shape, stage
+from fourfold.pipeline.streams.sink import StreamColumns, stage
 from fourfold.pipeline.streams.stream_source import stream_reader
 
 pytestmark = pytest.mark.spark
@@ -369,7 +369,7 @@ def staged(folder, rows):
     import pyarrow as pa  # noqa: PLC0415 - the tests of the library alone have none
 
     batch = pa.RecordBatch.from_pylist([{"stream": name, "payload": text} for name, text in rows])
-    return [stage(iter([batch]), Shape(), folder / "staged")]
+    return [stage(iter([batch]), StreamColumns(), folder / "staged")]
 
 
 GOOD = [("a", b"1"), ("orders", b'{"id": 1}'), ("orders", b'{"id": 2}')]
@@ -384,24 +384,24 @@ CHANGED = ("state", changes(int, [0])[1:-1])
     ],
 )
 def test_refused_batch_writes_nothing_and_can_be_retried(ruled, tmp_path, bad, says):
-    send = {"shape": Shape(), "producer": "query:q", "batch": 4}
+    send = {"shape": StreamColumns(), "producer": "query:q", "batch": 4}
     before = payloads(ruled)
     with pytest.raises(InvalidInput, match=says):
         ingest(ruled, staged(tmp_path, [*GOOD, bad]), **send)
     assert payloads(ruled) == before
     mended = staged(tmp_path, [*GOOD, CHANGED])
-    assert ingest(ruled, mended, **send) == IngestReport(4, 3, 0)
-    assert ingest(ruled, mended, **send) == IngestReport(0, 3, 3)
+    assert ingest(ruled, mended, **send) == BatchReport(4, 3, 0)
+    assert ingest(ruled, mended, **send) == BatchReport(0, 3, 3)
     expected = {"a": [b"1"], "orders": [b'{"id": 1}', b'{"id": 2}'], "state": [CHANGED[1]]}
     assert payloads(ruled) == expected
 
 
 def test_accepted_batch_is_duplicate_under_newer_schema(ruled, tmp_path):
-    rows, send = staged(tmp_path, GOOD), {"shape": Shape(), "producer": "query:q"}
+    rows, send = staged(tmp_path, GOOD), {"shape": StreamColumns(), "producer": "query:q"}
     ingest(ruled, rows, batch=0, **send)
     with fourfold.open(ruled) as store:
         store.streams.open("orders").set_schema(NUMBERED, lens=RENAME)
-    assert ingest(ruled, rows, batch=0, **send) == IngestReport(0, 2, 2)
+    assert ingest(ruled, rows, batch=0, **send) == BatchReport(0, 2, 2)
     with pytest.raises(InvalidInput, match="version 2"):
         ingest(ruled, rows, batch=1, **send)
     assert payloads(ruled)["orders"] == [b'{"number":1}', b'{"number":2}']

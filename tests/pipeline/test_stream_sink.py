@@ -17,8 +17,8 @@ import fourfold
 from fourfold.errors import InvalidInput, NotFound, ProducerFenced, StreamClosed, WriterLocked
 from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.streams import ingest as ingesting
-from fourfold.pipeline.streams.ingest import IngestReport, ingest
-from fourfold.pipeline.streams.sink import Shape, stage
+from fourfold.pipeline.streams.ingest import BatchReport, ingest
+from fourfold.pipeline.streams.sink import StreamColumns, stage
 
 pytestmark = pytest.mark.spark
 
@@ -105,17 +105,17 @@ def staged(tmp_path, rows, order=()):
     import pyarrow as pa  # noqa: PLC0415 - the tests of the library alone have none
 
     batch = pa.RecordBatch.from_pylist([{"stream": name, "payload": text} for name, text in rows])
-    return stage(iter([batch]), Shape(None, order), tmp_path / "staged")
+    return stage(iter([batch]), StreamColumns(None, order), tmp_path / "staged")
 
 
 def test_repeated_batch_changes_nothing_and_older_is_refused(root, tmp_path):
     first = [staged(tmp_path, [("a", b"1"), ("b", b"x"), ("a", b"2")])]
     third = [staged(tmp_path, [("a", b"3")])]
-    send = {"shape": Shape(), "producer": "query:q"}
-    assert ingest(root, first, batch=0, **send) == IngestReport(3, 2, 0)
-    assert ingest(root, first, batch=0, **send) == IngestReport(0, 2, 2)
+    send = {"shape": StreamColumns(), "producer": "query:q"}
+    assert ingest(root, first, batch=0, **send) == BatchReport(3, 2, 0)
+    assert ingest(root, first, batch=0, **send) == BatchReport(0, 2, 2)
     # Batch 1 had no rows for these streams.
-    assert ingest(root, third, batch=2, **send) == IngestReport(1, 1, 0)
+    assert ingest(root, third, batch=2, **send) == BatchReport(1, 1, 0)
     with pytest.raises(ProducerFenced):
         ingest(root, first, batch=0, **send)
     assert (records(root, "a"), records(root, "b")) == ([b"1", b"2", b"3"], [b"x"])
@@ -129,7 +129,7 @@ def test_repeated_batch_changes_nothing_and_older_is_refused(root, tmp_path):
 def test_large_batch_is_several_requests_and_resumes(root, tmp_path, monkeypatch):
     monkeypatch.setattr("fourfold.pipeline.streams.ingest.SINK_REQUEST_BYTES", 10)
     rows = [staged(tmp_path, [("b", b"%04d" % n) for n in range(20)])]
-    send = {"shape": Shape(), "producer": "query:q", "batch": 5}
+    send = {"shape": StreamColumns(), "producer": "query:q", "batch": 5}
     whole = ingesting._requests
 
     def cut_short(part, bytes_max):
@@ -143,7 +143,7 @@ def test_large_batch_is_several_requests_and_resumes(root, tmp_path, monkeypatch
         ingest(root, rows, **send)
     assert len(records(root, "b")) == 6
     monkeypatch.setattr(ingesting, "_requests", whole)
-    assert ingest(root, rows, **send) == IngestReport(14, 1, 0)
+    assert ingest(root, rows, **send) == BatchReport(14, 1, 0)
     assert records(root, "b") == [b"%04d" % n for n in range(20)]
 
 

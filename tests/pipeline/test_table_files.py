@@ -198,7 +198,7 @@ def sample(folder):
 
 
 def killed_child():
-    child = exporter._Child()
+    child = exporter._ChildProcess()
     child._process.kill()
     child._process.wait()
     return child
@@ -216,7 +216,7 @@ def test_ended_child_is_replaced(root, cache, monkeypatch):
 
 def test_child_that_ends_during_an_export_is_reported(root, cache):
     with pytest.raises(fourfold.errors.StorageError, match="export process ended"):
-        killed_child().run(exporter.Export(None, "unused"))
+        killed_child().run(exporter.TableExport(None, "unused"))
 
 
 def test_each_file_of_a_fold_has_one_row_group(tmp_path, cache):

@@ -40,7 +40,7 @@ ROW: Final = "row"
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class TableExport:
     """Rows to be written to a file; `numbered` adds the column `row`."""
 
     task: ScanTask
@@ -48,7 +48,7 @@ class Export:
     numbered: bool = False
 
 
-def run_exports(exports: Sequence[Export]) -> None:
+def run_exports(exports: Sequence[TableExport]) -> None:
     """Write all files, as many at a time as there are processors."""
     if len(exports) == 1:
         _run(exports[0])
@@ -57,7 +57,7 @@ def run_exports(exports: Sequence[Export]) -> None:
             list(pool.map(_run, exports))
 
 
-def write_export(export: Export) -> None:
+def write_export(export: TableExport) -> None:
     """Write the rows of a task to a Parquet file."""
     write_parquet(
         export.path,
@@ -110,7 +110,7 @@ def _groups(
         yield group
 
 
-class _Child:
+class _ChildProcess:
     """A running child process."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class _Child:
             stdout=subprocess.PIPE,
         )
 
-    def run(self, export: Export) -> None:
+    def run(self, export: TableExport) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -150,10 +150,10 @@ class _Child:
         self._process.wait()
 
 
-_idle: queue.SimpleQueue[_Child] = queue.SimpleQueue()
+_idle: queue.SimpleQueue[_ChildProcess] = queue.SimpleQueue()
 
 
-def _run(export: Export) -> None:
+def _run(export: TableExport) -> None:
     child = _take_child()
     try:
         child.run(export)
@@ -162,7 +162,7 @@ def _run(export: Export) -> None:
             _idle.put(child)
 
 
-def _take_child() -> _Child:
+def _take_child() -> _ChildProcess:
     """Return an idle child that is alive, or a new one."""
     with suppress(queue.Empty):
         while True:
@@ -170,7 +170,7 @@ def _take_child() -> _Child:
             if not child.ended:
                 return child
             child.close()
-    return _Child()
+    return _ChildProcess()
 
 
 def _close_children() -> None:
@@ -200,7 +200,7 @@ def main(requests: IO[bytes], replies: IO[bytes]) -> None:
         replies.flush()
 
 
-def _problem(export: Export) -> str | None:
+def _problem(export: TableExport) -> str | None:
     """Run an export; return the error as text, or None."""
     try:
         write_export(export)

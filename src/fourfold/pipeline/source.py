@@ -136,7 +136,7 @@ class FourfoldSource(DataSource):
         self.options.pop("cut", None)
 
 
-class Task(InputPartition):
+class ScanPartition(InputPartition):
     """The input partition of one scan task."""
 
     def __init__(self, work: ScanTask) -> None:

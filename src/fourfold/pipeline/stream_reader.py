@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.pipeline.options import ReadOptions, read_options, refuse_options
 from fourfold.pipeline.scan import read_batches
-from fourfold.pipeline.source import Task, column_names
+from fourfold.pipeline.source import ScanPartition, column_names
 from fourfold.pipeline.spark import wrap_error
 
 if TYPE_CHECKING:
@@ -104,13 +104,15 @@ class FourfoldStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Plan the tasks of a batch."""
         try:
             columns = self._options.table.select_columns(self._columns)
-            return [Task(task) for task in self._follower().plan_tasks(start, end, columns)]
+            return [
+                ScanPartition(task) for task in self._follower().plan_tasks(start, end, columns)
+            ]
         except FourfoldError as error:
             raise wrap_error(error) from error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        assert isinstance(partition, Task)
+        assert isinstance(partition, ScanPartition)
         return read_batches(partition.work)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fourfold import limits, settings
 from fourfold.pipeline import java
 from fourfold.pipeline.export_cache import ExportCache
-from fourfold.pipeline.exporter import ROW, Export, run_exports, write_parquet
+from fourfold.pipeline.exporter import ROW, TableExport, run_exports, write_parquet
 from fourfold.pipeline.scan import Piece, ScanTask, shape_folded
 from fourfold.query.tables import FILES, Column, Fold, arrow_schema
 
@@ -158,7 +158,7 @@ def _export(cache: ExportCache, tasks: Sequence[ScanTask], *, numbered: bool) ->
     keys = list(_keys(tasks))
     found = {key: path for key in keys if (path := cache.find(key)) is not None}
     missing = {
-        key: Export(task, str(cache.partial(key)), numbered)
+        key: TableExport(task, str(cache.partial(key)), numbered)
         for key, task in zip(keys, tasks, strict=True)
         if key not in found
     }

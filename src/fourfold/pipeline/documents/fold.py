@@ -71,7 +71,7 @@ def fold_state(
     for batch in batches:
         if not batch.num_rows:
             continue
-        part = _Part(batch, key)
+        part = _EntityBatch(batch, key)
         bounds = part.bounds
         first = 0
         if entity is not None and part.key_at(0) == entity.key:
@@ -125,7 +125,7 @@ def _rows(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[Row
         yield from zip(keys, *rest, strict=True)
 
 
-class _Part:
+class _EntityBatch:
     """A batch and the row bounds of each entity in it."""
 
     def __init__(self, batch: pa.RecordBatch, key: Sequence[str]) -> None:

@@ -26,8 +26,8 @@ from fourfold.pipeline.documents.staging import (
     Batch,
     Located,
     RefusedRow,
-    Row,
     StagedFile,
+    StagedOperation,
     StagedReader,
     index_parts,
 )
@@ -56,7 +56,7 @@ _PARTS: Final = 1 << 20
 """Maximum commits of one batch in one space; local_seq is the batch number times this."""
 
 
-class IngestReport(msgspec.Struct, frozen=True):
+class BatchReport(msgspec.Struct, frozen=True):
     """The outcome of a batch. A replayed space had it already."""
 
     rows: int = 0
@@ -76,7 +76,7 @@ def ingest(
     staged: Sequence[StagedFile],
     batch: Batch,
     advance: Progress = ignore_progress,
-) -> IngestReport:
+) -> BatchReport:
     """Commit staged rows into the spaces of a store, skipping spaces that have the batch."""
     refused, refused_rows = _refused(staged, batch)
     parts = index_parts(staged)
@@ -96,12 +96,12 @@ def ingest(
             rows += sum(part.rows for _, part in parts[did])
         # Once Spark counts the batch as done, it must survive a power failure.
         space.database.make_durable()
-    return IngestReport(rows, commits, len(parts), replayed, refused, refused_rows)
+    return BatchReport(rows, commits, len(parts), replayed, refused, refused_rows)
 
 
 def ingest_through_api(
     store: RemoteStore, staged: Sequence[StagedFile], batch: Batch
-) -> IngestReport:
+) -> BatchReport:
     """Commit staged rows into the spaces of a server, in slices that it commits once.
 
     `store` is that of `fourfold.connect`.
@@ -127,7 +127,7 @@ def ingest_through_api(
             if not commit.replayed:
                 is_new, rows, commits = True, rows + len(chunk), commits + 1
         replayed += not is_new
-    return IngestReport(rows, commits, len(parts), replayed, refused, refused_rows)
+    return BatchReport(rows, commits, len(parts), replayed, refused, refused_rows)
 
 
 def _refused(staged: Sequence[StagedFile], batch: Batch) -> tuple[tuple[RefusedRow, ...], int]:
@@ -147,7 +147,9 @@ def _check_orders(
             _check_order(did, reader.find_duplicate(located))
 
 
-def _write(space: Space, rows: Iterator[Row], batch: Batch, *, trial: bool = False) -> int | None:
+def _write(
+    space: Space, rows: Iterator[StagedOperation], batch: Batch, *, trial: bool = False
+) -> int | None:
     """Commit the rows of one space in one transaction; return the number of commits, or None if it
     has them already. A trial is rolled back.
     """
@@ -184,14 +186,14 @@ def _end(space: Space, txn: Transaction, *, trial: bool) -> None:
     txn.after_commit(space.waiters.notify_all)
 
 
-def _located(error: FourfoldError, did: str, chunk: Sequence[Row]) -> FourfoldError:
+def _located(error: FourfoldError, did: str, chunk: Sequence[StagedOperation]) -> FourfoldError:
     """Return the error with the space and the row in its message."""
     index = error.details.get("operation")
     where = f"{chunk[index].where}: " if isinstance(index, int) else ""
     return error.with_message(f"space {did}: {where}{error.message}")
 
 
-def _operation(row: Row) -> dict[str, Any]:
+def _operation(row: StagedOperation) -> dict[str, Any]:
     operation: dict[str, Any] = {"op": row.op, "id": row.id}
     if row.text is not None:
         operation["value" if row.op == "set" else "patches"] = decode(row.text)
@@ -214,11 +216,11 @@ def _has_batch(txn: Transaction, did: str, batch: Batch) -> bool:
 
 
 def _chunks(
-    rows: Iterator[Row], operations_max: int, bytes_max: int
-) -> Iterator[tuple[str, list[Row]]]:
+    rows: Iterator[StagedOperation], operations_max: int, bytes_max: int
+) -> Iterator[tuple[str, list[StagedOperation]]]:
     """Yield the rows of each branch in chunks of the size of a commit."""
     for branch, group in itertools.groupby(rows, key=lambda row: row.branch):
-        chunk: list[Row] = []
+        chunk: list[StagedOperation] = []
         size = 0
         for row in group:
             chunk.append(row)

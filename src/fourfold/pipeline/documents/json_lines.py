@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from fourfold.pipeline.documents import staging
-from fourfold.pipeline.documents.staging import Shape
+from fourfold.pipeline.documents.staging import ColumnRoles
 from fourfold.query.tables import arrow
 
 FILE_ORDER: Final = ("_file", "_block", "_line")
@@ -26,7 +26,7 @@ _NOWHERE: Final = "did:unknown:line"
 
 
 @dataclass(frozen=True, slots=True)
-class Documents:
+class DocumentParser:
     """Parses lines that are documents; the text is stored unchanged."""
 
     space: str | None
@@ -75,7 +75,7 @@ class Operations:
 class StagingInto:
     """Stages rows in a file; yields one row with its description."""
 
-    shape: Shape
+    shape: ColumnRoles
     folder: str
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:

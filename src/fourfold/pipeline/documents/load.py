@@ -16,7 +16,7 @@ import msgspec
 from fourfold.errors import InvalidInput
 from fourfold.pipeline.documents import json_lines, staging
 from fourfold.pipeline.documents.ingest import ingest
-from fourfold.pipeline.documents.staging import Batch, Shape, StagedFile
+from fourfold.pipeline.documents.staging import Batch, ColumnRoles, StagedFile
 from fourfold.pipeline.jobs.job import Context, Report, SkippedFile, pluralize
 from fourfold.pipeline.jobs.load import Loader
 
@@ -87,7 +87,7 @@ class DocumentsLoader(Loader):
         )
 
 
-def _to_operations(frame: DataFrame, options: Mapping[str, Any]) -> tuple[DataFrame, Shape]:
+def _to_operations(frame: DataFrame, options: Mapping[str, Any]) -> tuple[DataFrame, ColumnRoles]:
     """Return the rows as the sink expects them, and their shape."""
     order = _order(frame.columns, options)
     space = None
@@ -125,7 +125,7 @@ def _documents(frame: DataFrame, options: Mapping[str, Any], order: Sequence[str
     """Return each row as a set operation."""
     if _is_text(frame):
         return frame.mapInArrow(
-            json_lines.Documents(options["space"], options["space_from"], options["id"]),
+            json_lines.DocumentParser(options["space"], options["space_from"], options["id"]),
             json_lines.SCHEMA,
         )
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the usual name

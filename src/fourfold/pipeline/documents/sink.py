@@ -42,7 +42,7 @@ from fourfold.errors import (
 from fourfold.pipeline.documents import staging
 from fourfold.pipeline.documents.staging import (
     Batch,
-    Shape,
+    ColumnRoles,
     StagedFile,
 )
 from fourfold.pipeline.sink import (
@@ -86,7 +86,7 @@ class WriteOptions:
     """The parsed options of a write."""
 
     destination: Destination
-    shape: Shape
+    shape: ColumnRoles
     folder: Path
     """Folder where its tasks stage rows."""
     batch: Batch

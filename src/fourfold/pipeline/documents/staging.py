@@ -56,7 +56,7 @@ _ORDER_TYPES: Final = re.compile(
 )
 
 
-class Shape(msgspec.Struct, frozen=True):
+class ColumnRoles(msgspec.Struct, frozen=True):
     """The meaning of the columns of the rows."""
 
     space: str | None
@@ -99,7 +99,7 @@ class RefusedRow(msgspec.Struct, frozen=True):
         )
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
+class StagedPart(msgspec.Struct, frozen=True, array_like=True):
     """The rows of one space in one sorted run of a staged file."""
 
     space: str
@@ -123,7 +123,7 @@ class StagedFile(msgspec.Struct, frozen=True):
 
 def shape_of(
     fields: Sequence[tuple[str, str]], *, space: str | None, order: Sequence[str] | None
-) -> Shape:
+) -> ColumnRoles:
     """Return the meaning of columns, given as names and Spark types, after checking them."""
     types = dict(fields)
     if len(types) < len(fields):
@@ -147,7 +147,7 @@ def shape_of(
             )
     if space is not None:
         check_did(space)
-    return Shape(space, tuple(order_names))
+    return ColumnRoles(space, tuple(order_names))
 
 
 def _check_columns(names: Sequence[str], order: Sequence[str], space: str | None) -> None:
@@ -168,7 +168,7 @@ def _check_columns(names: Sequence[str], order: Sequence[str], space: str | None
 
 
 def stage(
-    batches: Iterable[Any], shape: Shape, folder: str | Path, partition: int, offset: int = 0
+    batches: Iterable[Any], shape: ColumnRoles, folder: str | Path, partition: int, offset: int = 0
 ) -> StagedFile:
     """Check the rows of a task and store the valid ones in a file below `folder`."""
     path = Path(folder) / f"{partition:05d}-{uuid.uuid4().hex}.arrow"
@@ -185,7 +185,7 @@ def stage(
 class _StagingFile:
     """A staged file while it is written."""
 
-    def __init__(self, path: Path, shape: Shape, partition: int, offset: int) -> None:
+    def __init__(self, path: Path, shape: ColumnRoles, partition: int, offset: int) -> None:
         self._path = path
         self._shape = shape
         self._partition = partition
@@ -193,7 +193,7 @@ class _StagingFile:
         self._file: Any = None
         self._ipc: Any = None
         self._schema: Any = None
-        self._parts: list[Part] = []
+        self._parts: list[StagedPart] = []
         self._batches = 0
         self._rows = 0
         self._refused: list[RefusedRow] = []
@@ -272,7 +272,9 @@ class _StagingFile:
             ops = slice_.column("op").to_pylist()
             branches = tuple(sorted(set(slice_.column("branch").to_pylist())))
             patches = sum(op == "patch" for op in ops)
-            self._parts.append(Part(space, first, self._batches - first, rows, patches, branches))
+            self._parts.append(
+                StagedPart(space, first, self._batches - first, rows, patches, branches)
+            )
             start += rows
         self._rows += table.num_rows
         self._begin_run()
@@ -328,7 +330,7 @@ def _column(batch: Any, name: str, default: str | None) -> list[Any]:
     return values
 
 
-def _staged_schema(schema: Any, shape: Shape) -> Any:
+def _staged_schema(schema: Any, shape: ColumnRoles) -> Any:
     pa = arrow()
     text = pa.string()
     order = [(name, schema.field(name).type) for name in shape.order]
@@ -433,7 +435,7 @@ def count_rows(staged: Iterable[StagedFile]) -> Mapping[str, int]:
     }
 
 
-Located = tuple[str, Part]
+Located = tuple[str, StagedPart]
 """A staged file and a part of it."""
 
 
@@ -447,9 +449,9 @@ def index_parts(staged: Iterable[StagedFile]) -> dict[str, list[Located]]:
     return dict(sorted(parts.items()))
 
 
-def _parts(path: Path) -> list[Part]:
+def _parts(path: Path) -> list[StagedPart]:
     try:
-        return msgspec.json.decode(index_path(path).read_bytes(), type=list[Part])
+        return msgspec.json.decode(index_path(path).read_bytes(), type=list[StagedPart])
     except FileNotFoundError:
         raise StorageError(
             f"{path}: staged file does not exist",
@@ -458,7 +460,7 @@ def _parts(path: Path) -> list[Part]:
         ) from None
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
+class StagedOperation(msgspec.Struct, frozen=True, gc=False):
     """An operation as it was staged."""
 
     branch: str
@@ -480,7 +482,7 @@ class StagedReader:
     def __init__(self) -> None:
         self._files: LruCache[str, Any] = LruCache(SINK_FILES_OPEN)
 
-    def rows(self, parts: Sequence[Located]) -> Iterator[Row]:
+    def rows(self, parts: Sequence[Located]) -> Iterator[StagedOperation]:
         """Yield the rows of one space, by branch and then in their order."""
         step = max(16, SINK_MERGE_ROWS // len(parts))
         runs = [self._run(number, path, part, step) for number, (path, part) in enumerate(parts)]
@@ -504,8 +506,8 @@ class StagedReader:
         return str(duplicate["branch"]), str(duplicate["id"])
 
     def _run(
-        self, number: int, path: str, part: Part, step: int
-    ) -> Iterator[tuple[tuple[Any, ...], Row]]:
+        self, number: int, path: str, part: StagedPart, step: int
+    ) -> Iterator[tuple[tuple[Any, ...], StagedOperation]]:
         partition = int(Path(path).name.partition("-")[0])
         for index in range(part.first, part.first + part.batches):
             start, size = 0, 1
@@ -517,7 +519,10 @@ class StagedReader:
                 _, branches, *order, rows, ids, ops, texts = columns
                 for at, branch in enumerate(branches):
                     key = (branch, *(column[at] for column in order), number, rows[at])
-                    yield key, Row(branch, ids[at], ops[at], texts[at], partition, rows[at])
+                    yield (
+                        key,
+                        StagedOperation(branch, ids[at], ops[at], texts[at], partition, rows[at]),
+                    )
                 start += step
 
     def _batch(self, path: str, number: int) -> Any:
@@ -529,5 +534,5 @@ class StagedReader:
         return file.get_batch(number)
 
 
-def _by_key(item: tuple[tuple[Any, ...], Row]) -> tuple[Any, ...]:
+def _by_key(item: tuple[tuple[Any, ...], StagedOperation]) -> tuple[Any, ...]:
     return item[0]

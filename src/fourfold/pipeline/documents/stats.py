@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fourfold.pipeline.jobs.snapshots import chains
-from fourfold.pipeline.jobs.stats import Measure, Statistics
+from fourfold.pipeline.jobs.stats import CutStatistics, Statistics
 
 
-def figures(measure: Measure, top: int) -> dict[str, Any]:
+def figures(measure: CutStatistics, top: int) -> dict[str, Any]:
     """Return the statistics."""
     documents = _Documents(measure)
     return {
@@ -44,7 +44,7 @@ def rows(figures: dict[str, Any]) -> int:
 class _Documents:
     """The statistics of one cut."""
 
-    def __init__(self, measure: Measure) -> None:
+    def __init__(self, measure: CutStatistics) -> None:
         self._f = measure.functions
         self._measure = measure
         self._table = measure.table

@@ -24,7 +24,7 @@ SQL: Final[Queries] = load_queries("fourfold.query.graphs", "tables.sql")
 _NUMBER: Final = re.compile(r"\d{1,18}")
 
 
-class App(NamedTuple):
+class FileApp(NamedTuple):
     """An app of a file."""
 
     app_id: int
@@ -57,19 +57,21 @@ def spread(
         yield tuple(texts[at : at + limits.SOURCE_SELECTS_MAX])
 
 
-def apps_of(bound: FileBound, options: ReadOptions, conditions: Sequence[Condition]) -> list[App]:
+def apps_of(
+    bound: FileBound, options: ReadOptions, conditions: Sequence[Condition]
+) -> list[FileApp]:
     """Return the selected apps of a file: all or one, limited to those in the range of seqs."""
     if bound.since and options.table.position is not None:
         rows = cuts.fetch_rows(bound, SQL.apps_between, (bound.since, bound.seq))
     else:
         rows = cuts.fetch_rows(bound, SQL.all_apps)
-    apps = [App(*row) for row in rows]
+    apps = [FileApp(*row) for row in rows]
     if options.app is not None:
         apps = [app for app in apps if options.app in {app.slug, str(app.app_id)}]
     return [app for app in apps if _allowed(app, conditions)]
 
 
-def _allowed(app: App, conditions: Sequence[Condition]) -> bool:
+def _allowed(app: FileApp, conditions: Sequence[Condition]) -> bool:
     values: dict[str, Any] = {"app": app.slug, "app_id": app.app_id}
     return all(
         condition.holds(values[condition.column])

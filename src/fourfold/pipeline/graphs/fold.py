@@ -21,7 +21,7 @@ from fourfold import limits
 from fourfold.models.graphs.records import KINDS, Kind
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import FileBound
-from fourfold.pipeline.graphs.app_tables import SQL, App, apps_of
+from fourfold.pipeline.graphs.app_tables import SQL, FileApp, apps_of
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.scan import Piece
 from fourfold.query.graphs import shapes
@@ -124,7 +124,7 @@ def folded_parts(bounds: Sequence[FileBound], options: ReadOptions) -> Iterator[
 
 
 def _ranges(
-    bound: FileBound, options: ReadOptions, table: tuple[App, Kind], share: int
+    bound: FileBound, options: ReadOptions, table: tuple[FileApp, Kind], share: int
 ) -> list[tuple[int, int]]:
     parts = -(-share // options.partition_bytes)
     sql = SQL.greatest_object.replace("{n}", str(table[0].app_id)).replace("{kind}", table[1])
@@ -137,7 +137,7 @@ def _piece(
     bound: FileBound,
     options: ReadOptions,
     node: str,
-    tables: Sequence[tuple[App, Kind]],
+    tables: Sequence[tuple[FileApp, Kind]],
     between: tuple[int, int],
 ) -> Piece:
     read = options.tables.table(options.table.reads).select_columns()

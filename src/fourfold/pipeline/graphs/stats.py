@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fourfold.models.graphs.records import KINDS
-from fourfold.pipeline.jobs.stats import Measure, Statistics
+from fourfold.pipeline.jobs.stats import CutStatistics, Statistics
 
 
-def figures(measure: Measure, top: int) -> dict[str, Any]:
+def figures(measure: CutStatistics, top: int) -> dict[str, Any]:
     """Return the statistics."""
     f = measure.functions
     apps = measure.table("apps", "app,rows,bytes")
@@ -54,7 +54,7 @@ def rows(figures: dict[str, Any]) -> int:
     return int(figures["rows"])
 
 
-def _kinds(measure: Measure) -> dict[str, dict[str, int]]:
+def _kinds(measure: CutStatistics) -> dict[str, dict[str, int]]:
     f = measure.functions
     written = measure.table("changes", "root,app_id,kind,object_id").groupBy("kind")
     counted = written.agg(

@@ -42,7 +42,7 @@ Build = Callable[[StoredSegments, Any, Path], str]
 """Builds the result of a task; returns a text for the driver."""
 
 
-class Outcome(NamedTuple):
+class TaskOutcome(NamedTuple):
     """The result of a task: text for the driver, or the problem."""
 
     result: str | None
@@ -82,7 +82,7 @@ def use_cached(root: Path, request: SegmentRequest) -> SegmentRequest:
     return request._replace(local=path) if path.exists() else request
 
 
-def build_all(context: Context, build: Build, tasks: Sequence[Any]) -> list[Outcome]:
+def build_all(context: Context, build: Build, tasks: Sequence[Any]) -> list[TaskOutcome]:
     """Build a wave; return the outcomes in the order of the tasks."""
     worker = Worker(context.root, build, tasks)
 
@@ -91,7 +91,7 @@ def build_all(context: Context, build: Build, tasks: Sequence[Any]) -> list[Outc
 
     numbers = context.spark.range(0, len(tasks), 1, len(tasks))
     rows = numbers.mapInArrow(work, _COLUMNS).collect()
-    outcomes = {row["place"]: Outcome(row["result"], row["problem"]) for row in rows}
+    outcomes = {row["place"]: TaskOutcome(row["result"], row["problem"]) for row in rows}
     return [outcomes[place] for place in range(len(tasks))]
 
 

@@ -40,7 +40,7 @@ class CompanionsReport:
     failures: list[tuple[str, str]] = field(default_factory=list)
 
 
-class Companions(Job):
+class CompanionsJob(Job):
     """Build search companions."""
 
     name = "companions"
@@ -140,4 +140,4 @@ def build(segments: StoredSegments, task: Any, folder: Path) -> str:
     return msgspec.json.encode(result).decode()
 
 
-job = Companions()
+job = CompanionsJob()

@@ -157,7 +157,7 @@ class Components(Job):
 
     def run(self, context: Context, plan: Plan) -> ComponentResult:
         """Compute the components and neighbourhoods."""
-        graph = _Graph(context, plan)
+        graph = _ObjectGraph(context, plan)
         with context.spark_progress("joining"):
             table, rounds = graph.components()
             facts = {**_figures(table), "edges": graph.edges.count(), "rounds": rounds}
@@ -188,7 +188,7 @@ class Components(Job):
         )
 
 
-class _Graph:
+class _ObjectGraph:
     """The current objects and edges of one cut. A graph is one app of one store."""
 
     def __init__(self, context: Context, plan: Plan) -> None:

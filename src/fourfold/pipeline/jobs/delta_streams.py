@@ -20,7 +20,7 @@ from fourfold.objects import FolderStore, ObjectStore, open_objects
 from fourfold.pipeline.jobs.bootstrap import objects_address
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, pluralize
 from fourfold.pipeline.streams import published_cut
-from fourfold.pipeline.streams.published_cut import Part
+from fourfold.pipeline.streams.published_cut import ObjectRecords
 from fourfold.query.tables import arrow
 
 CHECKPOINT_COMMITS: Final = 10
@@ -29,13 +29,13 @@ _APPLICATION: Final = "fourfold"
 _PARTITIONS: Final = ("stream", "content_type")
 
 
-class Change(NamedTuple):
+class TableChange(NamedTuple):
     """The objects to add and to remove, all objects, and the state of the log before."""
 
     before: Snapshot
-    added: dict[str, Part]
+    added: dict[str, ObjectRecords]
     removed: frozenset[str]
-    objects: dict[str, Part]
+    objects: dict[str, ObjectRecords]
 
 
 class DeltaLogJob(Job):
@@ -65,13 +65,13 @@ class DeltaLogJob(Job):
             inputs=change,
         )
 
-    def run(self, context: Context, plan: Plan) -> Change:
+    def run(self, context: Context, plan: Plan) -> TableChange:
         """Return the change of the log."""
         del context
-        change: Change = plan.inputs
+        change: TableChange = plan.inputs
         return change
 
-    def commit(self, context: Context, plan: Plan, result: Change) -> Report:
+    def commit(self, context: Context, plan: Plan, result: TableChange) -> Report:
         """Commit the change to the log."""
         del plan
         if result.added or result.removed:
@@ -93,15 +93,15 @@ class DeltaLogJob(Job):
         )
 
 
-def _change(url: str) -> Change:
+def _change(url: str) -> TableChange:
     with open_objects(url) as store:
         objects = {_path(store, part.held.key): part for part in published_cut.read_cut(url).parts}
         before = DeltaLog(store, "").snapshot()
     added = {path: part for path, part in objects.items() if path not in before.files}
-    return Change(before, added, frozenset(before.files.keys() - objects.keys()), objects)
+    return TableChange(before, added, frozenset(before.files.keys() - objects.keys()), objects)
 
 
-def _commit(url: str, change: Change) -> None:
+def _commit(url: str, change: TableChange) -> None:
     before = change.before
     before.check_writable()
     with open_objects(url) as objects:
@@ -112,7 +112,7 @@ def _commit(url: str, change: Change) -> None:
             log.checkpoint(log.update(before), forget_removed_before_ms=_now_ms() + 1)
 
 
-def _actions(change: Change) -> list[Action]:
+def _actions(change: TableChange) -> list[Action]:
     before = change.before
     txn = before.txns.get(_APPLICATION)
     actions: list[Action] = [Txn(_APPLICATION, 1 if txn is None else txn.version + 1)]

@@ -39,7 +39,7 @@ class IndexReport:
     failures: list[tuple[str, str]] = field(default_factory=list)
 
 
-class Index(Job):
+class IndexJob(Job):
     """Index published segments."""
 
     name = "index"
@@ -157,4 +157,4 @@ def build(root: Path, segments: StoredSegments, task: Any, folder: Path) -> str:
     return msgspec.json.encode((path, result.run)).decode()
 
 
-job = Index()
+job = IndexJob()

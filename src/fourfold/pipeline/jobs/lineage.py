@@ -117,7 +117,7 @@ class LineageResult(msgspec.Struct, frozen=True):
     staged: StagedTables | None = None
 
 
-class Lineage(Job):
+class LineageJob(Job):
     """Find ancestors and descendants of heads."""
 
     name = "lineage"
@@ -166,7 +166,7 @@ class Lineage(Job):
         heads = _heads(context, plan.cut)
         _check_heads(heads, plan.facts["heads"])
         with context.spark_progress("walking"):
-            walk = _Walk(context, plan)
+            walk = _LineageWalk(context, plan)
             reached, rounds = walk.run()
             table = reached.join(heads, "head", "left").select(
                 "origin", "relation", "head", "session", "stores"
@@ -197,7 +197,7 @@ class Lineage(Job):
         )
 
 
-class _Walk:
+class _LineageWalk:
     """The rounds of a walk, each in its own folder."""
 
     def __init__(self, context: Context, plan: Plan) -> None:
@@ -278,4 +278,4 @@ def _report_tables(context: Context) -> ReportTables:
     return ReportTables(context, "lineage")
 
 
-job = Lineage()
+job = LineageJob()

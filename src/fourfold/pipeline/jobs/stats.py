@@ -23,7 +23,7 @@ from fourfold.pipeline.reader import frame
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class CutStatistics:
     """One cut of the data of a model in a store."""
 
     spark: Any
@@ -62,7 +62,7 @@ class Statistics:
 
     table: str
     """The table whose options define the cut."""
-    figures: Callable[[Measure, int], dict[str, Any]]
+    figures: Callable[[CutStatistics, int], dict[str, Any]]
     """Returns the statistics, with this many hot entities."""
     sentence: Callable[[dict[str, Any]], str]
     """Returns a one-line summary of them."""
@@ -111,7 +111,7 @@ class Stats(Job):
 
     def run(self, context: Context, plan: Plan) -> dict[str, Any]:
         """Compute the statistics."""
-        measure = Measure(context.spark, context.root, context.options["model"], plan.cut)
+        measure = CutStatistics(context.spark, context.root, context.options["model"], plan.cut)
         with context.spark_progress("measuring"):
             return _statistics(context).figures(measure, context.options["top"])
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fourfold.pipeline.jobs.stats import Measure, Statistics
+from fourfold.pipeline.jobs.stats import CutStatistics, Statistics
 
 _REFERENCE: Final = r'\{"~ref":\{"id":"(sha256:[0-9a-f]{64})"'
 
 
-def figures(measure: Measure, top: int) -> dict[str, Any]:
+def figures(measure: CutStatistics, top: int) -> dict[str, Any]:
     """Return the statistics."""
     f = measure.functions
     sessions = measure.table("sessions", "deleted,events").agg(
@@ -52,12 +52,12 @@ def rows(figures: dict[str, Any]) -> int:
     return int(figures["events"]["count"])
 
 
-def _types(measure: Measure) -> dict[str, int]:
+def _types(measure: CutStatistics) -> dict[str, int]:
     counted = measure.table("events", "type").groupBy("type").count().orderBy("type")
     return {row["type"]: row["count"] for row in counted.collect()}
 
 
-def _turns(measure: Measure) -> list[dict[str, Any]]:
+def _turns(measure: CutStatistics) -> list[dict[str, Any]]:
     f = measure.functions
     turns = measure.table("turns", "outcome,steps,tokens,cost").groupBy("outcome")
     sums = [f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in ("steps", "tokens", "cost")]
@@ -65,7 +65,7 @@ def _turns(measure: Measure) -> list[dict[str, Any]]:
     return [row.asDict() for row in totals.collect()]
 
 
-def _payloads(measure: Measure) -> dict[str, Any]:
+def _payloads(measure: CutStatistics) -> dict[str, Any]:
     f = measure.functions
     stored = measure.table("payloads", "hash,size,is_file")
     references = f.regexp_extract_all("body", f.lit(_REFERENCE), 1)
@@ -84,7 +84,7 @@ def _payloads(measure: Measure) -> dict[str, Any]:
     return dict(zip(names, row, strict=True))
 
 
-def _hot(measure: Measure, top: int) -> list[dict[str, Any]]:
+def _hot(measure: CutStatistics, top: int) -> list[dict[str, Any]]:
     f = measure.functions
     existing = measure.table("sessions", "session,events,deleted").where(f.col("deleted").isNull())
     ordered = existing.select("session", "events").orderBy(f.desc("events"), "session").limit(top)

@@ -20,14 +20,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fourfold.client import RemoteStreams
-from fourfold.pipeline.streams.sink import Shape, StagedRecords, by_stream, payloads, table_of
+from fourfold.pipeline.streams.sink import (
+    StagedRecords,
+    StreamColumns,
+    by_stream,
+    payloads,
+    table_of,
+)
 
 SINK_REQUEST_BYTES: Final = 64 * limits.MIB
 SINK_SENT_BYTES: Final = 8 * limits.MIB
 """Bytes of one append of the sink, to a store and to a server."""
 
 
-class IngestReport(NamedTuple):
+class BatchReport(NamedTuple):
     """The outcome of a batch. A replayed stream had it already."""
 
     rows: int = 0
@@ -38,13 +44,13 @@ class IngestReport(NamedTuple):
 def ingest(
     root: Path,
     staged: Sequence[StagedRecords],
-    shape: Shape,
+    shape: StreamColumns,
     *,
     producer: str,
     batch: int,
     content_type: str | None = None,
     wait_s: float = 0.0,
-) -> IngestReport:
+) -> BatchReport:
     """Append staged rows to the streams of a store, skipping streams that have the batch."""
     with _opened(root, wait_s) as streams:
         return append_staged(
@@ -55,16 +61,16 @@ def ingest(
 def append_staged(
     streams: Streams | RemoteStreams,
     staged: Sequence[StagedRecords],
-    shape: Shape,
+    shape: StreamColumns,
     *,
     producer: str,
     batch: int,
     content_type: str | None = None,
-) -> IngestReport:
+) -> BatchReport:
     """Append staged rows to streams of a store or of a server, unless they have the batch."""
     table = table_of(list(staged), shape)
     if table is None:
-        return IngestReport()
+        return BatchReport()
     # Check all rows before writing the first.
     parts = dict(by_stream(table))
     sizes: dict[str, int] = {}
@@ -85,7 +91,7 @@ def append_staged(
             fresh = fresh or not result.duplicate
             written += 0 if result.duplicate else len(records)
         replayed += not fresh
-    return IngestReport(written, len(parts), replayed)
+    return BatchReport(written, len(parts), replayed)
 
 
 def _info(streams: Streams | RemoteStreams, name: str, content_type: str | None) -> StreamInfo:

@@ -30,7 +30,7 @@ from fourfold.pipeline.options import point
 from fourfold.pipeline.spark import register, unwrap_error
 from fourfold.pipeline.streams import published_cut, published_native, published_plan
 from fourfold.pipeline.streams.fold import fold_states
-from fourfold.pipeline.streams.published_cut import Part, PublishedCut
+from fourfold.pipeline.streams.published_cut import ObjectRecords, PublishedCut
 from fourfold.pipeline.streams.published_scan import TailWork, read_batches
 from fourfold.pipeline.streams.published_tables import MESSAGES, PUBLISHED, RECORDS
 from fourfold.query.streams.promotion import Promote, begin_of_version, promoter
@@ -183,10 +183,10 @@ def _native(
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
-def _by_promotion(cut: PublishedCut) -> Iterator[tuple[list[Part], Promote | None]]:
+def _by_promotion(cut: PublishedCut) -> Iterator[tuple[list[ObjectRecords], Promote | None]]:
     """Yield the parts without outdated messages, and those with messages to promote."""
     known = cut.registries or {}
-    groups: tuple[list[Part], list[Part]] = ([], [])
+    groups: tuple[list[ObjectRecords], list[ObjectRecords]] = ([], [])
     for part in cut.parts:
         groups[part.low < begin_of_version(known, part.stream)].append(part)
     for parts, promote in zip(groups, (None, promoter(known)), strict=True):

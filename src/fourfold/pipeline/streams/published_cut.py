@@ -67,7 +67,7 @@ class PublishedInfo(NamedTuple):
     """Its schema registry as JSON."""
 
 
-class Part(NamedTuple):
+class ObjectRecords(NamedTuple):
     """Records of one object that belong to one stream: `low` <= offset < `high`."""
 
     stream: str
@@ -83,7 +83,7 @@ class Part(NamedTuple):
         return self.low <= self.held.start and self.high > self.held.end
 
 
-class Tail(NamedTuple):
+class LiveTail(NamedTuple):
     """Records that are only in the file of the node."""
 
     stream: str
@@ -96,8 +96,8 @@ class Tail(NamedTuple):
 class PublishedCut(NamedTuple):
     """The objects and log rows of a read."""
 
-    parts: tuple[Part, ...]
-    tails: tuple[Tail, ...] = ()
+    parts: tuple[ObjectRecords, ...]
+    tails: tuple[LiveTail, ...] = ()
     bound: FileBound | None = None
     """The file of the node."""
     bad: tuple[tuple[str, str], ...] = ()
@@ -128,7 +128,7 @@ def read_cut(
     else:
         bad: list[tuple[str, str]] = []
         with open_objects(url) as objects:
-            reader = _Reader(objects, bad if skip_bad else None)
+            reader = _ManifestReader(objects, bad if skip_bad else None)
             infos = reader.all(streams)
             cut = _cut(infos, streams, reader.one, shared=shared)
         cut = cut._replace(bad=tuple(bad))
@@ -173,8 +173,8 @@ def _cut(
     *,
     shared: bool,
 ) -> PublishedCut:
-    parts: list[Part] = []
-    tails: list[Tail] = []
+    parts: list[ObjectRecords] = []
+    tails: list[LiveTail] = []
     for name in sorted(infos):
         info = infos[name]
         if info.hidden or not matches(name, pattern):
@@ -183,7 +183,7 @@ def _cut(
             parts += _parts(info, source, low, min(high, source.through))
             first = max(low, source.through)
             if first < high:
-                tails.append(Tail(name, source.name, source.sid, first, high))
+                tails.append(LiveTail(name, source.name, source.sid, first, high))
     return PublishedCut(tuple(parts), tuple(tails))
 
 
@@ -227,7 +227,9 @@ def _source(
     return source
 
 
-def _parts(info: PublishedInfo, source: PublishedInfo, low: int, high: int) -> Iterator[Part]:
+def _parts(
+    info: PublishedInfo, source: PublishedInfo, low: int, high: int
+) -> Iterator[ObjectRecords]:
     """Yield the objects that cover a range of offsets; a gap raises CorruptData."""
     at = low
     for held in source.segments:
@@ -235,7 +237,7 @@ def _parts(info: PublishedInfo, source: PublishedInfo, low: int, high: int) -> I
             break
         if held.end >= at:
             until = min(held.end + 1, high)
-            yield Part(info.name, info.content_type, source.generation, held, at, until)
+            yield ObjectRecords(info.name, info.content_type, source.generation, held, at, until)
             at = until
     if at < high:
         raise CorruptData(
@@ -247,7 +249,7 @@ def _parts(info: PublishedInfo, source: PublishedInfo, low: int, high: int) -> I
 # From manifests
 
 
-class _Reader:
+class _ManifestReader:
     """Reads manifests in parallel. Damage is collected in `bad`, or raised."""
 
     def __init__(self, objects: ObjectStore, bad: list[tuple[str, str]] | None) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.objects import FolderStore
 from fourfold.pipeline import driver
-from fourfold.pipeline.streams.published_cut import Part
+from fourfold.pipeline.streams.published_cut import ObjectRecords
 from fourfold.pipeline.streams.published_scan import is_text
 from fourfold.query.streams.promotion import Promote
 
@@ -36,7 +36,7 @@ _compiled: dict[int, Any] = {}
 def frame(
     spark: SparkSession,
     objects: FolderStore,
-    parts: Iterable[Part],
+    parts: Iterable[ObjectRecords],
     until_ms: int | None,
     *,
     bounded: bool,
@@ -79,11 +79,11 @@ def _columns() -> list[Column]:
     ]
 
 
-def _lines(objects: FolderStore, parts: Iterable[Part]) -> Iterator[str]:
+def _lines(objects: FolderStore, parts: Iterable[ObjectRecords]) -> Iterator[str]:
     """Yield the description of the files as lines: one call per file would be slower than reading
     it.
     """
-    groups: dict[tuple[str, str], list[Part]] = {}
+    groups: dict[tuple[str, str], list[ObjectRecords]] = {}
     for part in parts:
         folder = part.held.key.rpartition("/")[0]
         groups.setdefault((part.stream, folder), []).append(part)

@@ -13,7 +13,7 @@ from fourfold.pipeline.conditions import Conditions
 from fourfold.pipeline.packing import pack
 from fourfold.pipeline.scan import Piece, ScanTask
 from fourfold.pipeline.streams.fold import columns_read, promoted, ranges, shows_messages
-from fourfold.pipeline.streams.published_cut import Part, PublishedCut, Tail
+from fourfold.pipeline.streams.published_cut import LiveTail, ObjectRecords, PublishedCut
 from fourfold.pipeline.streams.published_scan import SegmentWork, TailWork
 from fourfold.query.streams.promotion import Registries, begin_of_version
 from fourfold.query.tables import Column
@@ -87,7 +87,7 @@ def plan_tail_tasks(  # noqa: PLR0917
     ]
 
 
-def _registries(cut: PublishedCut, parts: Iterable[Part | Tail]) -> Registries | None:
+def _registries(cut: PublishedCut, parts: Iterable[ObjectRecords | LiveTail]) -> Registries | None:
     """Return the registries that promote any of these parts, or None."""
     known = cut.registries or {}
     old = {part.stream for part in parts if part.low < begin_of_version(known, part.stream)}
@@ -95,7 +95,7 @@ def _registries(cut: PublishedCut, parts: Iterable[Part | Tail]) -> Registries |
 
 
 def _pieces(
-    cut: PublishedCut, tails: Sequence[Tail], columns: tuple[Column, ...]
+    cut: PublishedCut, tails: Sequence[LiveTail], columns: tuple[Column, ...]
 ) -> Iterator[Piece]:
     """Yield the ranges of the log. Records that a fork shares get the fork's name."""
     assert cut.bound is not None
@@ -119,7 +119,7 @@ def _keys(conditions: Conditions) -> tuple[bytes, ...] | None:
     return tuple(key.encode() for key in equal[0].values) if equal else None
 
 
-def _pruned(parts: Iterable[Part], conditions: Conditions) -> Iterator[Part]:
+def _pruned(parts: Iterable[ObjectRecords], conditions: Conditions) -> Iterator[ObjectRecords]:
     """Yield the parts that may have matching records, limited to the selected offsets."""
     after, until = conditions.bounds("offset")
     for part in parts:
@@ -130,7 +130,9 @@ def _pruned(parts: Iterable[Part], conditions: Conditions) -> Iterator[Part]:
             yield part._replace(low=low, high=high)
 
 
-def _packed(parts: Sequence[Part], partition_bytes: int) -> Iterator[tuple[Part, ...]]:
+def _packed(
+    parts: Sequence[ObjectRecords], partition_bytes: int
+) -> Iterator[tuple[ObjectRecords, ...]]:
     """Yield the parts of each task: enough tasks for every core, but no tiny ones.
     `partition_bytes` refers to uncompressed data, and objects are compressed.
     """

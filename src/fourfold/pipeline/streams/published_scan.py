@@ -22,7 +22,7 @@ from fourfold.pipeline import scan
 from fourfold.pipeline.scan import ScanTask
 from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.streams.fold import columns_read, promoted, shows_messages
-from fourfold.pipeline.streams.published_cut import Part
+from fourfold.pipeline.streams.published_cut import ObjectRecords
 from fourfold.query.streams.promotion import Registries, begin_of_version
 from fourfold.query.tables import Column, arrow, arrow_schema
 from fourfold.retry import Retries
@@ -49,7 +49,7 @@ class SegmentWork:
     """The objects that one task reads."""
 
     url: str
-    parts: tuple[Part, ...]
+    parts: tuple[ObjectRecords, ...]
     columns: tuple[Column, ...]
     batch_rows: int
     until_ms: int | None = None
@@ -87,7 +87,9 @@ def is_text(content_type: str) -> bool:
     return kind.startswith(("application/json", "text/"))
 
 
-def _messages(task: SegmentWork, part: Part, objects: ObjectStore) -> Iterator[pa.RecordBatch]:
+def _messages(
+    task: SegmentWork, part: ObjectRecords, objects: ObjectStore
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a part, promoting only parts with older messages."""
     registries = task.registries
     if (
@@ -103,7 +105,7 @@ def _messages(task: SegmentWork, part: Part, objects: ObjectStore) -> Iterator[p
         yield batch.select(names)
 
 
-def _part(task: SegmentWork, part: Part, objects: ObjectStore) -> Iterator[pa.RecordBatch]:
+def _part(task: SegmentWork, part: ObjectRecords, objects: ObjectStore) -> Iterator[pa.RecordBatch]:
     names = [column.name for column in task.columns]
     untimed = task.until_ms is None or part.held.last_ms <= task.until_ms
     if _KNOWN.issuperset(names) and untimed and task.keys is None:
@@ -132,7 +134,7 @@ def _part(task: SegmentWork, part: Part, objects: ObjectStore) -> Iterator[pa.Re
         ) from error
 
 
-def _source(objects: ObjectStore, part: Part, stored: set[str]) -> Any:
+def _source(objects: ObjectStore, part: ObjectRecords, stored: set[str]) -> Any:
     """Open an object. A remote object that is mostly needed is fetched in one request."""
     pa, key, size = arrow(), part.held.key, part.held.size
     try:
@@ -151,7 +153,9 @@ def _source(objects: ObjectStore, part: Part, stored: set[str]) -> Any:
     return RangeFile(objects, key, size, Retries())
 
 
-def _tables(source: Any, part: Part, stored: list[str], task: SegmentWork) -> Iterator[pa.Table]:
+def _tables(
+    source: Any, part: ObjectRecords, stored: list[str], task: SegmentWork
+) -> Iterator[pa.Table]:
     """Yield row groups with selected records, several together, without other records."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - an optional dependency
 
@@ -188,7 +192,7 @@ def _may_have(group: Any, keys: tuple[bytes, ...] | None) -> bool:
     )
 
 
-def _between(table: pa.Table, part: Part) -> pa.Table:
+def _between(table: pa.Table, part: ObjectRecords) -> pa.Table:
     """Return the records with `low` <= offset < `high`; offsets are sorted."""
     import pyarrow.compute as pc  # noqa: PLC0415 - an optional dependency
 
@@ -215,7 +219,7 @@ def _timestamp(ms: int | None) -> Any:
     return pa.scalar(ms, pa.timestamp("ms", tz="UTC"))
 
 
-def _from_manifest(task: SegmentWork, part: Part) -> Iterator[pa.RecordBatch]:
+def _from_manifest(task: SegmentWork, part: ObjectRecords) -> Iterator[pa.RecordBatch]:
     """Yield rows whose columns are all known without reading the object: offsets have no gaps."""
     pa = arrow()
     schema = arrow_schema(task.columns)
@@ -230,7 +234,7 @@ def _from_manifest(task: SegmentWork, part: Part) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _shaped(table: pa.Table, part: Part, columns: tuple[Column, ...]) -> pa.RecordBatch:
+def _shaped(table: pa.Table, part: ObjectRecords, columns: tuple[Column, ...]) -> pa.RecordBatch:
     import pyarrow.compute as pc  # noqa: PLC0415 - an optional dependency
 
     pa = arrow()

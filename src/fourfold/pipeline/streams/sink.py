@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class StreamColumns:
     """The stream of all rows, if there is only one, and the order columns."""
 
     stream: str | None = None
@@ -76,7 +76,7 @@ class StagedRecords:
     rows: int
 
 
-def stage(batches: Iterator[pa.RecordBatch], shape: Shape, folder: Path) -> StagedRecords:
+def stage(batches: Iterator[pa.RecordBatch], shape: StreamColumns, folder: Path) -> StagedRecords:
     """Write the rows of a task to a new file in `folder`."""
     pa = arrow()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -100,7 +100,7 @@ def stage(batches: Iterator[pa.RecordBatch], shape: Shape, folder: Path) -> Stag
     return StagedRecords(str(path), rows)
 
 
-def table_of(staged: list[StagedRecords], shape: Shape) -> pa.Table | None:
+def table_of(staged: list[StagedRecords], shape: StreamColumns) -> pa.Table | None:
     """Return all rows of a batch, grouped by stream and sorted by the order columns, or else in
     task order.
     """
@@ -138,7 +138,7 @@ def payloads(table: pa.Table) -> Iterator[list[bytes]]:
         yield column.slice(start, limits.SOURCE_BATCH_ROWS).to_pylist()
 
 
-def _checked(pa: Any, batch: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
+def _checked(pa: Any, batch: pa.RecordBatch, shape: StreamColumns) -> pa.RecordBatch:
     names = ("payload",) if shape.stream is not None else ("stream", "payload")
     for name in names:
         if batch.column(name).null_count:
@@ -163,7 +163,7 @@ class WriteOptions:
     """The parsed options of a write."""
 
     destination: Destination
-    shape: Shape
+    shape: StreamColumns
     folder: Path
     """Folder where its tasks stage rows."""
     producer: str
@@ -284,7 +284,7 @@ def _write_options(texts: Mapping[str, str], schema: StructType, producer: str) 
             raise InvalidInput(f"column {name!r} must be string or binary, got {types[name]}")
     return WriteOptions(
         destination=destination,
-        shape=Shape(stream, order),
+        shape=StreamColumns(stream, order),
         folder=destination.staging(texts) / f"streams-{folder_name(producer)}",
         producer=producer,
         content_type=texts.get("content_type"),

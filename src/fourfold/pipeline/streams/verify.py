@@ -81,7 +81,7 @@ def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
     """Yield the problems of a unit."""
     if OBJECTS in unit.only:
         with open_objects(unit.path) as objects:
-            check = _Check(objects)
+            check = _ManifestCheck(objects)
             for key in unit.part:
                 yield from check.manifest(key)
         return
@@ -101,11 +101,11 @@ def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
 
 def problems_of(objects: ObjectStore, manifest: Manifest) -> Iterator[str]:
     """Yield the problems of the objects of a manifest."""
-    for problem in _Check(objects).objects(manifest):
+    for problem in _ManifestCheck(objects).objects(manifest):
         yield f"object {problem.file!r} of {manifest.name!r}: {problem.problem}"
 
 
-class _Check:
+class _ManifestCheck:
     """Verifies manifests, one after the other."""
 
     def __init__(self, objects: ObjectStore) -> None:
