@@ -27,7 +27,7 @@ from fourfold.errors import FourfoldError
 from fourfold.query.engine import all_tables
 from fourfold.server.models import model_routes
 from fourfold.server.routes import Route
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 from fourfold.server.workers import Workers
 
 DOCS = Path(__file__).parent
@@ -111,7 +111,7 @@ def routes_text() -> str:
     with fourfold.open(":memory:") as store:
         workers = Workers()
         models = model_routes(store, workers)
-        routes = Protocol(store.streams, models=models, workers=workers).routes.routes
+        routes = StreamProtocol(store.streams, models=models, workers=workers).routes.routes
     groups: dict[str, list[Route]] = {}
     for route in routes:
         group = route.model if route.path.startswith("/v1/") else "server"

@@ -22,7 +22,7 @@ from fourfold.server.app import StreamsApp
 from fourfold.server.models import model_routes
 from fourfold.server.request import Reply, Request
 from fourfold.server.routes import Ok, Route, RouteTable, bind, decode_arguments
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 from fourfold.server.workers import Workers
 
 ROUNDS = 9
@@ -166,7 +166,7 @@ class Costs(NamedTuple):
     bare: float
 
 
-async def compare(protocol: Protocol, items: Items, method: str) -> Costs:
+async def compare(protocol: StreamProtocol, items: Items, method: str) -> Costs:
     """Return the costs of a request with a method."""
     server, bare = StreamsApp(protocol), bare_app(items)
     rounds = [
@@ -186,5 +186,5 @@ def measure(folder: Path) -> dict[str, Costs]:
     with fourfold.open(folder) as store:
         workers = Workers()
         models = (*model_routes(store, workers), items)
-        protocol = Protocol(store.streams, models=models, workers=workers)
+        protocol = StreamProtocol(store.streams, models=models, workers=workers)
         return {method: asyncio.run(compare(protocol, items, method)) for method in ("GET", "PUT")}

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from fourfold import errors
 from fourfold.client import requests, responses
-from fourfold.client.reader import Event, EventParser, EventReader, FeedItem, MessageSplitter
+from fourfold.client.reader import (
+    EventParser,
+    EventReader,
+    FeedItem,
+    MessageSplitter,
+    ServerSentEvent,
+)
 from fourfold.client.requests import Address
 from fourfold.client.responses import Response
 from fourfold.errors import BadAnswer, InvalidInput
@@ -78,7 +84,7 @@ def test_events_are_equal_however_they_are_split(events, cuts, end):
     text += f": bye{end}"
     parser = EventParser()
     result = [event for piece in pieces(text.encode(), cuts) for event in parser.feed(piece)]
-    assert result == [Event(name, "\n".join(lines).encode()) for name, lines in events]
+    assert result == [ServerSentEvent(name, "\n".join(lines).encode()) for name, lines in events]
 
 
 def test_feed_continues_after_the_last_id():

@@ -33,7 +33,7 @@ from fourfold.server.request import Request
 from fourfold.server.space_reads import SpaceReads
 from fourfold.server.space_search import SpaceSearch
 from fourfold.server.spaces import SpaceRoutes
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 from fourfold.server.watches import WatchRoutes
 from fourfold.server.workers import Workers
 from fourfold.tabular import Rows
@@ -53,7 +53,7 @@ def serve(store):
         BranchRoutes(WORKERS, spaces),
         WatchRoutes(WORKERS, spaces, keep_alive_s=0.0),
     )
-    return Protocol(store.streams, models=groups, workers=WORKERS)
+    return StreamProtocol(store.streams, models=groups, workers=WORKERS)
 
 
 class HttpSpace:

@@ -17,7 +17,7 @@ import fourfold
 from fourfold.explorer.explorer import Explorer
 from fourfold.server.auth import Access
 from fourfold.server.request import Request
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 from server.served_streams import Served
 
 LINKS_PER_PAGE = 12
@@ -654,7 +654,7 @@ def test_the_body_of_a_login_is_small(locked):
 def test_a_mounted_server_has_links_below_its_path(tmp_path):
     with fourfold.open(tmp_path / "store") as store:
         store.streams.create("orders", content_type="application/json")
-        protocol = Protocol(store.streams)
+        protocol = StreamProtocol(store.streams)
         protocol.add_pages(Explorer(protocol, "store"))
         request = Request("GET", "/streams", headers={"host": "localhost"}, root="/fold")
         page = Reader(asyncio.run(protocol.handle(request)).body.decode())

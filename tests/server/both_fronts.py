@@ -18,7 +18,7 @@ from fourfold.server.auth import Access
 from fourfold.server.fast_append import make_protocol_class
 from fourfold.server.models import model_routes
 from fourfold.server.stream_reads import ReadTimeouts
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 from fourfold.server.workers import Workers
 
 JSON = "application/json"
@@ -29,7 +29,7 @@ def store_protocol(store, *arguments, **options):
     """Return the protocol of all models of a store."""
     workers = Workers()
     models = model_routes(store, workers)
-    return Protocol(store.streams, *arguments, models=models, workers=workers, **options)
+    return StreamProtocol(store.streams, *arguments, models=models, workers=workers, **options)
 
 
 class PromptServer(uvicorn.Server):

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct
 
 from fourfold.errors import DeadlineExceeded, InvalidInput, Overloaded
 from fourfold.server import conditions, cursors
-from fourfold.server.event_stream import Event, Feed, event_response, last_event_id
+from fourfold.server.event_stream import Feed, FeedEvent, event_response, last_event_id
 from fourfold.server.replies import encode_reply
 from fourfold.server.request import Reply, Request
 from fourfold.server.workers import Workers
@@ -206,7 +206,7 @@ class Events:
 
 
 def test_feed_sends_its_position_first_and_ends_after_end():
-    events = Events([Event("commit", Item(1), "5"), None, Event("end", Item(0))])
+    events = Events([FeedEvent("commit", Item(1), "5"), None, FeedEvent("end", Item(0))])
     assert events.collect() == [
         b"retry: 100\nid: 4\n\n",
         b'id: 5\nevent: commit\ndata: {"n":1}\n\n',

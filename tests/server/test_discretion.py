@@ -12,7 +12,7 @@ from fourfold.errors import FormatError, InvalidInput, NotFound, StorageError
 from fourfold.server.auth import Access
 from fourfold.server.errors import redact_paths
 from fourfold.server.request import Request
-from fourfold.server.streams import Protocol, error_response
+from fourfold.server.streams import StreamProtocol, error_response
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,12 @@ def test_closed_or_broken_store_does_not_reveal_its_path(tmp_path):
         streams.create("s", "text/plain")
         broken = Access(root)
         (root / "access.json").write_text("{")
-        guarded = Protocol(streams, access=broken)
+        guarded = StreamProtocol(streams, access=broken)
         answers = [asyncio.run(guarded.handle(Request("GET", "/v1/stream/s")))]
         streams.sweep_failure = FormatError(f"{streams.database.path}: is no database")
-        answers.append(asyncio.run(Protocol(streams).handle(Request("GET", "/health"))))
+        answers.append(asyncio.run(StreamProtocol(streams).handle(Request("GET", "/health"))))
     for method, path in (("GET", "/v1/stream/s"), ("GET", "/v1/stream/__ds/subscriptions/s")):
-        answers.append(asyncio.run(Protocol(streams).handle(Request(method, path))))
+        answers.append(asyncio.run(StreamProtocol(streams).handle(Request(method, path))))
     for answer in answers:
         assert answer.status == 503
         assert str(tmp_path) not in answer.body.decode()

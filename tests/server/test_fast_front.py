@@ -19,7 +19,7 @@ from fourfold.models.streams.validation import format_offset
 from fourfold.server import run, uvicorn_check
 from fourfold.server.fast_append import FastAppendProtocol
 from fourfold.server.http_protocol import RequestTimeouts
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 from support.properties import examples
 
 TEXT = "text/plain"
@@ -402,7 +402,7 @@ def test_incompatible_uvicorn_is_not_used(fast, monkeypatch):
     monkeypatch.delattr(HttpToolsProtocol, "on_response_complete")
     assert "on_response_complete" in uvicorn_check.unsupported_reason()
     transport = run.choose_transport(fast=True)
-    assert transport.protocol_class(Protocol(fast.streams)) == "h11"
+    assert transport.protocol_class(StreamProtocol(fast.streams)) == "h11"
     assert transport.name.startswith("asgi: ")
 
 

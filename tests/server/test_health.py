@@ -15,7 +15,7 @@ from fourfold.server.auth import Access
 from fourfold.server.key_store import FILE_NAME
 from fourfold.server.publisher import ServerPublisher
 from fourfold.server.request import Request
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 from fourfold.store.background_publisher import Continuous
 
 SECRET_NAME = "customers/acme-merger-plan"
@@ -40,7 +40,7 @@ def failing(store):
     streams = store.streams
     streams.unpublished = lambda: {SECRET_NAME: ObjectStoreError("the object store is down")}
     streams.sweep_failure = ObjectStoreError(f"the stream {SECRET_NAME!r} could not be swept")
-    protocol = Protocol(streams, access=access)
+    protocol = StreamProtocol(streams, access=access)
     protocol.keys = {
         "all": access.add(("read",))[1],
         "tenant": access.add(("read", "admin"), prefix="other/")[1],
@@ -74,7 +74,7 @@ async def test_health_of_a_failed_database_has_the_reason(tmp_path):
         opened.streams.create("s", "text/plain").append(b"x")
         access = Access(opened.root)
         _, key = access.add(("read",))
-        protocol = Protocol(opened.streams, access=access)
+        protocol = StreamProtocol(opened.streams, access=access)
         status, text = await health(protocol)
         assert (status, json.loads(text)["error"]) == (503, {"kind": "storage", "retryable": False})
         status, text = await health(protocol, key)
@@ -85,7 +85,7 @@ async def test_health_of_a_failed_database_has_the_reason(tmp_path):
 @pytest.mark.anyio
 async def test_health_responds_when_the_key_file_cannot_be_read(store):
     (store.root / FILE_NAME).mkdir()
-    protocol = Protocol(store.streams, access=Access(store.root))
+    protocol = StreamProtocol(store.streams, access=Access(store.root))
     status, text = await health(protocol)
     assert (status, json.loads(text)["ok"]) == (200, True)
     closed = await protocol.handle(Request("GET", "/v1/stream/x", "", {}, b""))
@@ -162,6 +162,6 @@ async def test_health_counts_fenced_streams_without_names(store):
     store.streams.unpublished = lambda: {SECRET_NAME: PublisherFenced("another node has it")}
     access = Access(store.root)
     access.add(("read",))
-    _, text = await health(Protocol(store.streams, access=access))
+    _, text = await health(StreamProtocol(store.streams, access=access))
     assert json.loads(text)["fenced_count"] == 1
     assert SECRET_NAME not in text

@@ -18,7 +18,7 @@ from fourfold.kernel import Database
 from fourfold.server.auth import Access
 from fourfold.server.key_store import MODELS, NAMED_MODELS, SCOPES, Grant, Key, KeyStore
 from fourfold.server.request import Request
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "keys"
 OLD = {
@@ -104,7 +104,7 @@ def test_damaged_key_file_closes_the_server_and_is_not_deleted(root, old_file, t
         with pytest.raises(FormatError):
             access.add(("read",))
         with fourfold.open(root) as store:
-            assert not Protocol(store.streams, access=access).is_open
+            assert not StreamProtocol(store.streams, access=access).is_open
     assert old_file.read_text() == text
 
 
@@ -237,7 +237,7 @@ def test_key_without_grants_is_refused_everywhere(root):
 async def test_key_of_another_model_cannot_use_streams_or_subscriptions(root, model):
     with fourfold.open(root) as store, Access(root) as access:
         store.streams.create("a", "text/plain")
-        protocol = Protocol(store.streams, access=access)
+        protocol = StreamProtocol(store.streams, access=access)
         _, secret = access.add(("read", "write", "admin", "metrics"), models=(model,))
         headers = {"authorization": f"Bearer {secret}", "host": "localhost"}
         subscription = b'{"type": "pull-wake", "pattern": "**", "wake_stream": "w"}'
@@ -256,7 +256,7 @@ async def test_key_of_another_model_cannot_use_streams_or_subscriptions(root, mo
 
 def test_unknown_path_needs_a_key_for_everything(root):
     with fourfold.open(root) as store, Access(root) as access:
-        protocol = Protocol(store.streams, access=access)
+        protocol = StreamProtocol(store.streams, access=access)
         narrow = access.add(("read", "write", "admin"), "a/")[1]
         for path in ("/", "/v1", "/v1/stream/__ds/unknown"):
             with pytest.raises(Unauthorized):

@@ -13,7 +13,7 @@ from fourfold.server import key_store
 from fourfold.server.auth import Access, make_key
 from fourfold.server.key_store import MODELS, SCOPES
 from fourfold.server.request import Request
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 
 ADMIN = {"scopes": list(SCOPES), "label": "operator"}
 
@@ -24,7 +24,7 @@ class KeyServer:
     def __init__(self, root, store, **options):
         self.root = root
         self.access = Access(root, **options)
-        self.protocol = Protocol(store.streams, access=self.access)
+        self.protocol = StreamProtocol(store.streams, access=self.access)
 
     def ask(self, method, path, body=None, secret=None, once=None):
         headers = {"host": "localhost", "content-type": "application/json"}
@@ -191,7 +191,7 @@ def test_keys_are_bounded(server, admin, monkeypatch):
 
 def test_server_without_keys_creates_none(tmp_path):
     with fourfold.open(tmp_path) as store:
-        protocol = Protocol(store.streams)
+        protocol = StreamProtocol(store.streams)
         headers = {"host": "localhost", "content-type": "application/json"}
         request = Request("POST", "/v1/keys", "", headers, json.dumps(ADMIN).encode())
         assert asyncio.run(protocol.handle(request)).status == 409

@@ -10,7 +10,7 @@ import pytest
 
 import fourfold
 from fourfold.server.app import StreamsApp
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 from fourfold.server.webhooks import address
 
 HOOK = {"type": "webhook", "pattern": "a", "webhook": {"url": "https://hooks.example/in"}}
@@ -65,7 +65,7 @@ def streams(tmp_path):
 
 @pytest.fixture
 def app(streams):
-    return StreamsApp(Protocol(streams))
+    return StreamsApp(StreamProtocol(streams))
 
 
 @pytest.mark.parametrize(

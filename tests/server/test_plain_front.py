@@ -14,7 +14,7 @@ from fourfold.server.app import StreamsApp
 from fourfold.server.fast_append import FastAppendProtocol
 from fourfold.server.headers import DEFAULT_HEADERS
 from fourfold.server.http_protocol import HTTP_HEAD_MAX, HttpProtocol
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 
 HEALTH = b"GET /health HTTP/1.1\r\nhost: x\r\n"
 MAX = HTTP_HEAD_MAX
@@ -207,8 +207,8 @@ def test_internal_error_has_the_default_headers(front, name, monkeypatch):
     def broken(*_args, **_more):
         raise RuntimeError("a fault of the program")
 
-    monkeypatch.setattr(Protocol, "parse_append", broken)
-    monkeypatch.setattr(Protocol, "make_plain_append", broken)
+    monkeypatch.setattr(StreamProtocol, "parse_append", broken)
+    monkeypatch.setattr(StreamProtocol, "make_plain_append", broken)
     monkeypatch.setattr(front.streams, "details", broken)
     for sent in (append(name), request("GET", f"{name}/_details")):
         result = last_answer(front, sent)
@@ -230,8 +230,8 @@ def test_both_protocols_refuse_alike(tmp_path, monkeypatch):
             large = append("s", b'"%s"' % (b"x" * 2_000))
             result = [last_answer(front, sent) for sent in (GARBAGE, head_of(MAX + 1), large)]
             with monkeypatch.context() as patched:
-                patched.setattr(Protocol, "parse_append", broken)
-                patched.setattr(Protocol, "make_plain_append", broken)
+                patched.setattr(StreamProtocol, "parse_append", broken)
+                patched.setattr(StreamProtocol, "make_plain_append", broken)
                 result.append(last_answer(front, append("s")))
         finally:
             front.stop()
@@ -245,7 +245,7 @@ def test_both_protocols_refuse_alike(tmp_path, monkeypatch):
 
 
 def test_every_protocol_limits_the_head(front, monkeypatch):
-    protocol = Protocol(front.streams)
+    protocol = StreamProtocol(front.streams)
     transport = run.choose_transport(fast=False)
     plain = transport.protocol_class(protocol)
     assert issubclass(plain, HttpProtocol)

@@ -17,7 +17,7 @@ from fourfold.models.streams.touch.keys import TOUCH_KEYS_MAX
 from fourfold.models.streams.validation import format_offset
 from fourfold.server.request import Request
 from fourfold.server.stream_reads import ReadTimeouts
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 
 
 @pytest.fixture(scope="module", params=["fast", "plain"])
@@ -183,7 +183,7 @@ def test_waits_hold_no_threads_and_end_when_the_server_stops(tmp_path):
     async def scene(streams):
         asyncio.get_running_loop()._default_executor = NoThreads()
         # For ever, as far as a test is concerned.
-        protocol = Protocol(streams, ReadTimeouts(long_poll_s=3_600))
+        protocol = StreamProtocol(streams, ReadTimeouts(long_poll_s=3_600))
         waits = [
             waiting(protocol, "s", [{"entity": "todo", "key": str(number)}])
             for number in range(100)

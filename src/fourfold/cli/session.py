@@ -24,7 +24,7 @@ from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output, counted, size
 from fourfold.cli.space.arguments import new_file
 from fourfold.cli.transcript import (
-    Entry,
+    TranscriptEntry,
     activity,
     print_transcript,
     read_transcript,
@@ -314,7 +314,7 @@ def show(
         view = sessions.view_at(sid, int(at) if at.isdecimal() and len(at) < 19 else at)
     entries, more = read_transcript(sessions, view, limit, full=full)
     if out.format != "text":
-        out.rows(_facts(view, limit, entries), "transcript", {}, fields=Entry._fields)
+        out.rows(_facts(view, limit, entries), "transcript", {}, fields=TranscriptEntry._fields)
         return
     out.line(
         f"{sid}: {activity(view)}, {counted(view.counters.event, 'event')}, "
@@ -326,7 +326,7 @@ def show(
     print_transcript(out, entries, full=full)
 
 
-def _facts(view: SessionView, limit: int, entries: list[Entry]) -> dict[str, Any]:
+def _facts(view: SessionView, limit: int, entries: list[TranscriptEntry]) -> dict[str, Any]:
     return {
         "id": view.id,
         "activity": activity(view),

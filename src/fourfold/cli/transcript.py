@@ -33,7 +33,7 @@ _MESSAGE_FIELDS: Final = frozenset(
 )
 
 
-class Entry(NamedTuple):
+class TranscriptEntry(NamedTuple):
     """One part of a transcript."""
 
     event: int
@@ -81,13 +81,13 @@ def activity(view: SessionView) -> str:
 
 def read_transcript(
     sessions: Sessions, view: SessionView, limit: int, *, full: bool
-) -> tuple[list[Entry], bool]:
+) -> tuple[list[TranscriptEntry], bool]:
     """Return the newest entries, oldest first, and True if there are earlier ones.
 
     Entries before the newest compaction are left out, as for the agent itself. Without `full`, a
     payload over 1 MiB stays a reference.
     """
-    entries: list[Entry] = []
+    entries: list[TranscriptEntry] = []
     ended: set[int] = set()
     for event in _events_backwards(view):
         entry = _entry(sessions, event, ended, full=full)
@@ -108,7 +108,9 @@ def _events_backwards(view: SessionView) -> Iterator[Event]:
         stop = start
 
 
-def _entry(sessions: Sessions, event: Event, ended: set[int], *, full: bool) -> Entry | None:
+def _entry(
+    sessions: Sessions, event: Event, ended: set[int], *, full: bool
+) -> TranscriptEntry | None:
     data = event.data
     kind, title, content = "status", event.type.removeprefix("session/"), None
     if event.type in {"message/appended", "session/compacted"}:
@@ -133,7 +135,7 @@ def _entry(sessions: Sessions, event: Event, ended: set[int], *, full: bool) -> 
         kind, title, content = "error", "error", data["error"]
     elif event.type not in {"session/stop-requested", "session/stopped"}:
         return None
-    return Entry(event.id, event.at, kind, title, _resolve(sessions, content, full=full))
+    return TranscriptEntry(event.id, event.at, kind, title, _resolve(sessions, content, full=full))
 
 
 def _message_content(message: dict[str, Any]) -> Any:
@@ -159,7 +161,7 @@ def _resolve(sessions: Sessions, value: Any, *, full: bool) -> Any:
         return value
 
 
-def print_transcript(out: Output, entries: list[Entry], *, full: bool) -> None:
+def print_transcript(out: Output, entries: list[TranscriptEntry], *, full: bool) -> None:
     """Print entries as text: a line with event, time and title, then the content, indented.
 
     The content is wrapped to the width of a terminal, and shortened unless `full` is True.

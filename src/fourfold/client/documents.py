@@ -59,14 +59,14 @@ _JSON = {"content-type": "application/json"}
 _OCTETS = "application/octet-stream"
 
 
-class Identity(NamedTuple):
+class WriteIdentity(NamedTuple):
     """Identity of a write: session and number of the caller, or a key of this client."""
 
     session: str | None
     local_seq: int | None
 
     @classmethod
-    def of(cls, session: str | None, local_seq: int | None) -> Identity:
+    def of(cls, session: str | None, local_seq: int | None) -> WriteIdentity:
         """Return the identity of a call; raise InvalidInput unless both are passed, or neither."""
         if (session is None) != (local_seq is None):
             raise InvalidInput("pass both session and local_seq, or neither")
@@ -103,7 +103,7 @@ class SpaceCalls:
         params = stringify(("history", history))
         return Call("PUT", self._root, f"create the space {self._did}", {}, params)
 
-    def transact(self, request: DocumentRequest, identity: Identity) -> Call:
+    def transact(self, request: DocumentRequest, identity: WriteIdentity) -> Call:
         """Build the request that commits a checked transaction."""
         # The text of the request has every field but the session.
         start = f'{{"branch":{trusted(request.branch)},'
@@ -190,14 +190,14 @@ class SpaceCalls:
         path = f"/branches/{_segment(name)}"
         return self._get(path, f"get the branch {name!r}", ("at", format_at(at)))
 
-    def create_branch(self, name: str, parent: str, at: At, identity: Identity) -> Call:
+    def create_branch(self, name: str, parent: str, at: At, identity: WriteIdentity) -> Call:
         """Build the request that creates a branch."""
         body = {"name": name, "parent": parent}
         if at is not None:
             body["at"] = str(format_at(at))
         return self._post("/branches", f"create the branch {name!r}", trusted(body), identity.key)
 
-    def delete_branch(self, name: str, identity: Identity) -> Call:
+    def delete_branch(self, name: str, identity: WriteIdentity) -> Call:
         """Build the request that deletes a branch."""
         url = f"{self._root}/branches/{_segment(name)}"
         headers = {"idempotency-key": identity.key}
@@ -206,7 +206,7 @@ class SpaceCalls:
     def merge(
         self,
         request: MergeRequest,
-        identity: Identity,
+        identity: WriteIdentity,
         *,
         dry_run: bool,
         heads: tuple[int, int] | None,
@@ -295,7 +295,7 @@ def _point(branch: str, at: At) -> dict[str, str]:
 def prepare(
     operations: Sequence[Mapping[str, Any]],
     reads: Reads | Mapping[str, Any] | None,
-    identity: Identity,
+    identity: WriteIdentity,
     branch: str,
     preconditions: Sequence[Mapping[str, Any]],
 ) -> DocumentRequest:

@@ -17,7 +17,7 @@ from typing import Generic, Self, TypeVar
 
 from fourfold import limits
 from fourfold.client.coroutines.connection import AsyncLiveFeed
-from fourfold.client.reader import FeedItem, Reader
+from fourfold.client.reader import FeedItem, ResponseReader
 from fourfold.client.threads.connection import LiveFeed
 from fourfold.client.transport import ConnectionSettings
 from fourfold.errors import FourfoldError
@@ -35,7 +35,7 @@ _ITEMS_MAX = 8
 class _Pump(Generic[T]):
     """The items of a feed that were received and not yet returned; a thread adds to them."""
 
-    def __init__(self, settings: ConnectionSettings, reader: Reader[FeedItem[T]]) -> None:
+    def __init__(self, settings: ConnectionSettings, reader: ResponseReader[FeedItem[T]]) -> None:
         self._feed = LiveFeed(settings, reader, limits.CLIENT_FOLLOW_RETRY_S)
         self._items: deque[FeedItem[T]] = deque()
         self._listeners: set[Listener] = set()
@@ -133,7 +133,7 @@ class RemoteFollower(Follower[T]):
     def __init__(
         self,
         settings: ConnectionSettings,
-        reader: Reader[FeedItem[T]],
+        reader: ResponseReader[FeedItem[T]],
         timeout: float | None = None,
         *,
         wait: bool = True,
@@ -271,7 +271,7 @@ class AsyncRemoteFollower(Generic[T]):
     def __init__(
         self,
         settings: ConnectionSettings,
-        reader: Reader[FeedItem[T]],
+        reader: ResponseReader[FeedItem[T]],
         timeout: float | None = None,
         *,
         wait: bool = True,

@@ -272,7 +272,7 @@ def parse_applied(response: Response) -> ApplyResult:
     return ApplyResult(applied.seq, tuple(applied.object_ids))
 
 
-class _Part(NamedTuple):
+class _PartialTransaction(NamedTuple):
     """Changes of a transaction that arrived so far."""
 
     seq: int
@@ -287,7 +287,7 @@ class ChangesDecoder:
 
     def __init__(self, query: FeedFilter) -> None:
         self._query = query
-        self._part = _Part(0, [])
+        self._part = _PartialTransaction(0, [])
 
     def decode(self, name: str, data: bytes) -> tuple[GraphChange, ...] | None:
         """Return the page of an event; None for one that completes no transaction."""
@@ -300,11 +300,11 @@ class ChangesDecoder:
         except msgspec.DecodeError as error:
             raise BadAnswer(f"follow graphs: invalid event: {error}") from None
         if self._part.seq != event.seq:
-            self._part = _Part(event.seq, [])
+            self._part = _PartialTransaction(event.seq, [])
         self._part.changes.extend(self._select(event))
         if not event.complete:
             return None
-        changes, self._part = tuple(self._part.changes), _Part(0, [])
+        changes, self._part = tuple(self._part.changes), _PartialTransaction(0, [])
         return changes or None
 
     def _select(self, event: wire.ChangesEvent) -> Iterable[GraphChange]:

@@ -85,7 +85,7 @@ class Receipt(Protocol):
 
 
 @dataclass(slots=True)
-class Batch:
+class MessageBatch:
     """Messages that are sent in one request."""
 
     messages: list[bytes] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class ProducerIdentity:
     """Id and epoch of a producer; `auto_claim` takes over again after another producer has."""
 
     id: str
@@ -105,7 +105,7 @@ class Identity:
     auto_claim: bool
 
 
-class Target(NamedTuple):
+class AppendTarget(NamedTuple):
     """The stream that messages are appended to."""
 
     address: Address
@@ -133,8 +133,8 @@ class Delivery:
     def __init__(
         self,
         send: Callable[[Call], Awaitable[Response]],
-        target: Target,
-        who: Identity,
+        target: AppendTarget,
+        who: ProducerIdentity,
         *,
         batching: BatchOptions,
         retry_for: float | None,
@@ -150,11 +150,11 @@ class Delivery:
         self.failure: FourfoldError | None = None
         self._next = 0
         self._epoch_begun = False
-        self._open = Batch()
+        self._open = MessageBatch()
         self._timer: asyncio.TimerHandle | None = None
-        self._ready: deque[Batch] = deque()
-        self._in_flight: dict[int, Batch] = {}
-        self._fenced: dict[int, Batch] = {}
+        self._ready: deque[MessageBatch] = deque()
+        self._in_flight: dict[int, MessageBatch] = {}
+        self._fenced: dict[int, MessageBatch] = {}
         self._fence: ProducerFenced | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._progress = asyncio.Event()
@@ -200,7 +200,7 @@ class Delivery:
             self._timer = None
         if self._open.messages:
             self._ready.append(self._open)
-            self._open = Batch()
+            self._open = MessageBatch()
         self._start()
 
     def _start(self) -> None:
@@ -218,7 +218,7 @@ class Delivery:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _deliver(self, batch: Batch) -> None:
+    async def _deliver(self, batch: MessageBatch) -> None:
         try:
             result = await self._deliver_until_accepted(batch)
         except ProducerFenced as error:
@@ -239,7 +239,7 @@ class Delivery:
         self._start()
         self._notify_change()
 
-    async def _deliver_until_accepted(self, batch: Batch) -> AppendResult:
+    async def _deliver_until_accepted(self, batch: MessageBatch) -> AppendResult:
         """Send a batch until the server acknowledges it."""
         retries = start_retries(self._retry_for)
         while True:
@@ -256,7 +256,7 @@ class Delivery:
                     batch.may_be_written |= error.details.get("sent") is not False
                 await asyncio.sleep(retries.pause(error))
 
-    async def _attempt(self, batch: Batch) -> AppendResult:
+    async def _attempt(self, batch: MessageBatch) -> AppendResult:
         body = b"".join(batch.messages)
         if requests.is_json(self._type):
             body = b"[" + b",".join(batch.messages) + b"]"
@@ -272,7 +272,7 @@ class Delivery:
             )
         return result
 
-    async def _wait_for_turn(self, batch: Batch) -> None:
+    async def _wait_for_turn(self, batch: MessageBatch) -> None:
         """Wait until no earlier batch is in flight."""
         while self._fence is None and min(self._in_flight) != batch.seq:
             await self._progress.wait()
@@ -305,7 +305,7 @@ class Delivery:
         flying = [batch for batch in self._in_flight.values() if batch.seq >= seq]
         failed = [*flying, *self._fenced.values(), *self._ready, self._open]
         self._ready.clear()
-        self._open, self.pending_bytes = Batch(), 0
+        self._open, self.pending_bytes = MessageBatch(), 0
         for batch in failed:
             for receipt in batch.receipts:
                 if not receipt.done():
@@ -343,7 +343,7 @@ class AsyncProducer:
         self._transport = AsyncTransport(settings)
         self._delivery = Delivery(
             self._transport.send,
-            Target(settings.address, name, content_type),
+            AppendTarget(settings.address, name, content_type),
             _identity(producer_id, epoch, auto_claim=auto_claim),
             batching=batching,
             retry_for=retry_for,
@@ -430,7 +430,7 @@ class StreamProducer:
         self._transport = AsyncTransport(settings)
         self._delivery = Delivery(
             self._transport.send,
-            Target(settings.address, name, content_type),
+            AppendTarget(settings.address, name, content_type),
             _identity(producer_id, epoch, auto_claim=auto_claim),
             batching=batching,
             retry_for=retry_for,
@@ -547,7 +547,7 @@ class StreamProducer:
             self._change.notify_all()
 
 
-def _identity(producer_id: str, epoch: int | None, *, auto_claim: bool) -> Identity:
+def _identity(producer_id: str, epoch: int | None, *, auto_claim: bool) -> ProducerIdentity:
     first = new_epoch() if epoch is None else epoch
     check_producer(Producer(producer_id, first, 0))
-    return Identity(id=producer_id, epoch=first, auto_claim=auto_claim)
+    return ProducerIdentity(id=producer_id, epoch=first, auto_claim=auto_claim)

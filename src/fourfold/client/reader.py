@@ -36,7 +36,7 @@ CLIENT_WHOLE_BODY_BYTES: Final = 8 * limits.MIB
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 
 
-class Event(NamedTuple):
+class ServerSentEvent(NamedTuple):
     """A server-sent event."""
 
     name: str
@@ -55,7 +55,7 @@ class EventParser:
         self._id: str | None = None
         self._first = True
 
-    def feed(self, piece: bytes) -> list[Event]:
+    def feed(self, piece: bytes) -> list[ServerSentEvent]:
         # Bytes without a line end are only buffered: a long line is joined once.
         """Add bytes and return the events that are complete."""
         if b"\n" not in piece and b"\r" not in piece and not self._ends_with_return():
@@ -75,13 +75,13 @@ class EventParser:
     def _ends_with_return(self) -> bool:
         return bool(self._rest) and self._rest[-1].endswith(b"\r")
 
-    def _line(self, line: bytes) -> Event | None:
+    def _line(self, line: bytes) -> ServerSentEvent | None:
         if self._first:
             line, self._first = line.removeprefix(b"\xef\xbb\xbf"), False
         if not line:
             event = None
             if self._data or self._id is not None:
-                event = Event(self._name or "message", b"\n".join(self._data), self._id)
+                event = ServerSentEvent(self._name or "message", b"\n".join(self._data), self._id)
             self._name, self._data, self._id = "", [], None
             return event
         field, _, value = line.partition(b":")
@@ -164,7 +164,7 @@ class MessageSplitter:
 Out = TypeVar("Out")
 
 
-class Reader(ABC, Generic[Out]):
+class ResponseReader(ABC, Generic[Out]):
     """Read a response, or several in a row, in chunks of any size."""
 
     progress = True
@@ -195,7 +195,7 @@ class Reader(ABC, Generic[Out]):
         return ServerUnreachable(f"{self.call().operation}: the response was empty")
 
 
-class StreamReader(Reader[Out]):
+class StreamReader(ResponseReader[Out]):
     """Read from an offset to the current end of the stream."""
 
     def __init__(
@@ -471,7 +471,7 @@ class FeedItem(NamedTuple, Generic[Out]):
     item: Out | None
 
 
-class EventReader(Reader[FeedItem[Out]]):
+class EventReader(ResponseReader[FeedItem[Out]]):
     """Read a feed of a Fourfold server: each event once, over as many connections as needed.
 
     Args:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UnsetType
 
 from fourfold.client import requests, responses
-from fourfold.client.reader import EventReader, FeedItem, Reader
+from fourfold.client.reader import EventReader, FeedItem, ResponseReader
 from fourfold.client.requests import Address, Call
 from fourfold.client.responses import Headers, Response
 from fourfold.client.rules import LiveTemplate
@@ -216,7 +216,7 @@ class FeedEventReader(EventReader[StreamRecord]):
         return StreamRecord(event.stream, record, cursor, offset.incarnation_number)
 
 
-class RecordsReader(Reader[FeedItem[Chunk]]):
+class RecordsReader(ResponseReader[FeedItem[Chunk]]):
     """Follow a stream by long-poll, record by record, from an offset or since a time.
 
     Only the server knows the incarnation that a bare number belongs to: it is requested first.

@@ -13,7 +13,7 @@ import msgspec
 
 from fourfold.errors import Forbidden
 from fourfold.server.request import Headers, Request, Response
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 
 T = TypeVar("T")
 _IDENTITY: Final = ("authorization", "cookie", "host", "origin", "sec-fetch-site")
@@ -23,7 +23,7 @@ _IDENTITY: Final = ("authorization", "cookie", "host", "origin", "sec-fetch-site
 class Api:
     """The API on behalf of one visitor."""
 
-    def __init__(self, protocol: Protocol, request: Request) -> None:
+    def __init__(self, protocol: StreamProtocol, request: Request) -> None:
         self._protocol = protocol
         self._request = request
         self._headers: Headers = {

@@ -11,7 +11,7 @@ import msgspec
 from fourfold.errors import Forbidden, FourfoldError
 from fourfold.explorer import values
 from fourfold.explorer.links import format_at
-from fourfold.explorer.page import Page, PageQuery, Visit
+from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Visit
 from fourfold.wire.errors import Health
 from fourfold.wire.store import BackupPage, DatabaseStatusPage, PointPage
 
@@ -20,7 +20,7 @@ DATABASES_SHOWN: Final = 50
 BACKUPS_SHOWN: Final = 20
 
 
-class ArchiveQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class ArchiveQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the page of the archive."""
 
     points: str = ""
@@ -88,4 +88,6 @@ async def _points(visit: Visit, cursor: str) -> tuple[PointPage, str]:
     return page, ""
 
 
-PAGES: Final = (Page("/archive", "archive.html", archive_page, ArchiveQuery, "Show the archive."),)
+PAGES: Final = (
+    ExplorerPage("/archive", "archive.html", archive_page, ArchiveQuery, "Show the archive."),
+)

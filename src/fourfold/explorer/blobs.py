@@ -7,7 +7,7 @@ from typing import Any, Final
 from fourfold.errors import NotFound
 from fourfold.explorer.documents import read_states
 from fourfold.explorer.links import format_at
-from fourfold.explorer.page import Page, PageQuery, Visit
+from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Visit
 from fourfold.wire.documents import BlobInfo, BlobPage, DocumentState, SpaceInfo
 
 PAGE_ROWS: Final = 50
@@ -21,14 +21,14 @@ PICTURE_BYTES_MAX: Final = 8_000_000
 _TEXTS: Final = frozenset({"application/json", "application/xml", "application/javascript"})
 
 
-class BlobsQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class BlobsQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the list of blobs."""
 
     did: str
     cursor: str = ""
 
 
-class BlobQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class BlobQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the page of a blob."""
 
     did: str
@@ -129,6 +129,6 @@ def _dump(data: bytes) -> list[str]:
 
 
 PAGES: Final = (
-    Page("/blobs", "blobs.html", blobs_page, BlobsQuery, "List the blobs of a space."),
-    Page("/blob", "blob.html", blob_page, BlobQuery, "Show a blob."),
+    ExplorerPage("/blobs", "blobs.html", blobs_page, BlobsQuery, "List the blobs of a space."),
+    ExplorerPage("/blob", "blob.html", blob_page, BlobQuery, "Show a blob."),
 )

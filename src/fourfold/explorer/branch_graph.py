@@ -48,10 +48,10 @@ class Proposal(Struct, frozen=True):
 
 def draw(lanes: Sequence[Lane], nodes: Sequence[Node], proposal: Proposal | None) -> Markup:
     """Return the graph of some commits, which are in the order of their seqs."""
-    return _Graph(lanes, nodes, proposal).draw()
+    return _BranchGraph(lanes, nodes, proposal).draw()
 
 
-class _Graph:
+class _BranchGraph:
     def __init__(
         self, lanes: Sequence[Lane], nodes: Sequence[Node], proposal: Proposal | None
     ) -> None:

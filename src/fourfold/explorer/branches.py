@@ -13,7 +13,7 @@ from fourfold.explorer.branch_graph import Lane, Node, Proposal
 from fourfold.explorer.differences import differences
 from fourfold.explorer.documents import MAIN, commit_row, read_branches, read_states
 from fourfold.explorer.links import format_at
-from fourfold.explorer.page import Form, Page, PageQuery, Visit
+from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Form, Visit
 from fourfold.wire.documents import (
     BranchInfo,
     ConflictInfo,
@@ -27,7 +27,7 @@ COMMITS_DRAWN: Final = 40
 _ABSENT: Final = object()
 
 
-class BranchesPageQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class BranchesPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the page of branches."""
 
     did: str
@@ -35,7 +35,7 @@ class BranchesPageQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fie
     """Last seq of the graph; by default now."""
 
 
-class MergeQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class MergeQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the preview of a merge."""
 
     did: str
@@ -267,7 +267,7 @@ def _resolutions(fields: dict[str, str]) -> list[dict[str, Any]]:
 
 
 PAGES: Final = (
-    Page("/branches", "branches.html", branches_page, BranchesPageQuery, "Show branches."),
-    Page("/merge", "merge.html", merge_page, MergeQuery, "Preview a merge."),
+    ExplorerPage("/branches", "branches.html", branches_page, BranchesPageQuery, "Show branches."),
+    ExplorerPage("/merge", "merge.html", merge_page, MergeQuery, "Preview a merge."),
 )
 FORMS: Final = (Form("/merge", merge, dict[str, str], "Merge a branch."),)

@@ -16,7 +16,7 @@ from fourfold.explorer import values
 from fourfold.explorer.differences import Author, differences, find_authors
 from fourfold.explorer.drawings import Bar
 from fourfold.explorer.links import format_at
-from fourfold.explorer.page import Form, Fragment, Page, PageQuery, Visit
+from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Form, Fragment, Visit
 from fourfold.wire.documents import (
     BranchInfo,
     BranchPage,
@@ -47,14 +47,14 @@ MAIN: Final = "main"
 """Displayed name of the default branch, whose name is empty."""
 
 
-class SpacesPageQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class SpacesPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the list of spaces."""
 
     prefix: str = ""
     cursor: str = ""
 
 
-class SpaceQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class SpacePageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the page of a space."""
 
     did: str
@@ -67,7 +67,7 @@ class SpaceQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=Tru
     """A filter as JSON: the entities are those whose documents match."""
 
 
-class DocumentQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class DocumentQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the page of a document."""
 
     did: str
@@ -81,7 +81,7 @@ class DocumentQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=
     """1 to show which commit last set each value."""
 
 
-class RestoreQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class RestoreQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the preview of a restored state."""
 
     did: str
@@ -135,7 +135,7 @@ async def spaces_page(visit: Visit, query: SpacesPageQuery) -> dict[str, Any]:
     }
 
 
-async def space_page(visit: Visit, query: SpaceQuery) -> dict[str, Any]:
+async def space_page(visit: Visit, query: SpacePageQuery) -> dict[str, Any]:
     """Show the entities of a space by prefix or filter, its branches and its newest commits."""
     path = f"/v1/spaces/{query.did}"
     info, branches = await asyncio.gather(
@@ -167,7 +167,7 @@ async def space_page(visit: Visit, query: SpaceQuery) -> dict[str, Any]:
     }
 
 
-async def _list_ids(visit: Visit, query: SpaceQuery, point: dict[str, str]) -> dict[str, Any]:
+async def _list_ids(visit: Visit, query: SpacePageQuery, point: dict[str, str]) -> dict[str, Any]:
     """Return a page of the entities by prefix."""
     page = await visit.api.get(
         *(f"/v1/spaces/{query.did}/ids", IdPage),
@@ -184,7 +184,9 @@ async def _list_ids(visit: Visit, query: SpaceQuery, point: dict[str, str]) -> d
     }
 
 
-async def _find_entities(visit: Visit, query: SpaceQuery, point: dict[str, str]) -> dict[str, Any]:
+async def _find_entities(
+    visit: Visit, query: SpacePageQuery, point: dict[str, str]
+) -> dict[str, Any]:
     """Return a page of the entities that match the filter, or why there are none."""
     body: dict[str, Any] = {name: value for name, value in point.items() if value}
     if query.cursor:
@@ -232,7 +234,7 @@ def _has_facets(row: IndexRow) -> bool:
     return is_plain and row.state != "building" and row.history == "all"
 
 
-async def _search(visit: Visit, query: SpaceQuery, point: dict[str, str]) -> dict[str, Any]:
+async def _search(visit: Visit, query: SpacePageQuery, point: dict[str, str]) -> dict[str, Any]:
     """Return the hits of the words that a visitor searches for, or why there are none."""
     if not query.q:
         return {"q": "", "hits": None, "total": 0, "search_problem": ""}
@@ -345,7 +347,7 @@ def _operation_text(operation: dict[str, Any]) -> str:
 # A document
 
 
-class _Reader:
+class _DocumentReader:
     """Read a document at points of its history."""
 
     def __init__(
@@ -427,7 +429,7 @@ async def document_page(visit: Visit, query: DocumentQuery) -> dict[str, Any]:
     info, branches = await asyncio.gather(
         visit.api.get(f"/v1/spaces/{query.did}", SpaceInfo), read_branches(visit, query.did)
     )
-    reader = _Reader(visit, query, branches)
+    reader = _DocumentReader(visit, query, branches)
     view = await _read_view(visit, query, reader)
     state: DocumentState | None = view["state"]
     end = query.end or info.seq
@@ -465,11 +467,11 @@ async def document_part(visit: Visit, query: DocumentQuery) -> dict[str, Any]:
     info, branches = await asyncio.gather(
         visit.api.get(f"/v1/spaces/{query.did}", SpaceInfo), read_branches(visit, query.did)
     )
-    view = await _read_view(visit, query, _Reader(visit, query, branches))
+    view = await _read_view(visit, query, _DocumentReader(visit, query, branches))
     return {"space": info, "id": query.id, "branch": query.branch, **view}
 
 
-async def _read_view(visit: Visit, query: DocumentQuery, reader: _Reader) -> dict[str, Any]:
+async def _read_view(visit: Visit, query: DocumentQuery, reader: _DocumentReader) -> dict[str, Any]:
     """Return the state at the point of the visit, its commit, authors and changes."""
     state, newest = await asyncio.gather(reader.state(visit.at), reader.state(None))
     commit, authors = None, None
@@ -516,7 +518,7 @@ def _bars(visit: Visit, query: DocumentQuery, revisions: list[RevisionRow]) -> l
 
 async def restore_page(visit: Visit, query: RestoreQuery) -> dict[str, Any]:
     """Show what restoring an earlier state of a document would change."""
-    reader = _Reader(visit, query, await read_branches(visit, query.did))
+    reader = _DocumentReader(visit, query, await read_branches(visit, query.did))
     current, then, info = await asyncio.gather(
         reader.state(None),
         reader.state(query.seq),
@@ -540,7 +542,7 @@ async def restore_page(visit: Visit, query: RestoreQuery) -> dict[str, Any]:
 async def restore(visit: Visit, fields: RestoreFields) -> str:
     """Write an earlier state of a document again, unless the document has changed meanwhile."""
     query = RestoreQuery(did=fields.did, id=fields.id, branch=fields.branch, seq=fields.seq)
-    reader = _Reader(visit, query, await read_branches(visit, query.did))
+    reader = _DocumentReader(visit, query, await read_branches(visit, query.did))
     then = await reader.state(fields.seq)
     path = f"/v1/spaces/{fields.did}/documents/{fields.id}"
     headers = {"if-match": f'"{fields.current}"'} if fields.current else {"if-none-match": "*"}
@@ -568,10 +570,12 @@ async def create_branch(visit: Visit, fields: BranchFields) -> str:
 
 
 PAGES: Final = (
-    Page("/documents", "documents.html", spaces_page, SpacesPageQuery, "List spaces."),
-    Page("/space", "space.html", space_page, SpaceQuery, "Show a space."),
-    Page("/document", "document.html", document_page, DocumentQuery, "Show a document."),
-    Page("/restore", "restore.html", restore_page, RestoreQuery, "Preview a restored state."),
+    ExplorerPage("/documents", "documents.html", spaces_page, SpacesPageQuery, "List spaces."),
+    ExplorerPage("/space", "space.html", space_page, SpacePageQuery, "Show a space."),
+    ExplorerPage("/document", "document.html", document_page, DocumentQuery, "Show a document."),
+    ExplorerPage(
+        "/restore", "restore.html", restore_page, RestoreQuery, "Preview a restored state."
+    ),
 )
 FRAGMENTS: Final = (
     Fragment("/document.part", "document_part.html", document_part, DocumentQuery, "Step in time."),

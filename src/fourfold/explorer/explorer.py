@@ -42,12 +42,12 @@ from fourfold.explorer import (
 from fourfold.explorer.api import Api
 from fourfold.explorer.assets import FOLDER, Assets
 from fourfold.explorer.links import LOG_PARAMETERS, Links, format_at, parse_at
-from fourfold.explorer.page import Feed, Form, Fragment, Page, PageQuery, Visit
+from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Form, Fragment, PageFeed, Visit
 from fourfold.server import errors
 from fourfold.server.auth import COOKIE
 from fourfold.server.request import Headers, Request, Response
 from fourfold.server.routes import Ok, Route
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -92,7 +92,7 @@ _MODULES: Final = (
 )
 
 
-class LoginQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class LoginQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the login page."""
 
     next: str = "/"
@@ -109,7 +109,7 @@ class LoginFields(Struct, kw_only=True, frozen=True):
 class Explorer:
     """Web pages over the API of one server."""
 
-    def __init__(self, protocol: Protocol, name: str) -> None:
+    def __init__(self, protocol: StreamProtocol, name: str) -> None:
         self._protocol = protocol
         self._name = name
         self._assets = Assets()
@@ -207,23 +207,25 @@ class Explorer:
             ),
         )
 
-    async def _page(self, page: Page | Fragment, request: Request, query: PageQuery) -> Response:
+    async def _page(
+        self, page: ExplorerPage | Fragment, request: Request, query: ExplorerQuery
+    ) -> Response:
         visit = self._visit(request, query)
         data = await page.handler(visit, query)
         body = await asyncio.to_thread(visit.render, page.template, **data)
         return Response(200, {**_HEADERS, "content-type": HTML}, body.encode())
 
-    async def _data(self, page: Page, request: Request, query: PageQuery) -> Response:
+    async def _data(self, page: ExplorerPage, request: Request, query: ExplorerQuery) -> Response:
         data = await page.handler(self._visit(request, query), query)
         headers = {**_HEADERS, "content-type": "application/json"}
         return Response(200, headers, msgspec.json.encode(data))
 
-    async def _feed(self, feed: Feed, request: Request, query: PageQuery) -> Response:
+    async def _feed(self, feed: PageFeed, request: Request, query: ExplorerQuery) -> Response:
         return await feed.handler(self._visit(request, query), query)
 
     async def _form(self, form: Form, request: Request) -> Response:
         fields = decode_form(request.body, form.fields)
-        visit = self._visit(request, PageQuery())
+        visit = self._visit(request, ExplorerQuery())
         result = await form.handler(visit, fields)
         if isinstance(result, str):
             return _redirect(result)
@@ -235,7 +237,7 @@ class Explorer:
 
     # Rendering
 
-    def _visit(self, request: Request, query: PageQuery) -> Visit:
+    def _visit(self, request: Request, query: ExplorerQuery) -> Visit:
         at = parse_at(query.at)
         logs = (getattr(query, name, "") for name in LOG_PARAMETERS)
         link = Links(request.root, format_at(at), next(filter(None, logs), ""))
@@ -332,7 +334,7 @@ def _route(
     method: str,
     path: str,
     handler: Callable[..., Awaitable[Response]],
-    part: Page | Fragment | Feed | Form,
+    part: ExplorerPage | Fragment | PageFeed | Form,
 ) -> Route:
     """Return the route of a page, of its data, of a feed or of a form.
 

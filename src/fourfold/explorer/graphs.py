@@ -14,7 +14,7 @@ from fourfold.explorer import values
 from fourfold.explorer.drawings import Bar
 from fourfold.explorer.links import format_at
 from fourfold.explorer.neighbourhood import GraphNode, Neighbourhood
-from fourfold.explorer.page import Fragment, Page, PageQuery, Visit
+from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Fragment, Visit
 from fourfold.wire.graphs import (
     AppInfo,
     AppPage,
@@ -49,14 +49,14 @@ NAMED: Final = ("name", "title", "label")
 Types = dict[int, tuple[str, str]]
 
 
-class AppsPageQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class AppsPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the list of apps."""
 
     prefix: str = ""
     cursor: str = ""
 
 
-class AppQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class AppPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the page of an app."""
 
     app: str
@@ -65,7 +65,7 @@ class AppQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True)
     cursor: str = ""
 
 
-class ObjectPageQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class ObjectPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the page of an object."""
 
     app: str
@@ -97,7 +97,7 @@ async def apps_page(visit: Visit, query: AppsPageQuery) -> dict[str, Any]:
     }
 
 
-async def app_page(visit: Visit, query: AppQuery) -> dict[str, Any]:
+async def app_page(visit: Visit, query: AppPageQuery) -> dict[str, Any]:
     """Show the types of an app, and its objects with their names."""
     path = f"/v1/apps/{query.app}"
     at = format_at(visit.at)
@@ -113,7 +113,7 @@ async def app_page(visit: Visit, query: AppQuery) -> dict[str, Any]:
             limit=PAGE_ROWS,
         ),
     )
-    reader = _Reader(visit, query.app, types)
+    reader = _ObjectReader(visit, query.app, types)
     arounds, log = await asyncio.gather(
         reader.many((row.object_id for row in page.items), str(page.seq)),
         _read_log(visit, query.app, info.seq),
@@ -171,7 +171,7 @@ async def _read_log(visit: Visit, app: str, newest: int) -> list[tuple[int, list
 # An object
 
 
-class _Reader:
+class _ObjectReader:
     """Read objects of an app with what is around them."""
 
     def __init__(self, visit: Visit, app: str, types: Types) -> None:
@@ -264,7 +264,7 @@ async def object_page(visit: Visit, query: ObjectPageQuery) -> dict[str, Any]:
     info, types = await asyncio.gather(
         visit.api.get(f"/v1/apps/{query.app}", AppInfo), _types(visit, query.app)
     )
-    reader = _Reader(visit, query.app, types)
+    reader = _ObjectReader(visit, query.app, types)
     newest = await reader.around(query.id, "")
     rows = await reader.history(newest)
     view = await _read_object(visit, query, reader, rows)
@@ -285,13 +285,13 @@ async def object_part(visit: Visit, query: ObjectPageQuery) -> dict[str, Any]:
     info, types = await asyncio.gather(
         visit.api.get(f"/v1/apps/{query.app}", AppInfo), _types(visit, query.app)
     )
-    reader = _Reader(visit, query.app, types)
+    reader = _ObjectReader(visit, query.app, types)
     rows = await reader.history(await reader.around(query.id, ""))
     return {"app": info, **await _read_object(visit, query, reader, rows)}
 
 
 async def _read_object(
-    visit: Visit, query: ObjectPageQuery, reader: _Reader, rows: list[ObjectRow]
+    visit: Visit, query: ObjectPageQuery, reader: _ObjectReader, rows: list[ObjectRow]
 ) -> dict[str, Any]:
     """Return an object at the point of the visit, and what changed since the seq to compare."""
     around = await reader.around(query.id, format_at(visit.at))
@@ -321,7 +321,7 @@ async def _read_object(
 
 async def _read_graph(
     query: ObjectPageQuery,
-    reader: _Reader,
+    reader: _ObjectReader,
     around: NeighboursInfo,
     before: NeighboursInfo | None,
     start: int,
@@ -353,7 +353,7 @@ async def _read_graph(
 
 
 async def _second_hop(
-    drawing: Neighbourhood, reader: _Reader, details: list[NeighboursInfo], start: int
+    drawing: Neighbourhood, reader: _ObjectReader, details: list[NeighboursInfo], start: int
 ) -> None:
     """Add the neighbours of the neighbours, as many as there is room for."""
     hops = [(info, edge) for info in details for edge in info.edges]
@@ -380,7 +380,7 @@ async def _types(visit: Visit, app: str) -> Types:
 
 
 def _attributes(
-    around: NeighboursInfo, before: NeighboursInfo | None, reader: _Reader
+    around: NeighboursInfo, before: NeighboursInfo | None, reader: _ObjectReader
 ) -> list[dict[str, Any]]:
     """Return the attributes, each with its earlier value if that was another one."""
     earlier = {} if before is None else {row.object_id: _value(row) for row in before.attrs}
@@ -394,7 +394,7 @@ def _attributes(
     return rows
 
 
-def _attribute(row: AttrRow | RatingRow, reader: _Reader) -> dict[str, Any]:
+def _attribute(row: AttrRow | RatingRow, reader: _ObjectReader) -> dict[str, Any]:
     return {
         "type": reader.type_name(row),
         "value": _value(row),
@@ -425,7 +425,7 @@ def _between(rows: list[ObjectRow], start: int, end: int) -> list[ObjectRow]:
     return sorted(chosen, key=lambda row: row.global_seq, reverse=True)
 
 
-def _change(row: ObjectRow, reader: _Reader) -> dict[str, Any]:
+def _change(row: ObjectRow, reader: _ObjectReader) -> dict[str, Any]:
     name = reader.type_name(row)
     sign = "+" if row.version == 1 else "~"
     if isinstance(row, EdgeRow):
@@ -444,7 +444,7 @@ def _change(row: ObjectRow, reader: _Reader) -> dict[str, Any]:
 
 
 def _bars(
-    visit: Visit, query: ObjectPageQuery, rows: list[ObjectRow], reader: _Reader
+    visit: Visit, query: ObjectPageQuery, rows: list[ObjectRow], reader: _ObjectReader
 ) -> list[Bar]:
     """Return a bar for each seq at which something of the object was written."""
     by_seq: dict[int, list[ObjectRow]] = {}
@@ -462,9 +462,9 @@ def _bars(
 
 
 PAGES: Final = (
-    Page("/graphs", "graphs.html", apps_page, AppsPageQuery, "List apps."),
-    Page("/app", "app.html", app_page, AppQuery, "Show an app."),
-    Page("/object", "object.html", object_page, ObjectPageQuery, "Show an object."),
+    ExplorerPage("/graphs", "graphs.html", apps_page, AppsPageQuery, "List apps."),
+    ExplorerPage("/app", "app.html", app_page, AppPageQuery, "Show an app."),
+    ExplorerPage("/object", "object.html", object_page, ObjectPageQuery, "Show an object."),
 )
 FRAGMENTS: Final = (
     Fragment("/object.part", "object_part.html", object_part, ObjectPageQuery, "Step in time."),

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Final
 
 from fourfold.errors import Forbidden
-from fourfold.explorer.page import Page, PageQuery, Visit
+from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Visit
 from fourfold.explorer.server_pages import health_checks, job_checks, last_jobs
 from fourfold.wire.documents import SpacePage
 from fourfold.wire.errors import Health
@@ -17,13 +17,13 @@ RESULTS: Final = 20
 JOBS_SHOWN: Final = 3
 
 
-class SearchQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class SearchPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the search."""
 
     prefix: str = ""
 
 
-async def home_page(visit: Visit, _query: PageQuery) -> dict[str, Any]:
+async def home_page(visit: Visit, _query: ExplorerQuery) -> dict[str, Any]:
     """Show what a store holds, what happened last, and its health."""
     until_ms = visit.time_ms
     overview, activity, health, grants, jobs, checked = await asyncio.gather(
@@ -47,7 +47,7 @@ async def home_page(visit: Visit, _query: PageQuery) -> dict[str, Any]:
     }
 
 
-async def search_page(visit: Visit, query: SearchQuery) -> dict[str, Any]:
+async def search_page(visit: Visit, query: SearchPageQuery) -> dict[str, Any]:
     """Find spaces and streams whose names start with a text."""
     spaces = await _find(visit, "/v1/spaces", SpacePage, query.prefix, at=visit.time)
     if not query.prefix.startswith("did:") and query.prefix:
@@ -78,6 +78,6 @@ async def _find(visit: Visit, path: str, kind: Any, prefix: str, at: str = "") -
 
 
 PAGES: Final = (
-    Page("/", "home.html", home_page, PageQuery, "Show the store."),
-    Page("/search", "search.html", search_page, SearchQuery, "Search names."),
+    ExplorerPage("/", "home.html", home_page, ExplorerQuery, "Show the store."),
+    ExplorerPage("/search", "search.html", search_page, SearchPageQuery, "Search names."),
 )

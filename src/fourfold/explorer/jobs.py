@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from fourfold.errors import InvalidInput
 from fourfold.explorer import values
-from fourfold.explorer.page import Form, Fragment, Page, PageQuery, Visit
+from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Form, Fragment, Visit
 from fourfold.wire.pipeline import TableFolderPage
 from fourfold.wire.store import (
     BackupPage,
@@ -40,7 +40,7 @@ MODELS: Final = ("documents", "streams", "graphs", "sessions")
 DATABASES_READ: Final = 200
 
 
-class JobsPageQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class JobsPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the list of jobs."""
 
     kind: str = ""
@@ -48,13 +48,13 @@ class JobsPageQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=
     cursor: str = ""
 
 
-class JobQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class JobQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the page of a job."""
 
     id: str
 
 
-class RunQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class RunQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the preview of a job."""
 
     kind: str = ""
@@ -302,9 +302,9 @@ async def cancel(visit: Visit, fields: CancelFields) -> str:
 
 
 PAGES: Final = (
-    Page("/jobs", "jobs.html", jobs_page, JobsPageQuery, "List jobs."),
-    Page("/job", "job.html", job_page, JobQuery, "Show a job."),
-    Page("/run", "run.html", run_page, RunQuery, "Preview a job."),
+    ExplorerPage("/jobs", "jobs.html", jobs_page, JobsPageQuery, "List jobs."),
+    ExplorerPage("/job", "job.html", job_page, JobQuery, "Show a job."),
+    ExplorerPage("/run", "run.html", run_page, RunQuery, "Preview a job."),
 )
 FRAGMENTS: Final = (Fragment("/job.part", "job_part.html", job_page, JobQuery, "New progress."),)
 FORMS: Final = (

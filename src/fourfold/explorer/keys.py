@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from fourfold.errors import NotFound
-from fourfold.explorer.page import Form, Page, PageQuery, Visit
+from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Form, Visit
 from fourfold.server.key_store import MODELS, SCOPES
 from fourfold.wire.store import CreatedKey, CurrentKey, KeyInfo, KeyList
 
@@ -22,7 +22,7 @@ MEANINGS: Final[dict[str, str]] = {
 """Descriptions of the scopes."""
 
 
-class NewKeyQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class NewKeyQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Grants of a new key; models and scopes that are not empty are selected."""
 
     documents: str = ""
@@ -39,7 +39,7 @@ class NewKeyQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     label: str = ""
 
 
-class DeleteKeyQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class DeleteKeyQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the preview of a deletion."""
 
     id: str
@@ -62,7 +62,7 @@ class DeleteKeyFields(Struct, kw_only=True, frozen=True):
     id: str
 
 
-async def keys_page(visit: Visit, _query: PageQuery) -> dict[str, Any]:
+async def keys_page(visit: Visit, _query: ExplorerQuery) -> dict[str, Any]:
     """List the keys of the store, without their secrets."""
     keys = await visit.api.get("/v1/keys", KeyList)
     return {
@@ -144,9 +144,11 @@ async def delete_key(visit: Visit, fields: DeleteKeyFields) -> str:
 
 
 PAGES: Final = (
-    Page("/keys", "keys.html", keys_page, PageQuery, "List keys."),
-    Page("/newkey", "new_key.html", new_key_page, NewKeyQuery, "Preview a key."),
-    Page("/deletekey", "delete_key.html", delete_key_page, DeleteKeyQuery, "Preview a deletion."),
+    ExplorerPage("/keys", "keys.html", keys_page, ExplorerQuery, "List keys."),
+    ExplorerPage("/newkey", "new_key.html", new_key_page, NewKeyQuery, "Preview a key."),
+    ExplorerPage(
+        "/deletekey", "delete_key.html", delete_key_page, DeleteKeyQuery, "Preview a deletion."
+    ),
 )
 FORMS: Final = (
     Form("/newkey", create_key, NewKeyFields, "Create a key.", "created_key.html"),

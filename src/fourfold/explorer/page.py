@@ -15,7 +15,7 @@ from fourfold.server.request import Request, Response
 from fourfold.wire.store import CurrentKey, GrantInfo
 
 
-class PageQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class ExplorerQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of every page."""
 
     at: str = ""
@@ -56,7 +56,7 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ExplorerPage:
     """A page at `path`, and the same data as JSON at `path` with `.json` appended.
 
     The handler returns the data; the template shows it and has no other source.
@@ -65,7 +65,7 @@ class Page:
     path: str
     template: str
     handler: Callable[[Visit, Any], Awaitable[dict[str, Any]]]
-    query: type[PageQuery]
+    query: type[ExplorerQuery]
     summary: str
     cancellable: bool = False
     """True if its work ends when the visitor leaves."""
@@ -83,7 +83,7 @@ class Fragment:
     path: str
     template: str
     handler: Callable[[Visit, Any], Awaitable[dict[str, Any]]]
-    query: type[PageQuery]
+    query: type[ExplorerQuery]
     summary: str
 
 
@@ -104,12 +104,12 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class PageFeed:
     """Server-sent events with parts of a page."""
 
     path: str
     handler: Callable[[Visit, Any], Awaitable[Response]]
-    query: type[PageQuery]
+    query: type[ExplorerQuery]
     summary: str
     cancellable: bool = False
     """True if its work ends when the visitor leaves."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from fourfold.explorer.jobs import is_live, job_row
-from fourfold.explorer.page import Fragment, Page, PageQuery, Visit
+from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Fragment, Visit
 from fourfold.wire.pipeline import RunPage, RunRow, TableFolderPage
 from fourfold.wire.store import JobPage
 
@@ -20,7 +20,7 @@ KIND: Final = "materialize"
 """The job of the server that runs on Spark."""
 
 
-class PipelineQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class PipelineQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the page of the pipeline."""
 
     job: str = ""
@@ -69,7 +69,7 @@ def _run_row(run: RunRow) -> dict[str, Any]:
 
 
 PAGES: Final = (
-    Page("/pipeline", "pipeline.html", pipeline_page, PipelineQuery, "Show the pipeline."),
+    ExplorerPage("/pipeline", "pipeline.html", pipeline_page, PipelineQuery, "Show the pipeline."),
 )
 FRAGMENTS: Final = (
     Fragment(

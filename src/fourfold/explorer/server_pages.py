@@ -10,7 +10,7 @@ from msgspec import UnsetType
 
 from fourfold.errors import Forbidden, tree
 from fourfold.explorer import values
-from fourfold.explorer.page import Page, PageQuery, Visit
+from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Visit
 from fourfold.server import errors
 from fourfold.wire.errors import Health, HealthError, ProblemKind
 from fourfold.wire.store import JobInfo, JobPage
@@ -21,13 +21,13 @@ CHECKING_JOBS: Final = ("verify", "backup")
 _SAMPLE: Final = re.compile(r'^fourfold_(\w+)\{database="([^"]*)"\} (\S+)$', re.MULTILINE)
 
 
-class ProblemQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class ProblemQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the page of a kind of problem."""
 
     kind: str
 
 
-async def health_page(visit: Visit, _query: PageQuery) -> dict[str, Any]:
+async def health_page(visit: Visit, _query: ExplorerQuery) -> dict[str, Any]:
     """Show the health of the server."""
     health, metrics, jobs = await asyncio.gather(
         visit.api.get("/health", Health), _read_metrics(visit), last_jobs(visit)
@@ -131,7 +131,7 @@ def _row(name: str, status: str, finding: str) -> dict[str, str]:
     return {"name": name, "status": status, "finding": finding, "hint": "", "label": LABELS[status]}
 
 
-async def problems_page(_visit: Visit, _query: PageQuery) -> dict[str, Any]:
+async def problems_page(_visit: Visit, _query: ExplorerQuery) -> dict[str, Any]:
     """List the kinds of problems."""
     kinds = sorted({cls.kind for cls in tree()})
     return {"kinds": [errors.problem_kind(kind) for kind in kinds]}
@@ -143,7 +143,11 @@ async def problem_page(visit: Visit, query: ProblemQuery) -> dict[str, Any]:
 
 
 PAGES: Final = (
-    Page("/status", "health.html", health_page, PageQuery, "Show the health."),
-    Page("/problems", "problems.html", problems_page, PageQuery, "List kinds of problems."),
-    Page("/problem", "problem.html", problem_page, ProblemQuery, "Explain a kind of problem."),
+    ExplorerPage("/status", "health.html", health_page, ExplorerQuery, "Show the health."),
+    ExplorerPage(
+        "/problems", "problems.html", problems_page, ExplorerQuery, "List kinds of problems."
+    ),
+    ExplorerPage(
+        "/problem", "problem.html", problem_page, ProblemQuery, "Explain a kind of problem."
+    ),
 )

@@ -11,7 +11,7 @@ from msgspec import Struct
 from fourfold.errors import InvalidInput
 from fourfold.explorer import lineage, timeline, transcript, usage
 from fourfold.explorer.links import format_at
-from fourfold.explorer.page import Form, Fragment, Page, PageQuery, Visit
+from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Form, Fragment, Visit
 from fourfold.wire.sessions import (
     EntityPage,
     EventCounters,
@@ -36,7 +36,7 @@ MESSAGES_SHOWN: Final = 20
 """Messages of each side of a comparison, and of the preview of a fork."""
 
 
-class SessionsPageQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class SessionsPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the list of sessions."""
 
     prefix: str = ""
@@ -44,13 +44,13 @@ class SessionsPageQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fie
     cursor: str = ""
 
 
-class SessionQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class SessionQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the page of a session."""
 
     sid: str
 
 
-class CompareQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class CompareQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the comparison of two heads."""
 
     sid: str
@@ -60,7 +60,7 @@ class CompareQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=T
     """By default the newest head."""
 
 
-class ForkQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class ForkQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the preview of a fork."""
 
     sid: str
@@ -326,10 +326,10 @@ async def fork(visit: Visit, fields: ForkFields) -> str:
 
 
 PAGES: Final = (
-    Page("/sessions", "sessions.html", sessions_page, SessionsPageQuery, "List sessions."),
-    Page("/session", "session.html", session_page, SessionQuery, "Show a session."),
-    Page("/compare", "compare.html", compare_page, CompareQuery, "Compare two heads."),
-    Page("/fork", "fork.html", fork_page, ForkQuery, "Preview a fork."),
+    ExplorerPage("/sessions", "sessions.html", sessions_page, SessionsPageQuery, "List sessions."),
+    ExplorerPage("/session", "session.html", session_page, SessionQuery, "Show a session."),
+    ExplorerPage("/compare", "compare.html", compare_page, CompareQuery, "Compare two heads."),
+    ExplorerPage("/fork", "fork.html", fork_page, ForkQuery, "Preview a fork."),
 )
 FRAGMENTS: Final = (
     Fragment("/session.part", "session_part.html", session_part, SessionQuery, "New events."),

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from fourfold.errors import FourfoldError, Unauthorized
 from fourfold.explorer.links import format_at
-from fourfold.explorer.page import Feed, Page, PageQuery, Visit
+from fourfold.explorer.page import ExplorerPage, ExplorerQuery, PageFeed, Visit
 from fourfold.server.errors import redact_paths
 from fourfold.server.request import Response
 from fourfold.server.sql import ARROW, CSV, SQL, TABLES
@@ -47,7 +47,7 @@ SAMPLES: Final = (
 )
 
 
-class SqlPageQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class SqlPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the page of SQL."""
 
     query: str = ""
@@ -140,7 +140,11 @@ def _is_amount(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
-PAGES: Final = (Page("/sql", "sql.html", sql_page, SqlPageQuery, "Run a query.", cancellable=True),)
+PAGES: Final = (
+    ExplorerPage("/sql", "sql.html", sql_page, SqlPageQuery, "Run a query.", cancellable=True),
+)
 FEEDS: Final = (
-    Feed("/sql/export", export, ExportQuery, "Download the result of a query.", cancellable=True),
+    PageFeed(
+        "/sql/export", export, ExportQuery, "Download the result of a query.", cancellable=True
+    ),
 )

@@ -13,7 +13,7 @@ from msgspec import Struct
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.explorer import drawings
-from fourfold.explorer.page import Feed, Page, PageQuery, Visit
+from fourfold.explorer.page import ExplorerPage, ExplorerQuery, PageFeed, Visit
 from fourfold.explorer.stream_search import NO_SEARCH, search_stream
 from fourfold.models.streams.validation import JSON, Offset, parse_offset, plain_type
 from fourfold.server.event_stream import SSE_S
@@ -37,14 +37,14 @@ RECORDS_COUNTED: Final = 240
 BUCKETS: Final = 96
 
 
-class StreamsQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class StreamsQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the list of streams."""
 
     prefix: str = ""
     after: str = ""
 
 
-class StreamQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class StreamQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the page of a stream."""
 
     name: str
@@ -67,7 +67,7 @@ class StreamQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     """Cursor of the search."""
 
 
-class StreamFeedQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class StreamFeedQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the live tail of a stream."""
 
     name: str
@@ -78,7 +78,7 @@ class StreamFeedQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_field
     value: str = ""
 
 
-class Record(Struct, frozen=True, omit_defaults=True):
+class RecordJson(Struct, frozen=True, omit_defaults=True):
     """A record as the API returns it."""
 
     offset: str
@@ -120,7 +120,7 @@ async def stream_page(visit: Visit, query: StreamQuery) -> dict[str, Any]:
     """Show a stream: its statistics, records and rules."""
     path = f"/v1/stream/{query.name}"
     details = await visit.api.get(f"{path}/_details", StreamDetails)
-    reader = _Reader(visit, query, details)
+    reader = _RecordReader(visit, query, details)
     records, following = await reader.read()
     schemas = None
     if details.schema_version is not None:
@@ -204,7 +204,7 @@ async def _events(visit: Visit, query: StreamFeedQuery, after: str) -> AsyncIter
             return
         after = response.headers["stream-next-offset"]
         if response.status == 200:
-            records = msgspec.json.decode(response.body, type=list[Record])
+            records = msgspec.json.decode(response.body, type=list[RecordJson])
             rows = visit.render("records.html", records=[_row(record) for record in records[::-1]])
             event = {"count": len(records), "rows": rows}
             yield b"id: %b\nevent: records\ndata: %b\n\n" % (
@@ -218,7 +218,7 @@ async def _events(visit: Visit, query: StreamFeedQuery, after: str) -> AsyncIter
             return
 
 
-class _Reader:
+class _RecordReader:
     """Read the records that a page shows."""
 
     def __init__(self, visit: Visit, query: StreamQuery, details: StreamDetails) -> None:
@@ -244,7 +244,7 @@ class _Reader:
             and not self._closed
         )
 
-    async def read(self) -> tuple[list[Record], str]:
+    async def read(self) -> tuple[list[RecordJson], str]:
         """Return the records to show, and the offset after them."""
         if not self.is_newest_first:
             start = self._first if self._start is None else self._start
@@ -253,11 +253,11 @@ class _Reader:
         following = records[-1].number + 1 if records else self._end
         return records[::-1], str(Offset(following, self._incarnation))
 
-    async def newest(self, limit: int) -> list[Record]:
+    async def newest(self, limit: int) -> list[RecordJson]:
         """Return the newest records before the end of the page, oldest first."""
         end = await self._last()
         start = max(self._first, end - limit)
-        records: list[Record] = []
+        records: list[RecordJson] = []
         while start < end:
             page, following = await self._page(start, end - start)
             records += page
@@ -267,7 +267,7 @@ class _Reader:
             start = offset_number(following)
         return records
 
-    def older(self, records: list[Record]) -> int | None:
+    def older(self, records: list[RecordJson]) -> int | None:
         """Return where older records end, or None if there are none."""
         if not self.is_newest_first or not records or records[-1].number <= self._first:
             return None
@@ -283,7 +283,7 @@ class _Reader:
             end = await self._find(end, lambda record: record.ts_ms > until_ms)
         return end
 
-    async def _find(self, end: int, is_later: Callable[[Record], bool]) -> int:
+    async def _find(self, end: int, is_later: Callable[[RecordJson], bool]) -> int:
         """Return the first record that is later, by bisection; times do not decrease."""
         low, high = self._first, end
         while low < high:
@@ -295,7 +295,7 @@ class _Reader:
                 low = middle + 1
         return low
 
-    async def _page(self, start: int, limit: int, **query: str) -> tuple[list[Record], str]:
+    async def _page(self, start: int, limit: int, **query: str) -> tuple[list[RecordJson], str]:
         response = await self._visit.api.call(
             "GET",
             self._path,
@@ -304,7 +304,7 @@ class _Reader:
             limit=max(1, min(limit, limits.STREAM_READ_RECORDS)),
             **query,
         )
-        records = msgspec.json.decode(response.body, type=list[Record])
+        records = msgspec.json.decode(response.body, type=list[RecordJson])
         return records, response.headers["stream-next-offset"]
 
 
@@ -324,7 +324,7 @@ def _filter(query: StreamQuery | StreamFeedQuery) -> dict[str, str]:
     return parameters
 
 
-def _row(record: Record) -> dict[str, Any]:
+def _row(record: RecordJson) -> dict[str, Any]:
     """Return a record for a page; base64 stays as it is."""
     text = record.text if record.text is not None else record.base64 or ""
     return {
@@ -373,7 +373,7 @@ def _incarnation(offset: str) -> int:
 
 
 PAGES: Final = (
-    Page("/streams", "streams.html", streams_page, StreamsQuery, "List streams."),
-    Page("/stream", "stream.html", stream_page, StreamQuery, "Show a stream."),
+    ExplorerPage("/streams", "streams.html", streams_page, StreamsQuery, "List streams."),
+    ExplorerPage("/stream", "stream.html", stream_page, StreamQuery, "Show a stream."),
 )
-FEEDS: Final = (Feed("/stream.events", stream_feed, StreamFeedQuery, "Follow a stream."),)
+FEEDS: Final = (PageFeed("/stream.events", stream_feed, StreamFeedQuery, "Follow a stream."),)

@@ -22,7 +22,7 @@ from fourfold.server.framework import GZipMiddleware
 from fourfold.server.headers import DEFAULT_HEADERS
 from fourfold.server.request import Request, Response
 from fourfold.server.request_head import check_head, parse_headers
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 
 GZIP_BYTES_MIN: Final = 1 * limits.KIB
 """Shorter responses are not compressed."""
@@ -34,7 +34,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 class StreamsApp:
     """ASGI application of a protocol: `StreamsApp(Protocol(store.streams))`."""
 
-    def __init__(self, protocol: Protocol, *, body_max: int = limits.HTTP_BODY_MAX) -> None:
+    def __init__(self, protocol: StreamProtocol, *, body_max: int = limits.HTTP_BODY_MAX) -> None:
         self._protocol = protocol
         self._body_max = body_max
         self._compressed = GZipMiddleware(self._serve, minimum_size=GZIP_BYTES_MIN, compresslevel=6)

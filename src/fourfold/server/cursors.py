@@ -27,7 +27,7 @@ from fourfold.errors import InvalidInput
 P = TypeVar("P", str, int)
 
 
-class Cursor(Struct, Generic[P], frozen=True, array_like=True, forbid_unknown_fields=True):
+class PageCursor(Struct, Generic[P], frozen=True, array_like=True, forbid_unknown_fields=True):
     """Position at which a page starts."""
 
     listed: str
@@ -49,7 +49,7 @@ def format_cursor(listed: str, at: int, after: str | int) -> str:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
-def parse(text: str | UnsetType, listed: str, position: type[P]) -> Cursor[P] | None:
+def parse(text: str | UnsetType, listed: str, position: type[P]) -> PageCursor[P] | None:
     """Return the cursor of a request, or None for the first page.
 
     Raises:
@@ -59,9 +59,9 @@ def parse(text: str | UnsetType, listed: str, position: type[P]) -> Cursor[P] | 
         return None
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        cursor: Cursor[P] = msgspec.json.decode(raw, type=Cursor[position])  # type: ignore[valid-type]
+        cursor: PageCursor[P] = msgspec.json.decode(raw, type=PageCursor[position])  # type: ignore[valid-type]
     except (binascii.Error, ValueError, msgspec.MsgspecError):
-        cursor = Cursor("", 0, position())
+        cursor = PageCursor("", 0, position())
     if cursor.listed != listed or cursor.at < 0:
         raise InvalidInput(
             f"cursor: must be the next_cursor of a page of this list, got {text!r:.80}",

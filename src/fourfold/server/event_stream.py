@@ -48,7 +48,7 @@ PIECE_BYTES: Final = 64 * limits.KIB
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Event(NamedTuple):
+class FeedEvent(NamedTuple):
     """An event of a feed."""
 
     name: str
@@ -60,13 +60,13 @@ class Event(NamedTuple):
 class Feed(NamedTuple):
     """A live feed."""
 
-    next_event: Callable[[float], Awaitable[Event | None]]
+    next_event: Callable[[float], Awaitable[FeedEvent | None]]
     """Waits up to so many seconds for the next event."""
     position: Callable[[], str]
     """Returns the id from which the feed would continue."""
     is_stopping: Callable[[], bool] = lambda: False
     """Returns True when the server stops; `next_event` must return then."""
-    ready_event: Callable[[], Event | None] = lambda: None
+    ready_event: Callable[[], FeedEvent | None] = lambda: None
     """Returns an event that needs no wait: it is sent together with the one before it."""
 
 
@@ -120,7 +120,7 @@ async def _iter_events(
                 return
 
 
-def format_event(event: Event) -> bytes:
+def format_event(event: FeedEvent) -> bytes:
     """Return the bytes of an event. JSON has no line feeds, so the data is one line."""
     place = b"" if event.id is None else b"id: %s\n" % event.id.encode()
     return b"%sevent: %s\ndata: %s\n\n" % (place, event.name.encode(), _encode(event.data))

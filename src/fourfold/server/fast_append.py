@@ -2,11 +2,11 @@
 
 `FastAppendProtocol` is `HttpProtocol` with one difference: a plain POST to a stream is parsed,
 passed to the streams and answered by callbacks, without a scope, a task or a future. Every other
-request takes the usual path. The same `Protocol` decides the response, so both paths respond alike.
-A head that equals an earlier one, byte for byte, is not parsed again.
+request takes the usual path. The same `StreamProtocol` decides the response, so both paths respond
+alike. A head that equals an earlier one, byte for byte, is not parsed again.
 
-    bytes ──> parser ──┬─ plain POST under /v1/stream/ ──> Protocol ──> Streams ──┬──> bytes
-                       └─ anything else ──> uvicorn ──> ASGI ──> Protocol ────────┘
+    bytes ──> parser ──┬─ plain POST under /v1/stream/ ──> StreamProtocol ──> Streams ──┬──> bytes
+                       └─ anything else ──> uvicorn ──> ASGI ──> StreamProtocol ────────┘
 
 Responses leave a connection in the order of its requests, also when both paths are mixed. Reading
 pauses while too many requests are in flight, or while the client does not read its responses.
@@ -54,7 +54,7 @@ from fourfold.server.http_protocol import (
 )
 from fourfold.server.request import Request, Response
 from fourfold.server.request_head import AppendHead, RawHeaders, check_head, parse_headers
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 from fourfold.settings import ServerSettings
 
 HTTP_PIPELINE_MAX: Final = 1_024
@@ -210,7 +210,7 @@ class _AppendCycle:
 class FastAppendProtocol(HttpProtocol):
     """One connection. `make_protocol_class` derives the class of a server from it."""
 
-    protocol: ClassVar[Protocol]
+    protocol: ClassVar[StreamProtocol]
     streams: ClassVar[Streams]
     busy_poll: ClassVar[BusyPoll]
     names: ClassVar[dict[bytes, str]]
@@ -645,7 +645,7 @@ class FastAppendProtocol(HttpProtocol):
 
 
 def make_protocol_class(
-    protocol: Protocol, settings: ServerSettings | None = None, *, fast: bool = True
+    protocol: StreamProtocol, settings: ServerSettings | None = None, *, fast: bool = True
 ) -> type[HttpProtocol]:
     """Return the protocol class of a server, with the limits of its settings."""
     settings = settings or ServerSettings()

@@ -29,8 +29,8 @@ from fourfold.server.event_stream import (
     GAP,
     SSE_KEEP_ALIVE_S,
     SSE_S,
-    Event,
     Feed,
+    FeedEvent,
     event_response,
     last_event_id,
 )
@@ -39,10 +39,10 @@ from fourfold.server.request import Request, Response
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.server.workers import Workers
 from fourfold.wire.graphs import (
+    AppFeedQuery,
     ChangesEvent,
     FeedEndEvent,
     FeedGapEvent,
-    FeedQuery,
     GraphChange,
     StoreFeedQuery,
 )
@@ -122,7 +122,7 @@ class GraphFeedRoutes:
         selection = _Selection(None, query.prefix, _or_none(query.kind))
         return await self._respond(request, graphs, selection, query)
 
-    async def app_feed(self, request: Request, app: str, query: FeedQuery) -> Response:
+    async def app_feed(self, request: Request, app: str, query: AppFeedQuery) -> Response:
         """Return a feed of the changes of one app."""
         graphs = await self._graphs.get()
         await self._workers.run(graphs.app, app)
@@ -131,7 +131,7 @@ class GraphFeedRoutes:
         )
 
     async def _respond(
-        self, request: Request, graphs: Graphs, selection: _Selection, query: FeedQuery
+        self, request: Request, graphs: Graphs, selection: _Selection, query: AppFeedQuery
     ) -> Response:
         newest = await self._workers.run(graphs.position)
         position = _parse_position(last_event_id(request, query.after), newest)
@@ -198,22 +198,22 @@ class _ChangeFeed:
         self._gap = gap
         self._until = until
         self._is_stopping = is_stopping
-        self._events: deque[tuple[Event, _Position]] = deque()
+        self._events: deque[tuple[FeedEvent, _Position]] = deque()
 
     def position(self) -> str:
         """Return the id after which the feed continues."""
         return str(self._position if self._gap is None else self._gap.after)
 
-    async def next_event(self, timeout_s: float) -> Event | None:
+    async def next_event(self, timeout_s: float) -> FeedEvent | None:
         """Return the next changes, a gap before them, or the end; None if nothing happens."""
         if self._gap is not None:
             gap, self._gap = self._gap, None
-            return Event(GAP, gap, self.position())
+            return FeedEvent(GAP, gap, self.position())
         deadline = time.monotonic() + timeout_s
         with self._graphs.notifier.listen() as listener:
             while not self._events and not self._is_stopping():
                 if self._until is not None and self._position.after >= self._until:
-                    return Event(END, FeedEndEvent(seq=self._until), self.position())
+                    return FeedEvent(END, FeedEndEvent(seq=self._until), self.position())
                 listener.drain()
                 is_at_end = await self._fill()
                 left = deadline - time.monotonic()
@@ -275,7 +275,7 @@ def _read_changes(graphs: Graphs, selection: _Selection, after: int) -> _Read:
 
 def _events(
     seq: int, changes: list[GraphChange], sizes: list[int], skipped: int
-) -> Iterator[tuple[Event, _Position]]:
+) -> Iterator[tuple[FeedEvent, _Position]]:
     """Yield the events of one seq after some of its rows, each with the position after it."""
     start = skipped
     while start < len(changes):
@@ -288,7 +288,7 @@ def _events(
         complete = end == len(changes)
         position = _Position(seq) if complete else _Position(seq - 1, end)
         data = ChangesEvent(seq, changes[start:end], complete)
-        yield Event(CHANGES, data, str(position)), position
+        yield FeedEvent(CHANGES, data, str(position)), position
         start = end
 
 
@@ -324,7 +324,7 @@ _ROUTES: Final = (
         operation="app_feed",
         summary="Follow the changes of one app as server-sent events: changes, gap and end.",
         scope="read",
-        query=FeedQuery,
+        query=AppFeedQuery,
         headers=EventHeaders,
         ok={200: Ok("The events.", "events", content_type="text/event-stream")},
         errors=(NotFound,),

@@ -84,7 +84,7 @@ class _Cancelled(Exception):
     """The job was cancelled, or the server stops."""
 
 
-class Outcome(NamedTuple):
+class JobOutcome(NamedTuple):
     """Outcome of a job."""
 
     result: dict[str, Any] | None
@@ -239,7 +239,7 @@ class Jobs:
             running.ended.set()
             self.notifier.notify([running.job.id])
 
-    def _outcome(self, running: _RunningJob) -> tuple[str, Outcome]:
+    def _outcome(self, running: _RunningJob) -> tuple[str, JobOutcome]:
         job = running.job
         try:
             _check(running)
@@ -248,18 +248,18 @@ class Jobs:
             self._update(running, status="running", started_at_ms=started_at_ms)
             outcome = self._work(running)
         except _Cancelled:
-            return "interrupted" if self._stopping else "cancelled", Outcome(None)
+            return "interrupted" if self._stopping else "cancelled", JobOutcome(None)
         except FourfoldError as error:
-            return "failed", Outcome(None, job_error(redact_paths(error).as_dict()))
+            return "failed", JobOutcome(None, job_error(redact_paths(error).as_dict()))
         except Exception as error:  # noqa: BLE001  (reported; the thread has no caller)
             # The record has no place for a traceback.
             _log.exception("Job %s failed", job.id)
             unexpected = FourfoldError(f"job {job.id} failed: {type(error).__name__}")
-            return "failed", Outcome(None, job_error(unexpected.as_dict()))
+            return "failed", JobOutcome(None, job_error(unexpected.as_dict()))
         return "succeeded" if outcome.error is None else "failed", outcome
 
-    def _work(self, running: _RunningJob) -> Outcome:
-        work: Callable[[_RunningJob], Outcome]
+    def _work(self, running: _RunningJob) -> JobOutcome:
+        work: Callable[[_RunningJob], JobOutcome]
         match running.body:
             case VerifyJob():
                 work = self._verify
@@ -277,7 +277,7 @@ class Jobs:
                 work = self._materialize
         return work(running)
 
-    def _record(self, running: _RunningJob, status: str, outcome: Outcome) -> None:
+    def _record(self, running: _RunningJob, status: str, outcome: JobOutcome) -> None:
         progress = running.job.progress
         done = progress.total if status == "succeeded" else progress.done
         self._update(
@@ -300,11 +300,11 @@ class Jobs:
         progress = JobProgress(without_paths(label), done, total, running.rate.to_wire())
         self._update(running, progress=progress)
 
-    def _verify(self, running: _RunningJob) -> Outcome:
+    def _verify(self, running: _RunningJob) -> JobOutcome:
         objects = ["--objects"] if running.job.options.get("objects") else []
         document, error = self._run_child(running, ["verify", *objects])
         if document is None:
-            return Outcome(None, error)
+            return JobOutcome(None, error)
         checked = document["checked"]
         problems = [without_paths(text) for check in checked for text in check["problems"]]
         result = {
@@ -313,9 +313,9 @@ class Jobs:
             "problem_count": len(problems),
             "problems": problems[:_PROBLEMS_MAX],
         }
-        return Outcome(result, error)
+        return JobOutcome(result, error)
 
-    def _back_up(self, running: _RunningJob) -> Outcome:
+    def _back_up(self, running: _RunningJob) -> JobOutcome:
         name = running.job.options["name"]
         self._backups.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -324,9 +324,9 @@ class Jobs:
             shutil.rmtree(self._backups / f".{name}.partial", ignore_errors=True)
             raise
         if document is None:
-            return Outcome(None, error)
+            return JobOutcome(None, error)
         figures = {field: document[field] for field in ("databases", "files", "bytes")}
-        return Outcome({"name": name, **figures}, error)
+        return JobOutcome({"name": name, **figures}, error)
 
     def _run_child(
         self, running: _RunningJob, command: list[str], *arguments: str
@@ -373,7 +373,7 @@ class Jobs:
         error = line.get("error")
         return None if error is None else job_error(error)
 
-    def _materialize(self, running: _RunningJob) -> Outcome:
+    def _materialize(self, running: _RunningJob) -> JobOutcome:
         options = running.job.options
         into = tables_folder(self._store.root) / options["model"]
         into.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -384,13 +384,13 @@ class Jobs:
             *("--model", options["model"], "--into", str(into), *full),
         )
         if document is None:
-            return Outcome(None, error)
+            return JobOutcome(None, error)
         result = {name: document[name] for name in _RUN_FIELDS}
         result["sentence"] = without_paths(document["sentence"])
         result["lines"] = [without_paths(line) for line in document["lines"]]
-        return Outcome(result, error)
+        return JobOutcome(result, error)
 
-    def _publish(self, running: _RunningJob) -> Outcome:
+    def _publish(self, running: _RunningJob) -> JobOutcome:
         """Publish in slices; each adds its restore point, so cancelling loses nothing."""
         from fourfold.store import publish  # noqa: PLC0415 - few stores publish
 
@@ -407,20 +407,20 @@ class Jobs:
             _check(running)
         result = {"databases": databases, "rows": rows, "segments": segments, "points": points}
         error = next((job_error(redact_paths(item).as_dict()) for item in failures.values()), None)
-        return Outcome(result, error)
+        return JobOutcome(result, error)
 
-    def _add_snapshots(self, running: _RunningJob) -> Outcome:
+    def _add_snapshots(self, running: _RunningJob) -> JobOutcome:
         made = spaces = 0
         for space in self._iter_spaces(running):
             added = maintain(space, "all", ()).made
             made += added
             spaces += bool(added)
-        return Outcome({"spaces": spaces, "snapshots": made})
+        return JobOutcome({"spaces": spaces, "snapshots": made})
 
-    def _load(self, body: LoadJob, running: _RunningJob) -> Outcome:
+    def _load(self, body: LoadJob, running: _RunningJob) -> JobOutcome:
         """Write an upload in slices; a load that is cancelled can be continued."""
         path = upload_path(uploads_folder(self._store.root), body.upload)
-        target: load.Target
+        target: load.LoadTarget
         match body.model:
             case "documents":
                 open_space = partial(self._use_space, running, body.history or None)
@@ -434,7 +434,7 @@ class Jobs:
             _check(running)
             self._advance(running, label, done, total)
 
-        return Outcome(load.run_load(body, path, target, advance))
+        return JobOutcome(load.run_load(body, path, target, advance))
 
     @contextmanager
     def _use_space(self, running: _RunningJob, history: str | None, did: str) -> Iterator[Space]:
@@ -458,7 +458,7 @@ class Jobs:
         _check(running)
         self._advance(running, "", len(dids), len(dids) + others)
 
-    def _collect(self, running: _RunningJob) -> Outcome:
+    def _collect(self, running: _RunningJob) -> JobOutcome:
         """Collect the garbage of each space with a policy, and of the sessions."""
         has_sessions = bool(model("sessions").location.names(self._store.root))
         collected = freed = 0
@@ -472,7 +472,7 @@ class Jobs:
             self._advance(running, "sessions", total - 1, total)
             result["sessions"] = msgspec.to_builtins(self._store.sessions.gc())
         self._advance(running, "", total, total)
-        return Outcome(result)
+        return JobOutcome(result)
 
     def _call(self, running: _RunningJob, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, running.loop).result(OPEN_SPACE_S)

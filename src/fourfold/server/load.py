@@ -47,7 +47,7 @@ class Line(NamedTuple):
     text: str
 
 
-class Slice(NamedTuple):
+class LoadSlice(NamedTuple):
     """Lines that are written together."""
 
     number: int
@@ -56,7 +56,7 @@ class Slice(NamedTuple):
     """Bytes of the file up to the end of the slice."""
 
 
-class Target(ABC):
+class LoadTarget(ABC):
     """Destination of a load."""
 
     @abstractmethod
@@ -64,11 +64,11 @@ class Target(ABC):
         """Raise an error for a line that could not be written."""
 
     @abstractmethod
-    def write(self, name: str, part: Slice) -> int:
+    def write(self, name: str, part: LoadSlice) -> int:
         """Write a slice of the load `name`; return the rows, 0 if it was written before."""
 
 
-class DocumentsTarget(Target):
+class DocumentsTarget(LoadTarget):
     """Spaces: a line is a document, or an operation."""
 
     def __init__(self, body: LoadJob, open_space: OpenSpace) -> None:
@@ -85,7 +85,7 @@ class DocumentsTarget(Target):
         check_did(did)
         make_request([operation], branch=branch, session="load", local_seq=0, replayable=True)
 
-    def write(self, name: str, part: Slice) -> int:
+    def write(self, name: str, part: LoadSlice) -> int:
         """Commit the operations of each space and branch."""
         groups: dict[str, dict[str, list[Any]]] = {}
         for line in part.lines:
@@ -120,7 +120,7 @@ class DocumentsTarget(Target):
         return did, branch, operation
 
 
-class StreamTarget(Target):
+class StreamTarget(LoadTarget):
     """A stream that exists: a line is a message, or a record of text."""
 
     def __init__(self, body: LoadJob, streams: Streams) -> None:
@@ -133,7 +133,7 @@ class StreamTarget(Target):
         """Check that the line is JSON if the stream is; its schema is checked by the append."""
         split(line.text.encode(), self._info.content_type)
 
-    def write(self, name: str, part: Slice) -> int:
+    def write(self, name: str, part: LoadSlice) -> int:
         """Append the records of all lines, by a producer with the name of the load."""
         kind = self._info.content_type
         records = [record for line in part.lines for record in split(line.text.encode(), kind)]
@@ -141,7 +141,7 @@ class StreamTarget(Target):
         return 0 if self._streams.append(self._info.name, request).duplicate else len(records)
 
 
-class GraphsTarget(Target):
+class GraphsTarget(LoadTarget):
     """Graphs: a line is an envelope, with the app of each operation."""
 
     def __init__(self, graphs: Graphs) -> None:
@@ -151,7 +151,7 @@ class GraphsTarget(Target):
         """Check the form of the envelope; its references are checked when it is applied."""
         envelopes.parse(_parse_object(line))
 
-    def write(self, name: str, part: Slice) -> int:
+    def write(self, name: str, part: LoadSlice) -> int:
         """Apply the envelopes in one transaction, each under its own seq."""
         if int(self._graphs.get_setting(name) or 0) > part.number:
             return 0
@@ -159,7 +159,7 @@ class GraphsTarget(Target):
         return len(self._graphs.apply_many(batch, note=(name, str(part.number + 1))))
 
 
-def run_load(body: LoadJob, path: Path, target: Target, advance: Advance) -> dict[str, Any]:
+def run_load(body: LoadJob, path: Path, target: LoadTarget, advance: Advance) -> dict[str, Any]:
     """Check the lines of a file and write them; return the figures of the load.
 
     Raises:
@@ -189,7 +189,7 @@ def run_load(body: LoadJob, path: Path, target: Target, advance: Advance) -> dic
 
 def iter_slices(
     path: Path, size: int, listen: Callable[[bytes], object] = bytes
-) -> Iterator[Slice]:
+) -> Iterator[LoadSlice]:
     """Yield the lines of the first `size` bytes of a file in slices; `listen` gets every byte."""
     lines: list[Line] = []
     slice_number = number = pending = end = 0
@@ -208,10 +208,10 @@ def iter_slices(
                 lines.append(Line(number, text))
                 pending += len(data)
             if len(lines) >= SLICE_LINES or pending >= SLICE_BYTES:
-                yield Slice(slice_number, lines, end)
+                yield LoadSlice(slice_number, lines, end)
                 slice_number, lines, pending = slice_number + 1, [], 0
     if lines:
-        yield Slice(slice_number, lines, end)
+        yield LoadSlice(slice_number, lines, end)
 
 
 class _located(AbstractContextManager[None]):  # noqa: N801 - used like a function

@@ -20,7 +20,7 @@ from fourfold.store import Store
 OPEN_SPACES_MAX: Final = 256
 
 
-class _Entry:
+class _OpenSpace:
     __slots__ = ("space", "users")
 
     def __init__(self, space: Space) -> None:
@@ -35,7 +35,7 @@ class OpenSpaces:
         self._store = store
         self._workers = workers
         self._limit = limit
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: OrderedDict[str, _OpenSpace] = OrderedDict()
         self._changing = asyncio.Lock()
 
     def use(self, did: str) -> SpaceUse:
@@ -73,12 +73,12 @@ class OpenSpaces:
         """End the use of a space."""
         self._entries[did].users -= 1
 
-    async def _open(self, did: str, history: str | None = None) -> _Entry:
+    async def _open(self, did: str, history: str | None = None) -> _OpenSpace:
         space = await self._workers.run(self._store.space, did, history)
         entry = self._entries.get(did)
         if entry is None:
             await self._close_idle()
-            entry = self._entries[did] = _Entry(space)
+            entry = self._entries[did] = _OpenSpace(space)
         return entry
 
     async def _close_idle(self) -> None:

@@ -30,7 +30,7 @@ from fourfold.server.origins import Origins
 from fourfold.server.routes import Pages, RouteGroup
 from fourfold.server.signing_keys import Keys
 from fourfold.server.stream_reads import ReadTimeouts
-from fourfold.server.streams import Protocol
+from fourfold.server.streams import StreamProtocol
 from fourfold.server.subscriptions import Control
 from fourfold.server.uvicorn_check import unsupported_reason
 from fourfold.server.workers import Workers
@@ -118,7 +118,7 @@ def serve(
     origins: Origins | None = None,
     models: Iterable[RouteGroup] = (),
     workers: Workers | None = None,
-    pages: Callable[[Protocol], Pages] | None = None,
+    pages: Callable[[StreamProtocol], Pages] | None = None,
 ) -> None:
     """Serve the streams of a store until the process is asked to stop.
 
@@ -138,7 +138,7 @@ def serve(
     if keys_file is not None:
         control = Control(streams, Keys(keys_file), access, settings=settings)
     transport = choose_transport(fast=fast_front)
-    protocol = Protocol(
+    protocol = StreamProtocol(
         streams,
         ReadTimeouts(long_poll_s=long_poll_s),
         access,
@@ -264,7 +264,7 @@ def _deferred_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _draining_server(uvicorn: Any, protocol: Protocol) -> Any:
+def _draining_server(uvicorn: Any, protocol: StreamProtocol) -> Any:
     """Return uvicorn's server class, which ends waiting reads before it waits for connections."""
 
     class DrainingServer(uvicorn.Server):  # type: ignore[misc]
@@ -275,14 +275,16 @@ def _draining_server(uvicorn: Any, protocol: Protocol) -> Any:
     return DrainingServer
 
 
-class Transport(NamedTuple):
+class ServerTransport(NamedTuple):
     """The HTTP implementation of a server: with the fast append path, without it, or uvicorn's."""
 
     name: str
     """Name as reported by `/health`, with the reason if there is no fast append path."""
     kind: Literal["fast", "asgi", "h11"]
 
-    def protocol_class(self, protocol: Protocol, settings: ServerSettings | None = None) -> Any:
+    def protocol_class(
+        self, protocol: StreamProtocol, settings: ServerSettings | None = None
+    ) -> Any:
         """Return the HTTP protocol class for uvicorn."""
         if self.kind == "h11":
             return "h11"
@@ -291,7 +293,7 @@ class Transport(NamedTuple):
         return make_protocol_class(protocol, settings, fast=self.kind == "fast")
 
 
-def choose_transport(*, fast: bool) -> Transport:
+def choose_transport(*, fast: bool) -> ServerTransport:
     """Return the transport of a server; `fast` requests the fast append path.
 
     uvicorn's own protocol (h11) is used if its httptools protocol is not supported; it limits the
@@ -299,8 +301,12 @@ def choose_transport(*, fast: bool) -> Transport:
     """
     reason = unsupported_reason()
     if reason is not None:
-        return Transport(f"asgi: {reason}", "h11")
-    return Transport("fast", "fast") if fast else Transport("asgi: it was switched off", "asgi")
+        return ServerTransport(f"asgi: {reason}", "h11")
+    return (
+        ServerTransport("fast", "fast")
+        if fast
+        else ServerTransport("asgi: it was switched off", "asgi")
+    )
 
 
 def _uvicorn() -> Any:

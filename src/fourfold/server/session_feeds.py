@@ -134,7 +134,7 @@ def _send(sessions: Sessions, sid: str, items: list[object]) -> None:
 
 async def _next_event(
     feed: SessionFeed, prefix: str, timeout_s: float
-) -> event_stream.Event | None:
+) -> event_stream.FeedEvent | None:
     """Return the next event or item of a feed; None if nothing happens in time."""
     deadline = time.monotonic() + timeout_s
     try:
@@ -144,18 +144,18 @@ async def _next_event(
             left = deadline - time.monotonic()
             item = await feed.next_async(left) if left > 0 else None
     except NotFound:
-        return event_stream.Event(END, SessionEnd(reason="the session is deleted"))
+        return event_stream.FeedEvent(END, SessionEnd(reason="the session is deleted"))
     if item is None:
         return None
     if isinstance(item, Event):
-        return event_stream.Event("event", event_record(item), str(feed.cursor))
+        return event_stream.FeedEvent("event", event_record(item), str(feed.cursor))
     if isinstance(item, Transient):
-        return event_stream.Event(
+        return event_stream.FeedEvent(
             "transient",
             TransientEvent(session=item.session, item=raw(item.item), after=item.event_id),
         )
     gap = SessionGap(after=item.last_delivered_event_id, dropped=item.dropped)
-    return event_stream.Event(GAP, gap, str(gap.after))
+    return event_stream.FeedEvent(GAP, gap, str(gap.after))
 
 
 def _parse_after(after: str | int | UnsetType) -> int | None:

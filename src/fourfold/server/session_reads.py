@@ -254,7 +254,7 @@ def _sized_head(head: Head) -> tuple[HeadRecord, int]:
 
 
 def _resume(
-    sessions: Sessions, sid: str, at: str | None, cursor: cursors.Cursor[int] | None, after: int
+    sessions: Sessions, sid: str, at: str | None, cursor: cursors.PageCursor[int] | None, after: int
 ) -> tuple[SessionView, int]:
     """Return the view that the pages of a list show, and the index where this one starts."""
     if cursor is None:

@@ -55,9 +55,9 @@ from fourfold.wire.documents import SEQ_MAX
 from fourfold.wire.pages import IdempotencyHeaders
 from fourfold.wire.sessions import (
     AppendedEvents,
-    AppendHeaders,
     AppendRequest,
     AtQuery,
+    EventAppendHeaders,
     EventRecord,
     EventTagHeaders,
     ForkRequest,
@@ -418,7 +418,7 @@ _ROUTES: Final = (
         operation="append_events",
         summary="Append events with consecutive ids, or none of them.",
         scope="write",
-        headers=AppendHeaders,
+        headers=EventAppendHeaders,
         body=AppendRequest,
         ok={200: Ok("Appended.", AppendedEvents, EventTagHeaders)},
         errors=WRITE_ERRORS,

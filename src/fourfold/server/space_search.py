@@ -15,7 +15,13 @@ from fourfold.server.request import Reply, Request
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.server.spaces import READ_ERRORS, SPACE, space_route
 from fourfold.server.workers import Workers
-from fourfold.wire.documents import HitPage, HitRecord, SearchQuery, SnippetRecord, VectorSearch
+from fourfold.wire.documents import (
+    DocumentSearchQuery,
+    HitPage,
+    HitRecord,
+    SnippetRecord,
+    VectorSearch,
+)
 
 
 class SpaceSearch:
@@ -32,7 +38,7 @@ class SpaceSearch:
     def stop(self) -> None:
         """Do nothing: no search waits."""
 
-    async def search(self, _request: Request, did: str, query: SearchQuery) -> Reply:
+    async def search(self, _request: Request, did: str, query: DocumentSearchQuery) -> Reply:
         """Return a page of hits."""
         async with self._spaces.use(did) as space:
             return Reply(await self._workers.run(_search, space, query), is_large=True)
@@ -43,7 +49,7 @@ class SpaceSearch:
             return Reply(await self._workers.run(_search_vectors, space, body), is_large=True)
 
 
-def _search(space: Space, query: SearchQuery) -> HitPage:
+def _search(space: Space, query: DocumentSearchQuery) -> HitPage:
     page = space.search(
         query.q,
         index=None if isinstance(query.index, UnsetType) else query.index,
@@ -95,7 +101,7 @@ _ROUTES: Final = (
         operation="search_documents",
         summary="Search the words of documents by a full-text index.",
         scope="read",
-        query=SearchQuery,
+        query=DocumentSearchQuery,
         ok={200: Ok("A page of hits.", HitPage)},
         errors=(*READ_ERRORS, Refused, Busy),
     ),

@@ -23,7 +23,7 @@ from fourfold.kernel.backup import read_sidecar
 from fourfold.kernel.idempotency import IdempotentRequest, digest_of
 from fourfold.server import conditions, cursors
 from fourfold.server.errors import without_paths
-from fourfold.server.event_stream import END, SSE_KEEP_ALIVE_S, Event, Feed, event_response
+from fourfold.server.event_stream import END, SSE_KEEP_ALIVE_S, Feed, FeedEvent, event_response
 from fourfold.server.jobs import Jobs
 from fourfold.server.points import parse_store_time
 from fourfold.server.request import Reply, Request, Response
@@ -196,7 +196,7 @@ class _JobFeed:
         self._workers = workers
         self._sent: JobInfo | None = None
 
-    async def next_event(self, timeout_s: float) -> Event | None:
+    async def next_event(self, timeout_s: float) -> FeedEvent | None:
         """Return the job after a change, or its end; None if nothing happens in time."""
         deadline = time.monotonic() + timeout_s
         with self._jobs.notifier.listen(self._job_id) as listener:
@@ -204,10 +204,10 @@ class _JobFeed:
                 listener.drain()
                 job = await self._workers.run(self._jobs.get, self._job_id)
                 if job.status in _DONE:
-                    return Event(END, job, self._job_id)
+                    return FeedEvent(END, job, self._job_id)
                 if job != self._sent:
                     self._sent = job
-                    return Event(PROGRESS, job, self._job_id)
+                    return FeedEvent(PROGRESS, job, self._job_id)
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return None

@@ -120,7 +120,9 @@ class StreamFeed:
                 reader.pop,
             )
 
-    async def _next_event(self, reader: _FeedReader, timeout_s: float) -> event_stream.Event | None:
+    async def _next_event(
+        self, reader: _FeedReader, timeout_s: float
+    ) -> event_stream.FeedEvent | None:
         """Return the next record or gap; None if nothing happens in time, or the server stops."""
         deadline = time.monotonic() + timeout_s
         while not self._stopping:
@@ -148,7 +150,7 @@ class _FeedReader:
         self._reached = page.cursor
         self.cursor = page.cursor if start is None or not page.items else start
 
-    async def next_event(self, timeout_s: float) -> event_stream.Event | None:
+    async def next_event(self, timeout_s: float) -> event_stream.FeedEvent | None:
         """Return the next record or gap; None after a notification or the timeout."""
         if (event := self.pop()) is not None:
             return event
@@ -163,7 +165,7 @@ class _FeedReader:
             await self._listener.wait(max(0.0, timeout_s))
         return None
 
-    def pop(self) -> event_stream.Event | None:
+    def pop(self) -> event_stream.FeedEvent | None:
         """Return the next event that was read, or None after the last one."""
         if not self._items:
             return None
@@ -171,8 +173,8 @@ class _FeedReader:
         self.cursor = item.cursor if self._items else self._reached
         if isinstance(item, FeedGap):
             gap = StreamsGap(stream=item.stream, records=item.records)
-            return event_stream.Event(GAP, gap, self.cursor)
-        return event_stream.Event("record", listing.feed_record(item), self.cursor)
+            return event_stream.FeedEvent(GAP, gap, self.cursor)
+        return event_stream.FeedEvent("record", listing.feed_record(item), self.cursor)
 
 
 _ROUTES: Final = (

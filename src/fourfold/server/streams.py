@@ -2,7 +2,8 @@
 
     PUT create    POST append, close    GET read, long-poll, SSE    HEAD    DELETE    OPTIONS
 
-Both the ASGI application and the fast append path call `Protocol`, so their responses are equal.
+Both the ASGI application and the fast append path call `StreamProtocol`, so their responses are
+equal.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ array is split: each element takes about a hundred bytes and a microsecond.
 """
 
 
-class Call(NamedTuple):
+class AdmittedRequest(NamedTuple):
     """An admitted request: its route and the key that allows it."""
 
     match: RouteMatch | None
@@ -108,7 +109,7 @@ class Call(NamedTuple):
         return route is not None and route.cancellable
 
 
-class Protocol:
+class StreamProtocol:
     """Handle requests about the streams of one store."""
 
     def __init__(
@@ -191,7 +192,7 @@ class Protocol:
         except FourfoldError as error:
             return self.error_response(error, request)
 
-    def admit(self, request: Request) -> Call:
+    def admit(self, request: Request) -> AdmittedRequest:
         """Find the route of a request, and check where it comes from, before its body arrives.
 
         Access is denied by default: a request that matches no route needs a key for everything.
@@ -205,14 +206,14 @@ class Protocol:
         self._check_source(request)
         # A browser sends a preflight request without the key.
         if request.method == "OPTIONS":
-            return Call(None, None)
+            return AdmittedRequest(None, None)
         try:
             match = self.routes.find(request.method, request.path)
         except NotFound:
             if self._access is not None:
                 self._access.require(request, "admin", "", "streams")
             raise
-        return Call(match, self._authorize(request, match))
+        return AdmittedRequest(match, self._authorize(request, match))
 
     def _authorize(self, request: Request, target: RouteMatch) -> Key | None:
         """Return the key of an admitted request, or None if no key is required."""
@@ -258,7 +259,7 @@ class Protocol:
         self.hosts.check(request.header("host"), is_open=self.is_open)
         self.origins.check(request)
 
-    def lease(self, call: Call) -> Lease | None:
+    def lease(self, call: AdmittedRequest) -> Lease | None:
         """Return a memory lease for the body of an admitted request.
 
         Returns None for a request that needs no key and whose body has no meaning: it is discarded.
@@ -278,7 +279,7 @@ class Protocol:
         """Return a memory lease for the body of an admitted append; for the fast append path."""
         return self.budget.lease(None if key is None else key.id)
 
-    async def run(self, call: Call, request: Request) -> Response:
+    async def run(self, call: AdmittedRequest, request: Request) -> Response:
         """Return the response to an admitted request, with its body."""
         match = call.match
         if match is None:
@@ -625,7 +626,7 @@ def _health_error(error: FourfoldError | None, *, detailed: bool) -> HealthError
 _GONE: Final = (NotFound, StreamGone)
 _SERVER_ROUTES: Final = (
     Route(
-        *("GET", "/health", Protocol.health),
+        *("GET", "/health", StreamProtocol.health),
         operation="health",
         summary="Check the health of the server.",
         scope="public",
@@ -635,21 +636,21 @@ _SERVER_ROUTES: Final = (
         },
     ),
     Route(
-        *("GET", "/metrics", Protocol.metrics),
+        *("GET", "/metrics", StreamProtocol.metrics),
         operation="metrics",
         summary="Get metrics in the Prometheus text format.",
         scope="metrics",
         ok={200: Ok("The metrics.", "text", content_type="text/plain")},
     ),
     Route(
-        *("GET", "/openapi.json", Protocol.openapi),
+        *("GET", "/openapi.json", StreamProtocol.openapi),
         operation="openapi",
         summary="Get this OpenAPI document.",
         scope="public",
         ok={200: Ok("The document.", "object")},
     ),
     Route(
-        *("GET", f"{errors.PROBLEMS}{{kind}}", Protocol.problem),
+        *("GET", f"{errors.PROBLEMS}{{kind}}", StreamProtocol.problem),
         operation="problem",
         summary="Get the meaning of a kind of error.",
         scope="public",
@@ -659,7 +660,7 @@ _SERVER_ROUTES: Final = (
 )
 _STREAM_ROUTES: Final = (
     Route(
-        *("GET", "/v1/streams", Protocol.list_streams),
+        *("GET", "/v1/streams", StreamProtocol.list_streams),
         operation="list",
         summary="List streams in the order of their names.",
         scope="read",
@@ -668,14 +669,14 @@ _STREAM_ROUTES: Final = (
         ok={200: Ok("A page of streams.", StreamPage)},
     ),
     Route(
-        *("GET", "/v1/streams/totals", Protocol.totals),
+        *("GET", "/v1/streams/totals", StreamProtocol.totals),
         operation="totals",
         summary="Count the streams, records and bytes.",
         scope="admin",
         ok={200: Ok("The counts.", StreamTotals)},
     ),
     Route(
-        *("GET", f"{STREAM}{stream_rules.DETAILS}", Protocol.details),
+        *("GET", f"{STREAM}{stream_rules.DETAILS}", StreamProtocol.details),
         operation="details",
         summary="Get a stream with its statistics.",
         scope="read",
@@ -684,7 +685,7 @@ _STREAM_ROUTES: Final = (
         errors=_GONE,
     ),
     Route(
-        *("PUT", STREAM, Protocol.create),
+        *("PUT", STREAM, StreamProtocol.create),
         operation="create",
         summary="Create a stream; idempotent.",
         scope="write",
@@ -698,7 +699,7 @@ _STREAM_ROUTES: Final = (
         errors=(NotFound, AlreadyExists, MissingDependency),
     ),
     Route(
-        *("POST", STREAM, Protocol.append),
+        *("POST", STREAM, StreamProtocol.append),
         operation="append",
         summary="Append to a stream, close it, or both.",
         scope="write",
@@ -716,7 +717,7 @@ _STREAM_ROUTES: Final = (
         ),
     ),
     Route(
-        *("HEAD", STREAM, Protocol.head),
+        *("HEAD", STREAM, StreamProtocol.head),
         operation="head",
         summary="Get the headers of a stream.",
         scope="read",
@@ -725,7 +726,7 @@ _STREAM_ROUTES: Final = (
         errors=_GONE,
     ),
     Route(
-        *("PATCH", STREAM, Protocol.configure),
+        *("PATCH", STREAM, StreamProtocol.configure),
         operation="configure",
         summary="Change the lifetime or the retention of a stream.",
         scope="admin",
@@ -735,7 +736,7 @@ _STREAM_ROUTES: Final = (
         errors=_GONE,
     ),
     Route(
-        *("DELETE", STREAM, Protocol.delete),
+        *("DELETE", STREAM, StreamProtocol.delete),
         operation="delete",
         summary="Delete a stream.",
         scope="admin",

@@ -28,8 +28,8 @@ from fourfold.server.event_stream import (
     GAP,
     SSE_KEEP_ALIVE_S,
     SSE_S,
-    Event,
     Feed,
+    FeedEvent,
     event_response,
     last_event_id,
 )
@@ -184,7 +184,7 @@ class CommitFeed:
         """Return the seq up to which every commit was returned."""
         return str(self._position)
 
-    async def next_event(self, timeout_s: float) -> Event | None:
+    async def next_event(self, timeout_s: float) -> FeedEvent | None:
         """Return the next commit, a gap before it, or the end; None if nothing happens in time."""
         deadline = time.monotonic() + timeout_s
         listener = self._follower.listener
@@ -206,14 +206,14 @@ class CommitFeed:
             await listener.wait(left)
         return None
 
-    def ready_event(self) -> Event | None:
+    def ready_event(self) -> FeedEvent | None:
         """Return the next commit if the tail has it."""
         if not self._ready:
             return None
         entry = self._ready.popleft()
         # After the last one, commits of others are passed, too.
         self._position = entry.position if self._ready else max(entry.position, self._reached)
-        return Event("commit", entry.value.reduce(self._ids), str(entry.position))
+        return FeedEvent("commit", entry.value.reduce(self._ids), str(entry.position))
 
     def _take(self) -> None:
         """Take what the tail has after the position."""
@@ -227,14 +227,14 @@ class CommitFeed:
         if not entries:
             self._position = self._reached
 
-    async def _read_log(self) -> Event | None:
+    async def _read_log(self) -> FeedEvent | None:
         """Return the next event of the log; None at its end, when the tail has the rest."""
         if self._watch is None:
             start = await asyncio.to_thread(_open_watch, self._space, self._query, self._position)
             self._watch = start.watch
             if start.gap is not None:
                 self._position = start.gap.horizon
-                return Event(GAP, start.gap, str(start.gap.horizon))
+                return FeedEvent(GAP, start.gap, str(start.gap.horizon))
         watch = self._watch
         try:
             commit = await watch.next_async(0)
@@ -245,7 +245,7 @@ class CommitFeed:
         if commit is not None:
             return _event(commit)
         if watch.ended:
-            return Event(END, EndEvent(reason="the branch is deleted"), self.position())
+            return FeedEvent(END, EndEvent(reason="the branch is deleted"), self.position())
         self._watch, self._reads_log = None, False
         return None
 
@@ -300,9 +300,9 @@ def _parse_after(after: str | int | UnsetType) -> int | None:
     return int(text)
 
 
-def _event(commit: Commit | MatchedCommit) -> Event:
+def _event(commit: Commit | MatchedCommit) -> FeedEvent:
     if isinstance(commit, Commit):
-        return Event("commit", _commit_event(commit), str(commit.seq))
+        return FeedEvent("commit", _commit_event(commit), str(commit.seq))
     changes = [
         ChangedMatch(kind=row.kind, id=row.id, op=row.op, document=row.document)
         for row in commit.changes
@@ -314,7 +314,7 @@ def _event(commit: Commit | MatchedCommit) -> Event:
         local_seq=commit.local_seq,
         changes=changes,
     )
-    return Event("match", event, str(commit.seq))
+    return FeedEvent("match", event, str(commit.seq))
 
 
 def _commit_event(commit: Commit) -> CommitEvent:

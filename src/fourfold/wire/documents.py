@@ -118,7 +118,7 @@ class DocumentState(Struct, kw_only=True, frozen=True):
     document: Document | None
 
 
-class ReadHeaders(Struct, kw_only=True, frozen=True, rename=header_name):
+class DocumentReadHeaders(Struct, kw_only=True, frozen=True, rename=header_name):
     """Headers of a read of one document."""
 
     if_none_match: Annotated[
@@ -304,7 +304,7 @@ class IdPage(Page, kw_only=True, frozen=True):
     """Seq that all pages show."""
 
 
-class SearchQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class DocumentSearchQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of a full-text search."""
 
     q: Annotated[

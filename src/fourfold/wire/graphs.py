@@ -382,7 +382,7 @@ class ApplyInfo(Struct, kw_only=True, frozen=True):
 # The feed
 
 
-class FeedQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class AppFeedQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the feed of one app."""
 
     kind: Annotated[Kind | UnsetType, Meta(description="Only objects of this kind.")] = UNSET
@@ -394,7 +394,7 @@ class FeedQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     ] = UNSET
 
 
-class StoreFeedQuery(FeedQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class StoreFeedQuery(AppFeedQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the feed of several apps."""
 
     prefix: Annotated[str, Meta(description="Only apps whose names have this prefix.")] = ""

@@ -171,7 +171,7 @@ class AppendedEvents(Struct, kw_only=True, frozen=True):
     events: list[EventRecord]
 
 
-class AppendHeaders(IdempotencyHeaders, kw_only=True, frozen=True, rename=header_name):
+class EventAppendHeaders(IdempotencyHeaders, kw_only=True, frozen=True, rename=header_name):
     """Headers of an append."""
 
     if_match: Annotated[

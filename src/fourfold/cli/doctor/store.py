@@ -34,7 +34,7 @@ _LEFTOVER_AGE_S: Final = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderItem:
     path: Path
     status: os.stat_result
 
@@ -208,9 +208,9 @@ def present(patient: Patient) -> Path | None:
     return patient.root if patient.root is not None and patient.root.is_dir() else None
 
 
-def walk(root: Path) -> Iterator[Entry]:
+def walk(root: Path) -> Iterator[FolderItem]:
     """Return the root and the entries below it, up to a limit; links are not followed."""
-    yield Entry(root, root.lstat())
+    yield FolderItem(root, root.lstat())
     seen, folders = 1, [root]
     while folders:
         with os.scandir(folders.pop()) as entries:
@@ -224,7 +224,7 @@ def walk(root: Path) -> Iterator[Entry]:
                     continue
                 seen += 1
                 path = Path(item.path)
-                yield Entry(path, status)
+                yield FolderItem(path, status)
                 if stat.S_ISDIR(status.st_mode):
                     folders.append(path)
 

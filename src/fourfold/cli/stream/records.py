@@ -262,7 +262,7 @@ def format_payload(payload: bytes) -> str:
         return base64.b64encode(payload).decode()
 
 
-class Line(NamedTuple):
+class InputLine(NamedTuple):
     """A line that is not empty."""
 
     number: int
@@ -272,10 +272,10 @@ class Line(NamedTuple):
     data: bytes
 
 
-class Batch(NamedTuple):
+class LineBatch(NamedTuple):
     """A batch of lines with their records."""
 
-    lines: list[Line]
+    lines: list[InputLine]
     records: list[list[bytes]]
     last: bool
     """True if no line follows."""
@@ -284,7 +284,7 @@ class Batch(NamedTuple):
 class BadLine(Exception):
     """A line that cannot be parsed, and its error."""
 
-    def __init__(self, line: Line, error: FourfoldError) -> None:
+    def __init__(self, line: InputLine, error: FourfoldError) -> None:
         super().__init__(str(error))
         self.line = line
         self.error = error
@@ -313,30 +313,30 @@ class Lines:
         if self._file is not None:
             self._file.close()
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[InputLine]:
         seq = 0
         for number, raw in enumerate(self._file or sys.stdin.buffer, 1):
             self.read_bytes += len(raw)
             if data := raw.rstrip(b"\r\n"):
-                yield Line(number, seq, data)
+                yield InputLine(number, seq, data)
                 seq += 1
 
 
 def batches(
-    lines: Iterator[Line], read: Callable[[bytes], list[bytes]], *, together: Callable[[], int]
-) -> Iterator[Batch]:
+    lines: Iterator[InputLine], read: Callable[[bytes], list[bytes]], *, together: Callable[[], int]
+) -> Iterator[LineBatch]:
     """Yield batches of lines.
 
     `read` splits a line into records, and `together` returns the maximum number of lines in a
     batch. Lines before an invalid one are yielded first; then `BadLine` is raised.
     """
-    batch = Batch([], [], last=False)
+    batch = LineBatch([], [], last=False)
     size = 0
     for line in lines:
         full = len(batch.lines) >= together() or size + len(line.data) > limits.APPEND_BATCH_BYTES
         if batch.lines and full:
             yield batch
-            batch, size = Batch([], [], last=False), 0
+            batch, size = LineBatch([], [], last=False), 0
         try:
             records = read(line.data)
         except FourfoldError as error:
@@ -350,7 +350,7 @@ def batches(
         yield batch._replace(last=True)
 
 
-class Load(NamedTuple):
+class BulkAppend(NamedTuple):
     """Source and options of a bulk append."""
 
     source: str
@@ -371,7 +371,7 @@ class LoadReport(NamedTuple):
     """Lines that the producer had sent before."""
 
 
-def load(out: Output, streams: Place, info: StreamInfo, options: Load) -> LoadReport:
+def load(out: Output, streams: Place, info: StreamInfo, options: BulkAppend) -> LoadReport:
     """Append every line; return when all are on disk."""
     loading = _LoadRun(streams, info, options)
     with out.progress(f"appending to {info.name}") as advance, Lines(options.source) as lines:
@@ -386,7 +386,7 @@ def load(out: Output, streams: Place, info: StreamInfo, options: Load) -> LoadRe
 class _LoadRun:
     """One load, and its progress."""
 
-    def __init__(self, streams: Place, info: StreamInfo, options: Load) -> None:
+    def __init__(self, streams: Place, info: StreamInfo, options: BulkAppend) -> None:
         self._streams, self._info, self._options = streams, info, options
         self.done = AppendResult(
             info.next_offset, False, info.closed, None, info.incarnation_number
@@ -398,7 +398,7 @@ class _LoadRun:
         self._reached = -1
         """The producer's last number known to be accepted."""
 
-    def steps(self, lines: Iterator[Line]) -> Iterator[None]:
+    def steps(self, lines: Iterator[InputLine]) -> Iterator[None]:
         """Append batch by batch; yield after each."""
         read = partial(split, content_type=self._info.content_type)
         append = self._together if self._options.producer is None else self._one_by_one
@@ -417,7 +417,7 @@ class _LoadRun:
             return 1
         return APPEND_LINES
 
-    def _unsent(self, lines: Iterator[Line]) -> Iterator[Line]:
+    def _unsent(self, lines: Iterator[InputLine]) -> Iterator[InputLine]:
         """Skip lines that are known to be sent."""
         producer = self._options.producer
         for line in lines:
@@ -426,7 +426,7 @@ class _LoadRun:
             else:
                 self.sent_before += 1
 
-    def _together(self, batch: Batch) -> None:
+    def _together(self, batch: LineBatch) -> None:
         records = [entry for one in batch.records for entry in one]
         try:
             self.done = self._streams.append(self._info.name, self._append(records, batch.last))
@@ -434,7 +434,7 @@ class _LoadRun:
             raise self._failed(batch.lines, error) from error
         self.records += len(records)
 
-    def _one_by_one(self, batch: Batch) -> None:
+    def _one_by_one(self, batch: LineBatch) -> None:
         appends = [
             self._append(records, batch.last and line is batch.lines[-1], line)
             for line, records in zip(batch.lines, batch.records, strict=True)
@@ -453,7 +453,9 @@ class _LoadRun:
                 self._reached = outcome.producer.seq
         self._position_known = True
 
-    def _append(self, records: Sequence[bytes], last: bool, line: Line | None = None) -> Append:
+    def _append(
+        self, records: Sequence[bytes], last: bool, line: InputLine | None = None
+    ) -> Append:
         who = self._options.producer
         if who is not None and line is not None:
             who = who._replace(seq=who.seq + line.seq)
@@ -466,7 +468,7 @@ class _LoadRun:
             headers=self._options.headers,
         )
 
-    def _failed(self, lines: Sequence[Line], error: FourfoldError) -> FourfoldError:
+    def _failed(self, lines: Sequence[InputLine], error: FourfoldError) -> FourfoldError:
         """Return the error with its line, the records appended so far, and a hint to continue."""
         first, last = lines[0].number, lines[-1].number
         source = "stdin" if self._options.source == "-" else self._options.source
@@ -604,7 +606,7 @@ def append(
         loaded = _append_one(streams, info, request)
     else:
         assert source is not None
-        loaded = load(out, streams, info, Load(source, who, key, closing, headers))
+        loaded = load(out, streams, info, BulkAppend(source, who, key, closing, headers))
     if out.as_json:
         out.document(
             {

@@ -13,7 +13,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from fourfold import limits
 from fourfold.client import requests, responses
-from fourfold.client.reader import Reader
+from fourfold.client.reader import ResponseReader
 from fourfold.client.requests import Address, Call
 from fourfold.client.responses import Response
 from fourfold.client.transport import (
@@ -152,7 +152,7 @@ class AsyncConnection:
             if cursor is None:
                 return
 
-    async def run(self, reader: Reader[Out]) -> AsyncGenerator[Out]:
+    async def run(self, reader: ResponseReader[Out]) -> AsyncGenerator[Out]:
         """Yield what a reader produces, over as many connections as needed."""
         retries = start_retries(self.settings.retry_for)
         while not reader.ended():
@@ -176,7 +176,7 @@ class AsyncLiveFeed(Generic[Out]):
     """
 
     def __init__(
-        self, settings: ConnectionSettings, reader: Reader[Out], retry_for: float | None
+        self, settings: ConnectionSettings, reader: ResponseReader[Out], retry_for: float | None
     ) -> None:
         self.reader = reader
         self._retries = start_retries(retry_for)

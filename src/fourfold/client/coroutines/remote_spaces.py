@@ -15,7 +15,7 @@ from fourfold.client.coroutines.connection import AsyncConnection
 from fourfold.client.coroutines.remote_blobs import AsyncRemoteBlobs
 from fourfold.client.coroutines.remote_indexes import AsyncRemoteIndexes
 from fourfold.client.coroutines.remote_typed_documents import AsyncRemoteTypedDocuments
-from fourfold.client.documents import Identity, SpaceCalls, SpacePointAt
+from fourfold.client.documents import SpaceCalls, SpacePointAt, WriteIdentity
 from fourfold.client.find import FindCalls
 from fourfold.client.follower import AsyncRemoteFilterWatch, AsyncRemoteWatch
 from fourfold.client.reader import EventReader
@@ -194,7 +194,7 @@ class AsyncRemoteSpace(AsyncSpaceContainer):
             PreconditionFailed: A precondition does not hold.
             ReplayMismatch: Another request had the same session and local_seq.
         """
-        identity = Identity.of(session, local_seq)
+        identity = WriteIdentity.of(session, local_seq)
         request = documents.prepare(operations, reads, identity, branch, preconditions)
         response = await self.connection.send(self.calls.transact(request, identity))
         return documents.parse_commit(response, request)
@@ -597,7 +597,7 @@ class AsyncRemoteBranches:
             AlreadyExists: A branch of that name exists, or existed.
             ReplayMismatch: Another request had the same session and local_seq.
         """
-        identity = Identity.of(session, local_seq)
+        identity = WriteIdentity.of(session, local_seq)
         check_branch(name)
         call = self._space.calls.create_branch(name, check_known_branch(parent), at, identity)
         return await self._send(call)
@@ -612,7 +612,7 @@ class AsyncRemoteBranches:
         """
         if not name:
             raise Refused("the default branch cannot be deleted")
-        identity = Identity.of(session, local_seq)
+        identity = WriteIdentity.of(session, local_seq)
         return await self._send(self._space.calls.delete_branch(check_known_branch(name), identity))
 
     async def get(self, name: str, *, at: At = None) -> Branch:
@@ -683,7 +683,7 @@ class AsyncRemoteBranches:
             MergeConflicted: Both branches changed the same thing; nothing was written, and
                 `details` lists the conflicts.
         """
-        identity = Identity.of(session, local_seq)
+        identity = WriteIdentity.of(session, local_seq)
         request = merges.ask(source, target, resolutions, field_level=field_level)
         for name in (source, target):
             check_known_branch(name)

@@ -14,7 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from fourfold import limits
 from fourfold.client import requests, responses
-from fourfold.client.reader import Reader
+from fourfold.client.reader import ResponseReader
 from fourfold.client.requests import Address, Call
 from fourfold.client.responses import Response
 from fourfold.client.transport import (
@@ -151,7 +151,7 @@ class Connection:
             if cursor is None:
                 return
 
-    def run(self, reader: Reader[Out]) -> Generator[Out]:
+    def run(self, reader: ResponseReader[Out]) -> Generator[Out]:
         """Yield what a reader produces, over as many connections as needed."""
         retries = start_retries(self.settings.retry_for)
         while not reader.ended():
@@ -175,7 +175,7 @@ class LiveFeed(Generic[Out]):
     """
 
     def __init__(
-        self, settings: ConnectionSettings, reader: Reader[Out], retry_for: float | None
+        self, settings: ConnectionSettings, reader: ResponseReader[Out], retry_for: float | None
     ) -> None:
         self.reader = reader
         self._retries = start_retries(retry_for)

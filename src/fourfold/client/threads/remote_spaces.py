@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 from fourfold import limits
 from fourfold.client import documents, find, sql
 from fourfold.client.containers import DocumentsContainer, SpaceContainer
-from fourfold.client.documents import Identity, SpaceCalls, SpacePointAt
+from fourfold.client.documents import SpaceCalls, SpacePointAt, WriteIdentity
 from fourfold.client.find import FindCalls
 from fourfold.client.follower import RemoteFilterWatch, RemoteWatch
 from fourfold.client.reader import EventReader
@@ -195,7 +195,7 @@ class RemoteSpace(SpaceContainer):
             PreconditionFailed: A precondition does not hold.
             ReplayMismatch: Another request had the same session and local_seq.
         """
-        identity = Identity.of(session, local_seq)
+        identity = WriteIdentity.of(session, local_seq)
         request = documents.prepare(operations, reads, identity, branch, preconditions)
         response = self.connection.send(self.calls.transact(request, identity))
         return documents.parse_commit(response, request)
@@ -594,7 +594,7 @@ class RemoteBranches:
             AlreadyExists: A branch of that name exists, or existed.
             ReplayMismatch: Another request had the same session and local_seq.
         """
-        identity = Identity.of(session, local_seq)
+        identity = WriteIdentity.of(session, local_seq)
         check_branch(name)
         call = self._space.calls.create_branch(name, check_known_branch(parent), at, identity)
         return self._send(call)
@@ -609,7 +609,7 @@ class RemoteBranches:
         """
         if not name:
             raise Refused("the default branch cannot be deleted")
-        identity = Identity.of(session, local_seq)
+        identity = WriteIdentity.of(session, local_seq)
         return self._send(self._space.calls.delete_branch(check_known_branch(name), identity))
 
     def get(self, name: str, *, at: At = None) -> Branch:
@@ -680,7 +680,7 @@ class RemoteBranches:
             MergeConflicted: Both branches changed the same thing; nothing was written, and
                 `details` lists the conflicts.
         """
-        identity = Identity.of(session, local_seq)
+        identity = WriteIdentity.of(session, local_seq)
         request = merges.ask(source, target, resolutions, field_level=field_level)
         for name in (source, target):
             check_known_branch(name)
