@@ -37,6 +37,35 @@ TINY_MODULES = {
     "fourfold.server.errors": "removes paths of the server from messages; reviewed on its own",
 }
 """Modules with fewer lines that one other module imports, and why they stand alone."""
+_CLIENT_TWIN = "the client's twin of a local class: the same thing, on a server"
+_WIRE_TWIN = "the JSON of the class of the same name; a component of the OpenAPI description"
+_SINK_TWIN = "the sinks of documents and of streams have the same parts"
+_EACH_MODEL = "the result of the same call in two models"
+SHARED_CLASS_NAMES = {
+    "AppendResult": _CLIENT_TWIN,
+    "BatchReport": _SINK_TWIN,
+    "BatchWriter": _SINK_TWIN,
+    "Boundary": _CLIENT_TWIN,
+    "Follower": _CLIENT_TWIN,
+    "GcReport": _EACH_MODEL,
+    "GraphChange": _WIRE_TWIN,
+    "Head": "the head of a session; and an operation of lenses, which are called by their names",
+    "Health": "the health of a database, and of a server; a component of the OpenAPI description",
+    "Message": _SINK_TWIN,
+    "Problem": "the result of a check; and the name of RFC 9457 for an error over HTTP",
+    "RegistryChange": _WIRE_TWIN,
+    "Response": "a response over HTTP, as the server sends it and as the client receives it",
+    "RoutingKey": _CLIENT_TWIN,
+    "SearchHit": _EACH_MODEL,
+    "SearchPage": _EACH_MODEL,
+    "SpaceInfo": _WIRE_TWIN,
+    "Stream": _CLIENT_TWIN,
+    "StreamWriter": _SINK_TWIN,
+    "Transaction": "a transaction; and its JSON, a component of the OpenAPI description",
+    "WriteOptions": _SINK_TWIN,
+    "_Fold": "the running fold of documents, and of sessions",
+}
+"""Class names that two modules of src define, and why they may; any other has one meaning."""
 SQL = re.compile(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|REPLACE|ALTER|DROP|PRAGMA|WITH)\s")
 
 
@@ -172,6 +201,14 @@ def _imported(node):
     return []
 
 
+def shared_class_names(classes):
+    """Return the names that several modules define; `classes` are pairs of module and name."""
+    modules = {}
+    for module, name in classes:
+        modules.setdefault(name, set()).add(module)
+    return {name for name, where in modules.items() if len(where) > 1}
+
+
 def everywhere(_path):
     return True
 
@@ -210,9 +247,9 @@ def complaints(rule, paths):
 
 @cache
 def survey_python():
-    """Return the complaints by rule, and the imports by file; each file is parsed once for all."""
+    """Return the complaints by rule, and the imports and classes of src, from one pass."""
     found = {rule: [] for rule, _ in PYTHON_RULES}
-    imports = {}
+    imports, classes = {}, []
     for path in tree.python_files():
         name = tree.short(path)
         source = path.read_text(encoding="utf-8", errors="replace")
@@ -222,13 +259,14 @@ def survey_python():
                 found[rule] += [f"{name}:{line}: {text}" for line, text in rule(source, module)]
         if in_source(name):
             imports[path] = imported_names(module)
-    return found, imports
+            defined = (node.name for node in nodes(module) if isinstance(node, ast.ClassDef))
+            classes += [(path, class_name) for class_name in defined]
+    return found, imports, classes
 
 
 @pytest.mark.parametrize("rule", dict(PYTHON_RULES), ids=lambda rule: rule.__name__)
 def test_every_python_file_is_tidy(rule):
-    found, _ = survey_python()
-    assert not found[rule]
+    assert not survey_python()[0][rule]
 
 
 @pytest.mark.parametrize("rule", TEXT_RULES, ids=lambda rule: rule.__name__)
@@ -267,6 +305,16 @@ def test_tiny_modules_with_one_importer_have_a_reason():
     packages = {name.rpartition(".")[0] for name in modules}
     tiny = set(tiny_modules(modules, imports)) - packages - {"fourfold.__main__"}
     assert tiny <= TINY_MODULES.keys(), "merge it into its importer"
+
+
+def test_a_class_name_has_one_meaning():
+    shared = shared_class_names(survey_python()[2])
+    assert not shared - SHARED_CLASS_NAMES.keys(), "name what this one is"
+    assert not SHARED_CLASS_NAMES.keys() - shared, "no longer shared: take them off the list"
+
+
+def test_a_shared_class_name_is_found():
+    assert shared_class_names([("a", "X"), ("b", "X"), ("a", "Y"), ("a", "Y")]) == {"X"}
 
 
 def test_a_tiny_module_is_found_by_its_importer():

@@ -30,7 +30,7 @@ class _Column(NamedTuple):
         return f'typeof("{self.name}") NOT IN ({allowed})'
 
 
-class _Table:
+class _KeyedTable:
     """A table, and the key by which it is read in slices."""
 
     def __init__(self, name: str, columns: list[_Column], *, has_rowid: bool) -> None:
@@ -131,9 +131,9 @@ def check_in_slices(open_view: OpenView, rows: int) -> Iterator[Problem]:
             after = until
 
 
-def _tables(view: HistoryReader) -> list[_Table]:
+def _tables(view: HistoryReader) -> list[_KeyedTable]:
     columns: dict[tuple[str, bool], list[_Column]] = {}
     for table, has_rowid, name, declared, needed, place in view.rows(SQL.table_columns):
         column = _Column(name, declared, bool(needed), place)
         columns.setdefault((table, bool(has_rowid)), []).append(column)
-    return [_Table(name, own, has_rowid=rowid) for (name, rowid), own in columns.items()]
+    return [_KeyedTable(name, own, has_rowid=rowid) for (name, rowid), own in columns.items()]
