@@ -142,9 +142,9 @@ def test_a_row_that_cannot_be_folded_is_a_damaged_log(row, why):
 
 
 def test_rows_out_of_order_are_refused():
-    with pytest.raises(InvalidInput, match="seq 2 comes after 3"):
+    with pytest.raises(InvalidInput, match="seq 2 follows 3"):
         fold(None, [(3, "set", {}), (2, "set", {})])
-    with pytest.raises(InvalidInput, match="seq 2 comes after 3"):
+    with pytest.raises(InvalidInput, match="seq 2 follows 3"):
         fold(State({}, "set", 3), [(2, "delete", None)])
 
 

@@ -60,7 +60,7 @@ class ArchiveTable(NamedTuple):
 
     @property
     def configuration(self) -> dict[str, str]:
-        """What a program that only knows the archive must know, for the metadata of the table."""
+        """Metadata of the table, for programs that only have the archive."""
         return {
             "fourfold.name": self.id_column,
             "fourfold.key": ",".join(self.key),

@@ -75,5 +75,5 @@ def tokens_of(usage: dict[str, Any] | None) -> float | None:
 
 
 def amount(value: float | None, digits: int = 0) -> str:
-    """Return an amount with separators and so many digits; empty for None."""
+    """Return an amount with separators and this many digits; empty for None."""
     return "" if value is None else f"{value:,.{digits}f}"

@@ -61,7 +61,7 @@ class Feed(NamedTuple):
     """A live feed."""
 
     next_event: Callable[[float], Awaitable[FeedEvent | None]]
-    """Waits up to so many seconds for the next event."""
+    """Waits up to this many seconds for the next event."""
     position: Callable[[], str]
     """Returns the id from which the feed would continue."""
     is_stopping: Callable[[], bool] = lambda: False

@@ -292,7 +292,7 @@ def _relatives(sessions: Sessions, relation: str, head: str, covers: Covers) -> 
 
 
 def _covered(sessions: Sessions, ids: list[str], covers: Covers) -> list[str]:
-    """Return the heads of sessions that a key is for."""
+    """Return the heads of the sessions that a key covers."""
     return ids if covers("") else [id_ for id_ in ids if _is_covered(sessions, id_, covers)]
 
 

@@ -271,7 +271,7 @@ class Continuous:
 
 
 class _Stopped(Exception):
-    """The background ends; a compaction is given up."""
+    """The background thread stops; a running compaction is abandoned."""
 
 
 def _times(path: Path) -> tuple[int, int] | None:

@@ -122,7 +122,7 @@ class SearchHit(Struct, kw_only=True, frozen=True):
 
 
 class SearchTotal(Struct, kw_only=True, frozen=True):
-    """The number of matches; at least so many if it is not exact."""
+    """The number of matches; a lower bound if it is not exact."""
 
     value: Count
     exact: bool

@@ -301,7 +301,7 @@ class JobRate(Struct, frozen=True):
 
 
 class JobProgress(Struct, frozen=True):
-    """Steps of a job that are done, of so many; `total` is 0 if it is unknown."""
+    """Completed and total steps of a job; `total` is 0 if it is unknown."""
 
     label: str = ""
     """Current item of work."""

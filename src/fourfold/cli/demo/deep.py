@@ -52,7 +52,7 @@ def documents_branch_and_travel(stage: Stage) -> Shown:
         sound = space.verify() == []
         seq = space.seq()
     lines = [
-        f"seq {first.seq}: {_PLAN} is set; a branch goes its own way, and nothing is copied",
+        f"seq {first.seq}: {_PLAN} is set; a branch diverges, and nothing is copied",
         f"by default {apart[0]}; on the branch {apart[1]}",
         f"seq {merged.commit.seq}: merged field by field: {together}",
         f"read as of seq {first.seq}: unchanged: {then.document == _START}",
@@ -353,7 +353,7 @@ def a_restore_never_goes_back(stage: Stage) -> Shown:
     name = refusal.message.replace(str(stage.root), "ROOT")
     lines = [
         f"error[{refusal.kind}]: {name}",
-        f"with advance=True it goes on above: {last} was used, the next entry is {following}",
+        f"with advance=True it continues above: {last} was used, the next entry is {following}",
     ]
     return lines, {"refused_with": refusal.kind, "last": last, "next": following}
 

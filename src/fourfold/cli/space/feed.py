@@ -41,7 +41,7 @@ _FIELDS: Final = ("seq", "branch", "kind", "op", "id", "data")
     "--timeout",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="End after so many seconds without a commit; default: when interrupted.",
+    help="Stop after this many seconds without a commit; by default, when interrupted.",
 )
 def follow(  # noqa: PLR0917
     out: Output,

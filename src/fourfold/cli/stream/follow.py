@@ -33,7 +33,7 @@ _FEED_FIELDS: Final = ("stream", "offset", "ts_ms", "record", "cursor")
     help="With --all: start after this cursor; -1 for all records, by default new ones only.",
 )
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), help="End after so many seconds without a record."
+    "--timeout", type=click.FloatRange(min=0), help="Stop after this many seconds without a record."
 )
 def follow(
     out: Output,

@@ -563,7 +563,7 @@ async def _in_one_commit(
 @click.option(
     "--expected",
     metavar="OFFSET|NUMBER",
-    help="Append BODY only if the stream ends exactly at this offset, or has so many records.",
+    help="Append BODY only if the stream ends exactly at this offset, or has this many records.",
 )
 @click.option("--close", "closing", is_flag=True, help="Close the stream with the last record.")
 def append(

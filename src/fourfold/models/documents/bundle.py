@@ -343,7 +343,7 @@ def _check_start(space: Space, first: SpaceLine) -> int:
     if newest < first.after:
         raise Refused(
             f"the export begins after seq {first.after}, and the space is at seq {newest}",
-            hint="Import the export that comes before it first.",
+            hint="Import the previous export first.",
         )
     return newest
 
@@ -364,7 +364,7 @@ class _Import:
 
     def take(self, number: int, line: CommitLine) -> None:
         if line.seq <= self._last:
-            raise InvalidInput(f"line {number}: seq {line.seq} comes after seq {self._last}")
+            raise InvalidInput(f"line {number}: seq {line.seq} follows seq {self._last}")
         self._last = line.seq
         if line.seq <= self._newest:
             self._compare(number, line)

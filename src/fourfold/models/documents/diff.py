@@ -82,7 +82,7 @@ def identical(one: Any, other: Any) -> bool:
 
 
 def diff(before: Any, after: Any) -> list[Patch]:
-    """Patches that turn `before` into a document that is identical to `after`.
+    """Return patches that turn `before` into a document that is identical to `after`.
 
     Objects are compared key by key, and arrays of one length element by element. Of arrays whose
     length differs, what both begin and end with is kept and the middle is one splice. Parts that

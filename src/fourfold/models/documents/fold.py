@@ -97,7 +97,7 @@ class _Fold:
         seq, op, data = row
         if seq < self._seq:
             raise InvalidInput(
-                f"the rows of an entity are not in order: seq {seq} comes after {self._seq}",
+                f"the rows of an entity are not in order: seq {seq} follows {self._seq}",
                 hint="Sort them by seq and, within one, by op_index.",
             )
         if op == "patch":

@@ -223,7 +223,7 @@ def _title(patch: Any) -> str:
 
 __all__ = ["OPS", "Draft", "PatchStep", "Program", "apply", "compile"]
 
-_HINT_APPLY = "Read the document, and send patches that fit what is there; nothing was written."
+_HINT_APPLY = "Read the document, and send patches that match it; nothing was written."
 
 
 def apply(document: Document, patches: list[dict[str, Any]] | Program) -> Document:

@@ -7,7 +7,7 @@ the fork.
 
 Reading many entities at one point, in a number of statements that does not depend on how many.
 
-Branch by branch along the chain, two questions are asked for all entities at once: what is there of
+Branch by branch along the chain, two queries run for all entities at once: what is there of
 each since the last whole document, and, where that is a snapshot, what it says. An entity whose
 patches on a child have no whole document below them stays open, and takes its base from the next
 branch of the chain. The result is what single reads of the same chain give.

@@ -26,7 +26,7 @@ _SHAPE = "Map an id to a document, None, OURS or THEIRS, or (id, path) to a valu
 
 
 class Decisions(msgspec.Struct, frozen=True):
-    """Resolutions by what they decide."""
+    """Resolutions, grouped by what they decide."""
 
     documents: dict[str, Document | None]
     """Whole entities; None deletes."""

@@ -152,7 +152,7 @@ def _anchors(branches: Iterable[Branch], pinned: Sequence[int]) -> dict[str, lis
 
 
 def _make_missing(space: Space) -> int:
-    """Snapshots of the newest states that take many patches to reach."""
+    """Make snapshots of the newest states that take many patches to reach."""
     count = 0
     for branch, entity, seq in _deep_heads(space):
         with space.background_view() as view:

@@ -548,7 +548,7 @@ class Space:
         at: At = None,
         branch: str = "",
     ) -> FindPlan:
-        """Return how `find` would answer: which index serves it, or that it scans."""
+        """Return the plan of a `find`: the index that serves it, or a scan."""
         query = finder.FindQuery(parse_filter(where), parse_order(order_by), branch, at)
         return finder.explain(self, query)
 

@@ -307,9 +307,9 @@ def _blobs(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
         digits = hashlib.sha256(data).hexdigest()
         wrong, expected, found = None, None, None
         if digits.encode() != named or kind != "blob":
-            wrong, expected, found = "its bytes are not what its hash says", named, digits
+            wrong, expected, found = "its bytes do not match its hash", named, digits
         elif size != len(data):
-            wrong = f"has {len(data)} bytes, and its row says {size}"
+            wrong = f"has {len(data)} bytes, its row has {size}"
             expected, found = str(len(data)), str(size)
         elif not _is_text(content_type) or not _MOMENT.fullmatch(created_at):
             wrong, found = "its content type or its time cannot be read", created_at
@@ -326,8 +326,8 @@ def _blobs(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
 def _metadata(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     for branch, entity in view.rows(view.sql.verify_metadata, part.bounds):
         yield make_problem(
-            f"blob {_shown(entity.rpartition(b':')[2])}: is missing, and {_shown(entity)} "
-            f"on {_shown(branch)} says what it is",
+            f"blob {_shown(entity.rpartition(b':')[2])}: is missing, but {_shown(entity)} "
+            f"on {_shown(branch)} describes it",
             "blob_store",
             {"hash": entity.rpartition(b":")[2]},
         )
@@ -530,7 +530,7 @@ def parts(
 
 
 def _bounds(view: HistoryReader, counting: str, keys: str, count: int) -> list[tuple[Any, ...]]:
-    """Keys that leave about as many rows between them: one fewer than parts, or none."""
+    """Return keys that split the rows into parts of about equal size; none for one part."""
     width = -(-int(view.value(counting)) // count)
     return view.all(keys, (width,))[: count - 1] if width else []
 
@@ -577,7 +577,7 @@ def rules(history: History) -> tuple[Rule, ...]:
 
 
 def _dense(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
-    """Seqs are given out one after the other; only a restore may have left some out."""
+    """Yield the seqs that are missing; only a restore may have left some out."""
     before = None
     floor = view.value(view.sql.verify_floor) or 0
     for (seq,) in view.rows(view.sql.verify_seqs, part.bounds):
@@ -586,7 +586,7 @@ def _dense(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
             before = 0 if row is None else row[0]
         if seq != before + 1 and seq > floor + 1:
             yield make_problem(
-                f"commit {before + 1}: is missing; after {before} comes {seq}",
+                f"commit {before + 1} is missing: {seq} follows {before}",
                 "commit",
                 {"seq": before + 1},
                 expected=before + 1,

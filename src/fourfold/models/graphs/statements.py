@@ -70,7 +70,7 @@ def app_statements(app_id: int) -> Queries:
 
 @lru_cache(maxsize=16384)
 def insert_statement(app_id: int, kind: Kind, rows: int) -> str:
-    """Adds so many rows to a table at once."""
+    """Return the statement that inserts this many rows into a table."""
     return values_statement(table_of(app_id, kind), ROWS[kind]._fields, rows)
 
 

@@ -24,7 +24,7 @@ _BYTES: dict[Kind, str] = {
 }
 _RULES = {
     "rows_without_envelope": "row {} is not in the list of what was written under {}",
-    "envelopes_without_rows": "nothing was written under {} in app {}, though the list says so",
+    "envelopes_without_rows": "no row has seq {} in app {}, though the list of envelopes has it",
     "out_of_order": "row {} has the number {}, which is smaller than one before it",
     "unknown_types": "row {} is of type {}, which is none of this kind",
     "objects_without_first_row": "row {} is not a version of object {}",

@@ -288,7 +288,7 @@ class _BundleCheck:
         digest = self._digests.get(last)
         placed = (before.covered + 1, before.current_head, self._sid)
         if digest is None or f"sha256:{digest.hex()}" != head["events_digest"]:
-            raise InvalidInput(f"head {head['id']} does not cover the events that it says")
+            raise InvalidInput(f"head {head['id']} does not cover the events in its range")
         if (first, head["basis"], head["session"]) != placed or not first <= last < event.id:
             raise InvalidInput(f"head {head['id']} does not follow the one before it")
         self._digests = {

@@ -102,14 +102,16 @@ class LogReader(Protocol):
     def events(self, key: int, after: int, until: int, limit: int) -> list[StoredEvent]: ...
     def events_of_request(self, key: int, request_key: str) -> list[StoredEvent]: ...
     def all_events(self, after: int, limit: int) -> list[tuple[str, StoredEvent]]:
-        """Events of all sessions that are not deleted, with the session's id, by position."""
+        """Return events of all sessions that are not deleted, with the session's id, by position."""
         ...
 
     def events_with_refs(
         self, key: int | None, after: int, limit: int
     ) -> list[tuple[int, StoredEvent]]:
-        """Events that may refer to payloads, with their session's key: of one session, after an
-        event id; or of all that are not purged, after a position.
+        """Return events that may refer to payloads, with their session's key.
+
+        They are those of one session, after an event id; or of all that are not purged, after a
+        position.
         """
         ...
 

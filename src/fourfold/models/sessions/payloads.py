@@ -107,7 +107,7 @@ def _missing(name: str) -> PayloadMissing:
 
 
 def dangling(log: Log, files: BlobStore | None, sid: str | None) -> list[PayloadRef]:
-    """References in the events of a session, or of all, that lead to no payload."""
+    """Return the references in the events of a session, or of all, that lead to no payload."""
     with log.read() as reading:
         key = None if sid is None else existing(reading, sid).key
     lost: set[PayloadRef] = set()
@@ -160,7 +160,7 @@ def _inner(reading: LogReader, files: BlobStore | None, name: str) -> list[Paylo
 
 
 def closure(log: Log, files: BlobStore | None, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    """Payloads and all that they refer to, each once, with their bytes, which must be right."""
+    """Yield payloads and all that they refer to, each once, with their verified bytes."""
     waiting = sorted(names, reverse=True)
     seen = set(waiting)
     while waiting:

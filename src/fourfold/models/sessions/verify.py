@@ -112,7 +112,7 @@ class _SessionWalk:
         position, event_id = raw[:2]
         name = f"event {event_id}"
         if event_id != self._expected:
-            yield f"{name} stands where event {self._expected} belongs"
+            yield f"expected event {self._expected}, found {name}"
         if position <= self._position:
             yield f"{name} has position {position}, expected one after {self._position}"
         self._expected, self._position = event_id + 1, position
@@ -187,9 +187,9 @@ class _SessionWalk:
             yield f"event {event.id} holds no sound {event.type}: {error}"
             return
         if heads != wanted_heads:
-            yield f"the row of the head at event {event.id} is not what the event says"
+            yield f"the row of the head at event {event.id} differs from the event"
         if edges != wanted_edges:
-            yield f"the row of the edge at event {event.id} is not what the event says"
+            yield f"the row of the edge at event {event.id} differs from the event"
 
     def _head(self, event: Event) -> Iterator[str]:
         head = head_of(event.data["head"])

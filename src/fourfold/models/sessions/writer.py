@@ -291,7 +291,7 @@ def check_ref(reading: LogReader, ref: PayloadRef) -> None:
     if size is None:
         raise PayloadMissing(f"payload {ref.id} is not in this store", details={"payload": ref.id})
     if size != ref.size:
-        raise InvalidInput(f"payload {ref.id} has {size} bytes, but the reference says {ref.size}")
+        raise InvalidInput(f"payload {ref.id} has {size} bytes, but its reference has {ref.size}")
 
 
 def _replayed(reading: LogReader, row: SessionRow, request: EventAppend) -> list[Event] | None:

@@ -160,7 +160,7 @@ class _Occurrences:
             sentence = f"{where}: its fact, or the value of that, is missing"
             yield make_problem(sentence, missing, {"hash": named}, expected=named)
         elif (said_of, said_type) != (entity, fact_type):
-            wrong, expected, actual = "its fact says another thing", (entity, fact_type), stored[:2]
+            wrong, expected, actual = "its fact differs", (entity, fact_type), stored[:2]
         elif parent != before and not _taken_before(view, branch, entity, seq, op_index):
             wrong, expected, actual = "its fact does not follow the one before it", before, parent
         elif spelling is not None and (spelling == data or _name_of(spelling) != value_ref):

@@ -79,7 +79,7 @@ def problems(snapshot: ReadTransaction) -> list[str]:
         return [f"identities: {error.message}"]
     cache = in_cache(snapshot)
     return [
-        f"identities: {number} is not what app {SYSTEM_APP} says"
+        f"identities: {number} differs from app {SYSTEM_APP}"
         for number in sorted(set(graph) | set(cache))
         if graph.get(number) != cache.get(number)
     ]

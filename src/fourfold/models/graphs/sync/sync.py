@@ -129,15 +129,17 @@ def _check_place(package: Package, last: int, peer_id: int) -> None:
     where = f"domain {package.domain!r} of peer {peer_id} is at {last}"
     details = {"from_seq": package.from_seq, "to_seq": package.to_seq, "last_seq": last}
     if package.from_seq > last + 1:
-        raise PackageGap(f"{where}: a package from {window} leaves out some", details=details)
+        raise PackageGap(
+            f"{where}: seqs are missing before the package from {window}", details=details
+        )
     if package.to_seq == last:
         raise PackageReplayed(
             f"{where}: the package from {window} was imported already", details=details
         )
     if package.to_seq < last:
-        raise PackageRegresses(f"{where}: a package from {window} goes back", details=details)
+        raise PackageRegresses(f"{where}: the package from {window} is older", details=details)
     if package.from_seq <= last:
-        raise PackageOverlaps(f"{where}: a package from {window} overlaps it", details=details)
+        raise PackageOverlaps(f"{where}: the package from {window} overlaps it", details=details)
 
 
 class _Outward:

@@ -53,7 +53,7 @@ class TurnResult(msgspec.Struct, frozen=True):
 
 
 class TurnEnded(BaseException):
-    """Ends a turn from inside its step. No Exception, so that no step function catches it."""
+    """Ends a turn from inside its step. Not an Exception, so that no step function catches it."""
 
     def __init__(
         self, status: str, kind: str, message: str, error: dict[str, Any] | None = None
@@ -126,13 +126,13 @@ def clamp(*several: Capability) -> Capability:
 
 
 def check_source(caller: Capability, source: Capability, sid: str) -> None:
-    """Attaching to a session with more rights grants none of them."""
+    """Raise CapabilityDenied if the session to attach to has rights that the caller lacks."""
     if caller is None:
         return
     more = None if source is None else sorted(set(source) - set(caller))
     if more is None or more:
         what = "everything" if more is None else ", ".join(more)
         raise CapabilityDenied(
-            f"session {sid!r} may do what its caller may not: {what}",
+            f"session {sid!r} has rights that its caller lacks: {what}",
             details={"session": sid, "caller": caller, "source": source},
         )
