@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from contextlib import ExitStack
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fourfold.kernel import Notifier
-from fourfold.kernel.notifier import NOTIFY_PENDING_MAX, NOTIFY_SLICE_LISTENERS
+from fourfold.kernel.notifier import NOTIFY_PAUSES, NOTIFY_PENDING_MAX, NOTIFY_SLICE_LISTENERS
 
 
 def test_listener_is_notified_of_its_name_and_of_all_names():
@@ -156,11 +158,15 @@ def test_name_with_few_listeners_does_not_wait_for_large_one():
     assert asyncio.run(main()) < MANY
 
 
-def test_fan_out_pauses_while_others_commit(monkeypatch):
-    """The loop is left to others in between: the next slice waits for a timer."""
+@pytest.mark.parametrize("took_s", [0.0002, 0.00003])
+def test_fan_out_pauses_while_others_commit(monkeypatch, took_s):
+    """The loop is left to others in between: the next slice waits for a timer.
+
+    uvloop calls at once if the delay is below half a millisecond.
+    """
 
     async def main(*, others):
-        notifier, pauses = Notifier(), []
+        notifier, pauses, readings = Notifier(), [], itertools.count()
         loop = asyncio.get_running_loop()
         call_later = loop.call_later
 
@@ -170,6 +176,9 @@ def test_fan_out_pauses_while_others_commit(monkeypatch):
             return call_later(delay, function, *arguments)
 
         monkeypatch.setattr(loop, "call_later", note)
+        # Read at the beginning and at the end of a slice.
+        clock = SimpleNamespace(perf_counter=lambda: next(readings) * took_s)
+        monkeypatch.setattr("fourfold.kernel.notifier.time", clock)
         with ExitStack() as stack:
             large = [stack.enter_context(notifier.listen("large")) for _ in range(MANY)]
             notifier.notify(("large",))
@@ -180,8 +189,11 @@ def test_fan_out_pauses_while_others_commit(monkeypatch):
         return pauses
 
     assert asyncio.run(main(others=False)) == []
-    # One after each slice but the last, or after that too.
-    assert len(asyncio.run(main(others=True))) >= MANY // SLICE - 1
+    pauses = asyncio.run(main(others=True))
+    assert min(pauses) >= 0.001
+    # In all as long as one after each slice but the last few.
+    slices = MANY // SLICE - 1 - 0.001 / (NOTIFY_PAUSES * took_s)
+    assert sum(pauses) >= slices * NOTIFY_PAUSES * took_s
 
 
 def test_fan_out_buffers_few_undelivered_payloads():

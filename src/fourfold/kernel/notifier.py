@@ -37,6 +37,11 @@ the next ones, so that requests are served in between.
 NOTIFY_PAUSES: Final = 6.0
 """Pause after a slice while others commit, as a multiple of the time that the slice took."""
 
+NOTIFY_PAUSE_MIN_S: Final = 0.001
+"""Shortest pause: uvloop rounds a delay to milliseconds, and calls at once if none is left. The
+pause of shorter slices follows a later one.
+"""
+
 NOTIFY_PENDING_MAX: Final = 32
 """Payloads buffered until delivery; on overflow they collapse into one None."""
 Callback = Callable[[object], None]
@@ -214,6 +219,8 @@ class _FanOut:
         self._slice_count = 0
         """That number when the latest slice was notified."""
         self._slice_began = 0.0
+        self._owed_s = 0.0
+        """Pause of earlier slices that was too short for a timer."""
         self._queue: deque[_ListenerGroup] = deque()
         self._started = False
 
@@ -268,10 +275,15 @@ class _FanOut:
     def _pause(self) -> None:
         """Notify the next slice: at once, or after a pause if there were commits meanwhile."""
         if self._count() == self._slice_count:
+            self._owed_s = 0.0
             self._deliver()
             return
-        took = time.perf_counter() - self._slice_began
-        self._loop.call_later(took * NOTIFY_PAUSES, self._deliver)
+        self._owed_s += (time.perf_counter() - self._slice_began) * NOTIFY_PAUSES
+        if self._owed_s < NOTIFY_PAUSE_MIN_S:
+            self._deliver()
+            return
+        pause_s, self._owed_s = self._owed_s, 0.0
+        self._loop.call_later(pause_s, self._deliver)
 
     def _notify(self, group: _ListenerGroup, limit: int) -> int:
         """Notify up to `limit` registered listeners of a group; return how many were examined."""
