@@ -9,7 +9,7 @@ import threading
 import pytest
 from both_fronts import JSON, Front, append, request
 
-from fourfold.models.streams import Append, Streams
+from fourfold.models.streams import Append, Streams, feed
 from fourfold.models.streams.validation import format_offset
 from fourfold.server import stream_reads
 
@@ -143,7 +143,14 @@ def test_readers_at_the_same_position_share_the_encoded_events(front, monkeypatc
         formatted.append(given)
         return format_events(*given)
 
+    chunks, chunk_from_notices = [], feed.chunk_from_notices
+
+    def note_chunk(*given):
+        chunks.append(given)
+        return chunk_from_notices(*given)
+
     monkeypatch.setattr(stream_reads, "format_events", note)
+    monkeypatch.setattr(feed, "chunk_from_notices", note_chunk)
     front.streams.create("crowd", JSON)
     readers = [EventStream(front, "crowd") for _ in range(20)]
     formatted.clear()
@@ -158,6 +165,8 @@ def test_readers_at_the_same_position_share_the_encoded_events(front, monkeypatc
         reader.connection.socket.close()
     # Readers with different cursors receive different events; most of these have the same.
     assert len(formatted) < 10 * len(readers) // 2
+    # Once a record; the first is read from the log by each.
+    assert len(chunks) <= 10
 
 
 def test_events_of_a_reader_are_those_of_its_position_and_cursor(front):

@@ -209,6 +209,28 @@ class EventCache:
         return self._events, self._cursor
 
 
+class NoticeChunks:
+    """The latest chunk made from notifications, for all readers that are at the same position."""
+
+    def __init__(self) -> None:
+        self._key: tuple[object, ...] = ()
+        self._notices: list[object] = []
+        self._chunk: Chunk | None = None
+        self._offset = ""
+
+    def read(
+        self, info: StreamInfo, at: str, notices: list[object], limit: int
+    ) -> tuple[Chunk, str] | None:
+        """Return the chunk after `at` and the offset after it; None if the log must be read."""
+        key = (at, limit, info.sid, info.incarnation_number, info.expires_at_ms, info.closed)
+        # The readers receive the same notices, and these are compared by identity first.
+        if key != self._key or notices != self._notices:
+            self._key, self._notices = key, notices
+            self._chunk = feed.chunk_from_notices(info, at, notices, limit)
+            self._offset = "" if self._chunk is None else self._chunk.offset
+        return None if self._chunk is None else (self._chunk, self._offset)
+
+
 def format_events(info: StreamInfo, chunk: Chunk, cursor: str) -> bytes:
     """Return the data and the control event of a chunk.
 
@@ -242,6 +264,7 @@ class StreamRead:
         """Returns True if no key is required; only then may shared caches store responses."""
         self._stopping = False
         self._events_cache = EventCache(streams.clock)
+        self._notice_chunks = NoticeChunks()
 
     def stop(self) -> None:
         """End waiting reads as if they had timed out."""
@@ -326,10 +349,16 @@ class StreamRead:
         deadline = time.monotonic() + self._timing.long_poll_s
         at = start
         with self._streams.notifier.listen(name) as listener:
-            follower = _Follower(self._streams, name, listener, record_filter, _limit(query))
+            follower = _Follower(
+                self._streams,
+                name,
+                listener,
+                record_filter,
+                _limit(query),
+                notice_chunks=self._notice_chunks,
+            )
             while True:
-                info, chunk = await follower.read(at)
-                at = chunk.offset
+                info, chunk, at = await follower.read(at)
                 left = deadline - time.monotonic()
                 if chunk.records or chunk.closed or left <= 0 or self._stopping:
                     break
@@ -399,8 +428,14 @@ class StreamRead:
         if has_gap:
             yield format_gap_event(info)
         with self._streams.notifier.listen(name) as listener:
+            at: str = chunk.offset
             follower = _Follower(
-                self._streams, name, listener, record_filter, limits.STREAM_READ_RECORDS
+                self._streams,
+                name,
+                listener,
+                record_filter,
+                limits.STREAM_READ_RECORDS,
+                notice_chunks=self._notice_chunks,
             )
             while True:
                 # A search that found nothing yet reports where it is, for a reader that reconnects.
@@ -423,7 +458,7 @@ class StreamRead:
                     yield KEEP_ALIVE
                 first = False
                 try:
-                    info, chunk = await follower.read(chunk.offset)
+                    info, chunk, at = await follower.read(at)
                 except (NotFound, StreamGone):
                     yield format_end_event("deleted")
                     return
@@ -446,26 +481,30 @@ class _Follower:
         listener: Listener,
         record_filter: RecordFilter | None,
         limit: int,
+        *,
+        notice_chunks: NoticeChunks,
     ) -> None:
         self._streams = streams
         self._name = name
         self._listener = listener
         self._record_filter = record_filter
         self._limit = limit
+        self._notice_chunks = notice_chunks
         self._info: StreamInfo | None = None
 
-    async def read(self, at: str) -> tuple[StreamInfo, Chunk]:
+    async def read(self, at: str) -> tuple[StreamInfo, Chunk, str]:
+        """Return the next chunk after `at`, and the offset after it."""
         notices = self._listener.drain()
         info = self._info
         if info is not None and self._record_filter is None and notices:
-            chunk = feed.chunk_from_notices(info, at, notices, self._limit)
-            if chunk is not None:
-                return info, chunk
+            shared = self._notice_chunks.read(info, at, notices, self._limit)
+            if shared is not None:
+                return info, *shared
         info, chunk = await self._streams.read_async(
             self._name, at, records_max=self._limit, sought=self._record_filter
         )
         self._info = info
-        return info, chunk
+        return info, chunk, chunk.offset
 
 
 def _response_headers(info: StreamInfo, chunk: Chunk) -> Headers:
