@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import islice
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from fourfold.content import InternedPayload, decode, encode, parse_content_id
@@ -304,38 +306,56 @@ class MemoryAudit:
     def __init__(self, tables: _Tables) -> None:
         self._tables = tables
 
-    def sessions(self) -> Iterator[tuple[Any, ...]]:
-        for row in self._tables.sessions.values():
-            yield (*map(_bytes, row), seal_of(row))
+    def last_session(self) -> Any:
+        return max((row.key for row in self._tables.sessions.values()), default=None)
 
-    def events(self, key: int) -> Iterator[tuple[Any, ...]]:
-        for row in self._tables.events.get(key, ()):
+    def last_event(self, key: int) -> Any:
+        return len(self._tables.events.get(key, ())) or None
+
+    def sessions(self, after: Any = None, until: Any = None) -> Iterator[tuple[Any, ...]]:
+        for row in self._tables.sessions.values():
+            if (after is None or row.key > after) and (until is None or row.key <= until):
+                yield (*map(_bytes, row), seal_of(row))
+
+    def events(self, key: int, after: Any = None) -> Iterator[tuple[Any, ...]]:
+        rows = self._tables.events.get(key, [])
+        for row in islice(rows, after or 0, None):
             yield (*map(_bytes, row), position_check(row))
 
     def digest(self, key: int, event_id: int) -> bytes | None:
         rows = self._tables.events.get(key, [])
         return rows[event_id - 1].digest if 0 < event_id <= len(rows) else None
 
-    def heads(self, key: int) -> Iterator[tuple[Any, ...]]:
-        rows = [row for owner, row in self._tables.heads.values() if owner == key]
-        for row in sorted(rows, key=lambda head: head.event_id):
-            yield tuple(map(_bytes, row))
+    def derived(self, what: str, key: int, after: Any = None) -> Iterator[tuple[Any, ...]]:
+        tables = self._tables
+        rows: list[tuple[Any, ...]]
+        if what == "snapshot":
+            rows = list(tables.snapshots.get(key, {}).items())
+        elif what == "head":
+            rows = [(row.event_id, *row) for owner, row in tables.heads.values() if owner == key]
+        else:
+            edges = tables.edges.items()
+            rows = [(row.event_id, *row) for (owner, _), row in edges if owner == key]
+        for row in sorted(rows, key=itemgetter(0)):
+            if after is None or row[0] > after:
+                yield tuple(map(_bytes, row))
 
-    def edges(self, key: int) -> Iterator[tuple[Any, ...]]:
-        rows = [row for (owner, _), row in self._tables.edges.items() if owner == key]
-        for row in sorted(rows, key=lambda edge: edge.event_id):
-            yield tuple(map(_bytes, row))
+    def owners(self, what: str, after: Any, limit: int) -> list[tuple[Any, bool]]:
+        del what, after, limit
+        return []
 
-    def snapshots(self, key: int) -> Iterator[tuple[Any, ...]]:
-        for event_id, state in sorted(self._tables.snapshots.get(key, {}).items()):
-            yield event_id, state.encode()
+    def ids(self, what: str, key: Any) -> list[int]:
+        del what, key
+        return []
 
-    def strays(self) -> Iterator[tuple[Any, ...]]:
-        return iter(())
+    def payloads(self, after: bytes | None = None) -> Iterator[tuple[Any, ...]]:
+        for digest in sorted(self._tables.payloads):
+            if after is None or digest > after:
+                yield (digest, *self._tables.payloads[digest])
 
-    def payloads(self) -> Iterator[tuple[Any, ...]]:
-        for digest, (size, touched, data) in sorted(self._tables.payloads.items()):
-            yield digest, size, touched, data
+    def payload(self, digest: bytes) -> tuple[Any, ...] | None:
+        row = self._tables.payloads.get(digest)
+        return None if row is None else (digest, *row)
 
 
 class MemoryLog:
@@ -397,6 +417,9 @@ class MemoryLog:
         with self._lock:
             self.check_open()
             yield MemoryAudit(self.tables)
+
+    def audit_step(self) -> AbstractContextManager[MemoryAudit]:
+        return self.audit()
 
     def problems(self) -> list[str]:
         return []

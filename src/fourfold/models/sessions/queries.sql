@@ -222,38 +222,91 @@ DELETE FROM edges WHERE session_key = ?1 AND event_id > ?2
 -- name: purge_snapshots
 DELETE FROM snapshots WHERE session_key = ?1 AND event_id > ?2
 
+-- name: verify_last_session
+SELECT max(session_key) FROM sessions
+
+-- name: verify_last_event
+SELECT max(event_id) FROM events WHERE session_key = ?
+
 -- name: verify_sessions
 -- As bytes: damaged text may be no text any more, and must be seen all the same.
 SELECT session_key, CAST(session_id AS BLOB), CAST(created_at AS BLOB), CAST(deleted_at AS BLOB), purged, seal
-FROM sessions ORDER BY session_key
+FROM sessions WHERE session_key > ?1 AND session_key <= ?2 ORDER BY session_key
 
 -- name: verify_events
 SELECT
     position, event_id, CAST(type AS BLOB), CAST(at AS BLOB), entity, entity_id, CAST(request_key AS BLOB),
     CAST(body AS BLOB), digest, position_check
-FROM events WHERE session_key = ? ORDER BY event_id
+FROM events WHERE session_key = ?1 AND event_id > ?2 ORDER BY event_id
 
 -- name: verify_digest
 SELECT digest FROM events WHERE session_key = ?1 AND event_id = ?2
 
 -- name: verify_heads
-SELECT CAST(head_id AS BLOB), event_id, CAST(basis AS BLOB) FROM heads WHERE session_key = ? ORDER BY event_id
+SELECT event_id, CAST(head_id AS BLOB), event_id, CAST(basis AS BLOB)
+FROM heads WHERE session_key = ?1 AND event_id > ?2 ORDER BY event_id
 
 -- name: verify_edges
 SELECT
-    CAST(edge_id AS BLOB), event_id, CAST(from_session AS BLOB), CAST(to_session AS BLOB), CAST(from_head AS BLOB),
-    CAST(to_head AS BLOB)
-FROM edges WHERE session_key = ? ORDER BY event_id
+    event_id, CAST(edge_id AS BLOB), event_id, CAST(from_session AS BLOB), CAST(to_session AS BLOB),
+    CAST(from_head AS BLOB), CAST(to_head AS BLOB)
+FROM edges WHERE session_key = ?1 AND event_id > ?2 ORDER BY event_id
 
 -- name: verify_snapshots
-SELECT event_id, CAST(state AS BLOB) FROM snapshots WHERE session_key = ? ORDER BY event_id
+SELECT event_id, CAST(state AS BLOB) FROM snapshots WHERE session_key = ?1 AND event_id > ?2 ORDER BY event_id
 
--- name: verify_strays
--- Rows whose session does not exist.
-SELECT 'event', position FROM events WHERE session_key NOT IN (SELECT session_key FROM sessions)
-UNION ALL SELECT 'head', event_id FROM heads WHERE session_key NOT IN (SELECT session_key FROM sessions)
-UNION ALL SELECT 'edge', event_id FROM edges WHERE session_key NOT IN (SELECT session_key FROM sessions)
-UNION ALL SELECT 'snapshot', event_id FROM snapshots WHERE session_key NOT IN (SELECT session_key FROM sessions)
+-- The sessions that rows belong to, each found with one search of an index, after a key.
+
+-- name: verify_event_owners
+WITH RECURSIVE owners (session_key) AS (
+    SELECT min(session_key) FROM events WHERE session_key > ?1
+    UNION ALL SELECT (SELECT min(session_key) FROM events WHERE session_key > owners.session_key) FROM owners
+    WHERE session_key IS NOT NULL LIMIT ?2
+)
+SELECT session_key, EXISTS (SELECT 1 FROM sessions AS s WHERE s.session_key = owners.session_key)
+FROM owners WHERE session_key IS NOT NULL
+
+-- name: verify_event_ids
+SELECT position FROM events WHERE session_key = ? ORDER BY position
+
+-- name: verify_head_owners
+WITH RECURSIVE owners (session_key) AS (
+    SELECT min(session_key) FROM heads WHERE session_key > ?1
+    UNION ALL SELECT (SELECT min(session_key) FROM heads WHERE session_key > owners.session_key) FROM owners
+    WHERE session_key IS NOT NULL LIMIT ?2
+)
+SELECT session_key, EXISTS (SELECT 1 FROM sessions AS s WHERE s.session_key = owners.session_key)
+FROM owners WHERE session_key IS NOT NULL
+
+-- name: verify_head_ids
+SELECT event_id FROM heads WHERE session_key = ? ORDER BY event_id
+
+-- name: verify_edge_owners
+WITH RECURSIVE owners (session_key) AS (
+    SELECT min(session_key) FROM edges WHERE session_key > ?1
+    UNION ALL SELECT (SELECT min(session_key) FROM edges WHERE session_key > owners.session_key) FROM owners
+    WHERE session_key IS NOT NULL LIMIT ?2
+)
+SELECT session_key, EXISTS (SELECT 1 FROM sessions AS s WHERE s.session_key = owners.session_key)
+FROM owners WHERE session_key IS NOT NULL
+
+-- name: verify_edge_ids
+SELECT event_id FROM edges WHERE session_key = ? ORDER BY event_id
+
+-- name: verify_snapshot_owners
+WITH RECURSIVE owners (session_key) AS (
+    SELECT min(session_key) FROM snapshots WHERE session_key > ?1
+    UNION ALL SELECT (SELECT min(session_key) FROM snapshots WHERE session_key > owners.session_key) FROM owners
+    WHERE session_key IS NOT NULL LIMIT ?2
+)
+SELECT session_key, EXISTS (SELECT 1 FROM sessions AS s WHERE s.session_key = owners.session_key)
+FROM owners WHERE session_key IS NOT NULL
+
+-- name: verify_snapshot_ids
+SELECT event_id FROM snapshots WHERE session_key = ? ORDER BY event_id
+
+-- name: verify_payload
+SELECT hash, size, touched, data FROM payloads WHERE hash = ?
 
 -- name: verify_payloads
-SELECT hash, size, touched, data FROM payloads ORDER BY hash
+SELECT hash, size, touched, data FROM payloads WHERE hash > ?1 ORDER BY hash

@@ -35,6 +35,21 @@ _MARKS = {
 }
 
 
+_DERIVED: Final = {
+    "snapshot": SQL.verify_snapshots,
+    "head": SQL.verify_heads,
+    "edge": SQL.verify_edges,
+}
+_OWNERS: Final = {
+    "event": (SQL.verify_event_owners, SQL.verify_event_ids),
+    "head": (SQL.verify_head_owners, SQL.verify_head_ids),
+    "edge": (SQL.verify_edge_owners, SQL.verify_edge_ids),
+    "snapshot": (SQL.verify_snapshot_owners, SQL.verify_snapshot_ids),
+}
+_LEAST: Final = float("-inf")
+_GREATEST: Final = float("inf")
+
+
 class SqliteLogReader:
     """Questions to one snapshot of the database."""
 
@@ -238,30 +253,46 @@ class SqliteLogAudit:
     def __init__(self, snapshot: ReadTransaction) -> None:
         self._snapshot = snapshot
 
-    def sessions(self) -> Iterator[tuple[Any, ...]]:
-        return self._snapshot.rows(SQL.verify_sessions)
+    def last_session(self) -> Any:
+        return self._snapshot.value(SQL.verify_last_session)
 
-    def events(self, key: int) -> Iterator[tuple[Any, ...]]:
-        return self._snapshot.rows(SQL.verify_events, (key,))
+    def last_event(self, key: int) -> Any:
+        return self._snapshot.value(SQL.verify_last_event, (key,))
+
+    def sessions(self, after: Any = None, until: Any = None) -> Iterator[tuple[Any, ...]]:
+        return self._snapshot.rows(SQL.verify_sessions, (_low(after), _high(until)))
+
+    def events(self, key: int, after: Any = None) -> Iterator[tuple[Any, ...]]:
+        return self._snapshot.rows(SQL.verify_events, (key, _low(after)))
 
     def digest(self, key: int, event_id: int) -> bytes | None:
         stored: bytes | None = self._snapshot.value(SQL.verify_digest, (key, event_id))
         return stored
 
-    def heads(self, key: int) -> Iterator[tuple[Any, ...]]:
-        return self._snapshot.rows(SQL.verify_heads, (key,))
+    def derived(self, what: str, key: int, after: Any = None) -> Iterator[tuple[Any, ...]]:
+        return self._snapshot.rows(_DERIVED[what], (key, _low(after)))
 
-    def edges(self, key: int) -> Iterator[tuple[Any, ...]]:
-        return self._snapshot.rows(SQL.verify_edges, (key,))
+    def owners(self, what: str, after: Any, limit: int) -> list[tuple[Any, bool]]:
+        rows = self._snapshot.all(_OWNERS[what][0], (after, limit))
+        return [(key, bool(exists)) for key, exists in rows]
 
-    def snapshots(self, key: int) -> Iterator[tuple[Any, ...]]:
-        return self._snapshot.rows(SQL.verify_snapshots, (key,))
+    def ids(self, what: str, key: Any) -> list[int]:
+        return [row[0] for row in self._snapshot.all(_OWNERS[what][1], (key,))]
 
-    def strays(self) -> Iterator[tuple[Any, ...]]:
-        return self._snapshot.rows(SQL.verify_strays)
+    def payloads(self, after: bytes | None = None) -> Iterator[tuple[Any, ...]]:
+        return self._snapshot.rows(SQL.verify_payloads, (_low(after),))
 
-    def payloads(self) -> Iterator[tuple[Any, ...]]:
-        return self._snapshot.rows(SQL.verify_payloads)
+    def payload(self, digest: bytes) -> tuple[Any, ...] | None:
+        return self._snapshot.one(SQL.verify_payload, (digest,))
+
+
+def _low(after: Any) -> Any:
+    """Return a bound below all values but NULL, unless there is one."""
+    return _LEAST if after is None else after
+
+
+def _high(until: Any) -> Any:
+    return _GREATEST if until is None else until
 
 
 class SqliteLog:
@@ -309,6 +340,11 @@ class SqliteLog:
     @contextmanager
     def audit(self) -> Iterator[SqliteLogAudit]:
         with self.database.read_in_background() as snapshot:
+            yield SqliteLogAudit(snapshot)
+
+    @contextmanager
+    def audit_step(self) -> Iterator[SqliteLogAudit]:
+        with self.database.read_step() as snapshot:
             yield SqliteLogAudit(snapshot)
 
     def problems(self) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, overload
 
 import msgspec
@@ -241,8 +242,14 @@ def header_of(event_id: int, kind: str, at: str, entity_id: int | None, key: str
     Types and times are plain names, so only a key needs encoding.
     """
     about = "null" if entity_id is None else entity_id
-    request = "null" if key is None else encode(key).decode()
+    request = "null" if key is None else _encode_key(key)
     return f'[{event_id},"{kind}","{at}",{about},{request}]'
+
+
+@lru_cache(maxsize=16, typed=True)
+def _encode_key(key: str) -> str:
+    """Return the canonical text of a request key, which the events of a request share."""
+    return encode(key).decode()
 
 
 def next_digest(before: bytes, header: str, body: str) -> bytes:

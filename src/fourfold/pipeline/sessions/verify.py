@@ -21,7 +21,8 @@ from fourfold.errors import FourfoldError
 from fourfold.kernel import inspection, load_queries
 from fourfold.models.sessions import verify
 from fourfold.models.sessions.database import POSITION
-from fourfold.models.sessions.sqlite_log import SqliteLog, SqliteLogAudit, SqliteLogReader
+from fourfold.models.sessions.log import LogAudit
+from fourfold.models.sessions.sqlite_log import SqliteLog
 from fourfold.pipeline.sessions.tables import open_files, open_log
 from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.verify_tasks import Unit, Verifier, VerifyProblem
@@ -80,35 +81,24 @@ def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
 
 
 def _payloads(unit: Unit, log: SqliteLog) -> Iterator[VerifyProblem]:
-    with log.audit() as audit:
-        for problem in verify.of_payloads(audit, open_files(unit.path), set()):
-            yield VerifyProblem(unit.path, unit.space, PAYLOADS, problem)
-        for problem in verify.strays(audit):
-            yield VerifyProblem(unit.path, unit.space, SESSIONS, problem)
+    for problem in verify.of_payloads(log.audit_step, open_files(unit.path), set()):
+        yield VerifyProblem(unit.path, unit.space, PAYLOADS, problem)
+    for problem in verify.strays(log.audit_step):
+        yield VerifyProblem(unit.path, unit.space, SESSIONS, problem)
 
 
 def _sessions(unit: Unit, log: SqliteLog) -> Iterator[VerifyProblem]:
-    after, upto = unit.part or (_LOWEST, _HIGHEST)
-    with log.database.read(deadline_s=float("inf")) as snapshot:
-        audit, stored = SqliteLogAudit(snapshot), _PayloadLookup(SqliteLogReader(snapshot))
-        for row in audit.sessions():
-            key, name = row[:2]
-            # A damaged key, not an integer, belongs to the first part.
-            if not (after < key <= upto if isinstance(key, int) else after == _LOWEST):
-                continue
-            sid = name.decode(errors="backslashreplace") if isinstance(name, bytes) else name
-            for problem in verify.of_session(audit, row, stored):
-                yield VerifyProblem(unit.path, unit.space, SESSIONS, problem, {"session": sid})
+    after, until = unit.part or (None, None)
+    # SQLite has no integer that large.
+    until = None if until == _HIGHEST else until
+    for name, problem in verify.of_sessions(log.audit_step, _has_payload, after, until):
+        sid = name.decode(errors="backslashreplace") if isinstance(name, bytes) else name
+        yield VerifyProblem(unit.path, unit.space, SESSIONS, problem, {"session": sid})
 
 
-class _PayloadLookup:
-    """The stored payloads, looked up one by one, without a list of all of them."""
-
-    def __init__(self, reader: SqliteLogReader) -> None:
-        self._reader = reader
-
-    def __contains__(self, name: object) -> bool:
-        return self._reader.payload_size(bytes.fromhex(parse_content_id(str(name)))) is not None
+def _has_payload(audit: LogAudit, name: str) -> bool:
+    """Return True if a payload is stored; its bytes are proved by the unit of the payloads."""
+    return audit.payload(bytes.fromhex(parse_content_id(name))) is not None
 
 
 VERIFIER: Final = Verifier(units, iter_problems)
