@@ -15,6 +15,7 @@ from fourfold.kernel.pauses import Pauses
 from fourfold.models.documents import HISTORIES, GcPolicy, column_types, verify
 from fourfold.models.documents.file_verify import opened, verify_file
 from fourfold.models.documents.history import HistoryReader
+from fourfold.models.documents.revisions import verify as revision_rules
 
 REVISIONS = 600
 INCREMENT = [{"op": "increment", "path": "/n", "by": 1}]
@@ -195,3 +196,17 @@ def test_only_the_check_of_indexes_reads_all_rows_of_one_state(space, monkeypatc
     long_views.clear()
     assert space.verify() == []
     assert long_views == ["read"]
+
+
+def test_verify_of_a_large_commit_makes_no_call_for_each_column(root, monkeypatch):
+    with fourfold.open(root) as store:
+        space = store.space(DID)
+        space.transact([{"op": "set", "id": f"e{n}", "value": {"n": n}} for n in range(1_000)])
+        calls, read = [], revision_rules.as_written
+        monkeypatch.setattr(
+            revision_rules, "as_written", lambda value: calls.append(1) or read(value)
+        )
+        with space.view() as view:
+            assert revision_rules.sound(view, 1)
+        # The columns of the commit itself.
+        assert len(calls) < 20

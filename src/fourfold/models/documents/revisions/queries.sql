@@ -146,6 +146,10 @@ SELECT
     CAST(branch AS BLOB), CAST(id AS BLOB), seq, op_index, CAST(op AS BLOB), CAST(data AS BLOB), commit_seq
 FROM revision WHERE commit_seq = ? ORDER BY op_index
 
+-- name: revisions_as_text
+-- The same, as they were written.
+SELECT branch, id, seq, op_index, op, data, commit_seq FROM revision WHERE commit_seq = ? ORDER BY op_index
+
 -- name: verify_lines
 -- Which branch each commit belongs to, with the request where it looks like the birth or the end of a branch.
 SELECT seq, CAST(branch AS BLOB), CASE WHEN instr(original, '"cmd":"branch/') THEN CAST(original AS BLOB) END

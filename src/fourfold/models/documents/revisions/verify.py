@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from fourfold.errors import CorruptData
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.gc.commit_digests import broken
 from fourfold.models.documents.history import HistoryReader, Row
@@ -41,14 +42,28 @@ def sound(view: HistoryReader, seq: int) -> bool:
     return len(rows) == 1 and made_again(view, rows[0]) == as_written(rows[0][-1])
 
 
+def _made_of_text(view: HistoryReader, own: Row, resolved: Sequence[dict[str, int]]) -> str | None:
+    """Compute the resolution of a commit whose rows are sound text; None if some are not.
+
+    Without a call for each column: a commit may have thousands of rows.
+    """
+    try:
+        return resolution(own, view.all(view.sql.revisions_as_text, (own[0],)), resolved)
+    except (CorruptData, TypeError, ValueError):
+        return None
+
+
 def made_again(view: HistoryReader, row: Row) -> str | None:
     """Compute the resolution of a commit from its rows; None if they are not readable."""
     *own, decided = row
-    rows = view.all(view.sql.verify_revisions, (own[0],))
     try:
-        read = [tuple(map(as_written, columns)) for columns in (own, *rows)]
         resolved = decode(decided).get("resolved_pending_reads", ())
-        return resolution(read[0], read[1:], resolved)
+        commit = tuple(map(as_written, own))
+        digest = _made_of_text(view, commit, resolved)
+        if digest is not None and digest == as_written(decided):
+            return digest
+        rows = view.all(view.sql.verify_revisions, (own[0],))
+        return resolution(commit, [tuple(map(as_written, columns)) for columns in rows], resolved)
     except (AttributeError, TypeError, ValueError):
         return None
 
