@@ -471,6 +471,10 @@ class FolderStore(Handle):
         """Return the path of the file of a key, whether or not it exists."""
         return self._root.joinpath(*path_names(check_key(key)))
 
+    def file_path(self, key: str) -> str:
+        """Return the path of the file of a key, relative to the root."""
+        return "/".join(path_names(check_key(key)))
+
     def put(
         self, key: str, data: Data, *, if_absent: bool = False, if_version: str | None = None
     ) -> ObjectInfo:

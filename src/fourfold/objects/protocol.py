@@ -98,6 +98,10 @@ class ObjectStore(Protocol):
         """Yield the bytes of one version in chunks. The first step raises NotFound."""
         ...
 
+    def file_path(self, key: str) -> str:
+        """Return the path of an object as other programs see it, relative to the root."""
+        ...
+
     def close(self) -> None:
         """Close the store; every later call raises Closed."""
         ...
@@ -121,6 +125,10 @@ class Handle:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name}{' closed' if self._closed else ''}>"
+
+    def file_path(self, key: str) -> str:
+        """Return the path of an object as other programs see it, relative to the root."""
+        return key
 
     def close(self) -> None:
         """Close the store; every later call raises Closed. Idempotent."""

@@ -82,6 +82,10 @@ class AccountingStore(Handle):
         self._record = record
         self._classify = classify
 
+    def file_path(self, key: str) -> str:
+        """Return the path of an object as other programs see it."""
+        return self._inner.file_path(key)
+
     @contextmanager
     def _request(self, key: str, op: str) -> Iterator[_Sizes]:
         """Record one request, even if it fails, unless it was rejected before it was sent."""

@@ -120,6 +120,10 @@ class FaultyStore(Handle):
         self._calls: Counter[str] = Counter()
         self._injected: list[Injection] = []
 
+    def file_path(self, key: str) -> str:
+        """Return the path of an object as other programs see it."""
+        return self._inner.file_path(key)
+
     @property
     def injected(self) -> tuple[Injection, ...]:
         """The faults injected so far, in the order of the calls."""
