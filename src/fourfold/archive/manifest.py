@@ -157,6 +157,14 @@ class Manifest(msgspec.Struct, frozen=True, gc=False):
     """First half of its offsets. For a deleted stream, the last number used by its name."""
     companions: LogCompanions | None = None
     """Companions of its segments, for searches."""
+    unlabeled: list[int] | None = None
+    """First offsets of segments whose rows do not name the stream; None for all segments."""
+
+    def labeled_starts(self) -> frozenset[int]:
+        """Return the first offsets of the segments whose rows name the stream."""
+        if self.unlabeled is None:
+            return frozenset()
+        return frozenset(self.segments.start_offset).difference(self.unlabeled)
 
     def runs(self) -> Iterator[IndexRun]:
         """Return every run of every index."""

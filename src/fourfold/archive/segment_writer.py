@@ -2,6 +2,7 @@
 
     offset int64, append_time timestamp (ms, UTC), routing_key binary, flags int32, payload binary,
     headers binary: only in a segment with headers of records, as JSON
+    stream, file_id string: name and incarnation of the log, the same in every row
 
 A segment is written under a temporary name, in row groups of bounded size and so in bounded memory;
 then it is synced and renamed. So a file with its final name is complete. Every page has a checksum,
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Self, TypeVar
+from typing import Any, BinaryIO, Final, NamedTuple, Self, TypeVar
 
 from fourfold import limits
 from fourfold.archive.parquet import arrow
@@ -34,6 +35,27 @@ SEGMENT_BLOOM_FPP: Final = 0.01
 
 OFFSET, TIME, KEY, FLAGS, PAYLOAD = "offset", "append_time", "routing_key", "flags", "payload"
 HEADERS = "headers"
+STREAM, FILE_ID = "stream", "file_id"
+
+
+class SegmentLabel(NamedTuple):
+    """The log that the rows of a segment belong to: columns with one value each.
+
+    With them a program that reads segments of many logs knows the log of each row.
+    """
+
+    stream: str
+    file_id: str
+    """Incarnation of the log: one that is deleted and created again has another."""
+
+    def add_to(self, batch: Any) -> Any:
+        """Return a batch of rows with these columns at the end."""
+        pa, _ = arrow()
+        indices = pa.repeat(pa.scalar(0, pa.int32()), len(batch))
+        for name, value in zip((STREAM, FILE_ID), self, strict=True):
+            column = pa.DictionaryArray.from_arrays(indices, pa.array([value], pa.string()))
+            batch = batch.append_column(pa.field(name, column.type, nullable=False), column)
+        return batch
 
 
 @cache
@@ -57,6 +79,7 @@ def write_segment(
     *,
     durable: bool = True,
     headers: bool = False,
+    label: SegmentLabel | None = None,
 ) -> tuple[SealedSegment, Path]:
     """Write `rows` as a segment, and rename it to what `named` returns.
 
@@ -65,7 +88,7 @@ def write_segment(
     """
     groups = group_rows(rows, lambda row: len(row.payload) + len(row.headers or b""))
     batches = map(partial(_batch, schema(headers=headers)), groups)
-    return write_batches(batches, temporary, named, durable=durable)
+    return write_batches(batches, temporary, named, durable=durable, label=label)
 
 
 def write_batches(
@@ -75,11 +98,14 @@ def write_batches(
     *,
     durable: bool = True,
     beside: bool = True,
+    label: SegmentLabel | None = None,
 ) -> tuple[SealedSegment, Path]:
     """Write batches of columns as a segment; each batch becomes a row group.
 
     With `beside` a row group is written while the next batch is computed.
     """
+    if label is not None:
+        batches = map(label.add_to, batches)
     with unfinished(temporary, "a segment"), held(temporary) as file:
         sealed = _write(batches, file, durable=durable, beside=beside)
         if failpoints.armed:
@@ -217,9 +243,11 @@ def _options() -> dict[str, Any]:
     options: dict[str, Any] = {
         "compression": "zstd",
         "compression_level": limits.SEGMENT_ZSTD_LEVEL,
-        "use_dictionary": [TIME, KEY, FLAGS],
+        "use_dictionary": [TIME, KEY, FLAGS, STREAM, FILE_ID],
         "column_encoding": {OFFSET: "DELTA_BINARY_PACKED", PAYLOAD: "PLAIN"},
-        "write_statistics": [OFFSET, TIME, KEY],
+        "write_statistics": [OFFSET, TIME, KEY, STREAM, FILE_ID],
+        # Other programs read the types of Parquet: labels are text, not dictionaries.
+        "store_schema": False,
         "write_page_index": True,
         "write_page_checksum": True,
         "sorting_columns": [pq.SortingColumn(0)],

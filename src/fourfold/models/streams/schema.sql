@@ -247,7 +247,8 @@ CREATE TABLE segments (
     local_path     TEXT NOT NULL,
     created_at_ms  INTEGER NOT NULL,
     uploaded_at_ms INTEGER,
-    r2_etag        TEXT
+    r2_etag        TEXT,
+    labeled        INTEGER NOT NULL DEFAULT 0 -- 1 if its rows name the stream and its incarnation
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX segments_stream_start_idx ON segments (stream, start_offset);
 CREATE INDEX segments_pending_upload_idx ON segments (stream, start_offset) WHERE uploaded_at_ms IS NULL;

@@ -165,7 +165,12 @@ def _parts(keys: list[str]) -> Iterator[list[str]]:
 
 
 def unclaimed_of(found: Iterable[FoundManifest], held: dict[str, int]) -> list[UnclaimedObject]:
-    """Return the objects, by key and size, that no manifest refers to."""
+    """Return the objects, by key and size, that no manifest refers to.
+
+    The Delta log of the segments is not one of them.
+    """
+    for key in [key for key in held if key.startswith(f"{ROOT}/_delta_log/")]:
+        del held[key]
     for row in found:
         for segment in row.manifest.kept():
             held.pop(segment.key, None)
@@ -297,6 +302,7 @@ def _restore_stream(txn: Transaction, manifest: Manifest, now_ms: int) -> bool |
 
 
 def _segments(manifest: Manifest, now_ms: int) -> Iterator[tuple[Any, ...]]:
+    labeled = manifest.labeled_starts()
     for at, segment in enumerate(manifest.kept(), start=manifest.first_segment):
         yield (
             segment_of(segment.key),
@@ -310,6 +316,7 @@ def _segments(manifest: Manifest, now_ms: int) -> Iterator[tuple[Any, ...]]:
             segment.last_ts_ms,
             segment.digest,
             now_ms,
+            int(segment.start_offset in labeled),
         )
 
 

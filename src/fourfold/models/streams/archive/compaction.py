@@ -8,6 +8,7 @@ transaction that records the manifest that lists it. Readers of the old ones can
 these are deleted after a grace period.
 
 A group at least doubles its largest segment, so a record is rewritten only a few times in its life.
+With `Policy.label`, segments of older versions, which do not name their stream, are rewritten once.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fourfold import limits
 from fourfold.archive import manifest
 from fourfold.archive.records import SealedSegment
 from fourfold.archive.segment_reader import StoredSegments
-from fourfold.archive.segment_writer import write_segment
+from fourfold.archive.segment_writer import SegmentLabel, write_segment
 from fourfold.kernel import ReadTransaction, Transaction
 from fourfold.models.streams.archive.records import SQL, Policy, Segment
 
@@ -54,7 +55,8 @@ class CompactedSegment(NamedTuple):
 def due(snapshot: ReadTransaction, policy: Policy) -> Iterator[SegmentGroup]:
     """Return all groups of all streams."""
     after, page = "", limits.ARCHIVE_STREAMS_PER_ROUND
-    while rows := snapshot.all(SQL.streams_with_segments, (after, policy.compact_segments, page)):
+    count, label = policy.compact_segments, int(policy.label)
+    while rows := snapshot.all(SQL.streams_with_segments, (after, count, page, label)):
         for stream, incarnation in rows:
             yield from groups(snapshot, stream, incarnation, policy)
         after = rows[-1][0]
@@ -67,17 +69,28 @@ def groups(
     if snapshot.one(SQL.swaps, (stream,)) is not None:
         # A compacted segment already waits for its manifest.
         return
+    unlabeled: set[int] = set()
+    if policy.label:
+        unlabeled = {row[0] for row in snapshot.all(SQL.unlabeled_starts, (stream,))}
+    for held in _runs(snapshot, stream, policy):
+        if _is_worth_it(held, policy) or any(entry.start_offset in unlabeled for entry in held):
+            yield SegmentGroup(stream, incarnation, tuple(held))
+
+
+def _runs(snapshot: ReadTransaction, stream: str, policy: Policy) -> Iterator[list[Segment]]:
+    """Yield adjacent segments that fit into one; a large segment is alone."""
     held: list[Segment] = []
     for row in snapshot.rows(SQL.compactable, (stream,)):
         segment = Segment._make(row)
         if held and not _follows(held, segment, policy):
-            if _is_worth_it(held, policy):
-                yield SegmentGroup(stream, incarnation, tuple(held))
+            yield held
             held = []
         if _is_small(segment, policy):
             held.append(segment)
-    if _is_worth_it(held, policy):
-        yield SegmentGroup(stream, incarnation, tuple(held))
+        else:
+            yield [segment]
+    if held:
+        yield held
 
 
 def _rows(segment: Segment) -> int:
@@ -118,6 +131,7 @@ def build(
         folder / f".{uuid.uuid4().hex}.partial",
         lambda sealed: folder / f"{group.segment_id(sealed)}.parquet",
         headers=any(map(segments.has_headers, wanted)),
+        label=SegmentLabel(group.stream, group.incarnation),
     )
     return CompactedSegment(group, sealed, path)
 

@@ -125,6 +125,7 @@ def _swap(txn: Transaction, stream: str, swap: Swap, now: int) -> None:
         swap.last_append_ms,
         swap.digest,
         now,
+        1,
     )
     txn.execute(SQL.restore_segment, params)
     changed = meta.swapped((swap,))

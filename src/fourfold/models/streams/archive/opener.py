@@ -34,6 +34,7 @@ def policy_of(settings: Settings) -> Policy:
         compact=archive.compact == "on",
         companions=archive.companions == "on",
         compact_bytes=archive.compact_bytes,
+        label=archive.format == 2,
     )
 
 

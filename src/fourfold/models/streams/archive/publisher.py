@@ -426,10 +426,20 @@ def _build_manifest(snapshot: ReadTransaction, stream: str, plan: _UploadPlan) -
         "logical_size_bytes": _size_through(snapshot, sid, through),
         "first_segment": sum(1 for end in meta.ends if end < first_offset),
         "segments": meta.columns(),
+        "unlabeled": _unlabeled(snapshot, stream, meta, plan.swaps),
         **manifest_rules.manifest_fields(snapshot, stream),
         **index_fields(snapshot, stream, first_offset),
         **companion_fields(snapshot, stream, _digests(meta, first_offset)),
     }
+
+
+def _unlabeled(
+    snapshot: ReadTransaction, stream: str, meta: SegmentArrays, swaps: tuple[Swap, ...]
+) -> list[int]:
+    """Return the first offsets of the segments of a manifest whose rows do not name the stream."""
+    compacted = {swap.start_offset for swap in swaps if swap.digest in meta.digests}
+    listed = set(meta.starts) - compacted
+    return [row[0] for row in snapshot.all(SQL.unlabeled_starts, (stream,)) if row[0] in listed]
 
 
 def _digests(meta: SegmentArrays, first_offset: int) -> dict[int, str]:

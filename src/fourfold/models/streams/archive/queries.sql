@@ -77,8 +77,8 @@ SELECT headers, offset FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND offs
 
 -- name: add_segment
 INSERT INTO segments (segment_id, stream, segment_index, start_offset, end_offset, size_bytes, payload_bytes, block_count,
-                      last_append_ms, digest, local_path, created_at_ms)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+                      last_append_ms, digest, local_path, created_at_ms, labeled)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 1)
 
 -- name: segment_count
 SELECT segment_count FROM stream_segment_meta WHERE stream = ?1
@@ -313,8 +313,12 @@ UPDATE streams SET forks = forks + 1 WHERE sid = ?1
 
 -- name: restore_segment
 INSERT INTO segments (segment_id, stream, segment_index, start_offset, end_offset, size_bytes, payload_bytes, block_count,
-                      last_append_ms, digest, local_path, created_at_ms, uploaded_at_ms, r2_etag)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, '', ?11, ?11, NULL)
+                      last_append_ms, digest, local_path, created_at_ms, uploaded_at_ms, r2_etag, labeled)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, '', ?11, ?11, NULL, ?12)
+
+-- name: unlabeled_starts
+-- First offsets of segments whose rows do not name the stream.
+SELECT start_offset FROM segments WHERE stream = ?1 AND labeled = 0 ORDER BY start_offset
 
 -- name: restore_manifest
 -- It is due again: the node that it is restored on publishes from now on, and what it lacks is no longer reported.
@@ -478,8 +482,13 @@ FROM segments WHERE stream = ?1 AND uploaded_at_ms IS NOT NULL AND end_offset >=
 ) ORDER BY start_offset
 
 -- name: streams_with_segments
--- Streams with at least ?2 published segments, in the order of their names.
-SELECT stream, incarnation FROM streams WHERE uploaded_segment_count >= ?2 AND stream > ?1 ORDER BY stream LIMIT ?3
+-- Streams with at least ?2 published segments, in the order of their names; with ?4 also those with segments whose rows do not
+-- name the stream.
+SELECT s.stream, s.incarnation FROM streams AS s
+WHERE s.stream > ?1 AND (
+    s.uploaded_segment_count >= ?2
+    OR (?4 AND EXISTS (SELECT 1 FROM segments AS g WHERE g.stream = s.stream AND g.labeled = 0 AND g.uploaded_at_ms IS NOT NULL))
+) ORDER BY s.stream LIMIT ?3
 
 -- name: broken_swaps
 SELECT w.segment_id FROM segment_swaps AS w LEFT JOIN streams AS s ON s.stream = w.stream

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from fourfold.archive import manifest
 from fourfold.archive.records import SealedSegment
-from fourfold.archive.segment_writer import write_batches
+from fourfold.archive.segment_writer import SegmentLabel, write_batches
 from fourfold.kernel import Database, ReadTransaction, Transaction, failpoints
 from fourfold.models.streams.archive import columns
 from fourfold.models.streams.archive.records import SQL, Policy, SegmentArrays, meta_of
@@ -96,6 +96,7 @@ def build(
         lambda sealed: folder / local_path(name, found, sealed),
         durable=durable,
         beside=pace is NO_THROTTLE,
+        label=SegmentLabel(name, found.incarnation),
     )
 
 
