@@ -28,6 +28,7 @@ from fourfold.archive import catalog as catalogs
 from fourfold.archive import table_writer
 from fourfold.archive.catalog import Catalog
 from fourfold.archive.delta_log import DeltaLog
+from fourfold.archive.table_layout import table_prefix
 from fourfold.archive.table_reader import TableReader
 from fourfold.archive.table_state import PointInterval
 from fourfold.errors import CorruptData, HistoryTruncated, NotFound, PublisherFenced, Refused
@@ -561,7 +562,7 @@ def test_interrupted_publication_is_reverted_in_tables_that_do_not_change_again(
         published(store, models=["documents"])
     with FolderStore(url) as objects:
         for table, version in Catalog(objects).refresh().tables.items():
-            log = DeltaLog(objects, f"tables/{table}")
+            log = DeltaLog(objects, table_prefix(table))
             assert log.snapshot().version == version, table
     rows = deltalake.DeltaTable(str(url / "tables+" / "sessions.events+")).to_pyarrow_table()
     assert {row["_point"] for row in rows.to_pylist()} == {1}

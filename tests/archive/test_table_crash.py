@@ -28,6 +28,7 @@ from published_stores import (
 
 from fourfold.archive import catalog as catalogs
 from fourfold.archive.delta_log import DeltaLog
+from fourfold.archive.table_layout import table_prefix
 from fourfold.errors import ObjectStoreError, PublisherFenced
 from fourfold.kernel import failpoints
 from fourfold.objects import FaultyStore, FolderStore, MemoryStore, open_objects
@@ -87,7 +88,7 @@ def check_tables(url):
     with FolderStore(url) as objects:
         state = catalogs.Catalog(objects).refresh()
         for table, version in state.tables.items():
-            assert DeltaLog(objects, f"tables/{table}").snapshot().version == version, table
+            assert DeltaLog(objects, table_prefix(table)).snapshot().version == version, table
 
 
 @pytest.mark.parametrize("fault", QUICK)

@@ -28,6 +28,8 @@ READER_VERSION: Final = 1
 WRITER_VERSION: Final = 2
 FEATURES_VERSION: Final = 3
 """Reader version of tables that list their features."""
+FEATURES_WRITER_VERSION: Final = 7
+"""Writer version of tables that list their features."""
 NO_VERSION: Final = -1
 """Version of a table before its first commit."""
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]*://")

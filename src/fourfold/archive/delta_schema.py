@@ -13,7 +13,7 @@ but never narrower, because readers skip files by it:
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import UTC, date, datetime
 from typing import Any, Final, Self
 
@@ -166,6 +166,14 @@ class FileStatistics(msgspec.Struct, frozen=True, rename="camel"):
             return False
         lower, upper = self.min_values.get(column), self.max_values.get(column)
         return (lower is None or lower <= last) and (upper is None or first <= upper)
+
+
+def stated_columns(columns: Iterable[str]) -> dict[str, str]:
+    """Return the configuration of a table whose files have bounds for these columns alone.
+
+    Without it, deltalake takes missing bounds of other columns for null, and finds no rows by them.
+    """
+    return {"delta.dataSkippingStatsColumns": ",".join(columns)}
 
 
 def file_statistics(metadata: Any, columns: Collection[str] | None = None) -> str:

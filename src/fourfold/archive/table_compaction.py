@@ -25,7 +25,7 @@ from fourfold.archive.catalog import CatalogState
 from fourfold.archive.delta_actions import Action, AddFile, RemoveFile
 from fourfold.archive.parquet import arrow
 from fourfold.archive.table_files import NewFile, read_file
-from fourfold.archive.table_layout import OP, PUT, WHOLE, defaults_in
+from fourfold.archive.table_layout import OP, PUT, STREAM_RECORDS, WHOLE, defaults_in
 from fourfold.archive.table_publisher import TableArchive
 from fourfold.archive.table_reader import points_of
 from fourfold.archive.table_runs import (
@@ -324,6 +324,8 @@ def due_compaction(
     state = archive.catalog.state
     needed = needed_rows(state, oldest_point(state))
     for name in archive.loaded():
+        if name == STREAM_RECORDS:
+            continue
         compactor = Compactor(archive, name, folder, needed, pause=pause)
         if compactor.is_due(files_max):
             return compactor
@@ -352,6 +354,9 @@ def compact_tables(
     needed = needed_rows(state, oldest_point(state) if oldest is None else oldest)
     results: list[CompactedTable] = []
     for name in sorted(state.tables if tables is None else tables):
+        if name == STREAM_RECORDS:
+            # Streams compact their segments.
+            continue
         compactor = Compactor(archive, name, folder / name, needed, oldest=oldest)
         if not compactor.is_due(files_max):
             continue

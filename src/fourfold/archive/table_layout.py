@@ -28,6 +28,9 @@ from fourfold.archive.sealer import IN_FILE, OBJECT
 from fourfold.errors import CorruptData
 
 TABLES: Final = "tables"
+STREAM_RECORDS: Final = "streams.records"
+"""The table of stream segments, which have a layout of their own; see `stream_records`."""
+_PREFIXES: Final = {STREAM_RECORDS: "streams"}
 FILE_ID, TABLE, OP, POINT = "file_id", "_table", "_op", "_point"
 PUT, DELETE, WHOLE, CLEAR = "put", "delete", "whole", "clear"
 PACKED: Final = "row"
@@ -56,7 +59,7 @@ class ArchiveTable(NamedTuple):
     @property
     def prefix(self) -> str:
         """Prefix of its objects."""
-        return f"{TABLES}/{self.name}"
+        return table_prefix(self.name)
 
     @property
     def configuration(self) -> dict[str, str]:
@@ -72,6 +75,11 @@ class ArchiveTable(NamedTuple):
     def fixed(self) -> tuple[str, ...]:
         """Columns before those of the SQLite table."""
         return (self.id_column, FILE_ID, *([TABLE] if self.shared else ()), OP, POINT)
+
+
+def table_prefix(name: str) -> str:
+    """Return the prefix of the objects of a table."""
+    return _PREFIXES.get(name, f"{TABLES}/{name}")
 
 
 def archive_table(prefix: str, id_column: str, table: PublicationTable) -> ArchiveTable:

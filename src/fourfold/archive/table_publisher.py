@@ -46,7 +46,7 @@ from fourfold.archive.delta_log import CommitConflict, DeltaLog
 from fourfold.archive.node_record import NodeRecord, new_record, read_record, write_record
 from fourfold.archive.publisher import DatabaseResult, Subject, ValueUploads
 from fourfold.archive.sealer import SealTarget, seal_into
-from fourfold.archive.table_layout import TABLES, default_options, merged_schema
+from fourfold.archive.table_layout import default_options, merged_schema, table_prefix
 from fourfold.archive.table_writer import DatabaseSink, RowOrigin, TableFileWriter, TableWriter
 from fourfold.archive.uploads import put_once, upload_of_file
 from fourfold.errors import Busy, PublisherFenced
@@ -87,6 +87,8 @@ class TableArchive:
         self._snapshots: dict[str, Snapshot] = {}
         self.purges_checked = -1
         """Point up to which this process knows that no purge is left to apply."""
+        self.knows_streams = False
+        """True if this process has compared all segments of streams with `streams.records`."""
 
     def begin(self, folder: Path) -> TablePublication:
         """Start a publication, with files in `folder`.
@@ -97,7 +99,7 @@ class TableArchive:
         state = self.catalog.refresh()
         if not self.catalog.exists:
             self._snapshots.clear()
-            self.purges_checked = -1
+            self.forget_checks()
             self.catalog.create()
             state = self.catalog.state
         node = self._admitted(state)
@@ -120,7 +122,7 @@ class TableArchive:
         elif head.node == node.node and head.version < node.version:
             # The archive returned to an older state. Databases that it does not know as they are
             # now are published again as a whole.
-            self.purges_checked = -1
+            self.forget_checks()
             node = msgspec.structs.replace(
                 node, version=head.version, token=head.token, went_back=head.version
             )
@@ -129,11 +131,16 @@ class TableArchive:
         write_record(self.root, node)
         return node
 
+    def forget_checks(self) -> None:
+        """Check purges and segments of streams again: the archive is in another state."""
+        self.purges_checked = -1
+        self.knows_streams = False
+
     # Tables
 
     def log(self, table: str) -> DeltaLog:
         """Return the log of an archive table."""
-        return DeltaLog(self.objects, f"{TABLES}/{table}", self.retries)
+        return DeltaLog(self.objects, table_prefix(table), self.retries)
 
     def expected(self, table: str) -> Snapshot:
         """Return the state of a table that the newest commit of the catalog names."""
@@ -319,12 +326,17 @@ class TablePublication:
     # Commit
 
     def commit(
-        self, time_: PointTime, more: Sequence[DatabaseRow] = (), *, streams: int = 0
+        self,
+        time_: PointTime,
+        more: Sequence[DatabaseRow] = (),
+        *,
+        streams: int = 0,
+        others: Mapping[str, Sequence[Action]] | None = None,
     ) -> CommitRow:
         """Make the publication visible; return its row in the catalog.
 
         `more` are rows of the catalog besides those of the added databases, `streams` the number of
-        streams that advanced.
+        streams that advanced, `others` changes of tables whose files are uploaded already.
 
         Raises:
             PublisherFenced: another node has published meanwhile.
@@ -347,6 +359,7 @@ class TablePublication:
             streams,
         )
         changes = {entry.table.name: self._actions(entry) for entry in files}
+        changes |= {name: [*actions, self._txn] for name, actions in (others or {}).items()}
         return self._commit(head, changes, [*own, *more])
 
     def maintain(
@@ -455,7 +468,12 @@ class TablePublication:
                 defaults = {name: value for name, value in found.items() if name in added}
                 actions.append(expected.metadata_with(schema, default_options(defaults)))
         actions += [file.add(now_ms) for file in files.files]
-        return [*actions, Txn(self._node.node, self.point)]
+        return [*actions, self._txn]
+
+    @property
+    def _txn(self) -> Txn:
+        """Transaction of a table, by which a commit of this publication is recognized."""
+        return Txn(self._node.node, self.point)
 
     # Afterwards
 

@@ -21,7 +21,7 @@ from fourfold.archive.delta_schema import FileStatistics
 from fourfold.archive.parquet import arrow
 from fourfold.archive.publication import Row
 from fourfold.archive.row_files import damage
-from fourfold.archive.table_layout import FILE_ID, POINT, TABLES
+from fourfold.archive.table_layout import FILE_ID, POINT, table_prefix
 from fourfold.archive.table_state import PointInterval
 from fourfold.archive.uploads import download_checked
 from fourfold.errors import CorruptData
@@ -60,7 +60,7 @@ class TableReader:
     def snapshot(self, table: str) -> Snapshot:
         """Return the state of a table."""
         if table not in self._snapshots:
-            log = DeltaLog(self._objects, f"{TABLES}/{table}", self._retries)
+            log = DeltaLog(self._objects, table_prefix(table), self._retries)
             self._snapshots[table] = log.snapshot(self._tables[table])
         return self._snapshots[table]
 
@@ -133,7 +133,7 @@ class _Files:
 
     def groups(self, table: str, file: AddFile, column: str, key: str) -> Iterator[Any]:
         """Yield the row groups that may have a value, as Arrow tables."""
-        name = f"{TABLES}/{table}/{file.path}"
+        name = f"{table_prefix(table)}/{file.path}"
         with damage(name):
             opened = self._open(name, file)
             metadata = opened.metadata

@@ -3,7 +3,8 @@
 A file that a commit removed is deleted after the grace period, so that a reader of an older version
 can finish. So is an object that no commit refers to: it was left by an interrupted publication.
 Logs get a checkpoint, and entries before it are deleted after the same time. Restore points do not
-need old versions of a table: all their rows are in the newest.
+need old versions of a table: all their rows are in the newest. Segments of streams are deleted by
+the archive of the streams.
 
 A publication of another node that is paused may have uploaded an object, or found a large value,
 and be about to refer to it. The caller commits to the catalog between `plan` and `delete`, so that
@@ -20,6 +21,7 @@ from fourfold.archive.catalog import CATALOG
 from fourfold.archive.delta_actions import Snapshot
 from fourfold.archive.delta_log import DeltaLog
 from fourfold.archive.retired_objects import RetiredObject, delete
+from fourfold.archive.table_layout import STREAM_RECORDS
 from fourfold.archive.table_publisher import TableArchive
 from fourfold.kernel import failpoints
 
@@ -45,6 +47,7 @@ class TableSweep:
         return [
             entry
             for name, log, snapshot in self._logs()
+            if name != STREAM_RECORDS
             for entry in self._unreferenced(name, log, snapshot)
         ]
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from fourfold.archive import verify
 from fourfold.archive.compaction import CompactionReport, Merger
+from fourfold.archive.node_record import read_record
 from fourfold.archive.publisher import (
     DatabasePublisher,
     DatabaseResult,
@@ -161,6 +162,17 @@ def publish_some(
         }
         report.point = points.add(RestorePoint(time_.point, now(), started_ms, databases, places))
     return report
+
+
+def publish_positions(store: Store) -> None:
+    """Add a point with the positions of streams, if the archive has tables.
+
+    Segments that streams have retired are then no longer in the log of `streams.records`.
+    """
+    if read_record(store.root) is None:
+        return
+    with store.publishing:
+        publish_some(store, (), moved=True).raise_if_failed()
 
 
 def _moved(

@@ -200,7 +200,14 @@ class Store:
     @property
     def archive(self) -> Archive:
         """Archive that seals the streams into segments and publishes them."""
-        return self.streams.archive
+        archive = self.streams.archive
+        archive.before_collect = self._publish_positions
+        return archive
+
+    def _publish_positions(self) -> None:
+        from fourfold.store import publish as publish_module  # noqa: PLC0415 - few stores publish
+
+        publish_module.publish_positions(self)
 
     @property
     def archive_policy(self) -> Policy:

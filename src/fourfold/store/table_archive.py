@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from fourfold.archive import stream_positions
 from fourfold.archive.catalog import CatalogState, CommitRow
 from fourfold.archive.node_record import archive_lock, read_record
-from fourfold.archive.restore_points import Place, PointInfo, Points, next_id
+from fourfold.archive.restore_points import PointInfo, Points, next_id
+from fourfold.archive.table_layout import STREAM_RECORDS
 from fourfold.archive.table_publisher import PointTime, TableArchive, TablePublication
 from fourfold.archive.table_purge import purge_problems
-from fourfold.archive.table_reader import TableReader
 from fourfold.archive.table_verify import table_problems
 from fourfold.errors import FourfoldError, StorageError, WriterLocked
-from fourfold.models.streams.publication import TrimmedRecords, moved_since
 from fourfold.store.database_files import purge_rules, scratch_of, subject_lent
+from fourfold.store.stream_tables import StreamChanges, gather_changes, record_problems
 
 if TYPE_CHECKING:
     from fourfold.store.publish import Progress, PublishReport
@@ -125,9 +125,11 @@ class PublicationRound:
             report.failures |= dict.fromkeys(self._names, error)
             return
         try:
-            places = self._places() if publish_streams() else {}
-            if publication.published or places:
-                self._commit(publication, places)
+            streams = self._streams() if publish_streams() else StreamChanges()
+            if streams.is_complete and not streams.actions:
+                self._archive.knows_streams = True
+            if publication.published or streams:
+                self._commit(publication, streams)
         except FourfoldError as error:
             report.unchanged = 0
             names = [published.name for published in publication.published]
@@ -165,38 +167,26 @@ class PublicationRound:
                 return name
         return None
 
-    def _places(self) -> dict[str, Place]:
-        """Return the positions of the streams published since the last point."""
-        store, state = self._store, self._archive.catalog.state
-        points = state.points
-        # The clock may have been set back since.
-        since = min(points[-1].started_ms, _ms(self._started)) if points else 0
+    def _streams(self) -> StreamChanges:
+        """Return what changed in the streams since the last point."""
         try:
-            with store.streams.database.read() as snapshot:
-                moved = {entry.name: _place(entry) for entry in moved_since(snapshot, since)}
+            return gather_changes(self._store, self._archive, _ms(self._started), self._folder)
         except WriterLocked as error:
             # The process that has the streams open adds points of its own.
             self._report.failures[stream_positions.NAME] = error
-            return {}
-        if not moved or state.find(stream_positions.NAME) is None:
-            return moved
-        reader = TableReader(
-            store.objects, dict(state.tables), self._folder / ".positions", self._archive.retries
-        )
-        try:
-            known = stream_positions.last_positions(reader, state)
-        finally:
-            reader.close()
-        return {name: place for name, place in moved.items() if known.get(name) != place}
+            return StreamChanges()
 
-    def _commit(self, publication: TablePublication, places: dict[str, Place]) -> None:
+    def _commit(self, publication: TablePublication, streams: StreamChanges) -> None:
         store, state, report = self._store, self._archive.catalog.state, self._report
         more = []
-        if places:
+        if streams.places:
             before = state.find(stream_positions.NAME)
-            more.append(stream_positions.add_positions(publication, places, before))
+            more.append(stream_positions.add_positions(publication, streams.places, before))
         point = new_point(store, state, self._started)
-        head = publication.commit(point, more, streams=len(places))
+        others = {STREAM_RECORDS: streams.actions} if streams.actions else {}
+        head = publication.commit(point, more, streams=len(streams.places), others=others)
+        if streams.is_complete:
+            self._archive.knows_streams = True
         report.point = point_info(head)
         report.published = publication.published
         for published in publication.published:
@@ -210,10 +200,6 @@ class PublicationRound:
                 report.failures[published.name] = error
 
 
-def _place(moved: TrimmedRecords) -> Place:
-    return Place(moved.generation, moved.uploaded_through, moved.incarnation)
-
-
 def object_problems(
     store: Store, progress: Progress | None = None
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -223,10 +209,21 @@ def object_problems(
     for number, table in enumerate(sorted(state.tables)):
         if progress is not None:
             progress(table, number, len(state.tables))
+        if table == STREAM_RECORDS:
+            yield table, tuple(_record_problems(store))
+            continue
         problems = tuple(table_problems(archive, table))
         if not problems:
             problems = tuple(_purge_problems(store, table))
         yield table, problems
+
+
+def _record_problems(store: Store) -> Iterator[str]:
+    folder = scratch_of(store.root) / ".verify"
+    try:
+        yield from record_problems(store, archive_of(store), folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _purge_problems(store: Store, table: str) -> Iterator[str]:

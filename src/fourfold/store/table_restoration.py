@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fourfold.archive import stream_positions
+from fourfold.archive import stream_positions, stream_records
 from fourfold.archive.catalog import CommitRow, DatabaseRow
 from fourfold.archive.node_record import (
     archive_lock,
@@ -24,6 +24,7 @@ from fourfold.archive.node_record import (
     write_record,
 )
 from fourfold.archive.restore_points import Place, PointInfo, find
+from fourfold.archive.table_layout import STREAM_RECORDS
 from fourfold.archive.table_reader import TableReader
 from fourfold.archive.table_restore import RestoreSource, TableRestorer
 from fourfold.errors import FourfoldError, Refused
@@ -220,7 +221,11 @@ class TableRestore:
                 absent = msgspec.structs.replace(positions, absent=not places)
                 more.append(absent)
             time = new_point(store, state, datetime.now(UTC), restored=commit.id)
-            publication.commit(time, more)
+            expected = self._archive.expected(STREAM_RECORDS)
+            removed = stream_records.cut_actions(expected, places, time.started_ms)
+            others = {STREAM_RECORDS: removed} if removed else {}
+            publication.commit(time, more, others=others)
+            self._archive.forget_checks()
         finally:
             publication.close()
         return claimed

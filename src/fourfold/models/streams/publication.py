@@ -26,6 +26,7 @@ from fourfold.archive.manifest import (
     name_hash,
 )
 from fourfold.archive.restore_points import Place
+from fourfold.archive.stream_records import RecordSegment
 from fourfold.archive.uploads import put_once, upload_of
 from fourfold.errors import HistoryTruncated, NotFound, PreconditionFailed, PublisherFenced
 from fourfold.kernel import ReadTransaction, load_queries
@@ -49,6 +50,11 @@ def moved_since(snapshot: ReadTransaction, since_ms: int) -> Iterator[TrimmedRec
     """Yield the streams whose manifests were written at or after a time."""
     for row in snapshot.rows(_SQL.moved_since, (since_ms,)):
         yield TrimmedRecords._make(row)
+
+
+def labeled_segments(snapshot: ReadTransaction, stream: str) -> Iterator[RecordSegment]:
+    """Yield the published segments of a stream whose rows name it, in order."""
+    return map(RecordSegment._make, snapshot.rows(_SQL.labeled_segments, (stream,)))
 
 
 class ObjectsAt:

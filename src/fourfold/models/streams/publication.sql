@@ -14,3 +14,10 @@ SELECT m.stream, m.uploaded_generation,
 FROM manifests AS m
 LEFT JOIN streams AS s ON s.stream = m.stream AND s.incarnation = m.told_incarnation
 WHERE m.last_uploaded_at_ms >= ?1 ORDER BY m.stream
+
+-- name: labeled_segments
+-- Segments that the recorded manifest of a stream lists, if their rows name the stream.
+SELECT s.stream, s.incarnation, g.segment_id, g.start_offset, g.end_offset, g.size_bytes, g.last_append_ms, g.digest
+FROM manifests AS m JOIN streams AS s ON s.stream = m.stream AND s.incarnation = m.told_incarnation
+JOIN segments AS g ON g.stream = s.stream
+WHERE m.stream = ?1 AND g.uploaded_at_ms IS NOT NULL AND g.labeled = 1 ORDER BY g.start_offset

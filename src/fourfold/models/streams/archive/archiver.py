@@ -120,6 +120,8 @@ class Archive:
             publish=self._publish_one,
         )
         """Indexes and compacts published segments."""
+        self.before_collect: Callable[[], None] | None = None
+        """Called before objects are deleted, to remove other references to them."""
 
     @property
     def cold(self) -> ColdReader:
@@ -484,6 +486,8 @@ class Archive:
     ) -> list[RetiredSegment]:
         """Delete retired objects after their grace period; with `dry_run`, only return them."""
         self._check_not_in_transaction()
+        if self.before_collect is not None and not dry_run:
+            self.before_collect()
         grace = self.policy.grace_s if grace_s is None else grace_s
         before = self._clock() - int(1000 * grace)
         with self._round, self.upkeep.naming:

@@ -127,6 +127,8 @@ def unclaimed_problems(
     again = retries or Retries()
     listed = objects.list(f"{ROOT}/")
     for name, folder in groupby(listed, lambda each: each.key.split("/")[1]):
+        if name == "_delta_log":
+            continue
         keys = [entry.key for entry in folder if entry.key.endswith((".parquet", COMPANION_SUFFIX))]
         with database.read() as snapshot:
             found = [
