@@ -122,6 +122,19 @@ def rows_at(url, table, version):
     return lake.to_pyarrow_table().to_pylist()
 
 
+def test_filters_of_other_readers_find_rows(tmp_path):
+    url = tmp_path / "objects"
+    with open_at(tmp_path / "store", url) as store:
+        store.sessions.create_session({"id": "s"})
+        published(store)
+    table = deltalake.DeltaTable(str(url / "tables+" / "sessions.sessions+"))
+    (row,) = table.to_pyarrow_table().to_pylist()
+    numbers = {name: value for name, value in row.items() if isinstance(value, int)}
+    assert len(numbers) > 2
+    for name, value in numbers.items():
+        assert table.to_pyarrow_table(filters=[(name, "=", value)]).num_rows == 1, name
+
+
 def test_other_readers_see_the_rows_of_each_point(tmp_path):
     url, was = tmp_path / "objects", {}
     with open_at(tmp_path / "store", url) as store:

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from fourfold.archive.delta_schema import stated_columns
 from fourfold.archive.parquet import arrow
 from fourfold.archive.publication import PublicationTable, Row, TableColumn
 from fourfold.archive.sealer import IN_FILE, OBJECT
@@ -69,7 +70,13 @@ class ArchiveTable(NamedTuple):
             "fourfold.key": ",".join(self.key),
             "fourfold.whole": str(self.whole).lower(),
             "fourfold.table": str(self.shared).lower(),
+            **stated_columns(self.stated),
         }
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """Columns with bounds in the log: id, point, and the key."""
+        return (*self.fixed, *self.key)
 
     @property
     def fixed(self) -> tuple[str, ...]:

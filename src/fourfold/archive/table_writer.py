@@ -244,7 +244,7 @@ class _OpenTable:
             path = self._folder / f"{table.name}-{name}"
             size = temporary.stat().st_size
             temporary.rename(path)
-        columns = {column.name for column in self._schema if column.name in _stated(table)}
+        columns = {column.name for column in self._schema if column.name in table.stated}
         stats = file_statistics(metadata, columns)
         self.files.files.append(TableFile(path, name, metadata.num_rows, size, digest, stats))
         self._writer = self._file = self._hashing = None
@@ -261,11 +261,6 @@ class _OpenTable:
     @property
     def _temporary(self) -> Path:
         return self._folder / f".{self.files.table.name}.{os.getpid()}.partial"
-
-
-def _stated(table: ArchiveTable) -> set[str]:
-    """Return the columns whose statistics readers use: id, point, and the key."""
-    return {*table.fixed, *table.key}
 
 
 def _joined(known: Any, new: Any) -> Any:
