@@ -263,6 +263,11 @@ def _model_names() -> list[str]:
     help="With --collect: restore points to keep, by number or by age; the others are removed.",
 )
 @click.option(
+    "--drop-format-1",
+    is_flag=True,
+    help="Then delete the objects of format 1, if the archive tables have everything.",
+)
+@click.option(
     "--dry-run",
     is_flag=True,
     help="Publish nothing; show the publish status, and what --collect would delete.",
@@ -294,6 +299,9 @@ def command(out: Output, root: Path, *, objects: str | None, **options: Any) -> 
                 outcome.companions = store.archive.build_companions()
             if options["collect"]:
                 _collect(store, chosen, keep, outcome)
+            if options["drop_format_1"]:
+                outcome.raise_if_failed()
+                outcome.retired = [*(outcome.retired or []), *_drop_format_1(out, store)]
             show(out, store, outcome)
             outcome.raise_if_failed()
 
@@ -327,6 +335,13 @@ def _collect(
         outcome.retired += outcome.collected.deleted
     if "streams" in models:
         outcome.retired += store.archive.collect()
+
+
+def _drop_format_1(out: Output, store: Store) -> Sequence[Gone]:
+    from fourfold.store import format_one  # noqa: PLC0415 - imports every model
+
+    with out.progress("comparing") as advance:
+        return format_one.drop_format_1(store, advance)
 
 
 def _collected(store: Store, keep: tuple[int, float] | None, *, dry_run: bool) -> CollectReport:

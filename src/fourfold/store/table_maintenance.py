@@ -45,7 +45,7 @@ def compact(store: Store, *, files_max: int = COMPACT_FILES_MAX) -> list[Compact
     archive = archive_of(store)
     if not _publishes(store):
         return []
-    with _maintenance(store) as (publication, folder):
+    with maintenance(store) as (publication, folder):
         compacted = compact_tables(
             archive,
             folder / ".compact",
@@ -82,7 +82,7 @@ def compact_one(
             done = compactor.run(version + 1, _now_ms())
             if failpoints.armed:
                 failpoints.hit("archive.tables.compacted")
-            with store.publishing, _maintenance(store) as (publication, _):
+            with store.publishing, maintenance(store) as (publication, _):
                 # Other maintenance may have replaced the files, or deleted those just uploaded.
                 commits = archive.catalog.state.commits
                 if any(row.kind == TABLES_ROW and row.version > version for row in commits):
@@ -98,7 +98,7 @@ def purge(store: Store) -> list[PurgedTable]:
     archive = archive_of(store)
     if not _publishes(store):
         return []
-    with _maintenance(store) as (publication, folder):
+    with maintenance(store) as (publication, folder):
         rewritten = purge_tables(
             archive,
             folder / ".purge",
@@ -127,7 +127,7 @@ def drop_points(store: Store, oldest: str) -> list[CompactedTable]:
     This is one commit: a point that is listed can be restored.
     """
     archive = archive_of(store)
-    with _maintenance(store) as (publication, folder):
+    with maintenance(store) as (publication, folder):
         points = archive.catalog.state.points
         version = next(point.version for point in points if point.id == oldest)
         compacted = compact_tables(
@@ -160,7 +160,7 @@ def sweep(
     archive = archive_of(store)
     if not _publishes(store):
         return []
-    with _maintenance(store) as (publication, folder):
+    with maintenance(store) as (publication, folder):
         tables = TableSweep(archive, grace_s=grace_s, now_ms=at_ms)
         values = ValueSweep(archive, folder / ".values", grace_s=grace_s, now_ms=at_ms)
         planned = tables.plan()
@@ -185,7 +185,7 @@ def _publishes(store: Store) -> bool:
 
 
 @contextmanager
-def _maintenance(store: Store) -> Iterator[tuple[TablePublication, Path]]:
+def maintenance(store: Store) -> Iterator[tuple[TablePublication, Path]]:
     """Hold the archive; yield a publication without rows, and a folder for files in progress.
 
     Raises:
