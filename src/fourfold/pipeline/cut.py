@@ -18,9 +18,10 @@ matches at all.
 from __future__ import annotations
 
 import base64
+import os
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -29,7 +30,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from fourfold import limits
+from fourfold import limits, settings
+from fourfold.archive.capture import record_of
 from fourfold.errors import (
     CorruptData,
     ForeignFile,
@@ -44,6 +46,8 @@ from fourfold.kernel.driver import Connection, DriverError, connect, translate
 from fourfold.kernel.files import APPLICATION_ID, DatabasePlan, check_for_reading, is_empty
 from fourfold.kernel.sequences import current
 from fourfold.kernel.transaction import SQL, ReadTransaction
+from fourfold.pipeline import java
+from fourfold.pipeline.file_facts import FileFacts, InspectedFile, PublishedPositions, file_state
 from fourfold.pipeline.options import Point, ReadOptions
 from fourfold.pipeline.store_files import (
     StoreFile,
@@ -125,9 +129,16 @@ def read_cut(options: ReadOptions) -> Cut:
         store_files = find_files(
             find_stores(options.root, options.roots), options.tables, options.space
         )
+        facts = None if options.skip_bad else open_facts(options)
         cut = read_files_cut(
-            store_files, options.tables, deep=options.skip_bad, skip_bad=options.skip_bad
+            store_files,
+            options.tables,
+            deep=options.skip_bad,
+            skip_bad=options.skip_bad,
+            facts=facts,
         )
+        if facts is not None:
+            facts.save((file.path for file in store_files) if options.space is None else None)
     return apply_bounds(cut, options)
 
 
@@ -144,22 +155,57 @@ def read_files_cut(
     *,
     deep: bool = False,
     skip_bad: bool = False,
+    facts: FileFacts | None = None,
 ) -> Cut:
-    """Return the current cut of these files; `deep` also checks every page of them."""
+    """Return the current cut of these files; `deep` also checks every page of them.
+
+    Files that are unchanged since `facts` were collected are not opened.
+    """
+    states = {} if facts is None else {file.path: file_state(file.path) for file in store_files}
 
     def inspect(file: StoreFile) -> FileBound | UnreadableFile:
         return inspect_file(file, tables, deep=deep)
 
-    if len(store_files) > 1:
+    known = {file.path: _known_bound(file, facts, states.get(file.path)) for file in store_files}
+    new = [file for file in store_files if known[file.path] is None]
+    if len(new) > 1:
         with ThreadPoolExecutor(SOURCE_OPENERS) as pool:
-            results: Iterable[FileBound | UnreadableFile] = list(pool.map(inspect, store_files))
+            inspected = list(pool.map(inspect, new))
     else:
-        results = [inspect(file) for file in store_files]
+        inspected = [inspect(file) for file in new]
+    for file, result in zip(new, inspected, strict=True):
+        state = states.get(file.path)
+        if facts is not None and state is not None and isinstance(result, FileBound):
+            facts.put(file.path, _facts(result, state))
+    found = dict(zip((file.path for file in new), inspected, strict=True))
+    results = [known[file.path] or found[file.path] for file in store_files]
     bounds = tuple(result for result in results if isinstance(result, FileBound))
     bad = tuple(result for result in results if isinstance(result, UnreadableFile))
     if bad and not skip_bad:
         raise unreadable_error(bad)
     return Cut(bounds, bad)
+
+
+def open_facts(options: ReadOptions) -> FileFacts:
+    """Return what earlier reads found out about the files of a read."""
+    chosen = settings.load(options.root, environ=os.environ).pipeline
+    where = f"{options.model}\n{options.root}\n{options.roots}"
+    return FileFacts(java.export_folder(chosen.cache_folder), where)
+
+
+def _known_bound(file: StoreFile, facts: FileFacts | None, state: str | None) -> FileBound | None:
+    known = None if facts is None else facts.find(file.path, state)
+    if known is None:
+        return None
+    return FileBound(
+        *(file.root, file.path, file.space, known.kind, known.seq, known.bytes),
+        file_id=known.file_id,
+        horizon=known.horizon,
+    )
+
+
+def _facts(bound: FileBound, state: str) -> InspectedFile:
+    return InspectedFile(state, bound.kind, bound.seq, bound.bytes, bound.file_id, bound.horizon)
 
 
 def inspect_file(
@@ -263,6 +309,22 @@ def check_reach(cut: Cut, at: Point, where: str) -> None:
     newest = max((bound.seq for bound in cut.bounds), default=0)
     if isinstance(at, int) and at > newest:
         raise InvalidInput(f"{where}: at must be between 0 and {newest}, got seq {at}")
+
+
+def read_publication(bound: FileBound, tables: ModelTables) -> PublishedPositions | None:
+    """Return how far a file is published; None if it never was."""
+    with _OpenFile(bound.path) as opened:
+        record = record_of(opened.snapshot())
+        if record is None:
+            return None
+        [(collected,)] = opened.rows(tables.kinds[bound.kind].queries.collected)
+        return PublishedPositions(
+            record.generation,
+            record.version,
+            record.state.positions,
+            tuple(sorted(str(row[0]) for row in opened.rows(_SQL.changed_tables))),
+            bool(collected),
+        )
 
 
 def fetch_rows(

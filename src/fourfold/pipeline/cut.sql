@@ -14,3 +14,7 @@ PRAGMA quick_check(1)
 
 -- name: size
 SELECT page_count * page_size FROM pragma_page_count, pragma_page_size
+
+-- name: changed_tables
+-- Tables with changes that are not published yet.
+SELECT DISTINCT table_name FROM published_change

@@ -190,6 +190,12 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     return (Path(home) if home else Path.home()) / ".cache" / "fourfold"
 
 
+def export_folder(setting: str) -> Path:
+    """Return the folder of exported files, by the setting `pipeline.cache_folder`."""
+    automatic = cache_folder(os.environ) / "exports"
+    return automatic if setting == "auto" else Path(setting).absolute()
+
+
 def wrap(java_home: Path, cache: Path) -> Path:
     """Create a JAVA_HOME in `cache` whose `java` runs that of `java_home` without the argument."""
     text = _WRAPPER.format(dropped=VECTOR_MODULE, java=shlex.quote(str(java_home / "bin" / "java")))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from fourfold import limits, settings
 from fourfold.pipeline import java
 from fourfold.pipeline.export_cache import ExportCache
 from fourfold.pipeline.exporter import ROW, TableExport, run_exports, write_parquet
+from fourfold.pipeline.file_facts import file_state
 from fourfold.pipeline.scan import Piece, ScanTask, shape_folded
 from fourfold.query.tables import FILES, Column, Fold, arrow_schema
 
@@ -42,8 +42,6 @@ PIECE: Final = "piece"
 """Column of the input of a fold: the id of the piece of a row."""
 _FORMAT: Final = "1"
 """Changes when the same rows would be exported in another way."""
-_RECENT_NS: Final = 100_000_000
-"""A file that was modified this recently may change again within the resolution of its time."""
 
 
 FoldInput = tuple[tuple[tuple[str, Any], ...], int, Any]
@@ -118,10 +116,7 @@ def _inputs(task: ScanTask) -> dict[int, FoldInput]:
 def open_cache(options: ReadOptions) -> ExportCache:
     """Return the cache that the settings of the store name."""
     chosen = settings.load(options.root, environ=os.environ).pipeline
-    folder = chosen.cache_folder
-    automatic = java.cache_folder(os.environ) / "exports"
-    path = automatic if folder == "auto" else Path(folder).absolute()
-    return ExportCache(path, chosen.cache_bytes)
+    return ExportCache(java.export_folder(chosen.cache_folder), chosen.cache_bytes)
 
 
 def _files_table(cache: ExportCache, options: ReadOptions) -> TableFiles:
@@ -187,17 +182,7 @@ def _keys(tasks: Iterable[ScanTask]) -> Iterator[str]:
 
 def _state(path: str) -> str:
     """Return a text that changes whenever a file or its WAL does."""
-    now = time.time_ns()
-    state: list[Any] = []
-    for name in (path, f"{path}-wal"):
-        try:
-            facts = os.stat(name)  # noqa: PTH116 - it runs for every file
-        except FileNotFoundError:
-            continue
-        state.append((facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns))
-        if now - facts.st_mtime_ns < _RECENT_NS:
-            state.append(uuid.uuid4().hex)
-    return repr(state)
+    return file_state(path) or uuid.uuid4().hex
 
 
 def _numbered(task: ScanTask) -> ScanTask:

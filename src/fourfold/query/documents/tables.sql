@@ -23,6 +23,10 @@ SELECT name, parent_branch, fork_seq FROM branch WHERE created_seq <= ?1
 -- Everything from this seq can be read; history below it was removed by gc.
 SELECT seq FROM gc_horizon
 
+-- name: collected
+-- True if gc removed or changed rows of the log.
+SELECT seq > 0 OR requests_seq > 0 FROM gc_horizon
+
 -- name: readable
 -- True if a branch can be read at a seq: at or above the horizon, or at one of the retained points.
 SELECT ?2 >= h.seq OR ?2 = 0 OR EXISTS (SELECT 1 FROM gc_point WHERE branch = ?1 AND seq = ?2) FROM gc_horizon AS h

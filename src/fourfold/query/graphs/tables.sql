@@ -22,6 +22,10 @@ SELECT ?1 >= 0
 -- The id of the node of the file.
 SELECT value FROM kernel_meta WHERE key = 'database_id'
 
+-- name: collected
+-- Always false: see whole_after.
+SELECT 0
+
 -- name: first_after
 -- The first seq assigned after a time. Times are ISO 8601 texts in UTC, which sort correctly.
 SELECT global_seq FROM envelopes WHERE created_at > ?1 ORDER BY global_seq LIMIT 1
