@@ -117,3 +117,25 @@ def test_sql_command_prints_table_and_json(root):
     assert wrong.returncode == 2
     assert "error[invalid_input]" in wrong.stderr
     assert "nothing" in wrong.stderr
+
+
+@pytest.mark.spark
+def test_sql_reads_qualified_names_and_tables_at_points(root, spark):
+    both = {
+        "select count(*) as n from documents_revisions r join state s on r.id = s.id": None,
+        "select id, document from documents_state_at(3) where id not in"
+        " (select id from state_at(2))": "select id, document from documents_state('', 3)"
+        " where id not in (select id from documents_state('', 2))",
+        "select id, seq from history_at(25, 'draft') where seq > 20": "select id, seq"
+        " from documents_history('draft', 25) where seq > 20",
+    }
+    did = "did:web:old.example"
+    with fourfold.open(root, mode="r") as store:
+        for query, in_process in both.items():
+            expected = store.space(did).sql(in_process or query).rows
+            actual = sql(spark, query, root, space=did)[0].collect()
+            assert expected
+            assert sorted(map(tuple, actual)) == sorted(expected), query
+        query = "select count(*) from documents_state, sessions_events"
+        assert [tuple(row) for row in sql(spark, query, root)[0].collect()] == [(0,)]
+    assert not spark.catalog.tableExists("fourfold_at_1_state")

@@ -9,15 +9,15 @@
 creates a temporary view of it at that cut: a join of two of them never sees a commit in one but not
 in the other. To see newer commits, call it again. `columns` and `where` narrow what is exported.
 
-`sql` creates the views of the tables that a query names, for this query only.
+`sql` creates the views of the tables that a query names, for this query only. It also knows the
+names `<model>_<table>` of every model, as `Store.sql` does, and tables at a point in time.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +26,8 @@ from fourfold.errors import CorruptData, FourfoldError, InvalidInput
 from fourfold.pipeline import driver
 from fourfold.pipeline.models import DEFAULT_MODEL, model_tables
 from fourfold.pipeline.options import read_options
+from fourfold.pipeline.query_tables import TableUse, find_uses
+from fourfold.pipeline.query_tables import words_of as _words
 from fourfold.pipeline.reader import frame
 from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.streams.published_tables import MESSAGES, RECORDS, published_tables
@@ -192,39 +194,71 @@ def sql(
 ) -> tuple[DataFrame, Views]:
     """Run a query over the tables of a store; return the result and the views it uses.
 
-    The other arguments are those of `views`. Only tables that the query names are read. The views
-    belong to this query and are dropped again; those of a command (`create view`, `describe`), and
-    of any query through Spark Connect, stay.
+    The other arguments are those of `views`. Only tables that the query names are read: those of
+    the model by their names, those of every model as `<model>_<table>`. `<table>_at(POINT)` and
+    `<table>_at(POINT, 'BRANCH')` are a table at a point. The views belong to this query and are
+    dropped again; those of a command (`create view`, `describe`), and of any query through Spark
+    Connect, stay.
     """
-    words = set(re.findall(r"\w+", query.lower()))
-    prefix = options.get("prefix", "")
-    objects = options.get("objects")
-    public = _select_tables(*_query_tables(options.get("model", DEFAULT_MODEL), objects, store))
-    if objects is not None:
-        published = published_tables(STREAMS).tables
-        public = [published.get(table.name, table) for table in public]
-    named = [table for table in public if f"{prefix}{table.name}".lower() in words]
-    if not named and "show" in words:
-        named = public
-    names = [table.name for table in named]
+    if options.get("objects") is not None:
+        uses = [_objects_use(query, store, options)]
+    else:
+        query, uses = find_uses(query, options.get("model", DEFAULT_MODEL), options)
     if not driver.is_reachable(spark):
-        created = views(spark, store, tables=names, **options)
+        created = _create_views(spark, store, uses, options)
         return spark.sql(query), created
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - an optional dependency
 
-    with _restored_views(spark, [f"{prefix}{name}" for name in names]) as keep:
-        created = views(spark, store, tables=names, **options)
+    with _restored_views(spark, [name for use in uses for name in use.names]) as keep:
+        created = _create_views(spark, store, uses, options)
         try:
             frame = spark.sql(query)
         except AnalysisException:
-            columns = _with_hidden(named, words)
-            if not columns:
+            words = set(_words(query))
+            narrowed = [replace(use, columns=_with_hidden(use.tables, words)) for use in uses]
+            if not any(use.columns for use in narrowed):
                 raise
-            created = views(spark, store, tables=names, columns=columns, **options)
+            created = _create_views(spark, store, narrowed, options)
             frame = spark.sql(query)
         if _is_command(frame):
             keep()
         return frame, created
+
+
+def _objects_use(query: str, store: Any, options: Mapping[str, Any]) -> TableUse:
+    """Return the tables of published objects that a query names."""
+    words, prefix = set(_words(query)), options.get("prefix", "")
+    published = published_tables(STREAMS).tables
+    names = _tables_of(options.get("model", DEFAULT_MODEL), options["objects"], store)
+    public = [published.get(table.name, table) for table in _select_tables(STREAMS, names)]
+    named = [table for table in public if f"{prefix}{table.name}".lower() in words]
+    if not named and "show" in words:
+        named = public
+    return TableUse(options.get("model", DEFAULT_MODEL), tuple(named), prefix)
+
+
+def _create_views(
+    spark: SparkSession, store: Any, uses: Iterable[TableUse], options: Mapping[str, Any]
+) -> Views:
+    """Create the views of a query; the tables of one model are at one cut."""
+    from fourfold.pipeline.cut import Cut  # noqa: PLC0415 - it needs the kernel
+
+    names: list[str] = []
+    cut = Cut(())
+    for use in uses:
+        chosen = {**options, "model": use.model, "prefix": use.prefix, **use.options}
+        chosen["tables"] = [table.name for table in use.tables]
+        if use.columns:
+            chosen["columns"] = use.columns
+        created = views(spark, store, **chosen)
+        names += created.names
+        cut = Cut((*cut.bounds, *created.cut.bounds), (*cut.bad, *created.cut.bad))
+        for table in use.tables:
+            for alias in use.aliases:
+                spark.table(f"{use.prefix}{table.name}").createOrReplaceTempView(
+                    f"{alias}{table.name}"
+                )
+    return Views(tuple(names), cut)
 
 
 def _with_hidden(tables: Iterable[Table], words: set[str]) -> dict[str, list[str]]:
@@ -263,11 +297,6 @@ def _restored_views(spark: Any, names: Iterable[str]) -> Iterator[Callable[[], N
                 spark.catalog.dropTempView(name)
             else:
                 frame.createOrReplaceTempView(name)
-
-
-def _query_tables(model: str, objects: Any, store: Any) -> tuple[str, list[str]]:
-    """Return the model and the names of the tables that a query can use."""
-    return STREAMS if objects is not None else model, _tables_of(model, objects, store)
 
 
 def to_user_error(error: Exception) -> BaseException:
