@@ -43,6 +43,11 @@ class ExportCache:
         (folder / "users").mkdir(mode=0o700, exist_ok=True)
         self._user = _user(folder)
 
+    @property
+    def folder(self) -> Path:
+        """The folder."""
+        return self._folder
+
     def find(self, key: str) -> Path | None:
         """Return the export with this key, which this process uses from now on, or None."""
         path = self._path(key)

@@ -12,6 +12,7 @@ need few of them:
     verify          its rules, for the job of that name                     `verify_tasks`
     gc              mark and collect, for the job of that name              `gc_tasks`
     stats           its statistics, for the job of that name                `jobs.stats`
+    archived        its tables in the archive, which Spark reads natively   `archive_plan`
     jobs            further jobs of this model alone, by name, each with its module
 
 A part that is None is not offered: the job refuses the model.
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
     from pyspark.sql.types import StructType
 
+    from fourfold.pipeline.archive_plan import ArchivedTable
     from fourfold.pipeline.gc_tasks import Collector
     from fourfold.pipeline.jobs.load import Loader
     from fourfold.pipeline.jobs.materialize import Materializer
@@ -60,6 +62,7 @@ class PipelineModel:
     verify: Callable[[], Verifier] | None = None
     gc: Callable[[], Collector] | None = None
     stats: Callable[[], Statistics] | None = None
+    archived: Callable[[], Mapping[str, ArchivedTable]] | None = None
     jobs: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fourfold import settings
@@ -20,7 +21,7 @@ from fourfold.pipeline.file_server import get_server
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.spark import register, unwrap_error
 from fourfold.pipeline.table_files import PIECE, TableFiles, fold_function, table_files
-from fourfold.query.tables import FILES
+from fourfold.query.tables import FILES, ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +52,16 @@ def frame(spark: SparkSession, options: Mapping[str, str], cut: Cut | None = Non
         bounds = cuts.read_cut(parsed)
     else:
         bounds = cuts.apply_bounds(cuts.select_space(cut, parsed.space), parsed)
-    return file_frame(spark, table_files(bounds, parsed))
+    from fourfold.pipeline.archive_plan import plan_archive  # noqa: PLC0415 - it needs the kernel
+
+    rooted = parsed.table.folded or ROOT in (parsed.columns or ())
+    plan = plan_archive(bounds.bounds, parsed, rooted=rooted)
+    if plan is None:
+        return file_frame(spark, table_files(bounds, parsed))
+    from fourfold.pipeline.archive_frame import ArchiveReader  # noqa: PLC0415 - it needs the kernel
+
+    reader = ArchiveReader(spark, partial(_addresses, spark), partial(file_frame, spark))
+    return reader.read(plan, parsed)
 
 
 def file_frame(spark: SparkSession, files: TableFiles) -> DataFrame:

@@ -139,18 +139,24 @@ def _check_horizon(cut: Cut, read: ReadOptions) -> None:
 
 
 def _visible(spark: SparkSession, read: ReadOptions, cut: Cut) -> DataFrame:
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
-
     options = {"table": "operations", "columns": ",".join(COLUMNS)}
     for name in ("root", "roots"):
         if getattr(read, name) is not None:
             options[name] = getattr(read, name)
-    rows = frame(spark, options, cut)
+    return select_visible(spark, read, cut.bounds, frame(spark, options, cut))
+
+
+def select_visible(
+    spark: SparkSession, read: ReadOptions, bounds: Sequence[FileBound], rows: DataFrame
+) -> DataFrame:
+    """Return the rows that a reader of the selected branch sees; `branch` is the one read."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
+
     if not read.branch:
         return rows.where(f.col("branch") == "")
     links = [
         (bound.root, bound.space, line.branch, link.branch, link.cap)
-        for bound, file_lines in _lines_of(cut.bounds, read)
+        for bound, file_lines in _lines_of(bounds, read)
         for line in file_lines
         for link in line.links
     ]

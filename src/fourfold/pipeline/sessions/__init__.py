@@ -11,6 +11,7 @@ MODEL = PipelineModel(
     verify=lazy("fourfold.pipeline.sessions.verify", "VERIFIER"),
     gc=lazy("fourfold.pipeline.sessions.gc", "COLLECTOR"),
     stats=lazy("fourfold.pipeline.sessions.stats", "STATISTICS"),
+    archived=lazy("fourfold.pipeline.sessions.archived", "ARCHIVED"),
     jobs={
         "lineage": "fourfold.pipeline.jobs.lineage",
     },

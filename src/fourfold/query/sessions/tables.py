@@ -17,7 +17,8 @@ their columns are extracted from the last column, which is the whole entity as c
 everything that does not grow with the log. The lists of a view are the other tables.
 
 `tail` is internal, the input of `view`: for each session the rows after its newest snapshot, with
-the snapshot itself in the first of them.
+the snapshot itself in the first of them. `session_keys` is internal, too: events in the archive
+have the key of their session, not its id.
 """
 
 from __future__ import annotations
@@ -215,6 +216,14 @@ _TABLES = (
             Column("digest", "binary"),
         ),
         query="tail",
+        public=False,
+    ),
+    Table(
+        name="session_keys",
+        model=MODEL,
+        description="The keys of sessions that are not deleted, for the events in the archive.",
+        columns=(Column("session_key", "bigint", nullable=False), _SESSION),
+        query="session_keys",
         public=False,
     ),
 )

@@ -18,6 +18,10 @@ SELECT 0
 -- Always true: events are only removed with a deleted session, which is not shown.
 SELECT ?1 >= 0
 
+-- name: collected
+-- Always false: see whole_after.
+SELECT 0
+
 -- name: first_after
 -- The first event after a time.
 SELECT position FROM events WHERE at > ?1 ORDER BY position LIMIT 1
@@ -27,6 +31,9 @@ SELECT coalesce(max(session_key), 0) FROM sessions
 
 -- name: count_events
 SELECT position, 1 FROM events WHERE position > ?1 AND position <= ?2 ORDER BY position LIMIT ?3
+
+-- name: session_keys
+SELECT session_key, session_id AS session FROM sessions WHERE deleted_at IS NULL
 
 -- name: events
 SELECT
