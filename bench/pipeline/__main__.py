@@ -14,7 +14,7 @@ from rich.console import Console
 
 from bench import machine, part_tables, parts, tables
 from bench.parts import Part
-from bench.pipeline import cluster, many_files, materialize, scan, stores
+from bench.pipeline import cluster, many_files, materialize, published, scan, stores
 from bench.place import BUILD, DOCUMENT, RESULTS, ROOT, alone, newest_result
 
 ROUNDS = 5
@@ -32,6 +32,7 @@ class Kind(NamedTuple):
 
 PARTS = {
     "scan": Kind(scan.prepare, scan.measure, by_rows=True),
+    "published": Kind(published.prepare, published.measure, by_rows=True),
     "materialize": Kind(materialize.prepare, materialize.measure, by_rows=True),
     "cluster": Kind(cluster.prepare, cluster.measure),
     "memory": Kind(materialize.prepare_hot, materialize.measure_hot),
