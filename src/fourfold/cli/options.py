@@ -23,6 +23,8 @@ from fourfold.store.store import remember
 
 _ROOT_VARIABLE: Final = "FOURFOLD_ROOT"
 _URLS: Final = ("http://", "https://")
+COMMAND_RETRY_S: Final = 2.0
+"""Total time of the retries of a command."""
 
 
 def is_url(root: str) -> bool:

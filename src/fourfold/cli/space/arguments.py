@@ -8,20 +8,18 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import click
 import msgspec
 
-from fourfold.cli.completion import complete_branches, complete_entities, complete_spaces
+from fourfold.cli.completion import complete_entities, complete_spaces
+from fourfold.cli.history_options import Decorator
 from fourfold.cli.options import command, root_argument
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound
 from fourfold.models.documents import Space, check_did
 from fourfold.store import open_store
-
-Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
 def space_arguments(
@@ -68,42 +66,6 @@ def existing_space(root: Path, did: str, *, writes: bool) -> Iterator[Space]:
             )
     with open_store(root, mode="rw" if writes else "r") as store:
         yield store.space(did)
-
-
-class PointInHistory(click.ParamType):  # type: ignore[type-arg]
-    """A seq, or a time in ISO 8601; without a time zone it is UTC, as in the output."""
-
-    name = "SEQ|TIME"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | datetime:
-        if isinstance(value, int | datetime):
-            return value
-        # Digits alone are a seq, though ISO 8601 would parse eight of them as a date.
-        if str(value).isdecimal() and len(str(value)) < 20:
-            return int(value)
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(
-                f"{value!r} is neither a seq (12) nor a time (2026-03-01T12:00:00Z).", param, ctx
-            )
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def at_option(help_text: str, name: str = "--at", *, required: bool = False) -> Decorator:
-    return click.option(name, type=PointInHistory(), required=required, help=help_text)
-
-
-def branch_option(help_text: str) -> Decorator:
-    return click.option(
-        "--branch",
-        default="",
-        metavar="NAME",
-        help=help_text,
-        shell_complete=complete_branches,
-    )
 
 
 entity_argument: Final = click.argument("entity", metavar="ID", shell_complete=complete_entities)

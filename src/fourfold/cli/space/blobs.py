@@ -8,15 +8,10 @@ from pathlib import Path
 import click
 import msgspec
 
+from fourfold.cli.history_options import branch_option
 from fourfold.cli.main import SectionedGroup
 from fourfold.cli.output import Output, size
-from fourfold.cli.space.arguments import (
-    branch_option,
-    file_bytes,
-    json_argument,
-    new_file,
-    space_command,
-)
+from fourfold.cli.space.arguments import file_bytes, json_argument, new_file, space_command
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import Space
 from fourfold.models.documents.blobs import BlobStat

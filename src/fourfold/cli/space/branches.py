@@ -9,12 +9,11 @@ import click
 import msgspec
 
 from fourfold.cli.completion import complete_branches, complete_entities
+from fourfold.cli.history_options import at_option, branch_option
 from fourfold.cli.main import SectionedGroup
 from fourfold.cli.output import Output, counted
 from fourfold.cli.space.arguments import (
-    at_option,
     branch_name,
-    branch_option,
     compact,
     json_argument,
     on_branch,

@@ -9,11 +9,10 @@ from typing import Any, Final
 import click
 import msgspec
 
+from fourfold.cli.history_options import at_option, branch_option
 from fourfold.cli.output import Output, printable
 from fourfold.cli.space.arguments import (
-    at_option,
     branch_name,
-    branch_option,
     change,
     entity_argument,
     json_argument,

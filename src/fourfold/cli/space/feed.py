@@ -9,14 +9,9 @@ from typing import Any, Final
 import click
 import msgspec
 
+from fourfold.cli.history_options import branch_option
 from fourfold.cli.output import Output
-from fourfold.cli.space.arguments import (
-    branch_option,
-    change,
-    compact,
-    json_argument,
-    space_command,
-)
+from fourfold.cli.space.arguments import change, compact, json_argument, space_command
 from fourfold.models.documents import Space
 from fourfold.models.documents.records import Commit, MatchedCommit
 

@@ -10,16 +10,10 @@ from typing import Any, Final
 import click
 import msgspec
 
+from fourfold.cli.history_options import at_option, branch_option
 from fourfold.cli.main import SectionedGroup
 from fourfold.cli.output import Output
-from fourfold.cli.space.arguments import (
-    at_option,
-    branch_option,
-    compact,
-    json_argument,
-    limit_option,
-    space_command,
-)
+from fourfold.cli.space.arguments import compact, json_argument, limit_option, space_command
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import Facet, FindPlan, IndexInfo, Match, Space
 

@@ -8,8 +8,9 @@ from typing import Any, Final
 import click
 import msgspec
 
+from fourfold.cli.history_options import at_option, branch_option
 from fourfold.cli.output import Output
-from fourfold.cli.space.arguments import at_option, branch_option, limit_option, space_command
+from fourfold.cli.space.arguments import limit_option, space_command
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import SearchHit, Space
 from fourfold.models.documents.indexes.search import SearchOrder

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import click
 
 from fourfold.cli.completion import complete_streams
-from fourfold.cli.options import command, is_url, root_argument
+from fourfold.cli.options import COMMAND_RETRY_S, command, is_url, root_argument
 from fourfold.content.filters import Filter, decode_filter
 from fourfold.errors import NotFound
 from fourfold.models.streams import StreamInfo, Streams
@@ -21,9 +21,6 @@ from fourfold.store import open_store
 
 if TYPE_CHECKING:
     from fourfold.client import RemoteStreams
-
-COMMAND_RETRY_S: Final = 2.0
-"""Total time of the retries of a command."""
 
 Place: TypeAlias = "Streams | RemoteStreams"
 

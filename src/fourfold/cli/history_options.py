@@ -1,0 +1,49 @@
+"""Options of commands that read history: a point in it, and a branch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from fourfold.cli.completion import complete_branches
+
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+class PointInHistory(click.ParamType):  # type: ignore[type-arg]
+    """A seq, or a time in ISO 8601; without a time zone it is UTC, as in the output."""
+
+    name = "SEQ|TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | datetime:
+        if isinstance(value, int | datetime):
+            return value
+        # Digits alone are a seq, though ISO 8601 would parse eight of them as a date.
+        if str(value).isdecimal() and len(str(value)) < 20:
+            return int(value)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is neither a seq (12) nor a time (2026-03-01T12:00:00Z).", param, ctx
+            )
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def at_option(help_text: str, name: str = "--at", *, required: bool = False) -> Decorator:
+    return click.option(name, type=PointInHistory(), required=required, help=help_text)
+
+
+def branch_option(help_text: str) -> Decorator:
+    return click.option(
+        "--branch",
+        default="",
+        metavar="NAME",
+        help=help_text,
+        shell_complete=complete_branches,
+    )
