@@ -21,3 +21,12 @@ def arrow() -> tuple[Any, Any]:
             hint="pip install 'fourfold[archive]'",
         ) from None
     return pa, pq
+
+
+def has_arrow() -> bool:
+    """Return True if pyarrow is installed."""
+    try:
+        arrow()
+    except MissingDependency:
+        return False
+    return True

@@ -73,6 +73,7 @@ from fourfold.models.streams.schemas.schemas import Schemas
 from fourfold.models.streams.search import engine
 from fourfold.models.streams.search.request import AggregateRequest, SearchRequest
 from fourfold.models.streams.search.results import Aggregates, SearchPage
+from fourfold.models.streams.search.tail import TailRollups
 from fourfold.models.streams.settings import SettingsChange
 from fourfold.models.streams.settings import change as change_settings
 from fourfold.models.streams.settings import check as check_settings
@@ -133,6 +134,7 @@ class Streams:
         self.sweep_failure: FourfoldError | None = None
         """Error of the last background sweep, or None if it succeeded."""
         self._uses = Uses()
+        self._tails = TailRollups()
         self.subscriptions = Subscriptions(database, self.read_clock, self.notifier)
         self.schemas = Schemas(self)
         self.profiles = Profiles(self)
@@ -716,7 +718,9 @@ class Streams:
 
     def aggregate(self, name: str, request: AggregateRequest) -> Aggregates:
         """Return groups of the messages of a JSON stream that match a request."""
-        return self._ask(name, engine.aggregate, request)
+        # What a transaction has appended may still be rolled back.
+        tails = None if self.database.in_transaction() else self._tails
+        return self._ask(name, partial(engine.aggregate, tails=tails), request)
 
     def _ask(self, name: str, work: Callable[..., T], request: Any) -> T:
         validation.check_name(name)

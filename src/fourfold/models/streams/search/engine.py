@@ -15,6 +15,8 @@ from operator import neg
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fourfold import limits
+from fourfold.archive.parquet import has_arrow
+from fourfold.content.filters import And
 from fourfold.content.json_pointer import lookup
 from fourfold.content.text import TextPart, TextQuery
 from fourfold.errors import CorruptData, MissingDependency
@@ -24,10 +26,11 @@ from fourfold.models.streams.archive.records import Segment
 from fourfold.models.streams.reader import NotInTheLog, source_ranges
 from fourfold.models.streams.records import ColdRecords, Record, StreamInfo
 from fourfold.models.streams.schemas.search import Search
-from fourfold.models.streams.search import evaluation
+from fourfold.models.streams.search import evaluation, tail
+from fourfold.models.streams.search.companions import rollups
 from fourfold.models.streams.search.companions.plans import make_plan
 from fourfold.models.streams.search.companions.reader import CompanionRow
-from fourfold.models.streams.search.companions.rollups import RollupSums
+from fourfold.models.streams.search.companions.rollups import RollupSums, RollupUse, concat_tables
 from fourfold.models.streams.search.measures import Accumulator
 from fourfold.models.streams.search.query import SearchExpression, decode_message, iter_texts
 from fourfold.models.streams.search.ranking import RANKED_MAX, Occurrences, Ranking
@@ -40,6 +43,7 @@ from fourfold.models.streams.search.request import (
     parse_cursor,
 )
 from fourfold.models.streams.search.results import Aggregates, Coverage, Hit, SearchPage, Total
+from fourfold.models.streams.search.tail import TailRollups
 from fourfold.models.streams.search.timestamps import compile_time
 from fourfold.models.streams.validation import Offset
 from fourfold.models.streams.writer import SQL as STREAMS
@@ -96,8 +100,10 @@ class Walk:
         info: StreamInfo,
         cold: ColdRecords | None,
         bounds: Bounds,
+        tails: TailRollups | None = None,
     ) -> None:
         self._snapshot = snapshot
+        self._tails = tails
         self._info = info
         self._cold = cold
         self._bounds = bounds
@@ -231,8 +237,8 @@ class Walk:
         self._counts["scanned"] += 1
         yield from self._scan(part)
 
-    def is_outside(self, companion: CompanionRow) -> bool:
-        """Return True if no time of a segment is within the bounds."""
+    def is_outside(self, companion: CompanionRow | tail.TailPiece) -> bool:
+        """Return True if no time of a segment or piece is within the bounds."""
         low, high = companion.time_min_ms, companion.time_max_ms
         since, until = self._bounds.since_ms, self._bounds.until_ms
         if low is None or high is None:
@@ -294,18 +300,79 @@ class Walk:
 
     def _aggregate(self, groups: Accumulator, sums: RollupSums) -> None:
         for part in self._parts(self.end):
-            if part.segment is None or not self._aggregate_indexed(part, groups, sums):
-                if part.segment is not None:
-                    self._counts["scanned"] += 1
-                for piece in self._scan(part):
-                    for match in piece.matches:
-                        groups.add(match.message, match.time_ms)
-                    self.reached = piece.start
-                    if self.budget.is_exhausted and self.reached > self._info.first_offset:
-                        return
-            self.reached = part.start
-            if self.budget.is_exhausted and self.reached > self._info.first_offset:
+            if part.segment is None:
+                if not self._aggregate_tail(part, groups, sums):
+                    self._aggregate_scanned(part, groups)
+            elif not self._aggregate_indexed(part, groups, sums):
+                self._counts["scanned"] += 1
+                self._aggregate_scanned(part, groups)
+            else:
+                self.reached = part.start
+            if self._must_stop():
                 return
+
+    def _must_stop(self) -> bool:
+        return self.budget.is_exhausted and self.reached > self._info.first_offset
+
+    def _aggregate_scanned(self, part: RecordRange, groups: Accumulator) -> None:
+        """Add a part to an aggregate record by record."""
+        for piece in self._scan(part):
+            for match in piece.matches:
+                groups.add(match.message, match.time_ms)
+            self.reached = piece.start
+            if self._must_stop():
+                return
+
+    def _aggregate_tail(self, part: RecordRange, groups: Accumulator, sums: RollupSums) -> bool:
+        """Add records of the log to an aggregate by rollups; return False if none fits."""
+        plan, condition = self._plan, self.query.root
+
+        def choose(present: Sequence[int]) -> RollupUse | None:
+            return rollups.choose(plan.rollups, plan.fields, groups, condition, present)
+
+        if (
+            self._tails is None
+            or not has_arrow()
+            or part.start < self._log_begin(part.sid)
+            or choose(range(len(plan.rollups))) is None
+        ):
+            return False
+        tables: dict[int, tuple[RollupUse, list[Any]]] = {}
+        for number, start, end in tail.ranges(part.start, part.end):
+            piece = self._piece(self._tails, part, number, start, end)
+            present = piece.present(is_filtered=condition != And(()))
+            use = choose(present) if self._is_inside(piece) else None
+            if use is not None:
+                tables.setdefault(use.ordinal, (use, []))[1].append(piece.tables[use.ordinal])
+                self.reached = start
+            elif self.is_outside(piece):
+                self.reached = start
+            else:
+                self._aggregate_scanned(part._replace(start=start, end=end), groups)
+            if self._must_stop():
+                break
+        for use, pieces in tables.values():
+            sums.add(use, concat_tables(pieces), self.query.matches)
+        return True
+
+    def _piece(
+        self, tails: TailRollups, part: RecordRange, number: int, start: int, end: int
+    ) -> tail.TailPiece:
+        """Return the rollups of some records of the log, and keep them for the next aggregate."""
+        key = (self._info.incarnation, part.sid, self._plan.digest, number)
+        known = tails.get(key)
+        if known is not None and (known.start, known.end) == (start, end):
+            return known
+        grows = known is not None and known.start == start and known.end < end
+        begin = known.end if known is not None and grows else start
+        piece = tail.build(self._plan, self._records(part, begin, end), begin, end)
+        self.budget.spend(end - begin, (end - begin) * self._average)
+        if known is not None and grows:
+            piece = tail.join(known, piece)
+        if known is None or known.end <= end:
+            # A reader of an older state leaves what a newer one has.
+            tails.put(key, piece)
+        return piece
 
     def _aggregate_indexed(self, part: RecordRange, groups: Accumulator, sums: RollupSums) -> bool:
         """Add a segment to an aggregate by its companion; return False if it must be scanned."""
@@ -335,8 +402,8 @@ class Walk:
         self._counts["indexed"] += 1
         return True
 
-    def _is_inside(self, companion: CompanionRow) -> bool:
-        """Return True if all times of a segment are within the bounds."""
+    def _is_inside(self, companion: CompanionRow | tail.TailPiece) -> bool:
+        """Return True if all times of a segment or piece are within the bounds."""
         low, high = companion.time_min_ms, companion.time_max_ms
         return (
             low is not None
@@ -467,10 +534,17 @@ def _ranked(
 
 
 def aggregate(
-    snapshot: ReadTransaction, info: StreamInfo, cold: ColdRecords | None, request: AggregateRequest
+    snapshot: ReadTransaction,
+    info: StreamInfo,
+    cold: ColdRecords | None,
+    request: AggregateRequest,
+    tails: TailRollups | None = None,
 ) -> Aggregates:
-    """Return the groups of the messages that match, with their measures."""
-    walk = Walk(snapshot, info, cold, request)
+    """Return the groups of the messages that match, with their measures.
+
+    `tails` are rollups of records in the log; without them the log is scanned.
+    """
+    walk = Walk(snapshot, info, cold, request, tails)
     groups = Accumulator(request.by, request.measures, request.every_ms)
     rows = walk.aggregate(groups)
     return Aggregates(Rows(rows), walk.coverage(), groups.columns)

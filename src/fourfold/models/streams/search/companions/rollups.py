@@ -91,9 +91,9 @@ class RollupWriter:
         except UnicodeEncodeError:
             return json.dumps(value)
 
-    def write(self, agg: Path, mblk: Path) -> None:
-        """Write both sections."""
-        pa, pq = arrow()
+    def table(self) -> Any:
+        """Return the rows, in no order."""
+        pa, _ = arrow()
         columns: dict[str, Any] = {
             "bucket": pa.array([key[0] for key in self._rows], pa.int64()),
             "count": pa.array([row[0][0] for row in self._rows.values()], pa.int64()),
@@ -106,7 +106,12 @@ class RollupWriter:
             columns[f"sum{at}"] = pa.array([entry.sum for entry in sums], pa.float64())
             columns[f"low{at}"] = pa.array([entry.low for entry in sums], pa.float64())
             columns[f"high{at}"] = pa.array([entry.high for entry in sums], pa.float64())
-        table = pa.table(columns)
+        return pa.table(columns)
+
+    def write(self, agg: Path, mblk: Path) -> None:
+        """Write both sections."""
+        _, pq = arrow()
+        table = self.table()
         groups = [(f"by{at}", "ascending") for at in range(self._by)]
         time = [("bucket", "ascending")]
         for path, order in ((agg, time + groups), (mblk, groups + time)):
@@ -284,9 +289,9 @@ class RollupSums:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of the aggregate, if nothing else was added to it."""
-        pa, _ = arrow()
         if not self._tables:
             return []
+        pa, _ = arrow()
         groups, table = self._groups, self._add_up()
         order = [] if groups.every_ms is None else [("bucket", "ascending")]
         for place, codes in enumerate(self._codes):
@@ -336,6 +341,12 @@ def _filtered(fields: list[tuple[str, ...]], table: Any, matches: Any) -> Any:
             decided[texts] = matches(_message(fields, values))
         mask.append(decided[texts])
     return table.filter(pa.array(mask, pa.bool_()))
+
+
+def concat_tables(tables: Sequence[Any]) -> Any:
+    """Return rollups of the same plan as one table."""
+    pa, _ = arrow()
+    return pa.concat_tables(tables)
 
 
 def floor_times(times: Any, every_ms: int) -> Any:
