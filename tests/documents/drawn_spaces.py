@@ -133,6 +133,6 @@ class Traced:
         return {
             entity
             for sql, params in self.asked
-            if sql == self.sql.replays
+            if sql in (self.sql.newest_rows, self.sql.replays)
             for entity in json.loads(params[2])
         }

@@ -7,10 +7,11 @@ the fork.
 
 Reading many entities at one point, in a number of statements that does not depend on how many.
 
-Branch by branch along the chain, two queries run for all entities at once: what is there of
-each since the last whole document, and, where that is a snapshot, what it says. An entity whose
-patches on a child have no whole document below them stays open, and takes its base from the next
-branch of the chain. The result is what single reads of the same chain give.
+Branch by branch along the chain, three queries run for all entities at once: the newest row of
+each; where that is a patch, what is there since the last whole document; and, where that is a
+snapshot, what it says. An entity whose patches on a child have no whole document below them stays
+open, and takes its base from the next branch of the chain. The result is what single reads of the
+same chain give.
 """
 
 from __future__ import annotations
@@ -248,8 +249,36 @@ def _on_branch(
     The patches of the others are kept for its parents.
     """
     settled: dict[str, State] = {}
+    patched: list[str] = []
+    for entity, row in _newest_rows(view, link, unsettled):
+        if row[1] == "patch":
+            patched.append(entity)
+        else:
+            settled[entity] = _folded(row, unsettled[entity])
+    if patched:
+        settled |= _replay(view, link, patched, unsettled)
+    return settled
+
+
+def _newest_rows(
+    view: HistoryReader, link: BranchLink, entities: Iterable[str]
+) -> Iterator[tuple[str, fold.Row]]:
+    """Yield the newest row of each entity that a branch wrote; a patch without its text.
+
+    Most documents are read as they were set: that needs no replay.
+    """
+    rows = view.all(view.sql.newest_rows, (link.branch, link.cap, trusted(list(entities))))
+    for (entity, seq, op, _), document in zip(rows, _values(rows), strict=True):
+        yield entity, (seq, op, document)
+
+
+def _replay(
+    view: HistoryReader, link: BranchLink, patched: Iterable[str], unsettled: dict[str, Rows]
+) -> dict[str, State]:
+    """Return the entities that one branch resolves, of those whose newest row is a patch."""
+    settled: dict[str, State] = {}
     resting: list[tuple[str, int, Rows]] = []
-    for entity, since, rows in _replays(view, link, unsettled):
+    for entity, since, rows in _replays(view, link, patched):
         whole = _last_whole(rows)
         if whole is not None:
             # Earlier operations of the same commit came along; what they built on did not.

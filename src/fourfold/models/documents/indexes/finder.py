@@ -288,29 +288,30 @@ class _Execution:
 
     def matches(self, budget: _Budget, batch_rows: int = _BATCH_ROWS) -> Iterator[_Candidate]:
         """Yield the documents that match, as they are found."""
-        order, where = self.query.order, self.query.where.matches
+        order, where, is_ordered = self.query.order, self.query.where.matches, self.is_ordered
         probe = self.probe if self.probe and self.probe.declared.is_multiple else None
-        after = self.position if self.is_ordered else None
+        after = self.position if is_ordered else None
         entries = self._ids(after) if self.probe is None else self._entries(self.probe, after)
         while batch := list(islice(entries, batch_rows)):
             budget.scanned += len(batch)
             states = reader.states(self._view, self._links, [entity for _, entity in batch])
             for key, entity in batch:
                 state = states[entity]
-                if self.is_ordered:
-                    self.position = (key, entity)
                 document = None if state is None else state.document
                 if state is None or document is None or not where(document):
                     continue
                 if probe is not None and not _is_first(probe, document, key):
                     continue
-                if not self.is_ordered:
+                if not is_ordered:
                     assert order is not None
                     place = _order_key(document, order.path)
                     if place is None:
                         continue
                     key = place  # noqa: PLW2901 - the place in the result
                 yield _Candidate(key, entity, document, state.seq)
+            if is_ordered:
+                # A page that ends within a batch is full, and continues after its last match.
+                self.position = batch[-1]
             if budget.is_spent:
                 return
         self.is_exhausted = True

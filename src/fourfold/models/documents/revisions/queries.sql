@@ -225,6 +225,15 @@ FROM head AS h JOIN revision AS r ON r.branch = h.branch AND r.id = h.id AND r.s
 WHERE (h.branch, h.id) >= (?1, ?2) AND (h.branch, h.id) < (?3, ?4) AND h.id LIKE 'urn:blob-meta:%' AND r.op <> 'delete'
     AND NOT EXISTS (SELECT 1 FROM blob_store AS b WHERE b.hash = substr(h.id, 15))
 
+-- name: newest_rows
+-- For each of many entities (a JSON array of ids): the newest row of one branch up to a seq. A patch comes without its text.
+SELECT each.value, r.seq, r.op, iif(r.op = 'patch', 'null', coalesce(r.data, 'null'))
+FROM json_each(?3) AS each
+CROSS JOIN revision AS r ON r.branch = ?1 AND r.id = each.value AND (r.seq, r.op_index) = (
+    SELECT n.seq, n.op_index FROM revision AS n WHERE n.branch = ?1 AND n.id = each.value AND n.seq <= ?2
+    ORDER BY n.seq DESC, n.op_index DESC LIMIT 1
+)
+
 -- name: replays
 -- For each of many entities (a JSON array of ids): what one branch says of it up to a seq, from the newest snapshot on, or
 -- from the newest set or delete if that is newer. All of an entity is one text of JSON, [how many, [seq, op, data], ...],
