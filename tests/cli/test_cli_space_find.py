@@ -67,7 +67,10 @@ def test_nearest_vectors_are_found(on, refused):
         "o0  0",
     ]
     assert refused("search", "--vector", "x")["kind"] == "invalid_input"
-    assert refused("search", "word", "--vector", "[1]")["kind"] == "invalid_input"
+    assert refused("search", "word", "--vector", "[1]")["kind"] == "refused"
+    assert refused("search", "--vector", "[1, 1]", "--where", "{")["kind"] == "invalid_input"
+    where = '{"v": {"$exists": false}}'
+    assert on("search", "--vector", "[0, 1]", "--where", where).out == "no hits\n"
     assert refused("search")["kind"] == "invalid_input"
     assert refused("index create", "i", "/v", "--vector", "--text")["kind"] == "invalid_input"
 

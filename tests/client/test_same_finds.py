@@ -82,14 +82,30 @@ def test_nearest_vectors_are_found_alike(space):
     refused(
         errors.NotFound, "unknown vector index 'x'", lambda: space.search(vector=[1], index="x")
     )
+    refused(errors.Refused, "no text index", lambda: space.search("word", vector=[1, 0]))
     refused(errors.Refused, "no text index", lambda: space.search("word"))
     for call in (
         lambda: space.search(vector=[]),
         lambda: space.search(vector=[0, 0]),
-        lambda: space.search("word", vector=[1, 0]),
+        lambda: space.search(vector=[1, 0], where={"v": {"$no": 1}}),
         lambda: space.search(vector=[1, 1], after=page.next),
     ):
         with pytest.raises(errors.InvalidInput):
             call()
     with pytest.raises(errors.InvalidInput):
         space.indexes.create("two", ["/a", "/b"], kind="vector")
+
+
+def test_words_vectors_and_filters_are_combined_alike(space):
+    for number in range(4):
+        space.set(f"o{number}", {"v": [1, number], "n": number, "text": "tea " * (4 - number)})
+    space.indexes.create("near", "/v", kind="vector")
+    space.indexes.create("words", "/text", kind="text")
+    where = {"n": {"$gt": 0}}
+    assert [hit.id for hit in space.search(vector=[0, 1], where=where)] == ["o3", "o2", "o1"]
+    page = space.search("tea", where=where, paths=["/text"], order="newest", limit=2)
+    assert ([hit.id for hit in page], page.total) == (["o3", "o2"], 3)
+    page = space.search("tea", vector=[0, 1], where=where)
+    assert sorted(hit.id for hit in page) == ["o1", "o2", "o3"]
+    assert page.index == "words, near"
+    assert all(hit.snippets and hit.score > 0 for hit in page)

@@ -9,10 +9,10 @@ from space_machine import DID
 from test_indexes import run_nothing
 
 import fourfold
-from fourfold.errors import Busy, InvalidInput, MissingDependency, Refused
+from fourfold.errors import Busy, InvalidInput, LimitExceeded, MissingDependency, Refused
 from fourfold.models.documents import bundle
 from fourfold.models.documents.gc.policy import GcPolicy
-from fourfold.models.documents.indexes import builder
+from fourfold.models.documents.indexes import builder, finder
 
 EAST, NORTH, UP = [1, 0, 0], [0, 2, 0], [0, 0, 0.5]
 
@@ -89,12 +89,83 @@ def test_bad_vectors_are_refused(places, vector):
         places.search(vector=vector)
 
 
-def test_words_and_vectors_are_searched_separately(places):
-    for arguments in ({}, {"query": "x", "vector": EAST}):
-        with pytest.raises(InvalidInput, match="either words or"):
-            places.search(**arguments)
-    with pytest.raises(InvalidInput, match="without `paths`"):
+@pytest.fixture
+def goods(space):
+    """Documents with words, a vector and a number; the two kinds of search rank them apart."""
+    for number in range(12):
+        words = " ".join(["soup"] * (number % 4) + ["bread"] * (number % 3))
+        document = {"text": words, "n": number, "at": [1, number, number % 5]}
+        space.set(f"g{number:02}", {k: v for k, v in document.items() if k != "at" or number % 6})
+    space.indexes.create("words", "/text", kind="text")
+    space.indexes.create("near", "/at", kind="vector")
+    return space
+
+
+def fused(*rankings):
+    """Ids by the sum of their reciprocal ranks, the greatest first."""
+    scores = {}
+    for ranking in rankings:
+        for rank, entity in enumerate(ranking, 1):
+            scores[entity] = scores.get(entity, 0) + 1 / (60 + rank)
+    return sorted(scores, key=lambda entity: (-scores[entity], entity))
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_filter_limits_words_and_vectors_at_every_point(goods, indexed):
+    if indexed:
+        goods.indexes.create("by_n", "/n")
+    before = goods.seq()
+    goods.set("g01", {"n": 1, "at": [0, 1, 0], "text": "soup soup soup"})
+    goods.branches.create("work")
+    goods.delete("g02", branch="work")
+    where = {"n": {"$lt": 6}}
+    for point in ({}, {"at": before}, {"branch": "work"}):
+        for query in ({"vector": [1, 3, 0]}, {"query": "soup"}):
+            everything = goods.search(**query, **point)
+            expected = [hit.id for hit in everything if hit.document["n"] < 6]
+            page = goods.search(**query, where=where, **point)
+            assert [hit.id for hit in page] == expected
+            assert page.total == len(expected) > 1
+    assert goods.search("soup", where={"n": 99}).total == 0
+
+
+def test_words_and_vector_combine_their_ranks(goods):
+    words, near = goods.search("soup"), goods.search(vector=[1, 3, 0])
+    expected = fused([hit.id for hit in words], [hit.id for hit in near])
+    page = goods.search("soup", vector=[1, 3, 0], limit=5)
+    assert (page.total, page.index, len(page)) == (len(expected), "words, near", 5)
+    assert page.items[0].score == max(hit.score for hit in page) > 0
+    assert page.items[0].snippets[0].path == "/text"
+    found = [hit.id for hit in page]
+    while page.next is not None:
+        page = goods.search("soup", vector=[1, 3, 0], limit=5, after=page.next)
+        found += [hit.id for hit in page]
+    assert found == expected
+    where = {"n": {"$gte": 4}}
+    expected = fused(
+        [hit.id for hit in goods.search("soup", where=where)],
+        [hit.id for hit in goods.search(vector=[1, 3, 0], where=where)],
+    )
+    both = goods.search("soup", vector=[1, 3, 0], where=where, index="near", paths=["/text"])
+    assert [hit.id for hit in both] == expected
+
+
+def test_filter_that_compares_too_many_documents_is_refused(goods, monkeypatch):
+    monkeypatch.setattr(finder, "SORT_ROWS_MAX", 5)
+    monkeypatch.setattr(finder, "_BATCH_ROWS", 5)
+    with pytest.raises(LimitExceeded, match="where"):
+        goods.search("soup", where={"n": {"$gte": 0}})
+
+
+def test_search_needs_words_or_a_vector_and_their_indexes(places):
+    with pytest.raises(InvalidInput, match="words, `vector`, or both"):
+        places.search()
+    with pytest.raises(InvalidInput, match="`paths` with words"):
         places.search(vector=EAST, paths=["/at"])
+    with pytest.raises(InvalidInput, match="without `order`"):
+        places.search(vector=EAST, order="newest")
+    with pytest.raises(Refused, match="no text index"):
+        places.search("east", vector=EAST)
     with pytest.raises(Refused, match="no text index"):
         places.search("east")
     places.indexes.drop("places")

@@ -133,10 +133,14 @@ class SpaceCalls:
         limit: int,
         after: str | None,
     ) -> Call:
-        """Build the request for a page of a search by words or by vector."""
-        if vector is not None:
+        """Build the request for a page of a search by words, by vector, or both."""
+        if vector is not None or query.where:
             body = {
-                "vector": list(vector),
+                "q": text,
+                "vector": None if vector is None else list(vector),
+                "where": query.where.where or None,
+                "path": None if query.paths is None else list(query.paths),
+                "order": None if query.order == "score" else query.order,
                 "index": query.index_name,
                 "limit": limit,
                 "cursor": after,

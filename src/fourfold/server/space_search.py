@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import UnsetType
 
-from fourfold.errors import Busy, MissingDependency, Refused
+from fourfold.errors import Busy, LimitExceeded, MissingDependency, Refused
 from fourfold.models.documents import Space
 from fourfold.models.documents.indexes.search import SearchHit, SearchPage
 from fourfold.server.open_spaces import OpenSpaces
@@ -44,7 +44,7 @@ class SpaceSearch:
             return Reply(await self._workers.run(_search, space, query), is_large=True)
 
     async def search_vectors(self, _request: Request, did: str, body: VectorSearch) -> Reply:
-        """Return a page of the documents with the nearest vectors."""
+        """Return a page of a search with a filter, a vector, or both."""
         async with self._spaces.use(did) as space:
             return Reply(await self._workers.run(_search_vectors, space, body), is_large=True)
 
@@ -65,8 +65,12 @@ def _search(space: Space, query: DocumentSearchQuery) -> HitPage:
 
 def _search_vectors(space: Space, body: VectorSearch) -> HitPage:
     page = space.search(
-        vector=body.vector,
+        None if isinstance(body.q, UnsetType) else body.q,
+        vector=None if isinstance(body.vector, UnsetType) else body.vector,
+        where=None if isinstance(body.where, UnsetType) else body.where,
         index=None if isinstance(body.index, UnsetType) else body.index,
+        paths=body.path or None,
+        order=body.order,
         limit=body.limit,
         after=None if isinstance(body.cursor, UnsetType) else body.cursor,
         at=parse_at(body.at),
@@ -108,10 +112,10 @@ _ROUTES: Final = (
     space_route(
         *("POST", f"{SPACE}/search", SpaceSearch.search_vectors),
         operation="search_vectors",
-        summary="Find the documents with the nearest vectors.",
+        summary="Search by words, by the nearest vectors, or by both, with a filter.",
         scope="read",
         body=VectorSearch,
         ok={200: Ok("A page of hits.", HitPage)},
-        errors=(*READ_ERRORS, Refused, Busy, MissingDependency),
+        errors=(*READ_ERRORS, Refused, Busy, LimitExceeded, MissingDependency),
     ),
 )

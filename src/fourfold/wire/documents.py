@@ -327,13 +327,29 @@ class DocumentSearchQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_f
 
 
 class VectorSearch(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """A search for the nearest vectors."""
+    """A search by words, for the nearest vectors, or for both, among documents that match."""
 
+    q: Annotated[
+        str | UnsetType,
+        Meta(
+            description='Words, "phrases", prefixes (pre*) and words that must not occur (-word).'
+        ),
+    ] = UNSET
     vector: Annotated[
-        list[float], Meta(min_length=1, max_length=8192, description="Numbers, not all of them 0.")
-    ]
+        Annotated[list[float], Meta(min_length=1, max_length=8192)] | UnsetType,
+        Meta(description="Numbers, not all of them 0."),
+    ] = UNSET
+    where: Annotated[
+        dict[str, Any] | UnsetType, Meta(description="Only documents that match this filter.")
+    ] = UNSET
+    path: Annotated[list[str], Meta(description="Only these paths of the text index.")] = field(
+        default_factory=list
+    )
+    order: Annotated[
+        Literal["score", "newest"], Meta(description="By relevance, or by the age of the text.")
+    ] = "score"
     index: Annotated[
-        str | UnsetType, Meta(description="Name of the vector index; needed if there are several.")
+        str | UnsetType, Meta(description="Name of an index; needed if several fit.")
     ] = UNSET
     limit: Annotated[
         int, Meta(ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum number of items.")

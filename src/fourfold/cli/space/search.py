@@ -10,7 +10,7 @@ import msgspec
 
 from fourfold.cli.history_options import at_option, branch_option
 from fourfold.cli.output import Output
-from fourfold.cli.space.arguments import limit_option, space_command
+from fourfold.cli.space.arguments import json_argument, limit_option, space_command
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import SearchHit, Space
 from fourfold.models.documents.indexes.search import SearchOrder
@@ -20,7 +20,8 @@ _FIELDS: Final = SearchHit.__struct_fields__
 
 @space_command("search", rows=True)
 @click.argument("query", required=False)
-@click.option("--vector", metavar="JSON", help="Numbers to search for instead of QUERY.")
+@click.option("--vector", metavar="JSON", help="Numbers to search for, instead of QUERY or too.")
+@click.option("--where", metavar="FILTER", help="Only documents that match this filter (JSON).")
 @branch_option("Branch to search; default: the default branch.")
 @at_option("Search as of this seq or time.")
 @click.option("--index", metavar="NAME", help="Index; needed if several fit.")
@@ -39,6 +40,7 @@ def search(  # noqa: PLR0917
     space: Space,
     query: str | None,
     vector: str | None,
+    where: str | None,
     branch: str,
     at: int | datetime | None,
     index: str | None,
@@ -50,10 +52,12 @@ def search(  # noqa: PLR0917
     """Search the words of documents, or find the nearest vectors, by an index.
 
     QUERY has words that must all occur, "phrases", prefixes (pre*) and -words that must not occur.
+    With QUERY and --vector, the ranks by both are combined.
     """
     page = space.search(
         query,
         vector=None if vector is None else _numbers(vector),
+        where=None if where is None else json_argument(where, "FILTER"),
         index=index,
         paths=paths or None,
         order=order,

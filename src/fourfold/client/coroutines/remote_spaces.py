@@ -281,6 +281,7 @@ class AsyncRemoteSpace(AsyncSpaceContainer):
         query: str | None = None,
         *,
         vector: Sequence[float] | None = None,
+        where: Mapping[str, Any] | None = None,
         index: str | None = None,
         paths: Sequence[str] | None = None,
         order: SearchOrder = "score",
@@ -289,15 +290,18 @@ class AsyncRemoteSpace(AsyncSpaceContainer):
         at: At = None,
         branch: str = "",
     ) -> SearchPage:
-        """Return a page of the documents with the words of a query, or with the nearest vectors.
+        """Return a page of the documents with the words of a query, the nearest vectors, or both.
 
         Words must all occur, each at any of the paths; `"two words"` is a phrase, `pre*` a prefix,
         and `-word` must not occur. Case, diacritics and punctuation do not matter.
 
         Args:
             query: The words.
-            vector: Numbers, instead of words: the documents whose vectors of the same length have
-                the most similar direction come first. Requires `fourfold[vectors]`.
+            vector: Numbers: the documents whose vectors of the same length have the most similar
+                direction come first. With words, too, the ranks by both are combined: documents
+                that are good in one are found, and those good in both come first. Requires
+                `fourfold[vectors]`.
+            where: Only documents that match this filter.
             index: Name of the index; needed if several fit.
             paths: Only these paths of the index.
             order: "score" for the most relevant first, "newest" for the texts that changed last.
@@ -309,10 +313,12 @@ class AsyncRemoteSpace(AsyncSpaceContainer):
         Raises:
             Refused: There is no index with these paths.
             Busy: The index is still being built.
+            LimitExceeded: `where` would have to compare too many documents.
             MissingDependency: `vector` requires sqlite-vec, which is not installed.
         """
         made = make_query(
             *(query, vector),
+            where=where,
             index=index,
             paths=paths,
             order=order,

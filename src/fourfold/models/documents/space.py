@@ -459,6 +459,7 @@ class Space:
         query: str | None = None,
         *,
         vector: Sequence[float] | None = None,
+        where: Mapping[str, Any] | None = None,
         index: str | None = None,
         paths: Sequence[str] | None = None,
         order: SearchOrder = "score",
@@ -467,7 +468,7 @@ class Space:
         at: At = None,
         branch: str = "",
     ) -> SearchPage:
-        """Return a page of the documents with the words of a query, or with the nearest vectors.
+        """Return a page of the documents with the words of a query, the nearest vectors, or both.
 
             space.indexes.create("words", ["/title", "/body"], kind="text")
             for hit in space.search('leek "hot soup" sal* -chili'):
@@ -480,8 +481,11 @@ class Space:
 
         Args:
             query: The words.
-            vector: Numbers, instead of words: the documents whose vectors of the same length have
-                the most similar direction come first. Requires `fourfold[vectors]`.
+            vector: Numbers: the documents whose vectors of the same length have the most similar
+                direction come first. With words, too, the ranks by both are combined: documents
+                that are good in one are found, and those good in both come first. Requires
+                `fourfold[vectors]`.
+            where: Only documents that match this filter.
             index: Name of the index; needed if several fit.
             paths: Only these paths of the index.
             order: "score" for the most relevant first, "newest" for the texts that changed last.
@@ -493,10 +497,12 @@ class Space:
         Raises:
             Refused: There is no index with these paths.
             Busy: The index is still being built.
+            LimitExceeded: `where` would have to compare too many documents.
             MissingDependency: `vector` requires sqlite-vec, which is not installed.
         """
         made = make_query(
             *(query, vector),
+            where=where,
             index=index,
             paths=paths,
             order=order,

@@ -369,6 +369,23 @@ def _order_key(document: Document, path: IndexPath) -> bytes | None:
     return None
 
 
+def matching_ids(view: HistoryReader, query: FindQuery) -> list[str]:
+    """Return the ids of all documents that match.
+
+    Raises:
+        LimitExceeded: Too many documents would have to be read without an index.
+    """
+    execution = _Execution(view, query)
+    budget = _Budget(SORT_ROWS_MAX, COUNT_SECONDS_MAX)
+    ids = [candidate.id for candidate in execution.matches(budget)]
+    if not execution.is_exhausted:
+        raise LimitExceeded(
+            f"where: more than {SORT_ROWS_MAX} documents would be compared",
+            hint="Use a narrower filter, or create an index that serves it.",
+        )
+    return ids
+
+
 def find(space: Space, query: FindQuery, limit: int, after: str | None) -> FindPage:
     """Return a page of the documents that match."""
     if type(limit) is not int or not 1 <= limit <= FIND_LIMIT_MAX:

@@ -1,15 +1,16 @@
-"""Search over the documents of a space: by words, with snippets, or by the nearest vectors."""
+"""Search over the documents of a space: by words, by the nearest vectors, or by both."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from fourfold.content.filters import Filter, parse_filter
 from fourfold.content.text import TextQuery, parse_text_query
 from fourfold.errors import Busy, InvalidInput, NotFound, Refused
 from fourfold.models.documents import reader
@@ -18,7 +19,12 @@ from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.indexes import declaration
 from fourfold.models.documents.indexes.declaration import Index, resolve
-from fourfold.models.documents.indexes.finder import FIND_BYTES_MAX, FIND_LIMIT_MAX
+from fourfold.models.documents.indexes.finder import (
+    FIND_BYTES_MAX,
+    FIND_LIMIT_MAX,
+    FindQuery,
+    matching_ids,
+)
 from fourfold.models.documents.indexes.text import SQL, match_expression, table_of
 from fourfold.models.documents.indexes.vector import check_vector, nearest
 from fourfold.models.documents.records import Document, State
@@ -31,6 +37,11 @@ SNIPPETS_MAX: Final = 3
 """Snippets of one hit."""
 SNIPPET_SOURCE_CHARS: Final = 65_536
 """Beginning of a text in which matches are highlighted."""
+
+FUSED_MAX: Final = 1_000
+"""Best hits by words, and by vectors, that a search for both combines."""
+FUSION_RANKS: Final = 60
+"""The constant of reciprocal rank fusion: how little the first ranks stand out."""
 
 _SLICE_ROWS: Final = 32
 """Documents that are read at once: they may be large, and a page ends by its size too."""
@@ -62,7 +73,7 @@ class SearchHit(msgspec.Struct, frozen=True):
     seq: int
     """Seq of the last change of the document."""
     score: float
-    """Relevance by BM25, or the cosine of two vectors; higher is better."""
+    """Relevance by BM25, the cosine of two vectors, or both ranks combined; higher is better."""
     snippets: tuple[TextSnippet, ...]
     """Parts of the texts with matches; none for vectors."""
 
@@ -73,9 +84,9 @@ class SearchPage(msgspec.Struct, frozen=True):
     items: Rows[SearchHit]
     next: str | None
     total: int
-    """Documents that match, on all pages."""
+    """Documents that match, on all pages; of both kinds, those among the best of each."""
     index: str
-    """Name of the index."""
+    """Name of the index; with words and a vector, of both."""
     seq: int
     """The seq at which the documents were read."""
 
@@ -91,12 +102,13 @@ class DocumentSearch(NamedTuple):
 
     text: TextQuery | None
     vector: bytes | None
-    """One of them: the words, or a vector as it is stored."""
+    """The words, a vector as it is stored, or both."""
     index_name: str | None
     paths: tuple[str, ...] | None
     order: SearchOrder
     branch: str
     at: At
+    where: Filter
 
     @property
     def digest(self) -> str:
@@ -104,8 +116,10 @@ class DocumentSearch(NamedTuple):
         texts = () if self.text is None else self.text.parts
         words = [(part.tokens, part.prefix, part.excluded) for part in texts]
         vector = None if self.vector is None else self.vector.hex()
-        parts = (words, vector, self.index_name, self.paths, self.order, self.branch, str(self.at))
-        return hashlib.sha256(trusted(parts).encode()).hexdigest()[:16]
+        where = self.where.where if self.where else None
+        parts = (words, vector, where, self.index_name, self.paths)
+        parts_of_view = (self.order, self.branch, str(self.at))
+        return hashlib.sha256(trusted((*parts, *parts_of_view)).encode()).hexdigest()[:16]
 
 
 class _HitCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -140,6 +154,7 @@ def make_query(
     query: str | None,
     vector: Sequence[float] | None,
     *,
+    where: Mapping[str, Any] | None,
     index: str | None,
     paths: Sequence[str] | None,
     order: SearchOrder,
@@ -149,15 +164,17 @@ def make_query(
 ) -> DocumentSearch:
     """Return a search; raise InvalidInput for arguments that are not valid."""
     checked = _check_search(order, paths, limit)
-    if (query is None) == (vector is None):
-        raise InvalidInput("pass either words or `vector`")
-    if vector is None:
-        return DocumentSearch(
-            parse_text_query(cast("str", query)), None, index, checked, order, branch, at
-        )
-    if paths is not None or order != "score":
-        raise InvalidInput("pass `vector` without `paths` and `order`")
-    return DocumentSearch(None, check_vector(vector), index, None, order, branch, at)
+    if query is None and vector is None:
+        raise InvalidInput("pass words, `vector`, or both")
+    if query is None and paths is not None:
+        raise InvalidInput("pass `paths` with words")
+    if vector is not None and order != "score":
+        raise InvalidInput("pass `vector` without `order`")
+    return DocumentSearch(
+        None if query is None else parse_text_query(query),
+        None if vector is None else check_vector(vector),
+        *(index, checked, order, branch, at, parse_filter(where)),
+    )
 
 
 def _check_search(order: object, paths: object, limit: object) -> tuple[str, ...] | None:
@@ -185,40 +202,84 @@ def _search(
     view: HistoryReader, query: DocumentSearch, limit: int, cursor: _HitCursor | None
 ) -> SearchPage:
     branch_named(view, query.branch)
-    index = _choose(view, query)
+    indexes = _choose_all(view, query)
     # An index of the newest state has nothing to pin a page to.
-    is_pinned = cursor is not None and index.options.history == "all"
+    is_pinned = cursor is not None and all(i.options.history == "all" for i in indexes.values())
     at = cursor.seq if cursor is not None and is_pinned else query.at
     target = target_of(view, query.branch, at)
     links = chain(view, query.branch, target)
     offset = 0 if cursor is None else cursor.offset
-    columns = None if query.paths is None else [index.pointers.index(path) for path in query.paths]
-    rows: Sequence[_Row]
-    if query.text is None:
-        assert query.vector is not None
-        rows = nearest(view, index, query.vector, links, page=(limit + 1, offset))
-    else:
-        table = table_of(index.ix)
-        hits = SQL.hits.format(table=table, score=f"bm25({table})")
-        rows = view.all(
-            _ORDERS[query.order].format(hits=hits),
-            (match_expression(query.text, columns), trusted(links), limit + 1, offset),
-        )
+    allowed: tuple[str, ...] = ()
+    if query.where:
+        allowed = (trusted(matching_ids(view, FindQuery(query.where, None, query.branch, target))),)
+    rows = _rows(view, query, indexes, links, (limit + 1, offset), allowed)
+    index = indexes.get("text")
     items: list[SearchHit] = []
     used = 0
     for row, state in _with_states(view, links, rows[:limit]):
         used += 1
         # Without a document only in a damaged index, which `verify` reports.
         if state is not None and state.document is not None:
-            snippets = (
-                () if query.text is None else _snippets(index, columns, query.text, state.document)
-            )
+            snippets: tuple[TextSnippet, ...] = ()
+            if query.text is not None and index is not None:
+                snippets = _snippets(index, _columns(query, index), query.text, state.document)
             items.append(SearchHit(row[0], state.document, state.seq, 0.0 - row[1], snippets))
     following = None
     if used < len(rows):
         following = _HitCursor(query.digest, target, offset + used).format()
     total = rows[0][2] if rows else 0
-    return SearchPage(Rows(items, SearchHit), following, total, index.name, target)
+    names = ", ".join(index.name for index in indexes.values())
+    return SearchPage(Rows(items, SearchHit), following, total, names, target)
+
+
+def _columns(query: DocumentSearch, index: Index) -> list[int] | None:
+    """Return the columns of a text index that are searched; None for all."""
+    return None if query.paths is None else [index.pointers.index(path) for path in query.paths]
+
+
+def _rows(  # noqa: PLR0917 - a search in one state
+    view: HistoryReader,
+    query: DocumentSearch,
+    indexes: dict[str, Index],
+    links: Sequence[BranchLink],
+    page: tuple[int, int],
+    allowed: tuple[str, ...],
+) -> Sequence[_Row]:
+    """Return the hits of a page, by words, by vectors, or by both; `page` is limit, offset."""
+    limit, offset = page
+    rankings: list[Sequence[_Row]] = []
+    if len(indexes) > 1:
+        page = (FUSED_MAX, 0)
+    if query.text is not None:
+        index = indexes["text"]
+        table = table_of(index.ix)
+        hits = SQL.hits.format(
+            table=table, score=f"bm25({table})", allowed=SQL.allowed if allowed else ""
+        )
+        expression = match_expression(query.text, _columns(query, index))
+        rankings.append(
+            view.all(
+                _ORDERS[query.order].format(hits=hits),
+                (expression, trusted(links), *page, *allowed),
+            )
+        )
+    if query.vector is not None:
+        rankings.append(
+            nearest(view, indexes["vector"], query.vector, links, page=page, allowed=allowed)
+        )
+    if len(rankings) == 1:
+        return rankings[0]
+    return _fuse(rankings)[offset : offset + limit]
+
+
+def _fuse(rankings: Sequence[Sequence[_Row]]) -> list[_Row]:
+    """Combine rankings by reciprocal ranks: the scores of words and vectors do not compare."""
+    scores: dict[str, float] = {}
+    for ranking in rankings:
+        for rank, row in enumerate(ranking, 1):
+            scores[row[0]] = scores.get(row[0], 0.0) - 1 / (FUSION_RANKS + rank)
+    order = sorted(scores.items(), key=lambda hit: (hit[1], hit[0]))
+    return [(entity, score, len(order)) for entity, score in order]
 
 
 def _with_states(
@@ -237,15 +298,28 @@ def _with_states(
             yield row, state
 
 
-def _choose(view: HistoryReader, query: DocumentSearch) -> Index:
-    """Return the index that serves a search."""
-    kind = "vector" if query.text is None else "text"
-    indexes = [index for index in declaration.load(view.snapshot) if index.kind == kind]
-    named = [index for index in indexes if query.index_name in (None, index.name)]
-    paths = set(query.paths or ())
-    fitting = [index for index in named if paths <= set(index.pointers)]
+def _choose_all(view: HistoryReader, query: DocumentSearch) -> dict[str, Index]:
+    """Return the indexes that serve a search, by kind; `index` may name either."""
+    kinds = [
+        kind for kind, part in (("text", query.text), ("vector", query.vector)) if part is not None
+    ]
+    declared = declaration.load(view.snapshot)
+    named = [index for index in declared if index.name == query.index_name and index.kind in kinds]
     if query.index_name is not None and not named:
-        raise NotFound(f"unknown {kind} index {query.index_name!r:.100}")
+        raise NotFound(f"unknown {' or '.join(kinds)} index {query.index_name!r:.100}")
+    chosen = {index.kind: [index] for index in named}
+    return {
+        kind: _choose(
+            chosen.get(kind) or [index for index in declared if index.kind == kind], kind, query
+        )
+        for kind in kinds
+    }
+
+
+def _choose(indexes: Sequence[Index], kind: str, query: DocumentSearch) -> Index:
+    """Return the index of a kind that serves a search."""
+    paths = set(query.paths or ()) if kind == "text" else set()
+    fitting = [index for index in indexes if paths <= set(index.pointers)]
     if not fitting:
         missing = f" with the paths {sorted(paths)!r:.200}" if paths else ""
         raise Refused(

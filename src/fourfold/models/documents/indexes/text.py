@@ -181,6 +181,6 @@ def iter_ids(
     view: HistoryReader, index: Index, expression: str, links: Sequence[BranchLink], after: str
 ) -> Iterator[str]:
     """Yield the ids of the entities that match after one of them, sorted."""
-    hits = SQL.hits.format(table=table_of(index.ix), score="0")
+    hits = SQL.hits.format(table=table_of(index.ix), score="0", allowed="")
     for (entity,) in view.rows(SQL.ids.format(hits=hits), (expression, trusted(links), after)):
         yield entity

@@ -69,7 +69,11 @@ WHERE {table} MATCH ?1
         SELECT 1 FROM json_each(?2) AS n
         CROSS JOIN revision AS r ON r.branch = (n.value ->> 0) AND r.id = v.id AND r.seq <= (n.value ->> 1)
         WHERE n.key < l.key
-    )
+    ) {allowed}
+
+-- name: allowed
+-- Only entities of a JSON array of ids.
+AND v.id IN (SELECT value FROM json_each(?5))
 
 -- name: by_score
 WITH hits AS MATERIALIZED ({hits})

@@ -30,6 +30,7 @@ from fourfold.models.documents.indexes.entries import (
     readable_intervals,
     readable_versions,
 )
+from fourfold.models.documents.indexes.text import SQL as TEXT_SQL
 from fourfold.models.documents.problems import make_problem
 from fourfold.models.documents.records import Document
 from fourfold.models.problem import Problem
@@ -171,15 +172,19 @@ def nearest(
     links: Sequence[BranchLink],
     *,
     page: tuple[int, int],
+    allowed: tuple[str, ...] = (),
 ) -> list[tuple[str, float, int]]:
     """Return the ids, negative cosines and number of the nearest vectors; `page` is limit, offset.
+
+    Args:
+        allowed: Empty, or a JSON array of the ids of the entities to compare.
 
     Raises:
         MissingDependency: The package sqlite-vec is not installed.
     """
     view.snapshot.load_vector_functions()
-    sql = SQL.nearest.format(table=table_of(index.ix))
-    return view.all(sql, (vector, trusted(links), *page))
+    sql = SQL.nearest.format(table=table_of(index.ix), allowed=TEXT_SQL.allowed if allowed else "")
+    return view.all(sql, (vector, trusted(links), *page, *allowed))
 
 
 def trim(space: Space, index: Index, retained: dict[str, list[int]], least: int) -> int:

@@ -61,6 +61,6 @@ hits AS MATERIALIZED (
         AND NOT EXISTS (
             SELECT 1 FROM links AS n CROSS JOIN revision AS r ON r.branch = n.branch AND r.id = v.id AND r.seq <= n.cap
             WHERE n.depth < l.depth
-        )
+        ) {allowed}
 )
 SELECT id, score, (SELECT count(*) FROM hits) FROM hits ORDER BY score, id LIMIT ?3 OFFSET ?4
