@@ -185,7 +185,7 @@ def test_branches_are_listed_with_the_deleted_ones_on_request(on):
     lines = on("branch list", "--deleted").out.splitlines()
     assert [line.split() for line in lines[1:]] == [
         ["(default)", "0", "0", "active"],
-        ["draft", "(default)", "0", "1", "1", "deleted"],
+        ["draft", "(default)", "0", "1", "1", "0", "0", "deleted"],
     ]
 
 

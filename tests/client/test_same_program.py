@@ -31,6 +31,7 @@ from fourfold.client import (
 from fourfold.client.threads.remote_indexes import RemoteIndexes
 from fourfold.client.threads.remote_spaces import RemoteBlobs, RemoteBranches, RemoteDocuments
 from fourfold.models import documents
+from fourfold.models.documents import Distance
 
 # Streams
 
@@ -576,6 +577,23 @@ def test_differences_restore_an_earlier_state(space):
     ]
     space.transact(difference.operations)
     assert len(space.diff("", None, 2)) == 0
+
+
+def test_distance_of_a_branch_counts_unshared_commits(space):
+    space.set("a", {"n": 1})
+    space.branches.create("side")
+    assert space.branches.distance("") is None
+    assert space.branches.distance("side") == Distance(0, 0)
+    space.set("b", {"n": 1}, branch="side")
+    for number in (2, 3):
+        space.set("a", {"n": number})
+    before = space.branches.distance("side")
+    space.branches.merge("side")
+    merged = space.branches.distance("side")
+    assert (before, merged) == (Distance(1, 2), Distance(0, 3))
+    assert space.branches.distance("side", at=3) == Distance(1, 0)
+    with pytest.raises(errors.NotFound):
+        space.branches.distance("unknown")
 
 
 def test_branches_are_created_merged_and_deleted(space):

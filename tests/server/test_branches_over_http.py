@@ -33,7 +33,9 @@ def test_branch_is_created_read_and_deleted(space):
     assert created.status == 201
     assert created.headers["location"].endswith("/branches/x/y")
     assert (created.value["parent"], created.value["fork_seq"]) == ("work/1", 3)
-    assert space.ask("GET", "/branches/x/y").value == created.value
+    distance = {"ahead": 0, "missing": 0}
+    assert space.ask("GET", "/branches/x/y").value == {**created.value, **distance}
+    assert (created.value["ahead"], created.value["missing"]) == (None, None)
     names = [row["name"] for row in space.ask("GET", "/branches").value["items"]]
     assert names == ["", "work/1", "x/y"]
     assert space.ask("DELETE", "/branches/x/y").value["status"] == "deleted"

@@ -40,6 +40,7 @@ from fourfold.models.documents.merge import MergeConflict, MergeRequest, MergeRe
 from fourfold.models.documents.records import (
     Branch,
     Commit,
+    Distance,
     LogEntry,
     MatchChange,
     MatchedCommit,
@@ -341,6 +342,13 @@ def to_state(state: DocumentState | None) -> State | None:
 def to_branch(info: BranchInfo) -> Branch:
     """Return a branch."""
     return Branch(*(getattr(info, name) for name in Branch.__struct_fields__))
+
+
+def to_distance(info: BranchInfo) -> Distance | None:
+    """Return how far a branch is from its parent."""
+    if info.ahead is None or info.missing is None:
+        return None
+    return Distance(info.ahead, info.missing)
 
 
 def to_log_entry(row: wire.LogRow) -> LogEntry:

@@ -24,7 +24,8 @@ from fourfold.errors import (
     StaleRead,
     UniqueViolation,
 )
-from fourfold.models.documents import ABSENT, OURS, THEIRS, Branch, Space
+from fourfold.models.documents import ABSENT, OURS, THEIRS, Branch, Distance, Space
+from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.merge import MergeResult
 from fourfold.server import conditions, cursors
 from fourfold.server.open_spaces import OpenSpaces
@@ -86,8 +87,8 @@ class BranchRoutes:
     ) -> Reply:
         """Return a branch, also a deleted one."""
         async with self._spaces.use(did) as space:
-            info = await self._workers.run(space.branches.get, branch, at=parse_at(query.at))
-        return Reply(_branch_info(info), etag=f"{info.head_seq}-{info.status}")
+            info = await self._workers.run(_get, space, branch, parse_at(query.at))
+        return Reply(info, etag=f"{info.head_seq}-{info.status}-{info.ahead}-{info.missing}")
 
     async def create_branch(self, request: Request, did: str, body: NewBranch) -> Reply:
         """Create a branch."""
@@ -129,24 +130,29 @@ class BranchRoutes:
         )
 
 
+def _get(space: Space, name: str, at: At) -> BranchInfo:
+    return _branch_info(space.branches.get(name, at=at), space.branches.distance(name, at=at))
+
+
 def _list(space: Space, query: BranchesQuery) -> BranchPage:
     listed = cursors.digest_of("branches", space.did, query.deleted, digest_text(query.at))
     cursor = cursors.parse(query.cursor, listed, int)
     after = -1 if cursor is None else cursor.after
+    at = parse_at(query.at)
     branches = [
         branch
-        for branch in space.branches.list(deleted=query.deleted == "true", at=parse_at(query.at))
+        for branch in space.branches.list(deleted=query.deleted == "true", at=at)
         if branch.created_seq > after
     ]
     page = branches[: query.limit]
     more = len(branches) > len(page)
     return BranchPage(
-        items=[_branch_info(branch) for branch in page],
+        items=[_branch_info(row, space.branches.distance(row.name, at=at)) for row in page],
         next_cursor=cursors.format_cursor(listed, 0, page[-1].created_seq) if more else None,
     )
 
 
-def _branch_info(branch: Branch) -> BranchInfo:
+def _branch_info(branch: Branch, distance: Distance | None = None) -> BranchInfo:
     return BranchInfo(
         name=branch.name,
         parent=branch.parent,
@@ -155,6 +161,8 @@ def _branch_info(branch: Branch) -> BranchInfo:
         head_seq=branch.head_seq,
         status="active" if branch.active else "deleted",
         created_at=branch.created_at,
+        ahead=None if distance is None else distance.ahead,
+        missing=None if distance is None else distance.missing,
     )
 
 

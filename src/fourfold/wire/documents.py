@@ -503,6 +503,13 @@ class BranchInfo(Struct, kw_only=True, frozen=True):
     head_seq: Seq
     status: Literal["active", "deleted"]
     created_at: str
+    ahead: Count | None
+    """Commits with changes that its parent has not, up to 1,000.
+
+    None for the default branch, and in the responses to writes, which repeat what they said.
+    """
+    missing: Count | None
+    """Commits with changes of its parent that it has not, up to 1,000; None as above."""
 
 
 class BranchesQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):

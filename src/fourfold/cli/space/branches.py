@@ -24,7 +24,7 @@ from fourfold.cli.space.arguments import (
 )
 from fourfold.content.json_pointer import ABSENT, lookup, parse_pointer
 from fourfold.errors import Conflict, InvalidInput, NotFound
-from fourfold.models.documents import Branch, Space, State
+from fourfold.models.documents import Branch, Distance, Space, State
 from fourfold.models.documents.ancestry import BranchPoint
 from fourfold.models.documents.comparison import Change, Difference
 from fourfold.models.documents.entity_merge import side_of
@@ -75,10 +75,16 @@ def delete(out: Output, space: Space, name: str) -> None:
 @space_command("list", rows=True)
 @click.option("--deleted", is_flag=True, help="Include deleted branches.")
 def list_branches(out: Output, space: Space, *, deleted: bool) -> None:
-    """List the branches in order of creation."""
+    """List the branches in order of creation, and how far each is from its parent."""
     branches = space.branches.list(deleted=deleted)
+    none = dict.fromkeys(Distance.__struct_fields__)
+    rows = [
+        msgspec.to_builtins(row)
+        | (msgspec.to_builtins(space.branches.distance(row.name)) or none)
+        for row in branches
+    ]
     out.rows(
-        {"branches": [msgspec.to_builtins(row) for row in branches]},
+        {"branches": rows},
         "branches",
         {
             "branch": lambda row: branch_name(row["name"]),
@@ -86,9 +92,11 @@ def list_branches(out: Output, space: Space, *, deleted: bool) -> None:
             "fork": "fork_seq",
             "created": "created_seq",
             "head": "head_seq",
+            "ahead": lambda row: "" if row["ahead"] is None else row["ahead"],
+            "missing": lambda row: "" if row["missing"] is None else row["missing"],
             "status": "status",
         },
-        fields=Branch.__struct_fields__,
+        fields=(*Branch.__struct_fields__, *Distance.__struct_fields__),
     )
 
 

@@ -39,6 +39,7 @@ from fourfold.models.documents.merge import MergeResult
 from fourfold.models.documents.records import (
     Branch,
     Commit,
+    Distance,
     LogEntry,
     Reads,
     Revision,
@@ -630,6 +631,20 @@ class AsyncRemoteBranches:
         if not check_known_branch(name):
             return (await self.list(at=at))[0]
         return await self._send(self._space.calls.branch(name, at))
+
+    async def distance(self, name: str, *, at: At = None) -> Distance | None:
+        """Count the commits that a branch and its parent do not share, now or at a point.
+
+        Each side is counted up to 1,000. What a merge brought over is shared. The default branch
+        has no parent: None.
+
+        Raises:
+            NotFound: There is no branch of that name, or there was none at that point.
+        """
+        if not check_known_branch(name):
+            return None
+        response = await self._space.connection.send(self._space.calls.branch(name, at))
+        return documents.to_distance(documents.parse(response, wire.BranchInfo))
 
     async def list(self, *, deleted: bool = False, at: At = None) -> Rows[Branch]:
         """Return the active branches in the order of creation; with `deleted`, all of them.

@@ -40,6 +40,7 @@ from fourfold.models.documents.merge import MergeResult
 from fourfold.models.documents.records import (
     Branch,
     Commit,
+    Distance,
     LogEntry,
     Reads,
     Revision,
@@ -627,6 +628,20 @@ class RemoteBranches:
         if not check_known_branch(name):
             return (self.list(at=at))[0]
         return self._send(self._space.calls.branch(name, at))
+
+    def distance(self, name: str, *, at: At = None) -> Distance | None:
+        """Count the commits that a branch and its parent do not share, now or at a point.
+
+        Each side is counted up to 1,000. What a merge brought over is shared. The default branch
+        has no parent: None.
+
+        Raises:
+            NotFound: There is no branch of that name, or there was none at that point.
+        """
+        if not check_known_branch(name):
+            return None
+        response = self._space.connection.send(self._space.calls.branch(name, at))
+        return documents.to_distance(documents.parse(response, wire.BranchInfo))
 
     def list(self, *, deleted: bool = False, at: At = None) -> Rows[Branch]:
         """Return the active branches in the order of creation; with `deleted`, all of them.

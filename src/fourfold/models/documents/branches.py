@@ -27,11 +27,12 @@ from fourfold.models.documents.ancestry import (
     branch_named,
     chain,
     seq_of,
+    since,
     target_of,
 )
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.history import AppendedRows, History, HistoryReader
-from fourfold.models.documents.records import Branch
+from fourfold.models.documents.records import Branch, Distance
 from fourfold.models.documents.resolutions import Resolutions
 from fourfold.models.documents.validation import check_branch, check_session
 from fourfold.tabular import Rows
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
 
 SEQ_MAX: Final = 2**63 - 1
+DISTANCE_MAX: Final = 1_000
+"""Commits that are counted on each side of a distance."""
 
 
 class Branches:
@@ -156,6 +159,23 @@ class Branches:
                 ]
         return Rows((branch for branch in branches if branch.active or deleted), Branch)
 
+    def distance(self, name: str, *, at: At = None) -> Distance | None:
+        """Count the commits that a branch and its parent do not share, now or at a point.
+
+        Each side is counted up to 1,000. What a merge brought over is shared. The default branch
+        has no parent: None.
+
+        Raises:
+            NotFound: There is no branch of that name, or there was none at that point.
+        """
+        branch = self.get(name, at=at)
+        if branch.parent is None:
+            return None
+        with self._space.view() as view:
+            seq = seq_of(view, at)
+            ours, theirs = BranchPoint(name, seq), BranchPoint(branch.parent, seq)
+            return Distance(_count(view, ours, theirs), _count(view, theirs, ours))
+
     def diff(
         self,
         a: str,
@@ -264,6 +284,17 @@ def _branch_at(view: HistoryReader, branch: Branch, seq: int) -> Branch:
         before = view.value(view.sql.newest_commit_of_branch, (branch.name, seq))
         head_seq = branch.created_seq if before is None else before
     return msgspec.structs.replace(branch, head_seq=head_seq, status="active")
+
+
+def _count(view: HistoryReader, point: BranchPoint, other: BranchPoint) -> int:
+    """Count the commits with changes in the past of a point and not in that of another."""
+    count = 0
+    for interval in since(view, [point], [other]).intervals:
+        params = (*interval, None, DISTANCE_MAX - count)
+        count += sum(1 for _ in view.rows(view.sql.seqs_touching, params))
+        if count >= DISTANCE_MAX:
+            break
+    return count
 
 
 class _Identity(NamedTuple):

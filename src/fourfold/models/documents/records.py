@@ -129,6 +129,15 @@ class Branch(msgspec.Struct, frozen=True):
         return self.status == "active"
 
 
+class Distance(msgspec.Struct, frozen=True):
+    """Commits that a branch and its parent do not share, each counted up to a limit."""
+
+    ahead: int
+    """Commits with changes that the branch has and its parent has not."""
+    missing: int
+    """Commits with changes that the parent has and the branch has not."""
+
+
 class ConfirmedRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A path of an entity as read at `seq` (0: never written); with `shape`, its keys only."""
 
