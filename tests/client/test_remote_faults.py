@@ -212,3 +212,20 @@ def test_interrupted_follower_of_a_session_misses_and_repeats_nothing(direct, cu
                 ids += [next(items).id for _ in range(10)]
         assert ids == list(range(1, 41))
     assert cut.proxy.cuts > 3
+
+
+def test_connecting_is_not_time_without_records(served, direct, name):
+    direct.streams.create(name, "application/json").append([1, 2])
+    stream = direct.streams.open(name)
+    values = [record.value for chunk in stream.follow(timeout=0) for record in chunk]
+
+    async def follow():
+        followed = [r.value async for chunk in stream.follow(timeout=0) for r in chunk]
+        async with AsyncRemoteStore(f"http://127.0.0.1:{served.port}") as store:
+            chunks = (await store.streams.open(name)).follow(timeout=0)
+            followed += [r.value async for chunk in chunks for r in chunk]
+            await chunks.close()
+        return followed
+
+    assert values == [1, 2]
+    assert asyncio.run(follow()) == [1, 2, 1, 2]

@@ -41,6 +41,8 @@ class _Pump(Generic[T]):
         self._listeners: set[Listener] = set()
         self.change = threading.Condition()
         self.position: str | None = None
+        self.started = False
+        """True after the first response, or after the end."""
         self.ended = False
         self.error: Exception | None = None
         threading.Thread(target=self._run, name="fourfold-follower", daemon=True).start()
@@ -76,7 +78,7 @@ class _Pump(Generic[T]):
     def stop(self) -> None:
         """End the feed; its thread ends soon after."""
         with self.change:
-            self.ended = True
+            self.started = self.ended = True
             self._items.clear()
             self._notify()
         self._feed.stop()
@@ -101,6 +103,7 @@ class _Pump(Generic[T]):
                         if self.ended:
                             return
                         self._items.append(item)
+                        self.started = True
                         self._notify()
                         self.change.wait_for(self._has_room)
         except Exception as failure:  # noqa: BLE001 - raised where the item is expected
@@ -108,7 +111,7 @@ class _Pump(Generic[T]):
         finally:
             with self.change:
                 self.error = None if self.ended else error
-                self.ended = True
+                self.started = self.ended = True
                 self._notify()
 
     def _has_room(self) -> bool:
@@ -124,7 +127,7 @@ class RemoteFollower(Follower[T]):
     """An iterator over a feed of a server, for `for` and `async for`.
 
     It continues after broken connections, and ends after `timeout` seconds without an item, or
-    when another thread calls `close`.
+    when another thread calls `close`. The time until the first response does not count.
 
     Args:
         wait: Wait for the first response: then nothing that happens later is missed.
@@ -176,6 +179,27 @@ class RemoteFollower(Follower[T]):
                 if item is not None or ended or left <= 0:
                     return item
                 await listener.wait(min(left, limits.WATCH_HEARTBEAT_S))
+
+    def __next__(self) -> T:
+        self._await_response()
+        return super().__next__()
+
+    def _await_response(self) -> None:
+        """Wait for the first response: before it, a timeout is not a time without items."""
+        pump = self._pump
+        with pump.change:
+            pump.change.wait_for(lambda: pump.started)
+
+    async def __anext__(self) -> T:
+        await self._await_response_async()
+        return await super().__anext__()
+
+    async def _await_response_async(self) -> None:
+        listener = Listener(asyncio.get_running_loop())
+        with self._pump.listening(listener):
+            while not self._pump.started:
+                await listener.wait(limits.WATCH_HEARTBEAT_S)
+                listener.drain()
 
     def close(self) -> None:
         """End the follower; a call that waits returns None."""
@@ -246,11 +270,13 @@ class RemoteChanges(RemoteFollower[tuple[GraphChange, ...]]):
         return await super().next_async(timeout) or ()
 
     def __next__(self) -> tuple[GraphChange, ...]:
+        self._await_response()
         if changes := self.next(self._timeout):
             return changes
         raise StopIteration
 
     async def __anext__(self) -> tuple[GraphChange, ...]:
+        await self._await_response_async()
         if changes := await self.next_async(self._timeout):
             return changes
         raise StopAsyncIteration
@@ -265,7 +291,8 @@ def _seq_of(event_id: str | None) -> int:
 class AsyncRemoteFollower(Generic[T]):
     """An asynchronous iterator over a feed of a server. It continues after broken connections.
 
-    It ends after `timeout` seconds without an item, or when its block is left.
+    It ends after `timeout` seconds without an item, or when its block is left. The time until the
+    first response does not count.
     """
 
     def __init__(
@@ -287,10 +314,15 @@ class AsyncRemoteFollower(Generic[T]):
         """The id up to which everything was returned; None before the first response."""
 
     async def __aenter__(self) -> Self:
-        if self._wait and self.last_event_id is None:
+        if self._wait:
             # Nothing that happens after the first response is missed.
-            self._first = await self._next(first=True)
+            await self._await_response()
         return self
+
+    async def _await_response(self) -> None:
+        """Wait for the first response: before it, a timeout is not a time without items."""
+        if self.last_event_id is None:
+            self._first = await self._next(first=True)
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -299,6 +331,7 @@ class AsyncRemoteFollower(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
+        await self._await_response()
         item = await self.next(self._timeout)
         if item is None:
             raise StopAsyncIteration
@@ -391,6 +424,7 @@ class AsyncRemoteChanges(AsyncRemoteFollower[tuple[GraphChange, ...]]):
         return await super().next(timeout) or ()
 
     async def __anext__(self) -> tuple[GraphChange, ...]:
+        await self._await_response()
         if changes := await self.next(self._timeout):
             return changes
         raise StopAsyncIteration

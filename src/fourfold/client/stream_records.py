@@ -219,6 +219,7 @@ class FeedEventReader(EventReader[StreamRecord]):
 class RecordsReader(ResponseReader[FeedItem[Chunk]]):
     """Follow a stream by long-poll, record by record, from an offset or since a time.
 
+    The records that are stored are requested first, so that the first response does not wait.
     Only the server knows the incarnation that a bare number belongs to: it is requested first.
     """
 
@@ -241,6 +242,7 @@ class RecordsReader(ResponseReader[FeedItem[Chunk]]):
         self._headers: Headers = {}
         self._body: list[bytes] = []
         self._done = False
+        self._is_current = False
 
     def ended(self) -> bool:
         return self._done
@@ -252,7 +254,7 @@ class RecordsReader(ResponseReader[FeedItem[Chunk]]):
             self._address,
             self._name,
             self._offset if self._since_ms is None else None,
-            "long-poll",
+            "long-poll" if self._is_current else None,
             records=True,
             key=self._key,
             where=self._where,
@@ -273,6 +275,7 @@ class RecordsReader(ResponseReader[FeedItem[Chunk]]):
             return []
         chunk = parse_chunk(response, self._offset)
         self._offset, self._done, self._since_ms = chunk.offset, chunk.closed, None
+        self._is_current = self._is_current or chunk.up_to_date
         return [FeedItem(chunk.offset, chunk if chunk.records or chunk.closed else None)]
 
 
