@@ -173,6 +173,8 @@ ENVELOPE_OPERATIONS_MAX: Final = 10_000
 """Operations of one envelope: it is one transaction, during which no other writer runs."""
 NEIGHBOURS_MAX: Final = 200
 """Attributes, edges and ratings around an object that one read returns."""
+VERSIONS_MAX: Final = 1_000
+"""Versions of an object, its attributes and its ratings that one read returns."""
 OBJECTS_READ_MAX: Final = 200
 """Objects that one read returns together with what is around them."""
 FEED_PAGE_ROWS: Final = 1_000

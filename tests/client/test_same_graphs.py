@@ -156,6 +156,11 @@ def test_versions_of_an_object_stay_readable(notes):
     version = notes.update("attr", attr, {"value_text": "b"})
     assert notes.read("attr", attr).id == version
     assert [row.value_text for row in notes.history("attr", attr)] == ["a", "b"]
+    [whole] = notes.read_many([one], parts=["versions", "attrs"])
+    assert whole.versions == (*notes.history("parent", one), *notes.history("attr", attr))
+    [past] = notes.read_many([one], parts=["versions", "attrs"], at=before)
+    assert past.versions == whole.versions[:2]
+    assert notes.read_many([one])[0].versions == ()
     assert notes.read("attr", attr, at=before).value_text == "a"
     assert notes.read("attr", attr, at=time_before).value_text == "a"
     assert notes.read("attr", attr, at=before - 1) is None

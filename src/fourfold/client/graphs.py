@@ -258,6 +258,7 @@ def to_neighbours(record: wire.NeighboursInfo) -> Neighbours:
         tuple(cast("Rating", to_row(row)) for row in record.ratings),
         tuple(map(to_row, record.objects)),
         record.complete,
+        tuple(map(to_row, record.versions)),
     )
 
 

@@ -27,7 +27,7 @@ from fourfold.errors import (
 )
 from fourfold.kernel.idempotency import IdempotentRequest, digest_of, run_once
 from fourfold.models.graphs import Graphs, Query
-from fourfold.models.graphs.records import App, Kind, Neighbours, Row
+from fourfold.models.graphs.records import ROWS, App, Kind, Neighbours, Row
 from fourfold.server import conditions, cursors
 from fourfold.server.points import digest_text, parse_at, parse_store_time
 from fourfold.server.request import Reply, Request
@@ -417,7 +417,7 @@ def _read_objects(graphs: Graphs, slug: str, body: ObjectsRead) -> ObjectsInfo:
             parts=body.parts,
         ):
             items.append(_neighbours_info(slug, seq, neighbours))
-            size += sum(map(value_bytes, neighbours.attrs))
+            size += sum(map(value_bytes, (*neighbours.attrs, *neighbours.versions)))
             if size > limits.PAGE_BYTES:
                 raise TooLarge(
                     f"the attributes have more than {limits.PAGE_BYTES} bytes",
@@ -436,7 +436,12 @@ def _neighbours_info(slug: str, seq: int, neighbours: Neighbours) -> NeighboursI
         ratings=[RatingRow(*row) for row in neighbours.ratings],
         objects=[_end(row) for row in neighbours.objects],
         complete=neighbours.complete,
+        versions=[object_row(_kind_of(row), row) for row in neighbours.versions],
     )
+
+
+def _kind_of(row: Row) -> Kind:
+    return next(kind for kind, record in ROWS.items() if isinstance(row, record))
 
 
 def _end(row: Row) -> ParentRow | AttrRow:

@@ -217,7 +217,9 @@ class NeighboursInfo(Struct, kw_only=True, frozen=True):
     objects: list[ParentRow | AttrRow]
     """Other ends of the edges, and the parent of an attribute."""
     complete: bool
-    """False if there are more attributes, edges or ratings than the limit."""
+    """False if there are more attributes, edges, ratings or versions than the limit."""
+    versions: list[ObjectRow] = []
+    """Versions of the object, its attributes and its ratings, oldest first, if requested."""
 
 
 class ObjectsRead(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -228,8 +230,12 @@ class ObjectsRead(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True)
     ]
     at: At | UnsetType = UNSET
     parts: Annotated[
-        list[Literal["attrs", "edges", "ratings", "objects"]],
-        Meta(max_length=4, description="What to read with them: `objects` are ends of edges."),
+        list[Literal["attrs", "edges", "ratings", "objects", "versions"]],
+        Meta(
+            max_length=5,
+            description="What to read with them: `objects` are ends of edges, `versions` those of "
+            "the object, its attributes and its ratings.",
+        ),
     ] = field(default_factory=lambda: ["attrs"])
     limit: Annotated[
         int, Meta(ge=1, le=limits.NEIGHBOURS_MAX, description="Maximum number of each part.")

@@ -17,6 +17,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast
 
+from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.kernel import Queries, ReadTransaction
 from fourfold.models.graphs import fold, validation
@@ -190,14 +191,34 @@ class Reader:
         out_max = max(limit // 2, limit - len(incoming))
         edges = [*outgoing[:out_max], *incoming[: limit - min(out_max, len(outgoing))]]
         complete = len(edges) == len(outgoing) + len(incoming)
+        versions: list[Row] = []
+        if "versions" in parts:
+            around = [(kind, centre), *(("attr", row) for row in attrs[:limit])]
+            around += [("rating", row) for row in ratings[:limit]]
+            versions = self._versions(app_id, around, seq)
         return Neighbours(
             centre,
             tuple(attrs[:limit]),
             tuple(edges),
             tuple(ratings[:limit]),
             tuple(self._other_ends(app_id, centre, kind, edges, seq) if "objects" in parts else ()),
-            complete and len(attrs) <= limit and len(ratings) <= limit,
+            complete
+            and len(attrs) <= limit
+            and len(ratings) <= limit
+            and len(versions) <= limits.VERSIONS_MAX,
+            tuple(sorted(versions[: limits.VERSIONS_MAX], key=_log_order)),
         )
+
+    def _versions(
+        self, app_id: int, objects: Iterable[tuple[Kind, Row]], at: int | None
+    ) -> list[Row]:
+        """Return the versions of objects, up to one more than a read returns."""
+        versions = (
+            version
+            for kind, row in objects
+            for version in self.history(app_id, kind, row.object_id, at)
+        )
+        return list(islice(versions, limits.VERSIONS_MAX + 1))
 
     def read_many(
         self,
@@ -466,3 +487,7 @@ def _about(row: Row, kind: Kind) -> frozenset[Target]:
 
 def _limit(limit: int | None) -> int:
     return _NO_LIMIT if limit is None else validation.check_integer(limit, "limit")
+
+
+def _log_order(row: Row) -> tuple[int, int]:
+    return row.global_seq, row.id

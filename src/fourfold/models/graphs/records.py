@@ -16,7 +16,7 @@ KINDS: tuple[Kind, ...] = ("parent", "attr", "edge", "rating")
 BITS: dict[Kind, int] = {"parent": 1, "attr": 2, "edge": 4, "rating": 8}
 """The bit of each kind in `envelopes.kinds`."""
 
-Part: TypeAlias = Literal["attrs", "edges", "ratings", "objects"]
+Part: TypeAlias = Literal["attrs", "edges", "ratings", "objects", "versions"]
 PARTS: tuple[Part, ...] = ("attrs", "edges", "ratings", "objects")
 """Parts that can be read with an object; `objects` are the other ends of its edges."""
 
@@ -133,7 +133,9 @@ class Neighbours(NamedTuple):
     objects: tuple[Row, ...]
     """Other ends of the edges, and the parent of an attribute."""
     complete: bool
-    """False if there are more attributes, edges or ratings than were requested."""
+    """False if there are more attributes, edges, ratings or versions than were requested."""
+    versions: tuple[Row, ...] = ()
+    """Versions of the object, its attributes and its ratings, oldest first, if requested."""
 
 
 class AppLogEntry(NamedTuple):

@@ -30,8 +30,9 @@ def check_integer(value: Any, name: str, *, least: int = 0) -> int:
 
 def check_parts(parts: Collection[Part]) -> None:
     """Raise InvalidInput for unknown parts of an object."""
-    if isinstance(parts, str) or not set(parts) <= set(PARTS):
-        raise InvalidInput(f"parts must be a list of {', '.join(PARTS)}, got {format_value(parts)}")
+    names = (*PARTS, "versions")
+    if isinstance(parts, str) or not set(parts) <= set(names):
+        raise InvalidInput(f"parts must be a list of {', '.join(names)}, got {format_value(parts)}")
 
 
 def check_object_ids(object_ids: Iterable[Any]) -> list[int]:
