@@ -69,6 +69,7 @@ CALLS = {
     "get_store": lambda c: c.store.overview(),
     "get_activity": lambda c: c.store.activity(),
     "list_points": lambda c: c.store.points(),
+    "get_point": lambda c: c.store.point("20300101T000000.000Z-0000"),
     "list_databases": lambda c: c.store.published(),
     "list_backups": lambda c: c.store.backups(),
     "run_sql": lambda c: c.store.sql("select 1"),

@@ -35,6 +35,7 @@ NAMES = {
     "name": "a",
     "subscription": "s",
     "kind": "not_found",
+    "point": "20300101T000000.000Z-0000",
     "did": "did:key:known",
     "entity": "known",
     "branch": "known",

@@ -89,6 +89,17 @@ class PointInfo(msgspec.Struct, frozen=True):
     whole: bool = False
     """It contains every stream, because earlier points were removed."""
 
+    @property
+    def time(self) -> datetime:
+        """Time of the state that the point has at least: that at which it was begun."""
+        return time_of(self.started_ms)
+
+
+def time_of(started_ms: int) -> datetime:
+    """Return the time of a point; commits have microseconds, so it is the end of a millisecond."""
+    second = datetime.fromtimestamp(started_ms // 1_000, UTC)
+    return second + timedelta(milliseconds=started_ms % 1_000, microseconds=999)
+
 
 class RestorePoint(msgspec.Struct, frozen=True):
     """Contents of a restore point: only changes since the previous one."""

@@ -141,6 +141,11 @@ class StoreCalls:
         """Build the request for a page of tables that pipeline jobs wrote."""
         return Call("GET", f"{self._root}/pipeline/tables", "list tables", {}, {})
 
+    def get_point(self, point_id: str) -> Call:
+        """Build the request for a restore point."""
+        url = f"{self._root}/points/{quote(point_id, safe='')}"
+        return Call("GET", url, f"get the restore point {point_id!r}", {}, {})
+
     def list_points(self) -> Call:
         """Build the request for a page of restore points."""
         return Call("GET", f"{self._root}/points", "list restore points", {}, {})

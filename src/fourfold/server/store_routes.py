@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UnsetType
 
+from fourfold.archive.restore_points import PointInfo
 from fourfold.errors import FourfoldError, NotFound, Refused, ReplayMismatch
 from fourfold.kernel.backup import read_sidecar
 from fourfold.kernel.idempotency import IdempotentRequest, digest_of
@@ -128,6 +129,11 @@ class StoreRoutes:
         """Return a page of restore points."""
         return Reply(await self._workers.run(_list_points, self._store, query), is_large=True)
 
+    async def get_point(self, _request: Request, point: str) -> Reply:
+        """Return a restore point."""
+        info = await self._workers.run(self._store.point, point)
+        return Reply(_point_row(info))
+
     async def list_databases(self, _request: Request, query: PageQuery) -> Reply:
         """Return a page of databases with how far they are published."""
         return Reply(await self._workers.run(_list_databases, self._store, query), is_large=True)
@@ -228,6 +234,10 @@ def _read_activity(root: Path, until_ms: int | None = None) -> Activity:
         return activity.read_activity(store, time.time_ns() // 1_000_000, until_ms)
 
 
+def _point_row(point: PointInfo) -> PointRow:
+    return PointRow(**msgspec.structs.asdict(point))
+
+
 def _list_points(store: Store, query: PageQuery) -> PointPage:
     listed = cursors.digest_of("points")
     cursor = cursors.parse(query.cursor, listed, int)
@@ -237,7 +247,7 @@ def _list_points(store: Store, query: PageQuery) -> PointPage:
     page = points[max(0, end - query.limit) : end]
     left = end - len(page)
     return PointPage(
-        items=[PointRow(**msgspec.structs.asdict(point)) for point in reversed(page)],
+        items=[_point_row(point) for point in reversed(page)],
         next_cursor=cursors.format_cursor(listed, 0, left) if left else None,
     )
 
@@ -359,6 +369,14 @@ _ROUTES: Final = (
         summary="List restore points, newest first.",
         query=PageQuery,
         ok={200: Ok("A page of restore points.", PointPage)},
+    ),
+    _store_route(
+        *("GET", "/v1/points/{point}", StoreRoutes.get_point),
+        operation="get_point",
+        summary="Get a restore point by its id.",
+        scope="read",
+        ok={200: Ok("The restore point.", PointRow)},
+        errors=(NotFound,),
     ),
     _store_route(
         *("GET", "/v1/archive", StoreRoutes.list_databases),

@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from time import time_ns
@@ -400,13 +400,19 @@ class Store:
         """
         if not isinstance(at, str):
             return at
+        return self.point(at).time
+
+    def point(self, point_id: str) -> PointInfo:
+        """Return a restore point by its id.
+
+        Raises:
+            NotFound: There is no such restore point.
+        """
         for point in self.points():
-            if point.id == at:
-                # Commits have microseconds: those of the same millisecond belong to the point.
-                second = datetime.fromtimestamp(point.started_ms // 1_000, UTC)
-                return second + timedelta(milliseconds=point.started_ms % 1_000, microseconds=999)
+            if point.id == point_id:
+                return point
         raise NotFound(
-            f"unknown restore point {at!r:.100}",
+            f"unknown restore point {point_id!r:.100}",
             hint="Pass a datetime, or an id of store.points().",
         )
 

@@ -34,6 +34,7 @@ from fourfold.wire.store import (
     DatabaseStatusPage,
     DatabaseStatusRow,
     PointPage,
+    PointRow,
     StoreOverview,
 )
 
@@ -153,6 +154,15 @@ class AsyncRemoteStore(AsyncStoreContainer):
         async for page in self._client.pages(self._calls.list_points(), PointPage):
             points += map(maintenance.to_point, page.items)
         return points[::-1]
+
+    async def point(self, point_id: str) -> PointInfo:
+        """Return a restore point by its id.
+
+        Raises:
+            NotFound: There is no such restore point.
+        """
+        response = await self._client.send(self._calls.get_point(point_id))
+        return maintenance.to_point(maintenance.parse(response, PointRow))
 
     async def overview(self, at: datetime | str | None = None) -> StoreOverview:
         """Return what each model of the store contains: counts, sizes and health.
