@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterable, Mapping
 from functools import partial
+from shutil import disk_usage
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
@@ -135,6 +137,7 @@ class StreamProtocol:
         self._reads = StreamRead(streams, timing, lambda: self.is_open)
         self._rules = StreamRules(streams, timing)
         self._feed = StreamFeed(streams, timing)
+        self._started_at_ms = time.time_ns() // 1_000_000
         self._transport = transport
         """Transport of the requests, as reported by `/health`."""
         self.hosts = hosts or Hosts()
@@ -368,6 +371,10 @@ class StreamProtocol:
                 ok=publishing.failure is None,
                 error=_health_error(publishing.failure, detailed=store_detailed),
             ),
+            started_at_ms=self._started_at_ms,
+            free_bytes=disk_usage(self._streams.database.path.parent).free
+            if store_detailed
+            else UNSET,
             unpublished=sorted(failing) if detailed else UNSET,
         )
         return json_response(document, 200 if ready else 503)

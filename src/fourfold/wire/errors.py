@@ -93,4 +93,8 @@ class Health(Struct, kw_only=True, frozen=True):
     fenced_count: Count
     databases: DatabasesHealth | None
     objects: ObjectsHealth | None
+    started_at_ms: Count = 0
+    """Time at which the server was started."""
+    free_bytes: Count | UnsetType = UNSET
+    """Free space on the disk of the store, for keys that may read the store."""
     unpublished: list[str] | UnsetType = UNSET
