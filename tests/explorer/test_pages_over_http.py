@@ -453,7 +453,7 @@ def test_the_archive_shows_what_is_only_on_this_disk(tmp_path):
         assert "never published" in body
         assert page["lag_ms"] >= 0
         # The store as of the point: the second commit and the new space came later.
-        at = urlencode({"at": page["points"][0]["browse"]})
+        at = urlencode({"at": page["points"][0]["id"]})
         assert f'href="/?{at}"' in body
         past = json.loads(get(server, f"/document.json?{DOCUMENT}&{at}").text)
         assert past["state"]["document"] == {"status": "draft"}

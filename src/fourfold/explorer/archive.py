@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
 from fourfold.errors import Forbidden, FourfoldError
 from fourfold.explorer import values
-from fourfold.explorer.links import format_at
 from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Visit
 from fourfold.wire.errors import Health
 from fourfold.wire.store import BackupPage, DatabaseStatusPage, PointPage
@@ -44,12 +42,6 @@ async def archive_page(visit: Visit, query: ArchiveQuery) -> dict[str, Any]:
         {
             **msgspec.to_builtins(point),
             "at_ms": values.to_ms(point.at),
-            # What the point contains is at least what was there when it was begun. That time has
-            # milliseconds and commits have microseconds, so it is the end of its millisecond.
-            "browse": format_at(
-                datetime.fromtimestamp(point.started_ms // 1_000, UTC)
-                + timedelta(milliseconds=point.started_ms % 1_000, microseconds=999)
-            ),
         }
         for point in points.items
         if until_ms is None or values.to_ms(point.at) <= until_ms

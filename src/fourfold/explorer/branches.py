@@ -19,11 +19,16 @@ from fourfold.wire.documents import (
     ConflictInfo,
     DocumentState,
     LogPage,
+    LogRow,
     MergeOutcome,
+    Point,
     SpaceInfo,
+    author_of,
 )
 
 COMMITS_DRAWN: Final = 40
+COMMITS_READ: Final = 1_000
+"""Newest commits of each side of a merge that are read for the authors of its values."""
 _ABSENT: Final = object()
 
 
@@ -74,10 +79,12 @@ async def _commits(visit: Visit, did: str, end: int) -> list[dict[str, Any]]:
 
 def _branch_row(branch: BranchInfo, commits: list[dict[str, Any]]) -> dict[str, Any]:
     merged = [commit["seq"] for commit in commits if commit["source"] == branch.name]
+    times = {commit["seq"]: commit["at_ms"] for commit in commits}
     return {
         **msgspec.to_builtins(branch),
         "label": branch.name or MAIN,
         "merged_at": merged[-1] if merged and branch.name else None,
+        "head_at_ms": times.get(branch.head_seq),
     }
 
 
@@ -158,21 +165,50 @@ async def _compare(visit: Visit, did: str, outcome: MergeOutcome) -> list[dict[s
     ids = list(conflicts)
     ids += [operation.id for operation in outcome.operations if operation.id not in conflicts]
     points = (outcome.base, outcome.target, outcome.source)
-    bases, targets, sources = await asyncio.gather(
-        *(read_states(visit, did, ids, branch=point.branch, at=str(point.seq)) for point in points)
+    (bases, targets, sources), (target_log, source_log) = await asyncio.gather(
+        asyncio.gather(
+            *(
+                read_states(visit, did, ids, branch=point.branch, at=str(point.seq))
+                for point in points
+            )
+        ),
+        asyncio.gather(*(_read_log(visit, did, point, outcome.base.seq) for point in points[1:])),
     )
-    return [
-        {
-            "id": name,
-            "rows": _rows(
-                _document(bases.get(name)),
-                _document(targets.get(name)),
-                _document(sources.get(name)),
-                conflicts.get(name),
-            ),
-        }
-        for name in ids
-    ]
+    entities = []
+    for name in ids:
+        documents = [_document(states.get(name)) for states in (bases, targets, sources)]
+        rows = _rows(*documents, conflicts.get(name))
+        for row in rows:
+            row["authors"] = {
+                side: None if side in row["unchanged"] else _author(log, name, row["path"])
+                for side, log in (("target", target_log), ("source", source_log))
+            }
+        entities.append({"id": name, "rows": rows})
+    return entities
+
+
+async def _read_log(visit: Visit, did: str, point: Point, base_seq: int) -> list[LogRow]:
+    """Return the newest commits of one side of a merge since the base, newest first."""
+    page = await visit.api.get(
+        *(f"/v1/spaces/{did}/log", LogPage),
+        after=max(base_seq, point.seq - COMMITS_READ),
+        at=point.seq,
+        limit=COMMITS_READ,
+    )
+    return [row for row in reversed(page.items) if row.branch == point.branch]
+
+
+def _author(log: list[LogRow], entity: str, path: str) -> dict[str, Any] | None:
+    """Return who last set a value on one side, and at which seq; None if it is not in the log."""
+    for row in log:
+        for operation in row.original.get("operations", ()):
+            if operation["id"] != entity:
+                continue
+            patches = operation.get("patches", ())
+            paths = [patch.get("path", "") for patch in patches] if patches else [""]
+            if any(_overlaps(path, changed) for changed in paths):
+                return {"seq": row.seq, "by": author_of(row.session)}
+    return None
 
 
 def _document(state: DocumentState | None) -> Any:

@@ -7,8 +7,10 @@ JSON. Pages allow scripts and styles of this server only, and no other site may 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from functools import cached_property, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from fourfold._version import __version__
+from fourfold.archive.restore_points import time_of
 from fourfold.errors import FourfoldError, InvalidInput, Unauthorized
 from fourfold.explorer import (
     archive,
@@ -48,6 +51,8 @@ from fourfold.server.auth import COOKIE
 from fourfold.server.request import Headers, Request, Response
 from fourfold.server.routes import Ok, Route
 from fourfold.server.streams import StreamProtocol
+from fourfold.wire.fields import POINT_PATTERN
+from fourfold.wire.store import PointRow
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -145,7 +150,9 @@ class Explorer:
             "pretty": values.pretty,
             "prose": values.prose,
             "seconds": timeline.seconds,
+            "rate": values.rate,
             "tokens": usage.tokens_of,
+            "upto": values.count_up_to,
         }
         environment.globals |= {
             "asset": self._assets.path,
@@ -210,22 +217,22 @@ class Explorer:
     async def _page(
         self, page: ExplorerPage | Fragment, request: Request, query: ExplorerQuery
     ) -> Response:
-        visit = self._visit(request, query)
+        visit = await self._visit(request, query)
         data = await page.handler(visit, query)
         body = await asyncio.to_thread(visit.render, page.template, **data)
         return Response(200, {**_HEADERS, "content-type": HTML}, body.encode())
 
     async def _data(self, page: ExplorerPage, request: Request, query: ExplorerQuery) -> Response:
-        data = await page.handler(self._visit(request, query), query)
+        data = await page.handler(await self._visit(request, query), query)
         headers = {**_HEADERS, "content-type": "application/json"}
         return Response(200, headers, msgspec.json.encode(data))
 
     async def _feed(self, feed: PageFeed, request: Request, query: ExplorerQuery) -> Response:
-        return await feed.handler(self._visit(request, query), query)
+        return await feed.handler(await self._visit(request, query), query)
 
     async def _form(self, form: Form, request: Request) -> Response:
         fields = decode_form(request.body, form.fields)
-        visit = self._visit(request, ExplorerQuery())
+        visit = await self._visit(request, ExplorerQuery())
         result = await form.handler(visit, fields)
         if isinstance(result, str):
             return _redirect(result)
@@ -237,13 +244,14 @@ class Explorer:
 
     # Rendering
 
-    def _visit(self, request: Request, query: ExplorerQuery) -> Visit:
-        at = parse_at(query.at)
+    async def _visit(self, request: Request, query: ExplorerQuery) -> Visit:
+        api = Api(self._protocol, request)
+        at = await _resolve_at(api, query.at)
         logs = (getattr(query, name, "") for name in LOG_PARAMETERS)
         link = Links(request.root, format_at(at), next(filter(None, logs), ""))
         now_ms = time.time_ns() // 1_000_000
         render = partial(self._render, request, link, format_at(at), now_ms)
-        return Visit(request, Api(self._protocol, request), link, at, now_ms, render)
+        return Visit(request, api, link, at, now_ms, render)
 
     def _render(
         self, request: Request, link: Links, at: str, now_ms: int, template: str, **data: Any
@@ -328,6 +336,14 @@ class Explorer:
     async def _logout(self, request: Request) -> Response:
         expired = f"{_cookie(request, '')}; Max-Age=0"
         return _redirect(Links(request.root)("/login"), {"set-cookie": expired})
+
+
+async def _resolve_at(api: Api, text: str) -> int | datetime | None:
+    """Return the point in history of a visit; the id of a restore point is its time."""
+    if re.fullmatch(POINT_PATTERN, text) is None:
+        return parse_at(text)
+    point = await api.get(f"/v1/points/{text}", PointRow)
+    return time_of(point.started_ms)
 
 
 def _route(

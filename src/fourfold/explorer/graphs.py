@@ -36,9 +36,6 @@ TYPES_READ: Final = 1_000
 LOG_SEQS: Final = 120
 LOG_ROWS: Final = 5_000
 """Newest seqs, and rows of them, on the time bar of an app."""
-VERSIONS_READ: Final = 200
-HISTORIES_READ: Final = 40
-"""Attributes and ratings whose versions are on the time bar."""
 NAMES_READ: Final = 20
 """Attributes that are read to find the name of an object."""
 IDS_READ: Final = 200
@@ -74,6 +71,8 @@ class ObjectPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_f
     """Seq to compare with; by default that of the change before."""
     depth: int = 2
     """1 for the neighbours only, 2 for theirs, too."""
+    type: str = ""
+    """Name of a type: only objects of it are drawn around this one."""
 
 
 async def apps_page(visit: Visit, query: AppsPageQuery) -> dict[str, Any]:
@@ -237,26 +236,23 @@ class _ObjectReader:
         kind = self.type_name(row)
         return GraphNode(
             id=row.object_id,
+            kind=kind,
             type=f"{kind} {row.object_id}" if name else kind,
             label=name or str(row.object_id),
             state=state,
             url=self._visit.link("/object", app=self._app, id=row.object_id),
         )
 
-    async def history(self, around: NeighboursInfo) -> list[ObjectRow]:
-        """Return all versions of an object, of its attributes and of its ratings, and its edges."""
-        parts = [("parent", around.object.object_id)]
-        parts += [("attr", row.object_id) for row in around.attrs]
-        parts += [("rating", row.object_id) for row in around.ratings]
-        pages = await asyncio.gather(
-            *(
-                self._visit.api.get(
-                    *(f"{self._path}/history/{number}", ObjectPage), kind=kind, limit=VERSIONS_READ
-                )
-                for kind, number in parts[:HISTORIES_READ]
-            )
-        )
-        return [row for page in pages for row in page.items] + list(around.edges)
+    async def history(self, number: int) -> list[ObjectRow]:
+        """Return the versions of an object, its attributes and its ratings, and its edges.
+
+        Raises:
+            NotFound: There is no such object.
+        """
+        parts = ("edges", "ratings", "versions")
+        found = await self.many([number], "", *parts, limit=NEIGHBOURS_SHOWN)
+        around = found[0] if found else await self.around(number, "")
+        return [*around.versions, *around.edges]
 
 
 async def object_page(visit: Visit, query: ObjectPageQuery) -> dict[str, Any]:
@@ -265,8 +261,7 @@ async def object_page(visit: Visit, query: ObjectPageQuery) -> dict[str, Any]:
         visit.api.get(f"/v1/apps/{query.app}", AppInfo), _types(visit, query.app)
     )
     reader = _ObjectReader(visit, query.app, types)
-    newest = await reader.around(query.id, "")
-    rows = await reader.history(newest)
+    rows = await reader.history(query.id)
     view = await _read_object(visit, query, reader, rows)
     seqs = sorted({row.global_seq for row in rows})
     times = [values.to_ms(_time(row)) for row in sorted(rows, key=lambda row: row.global_seq)]
@@ -286,7 +281,7 @@ async def object_part(visit: Visit, query: ObjectPageQuery) -> dict[str, Any]:
         visit.api.get(f"/v1/apps/{query.app}", AppInfo), _types(visit, query.app)
     )
     reader = _ObjectReader(visit, query.app, types)
-    rows = await reader.history(await reader.around(query.id, ""))
+    rows = await reader.history(query.id)
     return {"app": info, **await _read_object(visit, query, reader, rows)}
 
 
@@ -310,6 +305,7 @@ async def _read_object(
         "shown": shown,
         "start": start,
         "depth": query.depth,
+        "type": query.type,
         "attributes": _attributes(around, before, reader),
         "ratings": [_attribute(row, reader) for row in around.ratings],
         "graph": graph,
@@ -349,7 +345,7 @@ async def _read_graph(
     if query.depth > 1:
         await _second_hop(drawing, reader, details, start)
     drawing.values(around, reader.type_name, _value)
-    return drawing.data()
+    return drawing.data(query.type)
 
 
 async def _second_hop(
@@ -455,6 +451,7 @@ def _bars(
         is_new = any(isinstance(row, ParentRow | EdgeRow) for row in group)
         depth = None if query.depth == 2 else query.depth
         parameters = {"app": query.app, "id": query.id, "at": seq, "depth": depth}
+        parameters["type"] = query.type
         url = visit.link("/object", **parameters, **{"from": query.start})
         title = f"seq {seq}, " + ", ".join(_change(row, reader)["text"] for row in group[:3])
         bars.append(Bar(seq, "set" if is_new else "patch", 2 if is_new else 1, url, title))

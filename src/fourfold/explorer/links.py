@@ -62,8 +62,8 @@ def parse_at(text: str) -> int | datetime | None:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidInput(
-            f"at: must be a seq or a time, got {text!r:.80}",
-            hint="Write a time such as 2026-11-15T18:00.",
+            f"at: must be a seq, a time or a restore point, got {text!r:.80}",
+            hint="Write a time such as 2026-11-15T18:00, or the id of a restore point.",
         ) from None
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 

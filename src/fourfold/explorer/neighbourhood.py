@@ -24,7 +24,10 @@ class GraphNode(Struct, frozen=True, kw_only=True):
     """An object, or the value of an attribute that an edge points at."""
 
     id: int
+    kind: str
+    """Name of its type."""
     type: str
+    """The type with the id, if the label is a name."""
     label: str
     state: str = ""
     """`new`, `changed` or `gone` since the seq to compare with."""
@@ -134,17 +137,27 @@ class Neighbourhood:
         """Add the values of attributes that edges of the object point at."""
         for row in around.objects:
             if isinstance(row, AttrRow):
+                kind = type_name(row)
                 self._nodes[-row.object_id] = GraphNode(
-                    id=-row.object_id, type=type_name(row), label=str(value_of(row)), column=1
+                    id=-row.object_id, kind=kind, type=kind, label=str(value_of(row)), column=1
                 )
 
-    def data(self) -> dict[str, Any]:
-        """Return the nodes, and the edges of the object and of its neighbours."""
+    def data(self, kind: str = "") -> dict[str, Any]:
+        """Return the nodes, and the edges of the object and of its neighbours.
+
+        With `kind`, only the objects of that type are drawn; `kinds` counts those of each type.
+        """
         nodes = {number: to_builtins(node) for number, node in self._nodes.items()}
+        around = [node.kind for number, node in self._nodes.items() if number != self._center.id]
         edges = sorted(self._edges, key=lambda edge: (edge.source == self._center.id, edge.seq))
         return {
             "center": self._center.id,
-            "nodes": list(nodes.values()),
+            "kinds": {name: around.count(name) for name in sorted(set(around))},
+            "nodes": [
+                node
+                for node in nodes.values()
+                if not kind or kind == node["kind"] or node["id"] == self._center.id
+            ],
             "edges": [
                 {
                     **to_builtins(edge),

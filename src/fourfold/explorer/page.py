@@ -19,7 +19,7 @@ class ExplorerQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tru
     """Parameters of every page."""
 
     at: str = ""
-    """Seq or time to look at the store; empty for now."""
+    """Seq, time or id of a restore point to look at the store; empty for now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from fourfold.wire.store import JobInfo, JobPage
 LABELS: Final = {"ok": "ok", "warn": "look at it", "fail": "failed", "none": "off"}
 CHECKING_JOBS: Final = ("verify", "backup")
 """Jobs whose newest run is part of the health."""
+FREE_BYTES_MIN: Final = 1 << 30
+"""Free space on the disk below which the page warns."""
 _SAMPLE: Final = re.compile(r'^fourfold_(\w+)\{database="([^"]*)"\} (\S+)$', re.MULTILINE)
 
 
@@ -57,11 +59,13 @@ def job_checks(jobs: dict[str, JobInfo | None], now_ms: int) -> list[dict[str, s
     for kind, job in jobs.items():
         name = kind.capitalize()
         if job is None:
-            rows.append({**_row(name, "none", "no job of this kind yet"), "label": "not yet"})
+            row = _row(name, "none", "no job of this kind yet")
+            rows.append({**row, "label": "not yet", "checked": "never"})
             continue
         age = values.age(job.created_at_ms, now_ms)
         status = {"succeeded": "ok", "failed": "fail"}.get(job.status, "none")
-        rows.append(_row(name, status, f"{job.status}, job {job.id}, started {age}"))
+        row = _row(name, status, f"{job.status}, job {job.id}")
+        rows.append({**row, "checked": age.removesuffix(" ago")})
     return rows
 
 
@@ -101,7 +105,8 @@ def summarize_metrics(text: str) -> list[dict[str, Any]]:
 
 def health_checks(health: Health, now_ms: int) -> list[dict[str, str]]:
     """Return the findings of the health as rows."""
-    rows = [_check("Server", health.error, f"serving, transport {health.front}")]
+    since = values.minute(health.started_at_ms, now_ms)
+    rows = [_check("Server", health.error, f"serves since {since}, transport {health.front}")]
     if health.objects is None:
         rows.append(_row("Archive", "none", "not published: start `fourfold serve --objects URL`"))
     else:
@@ -116,6 +121,9 @@ def health_checks(health: Health, now_ms: int) -> list[dict[str, str]]:
         if databases.unpublished_count:
             finding = f"{databases.unpublished_count} of {databases.count} cannot be published"
         rows.append(_row("Databases", "warn" if databases.unpublished_count else "ok", finding))
+    if not isinstance(health.free_bytes, UnsetType):
+        status = "warn" if health.free_bytes < FREE_BYTES_MIN else "ok"
+        rows.append(_row("Disk", status, f"{values.size(health.free_bytes)} free"))
     return rows
 
 
@@ -128,7 +136,14 @@ def _check(name: str, error: HealthError | None, finding: str) -> dict[str, str]
 
 
 def _row(name: str, status: str, finding: str) -> dict[str, str]:
-    return {"name": name, "status": status, "finding": finding, "hint": "", "label": LABELS[status]}
+    return {
+        "name": name,
+        "status": status,
+        "finding": finding,
+        "hint": "",
+        "label": LABELS[status],
+        "checked": "" if status == "none" else "now",
+    }
 
 
 async def problems_page(_visit: Visit, _query: ExplorerQuery) -> dict[str, Any]:

@@ -31,6 +31,25 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def count_up_to(number: int, limit: int = 1_000) -> str:
+    """Return a number that was counted up to a limit."""
+    return f"{number:,}+" if number >= limit else str(number)
+
+
+def rate(counts: list[int], unit: str) -> str:
+    """Return how often something happened in the minutes of `counts`, in the unit that fits."""
+    total = sum(counts)
+    if not total:
+        return ""
+    per_minute = total / len(counts)
+    for factor, name in ((1 / 60, "s"), (1, "min"), (60, "h")):
+        if per_minute * factor >= 1 or name == "h":
+            amount = per_minute * factor
+            text = f"{amount:,.0f}" if amount >= 10 else f"{amount:.1f}".removesuffix(".0")
+            return f"{text} {unit}{'' if text == '1' else 's'}/{name}"
+    return ""
+
+
 def size(number: int) -> str:
     """Return a number of bytes in the unit that fits."""
     amount = float(number)
@@ -53,6 +72,11 @@ def clock_ms(at_ms: int, now_ms: int) -> str:
     time = datetime.fromtimestamp(at_ms / 1000, UTC)
     today = time.date() == datetime.fromtimestamp(now_ms / 1000, UTC).date()
     return time.strftime("%H:%M:%S.%f" if today else "%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def minute(at_ms: int, now_ms: int) -> str:
+    """Return a time in UTC to the minute, without the date if it is today."""
+    return clock_ms(at_ms, now_ms)[:-7]
 
 
 def age(at_ms: int | None, now_ms: int) -> str:

@@ -18,6 +18,7 @@ from fourfold.models.sessions import SqliteLog
 from fourfold.store import overview
 from fourfold.store.log_times import ENTRIES, last_key, to_ms
 from fourfold.store.store import Store
+from fourfold.wire.documents import author_of
 from fourfold.wire.store import Activity, RecentEntry
 
 SQL: Final = load_queries("fourfold.store", "activity.sql")
@@ -107,7 +108,7 @@ def _commit_entry(did: str, entry: LogEntry) -> RecentEntry:
         item=operations[0]["id"] if operations else "",
         change=change,
         seq=entry.seq,
-        by=entry.session.partition(":")[0],
+        by=author_of(entry.session),
     )
 
 
@@ -128,6 +129,7 @@ def _stream_activity(
     entries = []
     for name, records in by_stream.items():
         count = f"{len(records)} records" if len(records) > 1 else "1 record"
+        is_shown = until_ms is None and len(entries) < RECENT_MAX
         entries.append(
             RecentEntry(
                 model="streams",
@@ -136,10 +138,17 @@ def _stream_activity(
                 item="",
                 change=f"append {count}",
                 seq=records[0][2],
-                by="",
+                by=_newest_producer(store, name, records[0][1]) if is_shown else "",
             )
         )
     return [row[1] for row in rows], entries
+
+
+def _newest_producer(store: Store, name: str, at_ms: int) -> str:
+    """Return the id of the producer that appended the newest record; empty if none did."""
+    producers = store.streams.open(name).producers()
+    newest = max(producers, key=lambda producer: producer.updated_at_ms, default=None)
+    return newest.id if newest is not None and newest.updated_at_ms >= at_ms else ""
 
 
 def _graph_activity(

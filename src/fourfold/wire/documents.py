@@ -11,6 +11,8 @@ from fourfold.wire.fields import SEQ_PATTERN, TIME_PATTERN, Count, StoreTime, he
 from fourfold.wire.pages import IdempotencyHeaders, Page, PageQuery
 
 SEQ_MAX: Final = 2**63 - 1
+AUTHOR_CHARS_MAX: Final = 24
+"""Characters of the name of a writer."""
 """The greatest integer that SQLite stores."""
 Document = dict[str, Any]
 Patches = list[dict[str, Any]]
@@ -438,6 +440,20 @@ class LogRow(Struct, kw_only=True, frozen=True):
     created_at: str
     original: dict[str, Any]
     resolution: dict[str, Any]
+
+
+def author_of(session: str) -> str:
+    """Return the writer of a commit in few characters, by its session.
+
+    That is `local` for a program with the store, the id of the key of a request with an
+    Idempotency-Key (`http` without one), and otherwise the session that the writer chose.
+    """
+    kind, _, name = session.partition(":")
+    if kind == "local":
+        return kind
+    if kind == "idem":
+        return name.partition(":")[0] or "http"
+    return session if len(session) <= AUTHOR_CHARS_MAX else f"{session[: AUTHOR_CHARS_MAX - 1]}…"
 
 
 class LogPage(Page, kw_only=True, frozen=True):

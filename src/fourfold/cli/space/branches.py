@@ -79,8 +79,7 @@ def list_branches(out: Output, space: Space, *, deleted: bool) -> None:
     branches = space.branches.list(deleted=deleted)
     none = dict.fromkeys(Distance.__struct_fields__)
     rows = [
-        msgspec.to_builtins(row)
-        | (msgspec.to_builtins(space.branches.distance(row.name)) or none)
+        msgspec.to_builtins(row) | (msgspec.to_builtins(space.branches.distance(row.name)) or none)
         for row in branches
     ]
     out.rows(
