@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from cli_process import finish, start
 
 import fourfold
 from fourfold.cli.demo.check import expect
+from fourfold.cli.demo.server import HOST, DemoServer
 from fourfold.cli.demo.shop import DID, EVENTS, ORDER, SESSION, STREAM
 from support.documented_json import documented_json
 
@@ -132,3 +134,37 @@ def test_step_that_is_not_as_expected_fails():
     expect("sum", 1, 1)
     with pytest.raises(AssertionError, match="sum: expected 2, got 1"):
         expect("sum", 1, 2)
+
+
+def test_address_of_the_demo_needs_no_import_of_the_store():
+    """The address is printed first, also on a busy machine, where imports take seconds."""
+    code = "import sys, fourfold.cli.demo; print([m for m in sys.modules if 'fourfold.store' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_browser_may_open_the_demo_before_its_server_has_started(tmp_path):
+    server = DemoServer(tmp_path / "mine")
+    with socket.create_connection((HOST, int(server.url.split(":")[-1].strip("/")))) as early:
+        early.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        with server.running():
+            server.await_ready()
+            assert early.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_server_that_fails_to_start_is_reported(tmp_path):
+    (tmp_path / "mine").write_text("a file, and not a folder")
+    server = DemoServer(tmp_path / "mine")
+    with (
+        server.running(),
+        pytest.raises(fourfold.errors.StorageError, match="did not start"),
+    ):
+        server.await_ready()
+
+
+def test_listen_fd_must_be_a_listening_socket(call, tmp_path):
+    with (tmp_path / "file").open("w") as file, socket.socket() as idle:
+        for number in (99_999, file.fileno(), idle.fileno()):
+            done = call("serve", "mine", "--listen-fd", str(number), "--json")
+            assert done.error["kind"] == "invalid_input"
+            assert "must be a TCP socket that listens" in done.error["message"]

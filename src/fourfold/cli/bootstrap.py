@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from fourfold.cli.options import command as _command
-from fourfold.cli.options import objects_option, remember, root_argument
+from fourfold.cli.options import objects_option, root_argument
 from fourfold.cli.output import counted, size
 from fourfold.store import open_store
+from fourfold.store.store import remember
 
 if TYPE_CHECKING:
     from fourfold.cli.output import Output

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
@@ -16,10 +16,11 @@ from click.shell_completion import CompletionItem
 
 from fourfold.cli.output import Format, Output
 from fourfold.errors import InvalidConfig, NotFound, Refused
-from fourfold.objects import ObjectStore, check_conditional_writes
 from fourfold.settings import FILE_NAME
-from fourfold.store import Store, open_store
-from fourfold.store.store import remember
+
+if TYPE_CHECKING:
+    from fourfold.objects import ObjectStore
+    from fourfold.store import Store
 
 _ROOT_VARIABLE: Final = "FOURFOLD_ROOT"
 _URLS: Final = ("http://", "https://")
@@ -223,7 +224,7 @@ def _pairs(
     return pairs
 
 
-__all__ = ["objects_option", "published_store", "refuse_without_conditions", "remember"]
+__all__ = ["objects_option", "published_store", "refuse_without_conditions"]
 
 
 def objects_option(function: Callable[..., None]) -> Callable[..., None]:
@@ -247,6 +248,11 @@ def published_store(
 
     Unless `check` is False, the object store must be reachable and honour conditional writes.
     """
+    from fourfold.store.store import (  # noqa: PLC0415 - it imports every model
+        open_store,
+        remember,
+    )
+
     if not make and not (root / FILE_NAME).exists():
         raise NotFound(f"{root} is not a Fourfold store", hint="Check the path.")
     with open_store(root):
@@ -263,6 +269,8 @@ def refuse_without_conditions(objects: ObjectStore) -> None:
 
     Two nodes on such a store would overwrite each other's manifests.
     """
+    from fourfold.objects import check_conditional_writes  # noqa: PLC0415 - few commands need it
+
     check = check_conditional_writes(objects)
     if not check.honoured:
         raise Refused(

@@ -25,6 +25,13 @@ from fourfold.store import Store, open_store
     "--port", type=click.IntRange(1, 65535), default=4437, show_default=True, help="Where."
 )
 @click.option(
+    "--listen-fd",
+    type=click.IntRange(0),
+    metavar="FD",
+    help="Serve a socket that listens already, inherited as this file descriptor; replaces --host"
+    " and --port.",
+)
+@click.option(
     "--long-poll",
     type=click.FloatRange(min=0.1, max=3600),
     default=limits.LONG_POLL_S,
@@ -65,6 +72,7 @@ def command(
     *,
     host: str,
     port: int,
+    listen_fd: int | None = None,
     long_poll: float,
     fast_front: bool,
     objects: str | None,
@@ -91,6 +99,9 @@ def command(
     from fourfold.server import models, run, workers  # noqa: PLC0415 - an extra
 
     origins = Origins(cors)
+    listener = None if listen_fd is None else run.inherit_socket(listen_fd)
+    if listener is not None:
+        host, port = listener.getsockname()[:2]
     if publish_first and objects is None:
         raise click.UsageError("--publish-first requires --objects.")
     _check_address(root, host, is_open=is_open)
@@ -124,6 +135,7 @@ def command(
             origins=origins,
             models=models.model_routes(store, pool),
             workers=pool,
+            listener=listener,
             pages=lambda protocol: Explorer(protocol, root.resolve().name),
         )
 

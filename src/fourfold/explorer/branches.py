@@ -176,8 +176,8 @@ async def _compare(visit: Visit, did: str, outcome: MergeOutcome) -> list[dict[s
     )
     entities = []
     for name in ids:
-        documents = [_document(states.get(name)) for states in (bases, targets, sources)]
-        rows = _rows(*documents, conflicts.get(name))
+        base, target, source = (_document(states.get(name)) for states in (bases, targets, sources))
+        rows = _rows(base, target, source, conflicts.get(name))
         for row in rows:
             row["authors"] = {
                 side: None if side in row["unchanged"] else _author(log, name, row["path"])

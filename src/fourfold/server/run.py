@@ -11,6 +11,7 @@ import ipaddress
 import logging
 import resource
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 from fourfold import limits
-from fourfold.errors import FourfoldError, MissingDependency, Refused
+from fourfold.errors import FourfoldError, InvalidInput, MissingDependency, Refused
 from fourfold.models.streams import Streams
 from fourfold.server.app import StreamsApp
 from fourfold.server.auth import Access
@@ -119,6 +120,7 @@ def serve(
     models: Iterable[RouteGroup] = (),
     workers: Workers | None = None,
     pages: Callable[[StreamProtocol], Pages] | None = None,
+    listener: socket.socket | None = None,
 ) -> None:
     """Serve the streams of a store until the process is asked to stop.
 
@@ -128,6 +130,7 @@ def serve(
         keys_file: File of the keys that sign webhooks; by default in the folder of the store.
         models: Routes of the other models, from `models.model_routes`.
         pages: Makes the web pages that are served besides the API.
+        listener: A socket that listens on `host` and `port`; by default a new one does.
     """
     check_listen_address(host, access)
     if not is_loopback(host):
@@ -162,13 +165,31 @@ def serve(
         **_uvicorn_options(settings),
     )
     with Sweeper(streams), protocol.control.deliverer():
-        _run(_draining_server(uvicorn, protocol)(options))
+        _run(_draining_server(uvicorn, protocol)(options), listener)
 
 
-def _run(server: Any) -> None:
+def inherit_socket(number: int) -> socket.socket:
+    """Return the listening socket of a file descriptor that this process has inherited.
+
+    Raises:
+        InvalidInput: It is not one.
+    """
+    refusal = InvalidInput(f"file descriptor {number} must be a TCP socket that listens")
+    try:
+        listener = socket.socket(fileno=number)
+    except OSError:
+        raise refusal from None
+    is_tcp = listener.family in {socket.AF_INET, socket.AF_INET6}
+    if not is_tcp or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        listener.detach()
+        raise refusal
+    return listener
+
+
+def _run(server: Any, listener: socket.socket | None = None) -> None:
     """Run a server of uvicorn until it is asked to stop; raise Refused if it cannot listen."""
     with _deferred_sigterm(), rare_full_gc(), short_switch_interval():
-        server.run()
+        server.run(None if listener is None else [listener])
     if not server.started:
         raise Refused(
             f"cannot listen on {server.config.host}, port {server.config.port}",

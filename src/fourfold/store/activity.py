@@ -126,7 +126,7 @@ def _stream_activity(
     by_stream: dict[str, list[Any]] = {}
     for row in rows[:RECORDS_GROUPED]:
         by_stream.setdefault(row[0], []).append(row)
-    entries = []
+    entries: list[RecentEntry] = []
     for name, records in by_stream.items():
         count = f"{len(records)} records" if len(records) > 1 else "1 record"
         is_shown = until_ms is None and len(entries) < RECENT_MAX

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import click
 
-from fourfold.cli.demo import deep as deep_tour
+from fourfold.cli.demo.server import DemoServer
 from fourfold.cli.options import command as _command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output
@@ -44,14 +45,23 @@ def command(output: Output, root: Path | None, *, stop: bool, spark: bool, deep:
     if deep:
         _show_deep(output, root)
         return
-    from fourfold.cli.demo.story import Story  # noqa: PLC0415 - it needs the server and the client
-
+    started = time.monotonic()
     folder = root or Path(tempfile.mkdtemp(prefix="fourfold-demo-")) / "shop"
-    story = Story(output, folder.absolute(), use_spark=spark)
-    story.tell(stay=not stop and not output.as_json and sys.stdout.isatty())
+    server = DemoServer(folder.absolute())
+    if not output.as_json:
+        output.line(f"Explorer  {server.url}")
+        output.line(f"Store     {folder.absolute()}")
+        output.flush()
+    with server.running():
+        from fourfold.cli.demo.story import Story  # noqa: PLC0415 - takes seconds on a busy machine
+
+        story = Story(output, folder.absolute(), server, started, use_spark=spark)
+        story.tell(stay=not stop and not output.as_json and sys.stdout.isatty())
 
 
 def _show_deep(output: Output, root: Path | None) -> None:
+    from fourfold.cli.demo import deep as deep_tour  # noqa: PLC0415 - it imports every model
+
     scratch = Path(tempfile.mkdtemp(prefix="fourfold-demo-"))
     try:
         stage = deep_tour.Stage(root.absolute() if root else scratch / "store", scratch)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlencode
 
@@ -21,6 +20,8 @@ ORDER: Final = "order:1042"
 STREAM: Final = "shop/orders"
 VISITS: Final = "shop/visits"
 APP: Final = "suppliers"
+OWNER: Final = 1
+"""Identity that owns the objects of the graph: that of the store itself."""
 SESSION: Final = "support/ada-1042"
 EVENTS: Final = 240
 _BATCH: Final = 8
@@ -62,25 +63,23 @@ PAGES: Final = (
 )
 
 
-def create_suppliers(root: Path) -> None:
-    """Create the store, and in it a graph of products and their suppliers."""
-    with fourfold.open(root) as store:
-        graph = store.graphs.create(APP, "Suppliers")
-        for kind, key in _TYPES:
-            graph.register_type(kind, key)
-        operations: list[dict[str, Any]] = []
-        products: dict[str, int] = {}
-        for sku, (name, _price) in _PRODUCTS.items():
-            products[sku] = len(operations)
-            operations += _named("product", len(operations), name)
-        for supplier, skus in _SUPPLIERS.items():
-            place = len(operations)
-            operations += _named("supplier", place, supplier)
-            for sku in skus:
-                ends = {"src_parent_id": {"$op": products[sku]}, "dst_parent_id": {"$op": place}}
-                operations.append({"op": "edge_create", "type_key": "supplied_by", "payload": ends})
-        owner = store.graphs.add_identity("00" * 32, "Shop").id
-        graph.apply(operations, owner=owner, trace_id="demo")
+def create_suppliers(store: RemoteStore) -> None:
+    """Create a graph of products and their suppliers."""
+    graph = store.graphs.create(APP, "Suppliers")
+    for kind, key in _TYPES:
+        graph.register_type(kind, key)
+    operations: list[dict[str, Any]] = []
+    products: dict[str, int] = {}
+    for sku, (name, _price) in _PRODUCTS.items():
+        products[sku] = len(operations)
+        operations += _named("product", len(operations), name)
+    for supplier, skus in _SUPPLIERS.items():
+        place = len(operations)
+        operations += _named("supplier", place, supplier)
+        for sku in skus:
+            ends = {"src_parent_id": {"$op": products[sku]}, "dst_parent_id": {"$op": place}}
+            operations.append({"op": "edge_create", "type_key": "supplied_by", "payload": ends})
+    graph.apply(operations, owner=OWNER, trace_id="demo")
 
 
 def _named(kind: str, place: int, name: str) -> list[dict[str, Any]]:

@@ -1,31 +1,23 @@
 """The story of the demo: a served shop, step by step, each checked and timed.
 
-The address of the explorer is printed first. Spark starts in the background meanwhile, so that its
-step, the last one, waits less.
+The address of the explorer was printed before. Spark starts in the background meanwhile, so that
+its step, the last one, waits less.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
-from urllib.error import URLError
 
 import fourfold
 from fourfold.cli.demo import shop, support_agent
+from fourfold.cli.demo.server import DemoServer
 from fourfold.cli.demo.spark_step import SparkStep
-from fourfold.cli.open import HOST, free_port
 from fourfold.cli.output import Output
-from fourfold.errors import StorageError
 
-START_S: Final = 30.0
-POLL_S: Final = 0.05
-STOP_S: Final = 10.0
 _TITLE_WIDTH: Final = 62
 
 Step = Callable[["Story"], "Shown"]
@@ -34,25 +26,33 @@ Shown = tuple[list[str], dict[str, object]]
 
 
 class Story:
-    """The demo in one folder: its server, its store over HTTP, and what it prints."""
+    """The demo in one folder: its server, which is starting, and what it prints."""
 
-    def __init__(self, output: Output, root: Path, *, use_spark: bool) -> None:
+    def __init__(
+        self,
+        output: Output,
+        root: Path,
+        server: DemoServer,
+        started: float,
+        *,
+        use_spark: bool,
+    ) -> None:
         self.output = output
         self.root = root
+        self._server = server
         self._spark = SparkStep(root) if use_spark else None
-        self._started = time.monotonic()
+        self._started = started
 
     def tell(self, *, stay: bool) -> None:
         """Run every step; with `stay`, serve until Ctrl-C."""
         with ExitStack() as stack:
             if self._spark is not None:
                 stack.enter_context(self._spark.running())
-            shop.create_suppliers(self.root)
-            server, url = stack.enter_context(_serve(self.root))
-            self._say(f"Explorer  {url}")
-            self._say(f"Store     {self.root}")
+            url = self._server.url
+            self._server.await_ready()
             self._say(f"          ready after {self._elapsed():.1f} s; open it and watch")
             store = stack.enter_context(fourfold.connect(url))
+            shop.create_suppliers(store)
             steps = [
                 self._show(1, "Orders are edited, branched and merged", lambda: shop.sell(store)),
                 self._show(
@@ -69,7 +69,7 @@ class Story:
                 steps.append(self._show(4, title, self._spark.run))
             self._end(url, steps)
             if stay:
-                self._wait(server)
+                self._wait()
 
     def _show(self, number: int, title: str, step: Callable[[], Shown]) -> dict[str, object]:
         begun = time.monotonic()
@@ -95,10 +95,11 @@ class Story:
         self._say()
         self._say(f"The store stays in {self.root}; `fourfold open {self.root}` shows it again.")
 
-    def _wait(self, server: subprocess.Popen[bytes]) -> None:
+    def _wait(self) -> None:
         self._say("The server runs until you press Ctrl-C.")
+        assert self._server.process is not None
         try:
-            server.wait()
+            self._server.process.wait()
         except KeyboardInterrupt:
             self._say()
             self._say("Stopped.")
@@ -110,41 +111,3 @@ class Story:
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._started
-
-
-@contextmanager
-def _serve(root: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """Serve the store in a process of its own; yields it and its address once it responds."""
-    port = free_port()
-    log = root.with_name(f"{root.name}-server.log")
-    command = [sys.executable, "-m", "fourfold", "serve", str(root), "--port", str(port)]
-    with log.open("wb") as file:
-        server = subprocess.Popen(command, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
-    try:
-        url = f"http://{HOST}:{port}/"
-        _wait_until_ready(server, url, log)
-        yield server, url
-    finally:
-        server.terminate()
-        try:
-            server.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
-        log.unlink(missing_ok=True)
-
-
-def _wait_until_ready(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while server.poll() is None and time.monotonic() < deadline:
-        try:
-            urllib.request.urlopen(f"{url}readyz").close()  # noqa: S310 - the server just started
-        except URLError:
-            time.sleep(POLL_S)
-        else:
-            return
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    raise StorageError(
-        f"the server of the demo did not start: {lines[-1] if lines else 'no output'}",
-        hint=f"Start it yourself: `fourfold serve {log.parent}`.",
-    )

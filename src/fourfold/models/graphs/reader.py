@@ -193,8 +193,9 @@ class Reader:
         complete = len(edges) == len(outgoing) + len(incoming)
         versions: list[Row] = []
         if "versions" in parts:
-            around = [(kind, centre), *(("attr", row) for row in attrs[:limit])]
-            around += [("rating", row) for row in ratings[:limit]]
+            around: list[tuple[Kind, Row]] = [(kind, centre)]
+            around += [("attr", attr) for attr in attrs[:limit]]
+            around += [("rating", rating) for rating in ratings[:limit]]
             versions = self._versions(app_id, around, seq)
         return Neighbours(
             centre,
