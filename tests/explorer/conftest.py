@@ -22,9 +22,17 @@ OPTIONS = (
 
 
 @pytest.fixture(scope="session")
-def shop(tmp_path_factory):
-    root = tmp_path_factory.mktemp("explorer") / "shop"
+def filled_shop(tmp_path_factory):
+    """The folder of a shop that no test opens: each server gets a copy of it."""
+    root = tmp_path_factory.mktemp("filled") / "shop"
     fill_shop(root)
+    return root
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory, filled_shop):
+    root = tmp_path_factory.mktemp("explorer") / "shop"
+    shutil.copytree(filled_shop, root)
     server = Served(root)
     run_job(server, "snapshots")
     yield server
@@ -43,8 +51,8 @@ def run_job(server, kind, **options):
 
 
 @pytest.fixture
-def own_shop(tmp_path):
-    fill_shop(tmp_path / "shop")
+def own_shop(tmp_path, filled_shop):
+    shutil.copytree(filled_shop, tmp_path / "shop")
     server = Served(tmp_path / "shop")
     yield server
     server.kill()

@@ -112,7 +112,9 @@ def text_of(response):
 
 
 def test_a_query_is_shown_and_exported_in_each_format(shop):
-    query = urlencode({"query": "select stream, records from streams_streams order by 1 limit 3"})
+    text = "select stream, records from streams_streams order by 1 limit 3"
+    # The first query in a format imports what it needs, which takes long on a busy machine.
+    query = urlencode({"query": text, "deadline": 60})
     data = json.loads(shop.ask("GET", f"/sql.json?{query}").text)
     rows = data["result"]["rows"]
     assert data["chart"] == {
@@ -735,7 +737,7 @@ def test_the_health_shows_metrics_probes_and_the_last_verification(own_shop):
     own_shop.ask("GET", "/v1/jobs/1/events")
     own_shop.ask("POST", "/v1/stream/orders", b'{"id": 1}', {"content-type": "application/json"})
     body = text_of(get(own_shop, "/status"))
-    assert "succeeded, job 1, started" in body
+    assert "succeeded, job 1" in body
     assert {"/livez", "/readyz", "/health", "/metrics"} <= set(Reader(body).links)
     data = json.loads(text_of(get(own_shop, "/status.json", {})))
     (row,) = [row for row in data["metrics"] if row["database"] == "wal.sqlite"]
