@@ -27,7 +27,7 @@ from fourfold.models.sessions.feed import Item
 from fourfold.models.sessions.fold import Counters, FoldState
 from fourfold.models.sessions.listing import ListingOptions
 from fourfold.models.sessions.payloads import interned
-from fourfold.models.sessions.prepared import RequestBuilder
+from fourfold.models.sessions.request_builder import RequestBuilder
 from fourfold.models.sessions.records import (
     UNSET,
     Event,

@@ -14,7 +14,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.pipeline.models import get_collector
-from fourfold.pipeline.packing import pack
+from fourfold.pipeline.task_groups import pack
 from fourfold.pipeline.store_files import StoreFile
 from fourfold.query.tables import arrow
 

@@ -21,7 +21,7 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.pipeline.models import get_verifier
-from fourfold.pipeline.packing import pack
+from fourfold.pipeline.task_groups import pack
 from fourfold.pipeline.store_files import StoreFile
 from fourfold.query.tables import arrow
 from fourfold.retry import Attempts, Retries

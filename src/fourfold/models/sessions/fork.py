@@ -16,7 +16,7 @@ from fourfold.errors import AlreadyExists, InvalidInput
 from fourfold.models.sessions import writer
 from fourfold.models.sessions.heads import edge_content
 from fourfold.models.sessions.log import LogWriter, SessionRow
-from fourfold.models.sessions.prepared import RequestBuilder
+from fourfold.models.sessions.request_builder import RequestBuilder
 from fourfold.models.sessions.reader import SessionView, Slots
 from fourfold.models.sessions.records import Head
 from fourfold.models.sessions.request import encoded

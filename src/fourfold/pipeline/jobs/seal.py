@@ -30,7 +30,7 @@ from fourfold.models.streams.archive.records import SQL, Policy
 from fourfold.models.streams.archive.sealer import Sealable
 from fourfold.models.streams.model import MODEL
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, pluralize
-from fourfold.pipeline.packing import pack
+from fourfold.pipeline.task_groups import pack
 from fourfold.query.tables import arrow
 from fourfold.store import open_store
 

@@ -12,7 +12,7 @@ import msgspec
 
 from fourfold.errors import FourfoldError
 from fourfold.models.sessions import payloads
-from fourfold.models.sessions.prepared import RequestBuilder
+from fourfold.models.sessions.request_builder import RequestBuilder
 from fourfold.pipeline.gc_tasks import Collector, MarkResult
 from fourfold.pipeline.sessions.tables import open_files, open_log
 from fourfold.pipeline.store_files import StoreFile

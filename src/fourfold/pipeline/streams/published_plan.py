@@ -10,7 +10,7 @@ from typing import Final
 from fourfold import limits
 from fourfold.pipeline import plan
 from fourfold.pipeline.conditions import Conditions
-from fourfold.pipeline.packing import pack
+from fourfold.pipeline.task_groups import pack
 from fourfold.pipeline.scan import Piece, ScanTask
 from fourfold.pipeline.streams.fold import columns_read, promoted, ranges, shows_messages
 from fourfold.pipeline.streams.published_cut import LiveTail, ObjectRecords, PublishedCut

@@ -29,7 +29,7 @@ from typing import Final
 from fourfold.kernel import ReadTransaction, load_queries
 from fourfold.kernel.sequences import current
 from fourfold.models.sessions.database import MIGRATIONS, POSITION, PROFILE
-from fourfold.models.sessions.prepared import iso
+from fourfold.models.sessions.request_builder import iso
 from fourfold.query.tables import Column, Kind, ModelTables, Table, tables_by_name
 
 MODEL = "sessions"

@@ -26,8 +26,8 @@ to commit the reference.
 class GcPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Rules for what gc may remove; everything else stays.
 
-    `keep_seqs` and `keep_seconds` set the horizon: this many newest seqs, and the states of
-    this many last seconds, stay readable; with both, whatever either of them keeps. With neither, no
+    `keep_seqs` and `keep_seconds` set the horizon: this many newest seqs, and the states of this
+    many last seconds, stay readable; with both, whatever either of them keeps. With neither, no
     history is removed.
     """
 
