@@ -33,7 +33,7 @@ from fourfold.archive.database_manifest import (
 )
 from fourfold.archive.parquet import arrow
 from fourfold.archive.publisher import DatabasePublisher, Subject, read_page
-from fourfold.archive.retired_objects import Leaving, Retirement, retire
+from fourfold.archive.retired_objects import Retirement, UnusedObject, retire
 from fourfold.archive.row_files import read_table, write_table
 from fourfold.archive.uploads import get_checked, put_once, upload_of, upload_of_file
 from fourfold.errors import CorruptData
@@ -224,7 +224,7 @@ class _Compaction:
         self._retries = retries
         self._now_ms = now_ms
         self._known: dict[ManifestPage, tuple[Publication, ...]] = {}
-        self._leaving: set[Leaving] = set()
+        self._leaving: set[UnusedObject] = set()
         self._count = 0
         self._retired = 0
 
@@ -275,7 +275,9 @@ class _Compaction:
         self, manifest: DatabaseManifest, pages: tuple[ManifestPage, ...]
     ) -> tuple[Retirement, ...]:
         gone = [page for page in manifest.pages if page not in pages]
-        keys = {Leaving(database_manifest.page_key(manifest.name, p), p.size_bytes) for p in gone}
+        keys = {
+            UnusedObject(database_manifest.page_key(manifest.name, p), p.size_bytes) for p in gone
+        }
         leaving = self._leaving | keys
         self._retired = len(leaving)
         folder = database_manifest.folder(manifest.name)

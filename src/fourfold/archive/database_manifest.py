@@ -23,7 +23,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.archive import manifest_format
-from fourfold.archive.retired_objects import Leaving, Retirement
+from fourfold.archive.retired_objects import Retirement, UnusedObject
 from fourfold.errors import CorruptData, HistoryTruncated
 
 FORMAT = 2
@@ -125,12 +125,12 @@ def folder(name: str) -> str:
     return f"{ROOT}/{name_hash(name)}/"
 
 
-def objects_of(name: str, publications: Iterable[Publication]) -> Iterator[Leaving]:
+def objects_of(name: str, publications: Iterable[Publication]) -> Iterator[UnusedObject]:
     """Yield the objects with rows of publications; a pack may be yielded several times."""
     for publication in publications:
         for file in publication.files:
             if file.sha256:
-                yield Leaving(file_key(name, publication.generation, file), file.size_bytes)
+                yield UnusedObject(file_key(name, publication.generation, file), file.size_bytes)
 
 
 def blob_key(digest: str) -> str:

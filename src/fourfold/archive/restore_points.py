@@ -33,9 +33,9 @@ from fourfold.archive.database_manifest import Publication
 from fourfold.archive.publisher import PublishTime
 from fourfold.archive.restore import PublishedHistory
 from fourfold.archive.retired_objects import (
-    Leaving,
     RetiredObject,
     Retirement,
+    UnusedObject,
     delete,
     listed,
     over,
@@ -268,10 +268,12 @@ class Points:
         packed = list(self._folded(known, gone))
         pages = tuple(self._packs(packed))
         leaving = {
-            Leaving(_page_key(page), page.size_bytes) for page in found.pages if page not in pages
+            UnusedObject(_page_key(page), page.size_bytes)
+            for page in found.pages
+            if page not in pages
         }
         loose = [info for p in found.pages if not p.packed for info in self._page(p)]
-        leaving |= {Leaving(_point_key(info.id), 0) for info in (*loose, *found.points)}
+        leaving |= {UnusedObject(_point_key(info.id), 0) for info in (*loose, *found.points)}
         retired = retire(self._objects, "points/", leaving, now_ms, self._retries)
         if failpoints.armed:
             failpoints.hit("archive.retired.listed")

@@ -24,7 +24,7 @@ from fourfold.archive.capture import CaptureState
 from fourfold.archive.database_manifest import DatabaseManifest, ManifestPage, Publication
 from fourfold.archive.publisher import DatabasePublisher, Subject, read_page
 from fourfold.archive.restore import PublishedHistory, Restorer
-from fourfold.archive.retired_objects import Leaving, retire
+from fourfold.archive.retired_objects import UnusedObject, retire
 from fourfold.archive.row_files import RowFile
 from fourfold.archive.sealer import OBJECT, SealedTable, SealTarget, seal
 from fourfold.archive.uploads import get_checked, put_once, upload_of, upload_of_file
@@ -217,13 +217,13 @@ class Retainer:
 
     # Large values
 
-    def _values(self, history: PublishedHistory, leaving: list[str]) -> set[Leaving]:
+    def _values(self, history: PublishedHistory, leaving: list[str]) -> set[UnusedObject]:
         """Return large values that rows in these objects refer to.
 
         Other references are checked before they are deleted.
         """
         tables = {table.name for table in self._subject.description.tables if table.content}
-        found: set[Leaving] = set()
+        found: set[UnusedObject] = set()
         gone, name = set(leaving), history.manifest.name
         for step in history.found.values():
             for file in step.files:
@@ -233,14 +233,14 @@ class Retainer:
                     found |= self._named(key, file.sha256)
         return found
 
-    def _named(self, key: str, digest: str) -> set[Leaving]:
+    def _named(self, key: str, digest: str) -> set[UnusedObject]:
         found = set()
         for value in values_of(
             RowFile(get_checked(self._objects, key, digest, self._retries), key)
         ):
             info = self._objects.head(database_manifest.blob_key(value))
             if info is not None:
-                found.add(Leaving(info.key, info.size))
+                found.add(UnusedObject(info.key, info.size))
         return found
 
 
@@ -274,5 +274,5 @@ def values_needed(
     return frozenset(map(database_manifest.blob_key, found))
 
 
-def _leaving(name: str, page: ManifestPage) -> Leaving:
-    return Leaving(database_manifest.page_key(name, page), page.size_bytes)
+def _leaving(name: str, page: ManifestPage) -> UnusedObject:
+    return UnusedObject(database_manifest.page_key(name, page), page.size_bytes)

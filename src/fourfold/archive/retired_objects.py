@@ -22,7 +22,7 @@ from fourfold.objects import ObjectStore
 from fourfold.retry import Retries
 
 
-class Leaving(NamedTuple):
+class UnusedObject(NamedTuple):
     """An object that is no longer needed."""
 
     key: str
@@ -49,11 +49,15 @@ class RetiredObject(NamedTuple):
     """None for an object left by a crash, which no manifest refers to."""
 
 
-_LIST = msgspec.json.Decoder(tuple[Leaving, ...])
+_LIST = msgspec.json.Decoder(tuple[UnusedObject, ...])
 
 
 def retire(
-    objects: ObjectStore, folder: str, leaving: Iterable[Leaving], now_ms: int, retries: Retries
+    objects: ObjectStore,
+    folder: str,
+    leaving: Iterable[UnusedObject],
+    now_ms: int,
+    retries: Retries,
 ) -> tuple[Retirement, ...]:
     """Write a list of objects to retire below a folder; nothing for no objects."""
     listed = tuple(sorted(set(leaving)))
@@ -67,7 +71,9 @@ def retire(
     return (Retirement(key, digest, now_ms, len(listed), size),)
 
 
-def listed(objects: ObjectStore, retirement: Retirement, retries: Retries) -> tuple[Leaving, ...]:
+def listed(
+    objects: ObjectStore, retirement: Retirement, retries: Retries
+) -> tuple[UnusedObject, ...]:
     """Return the objects of a list."""
     data = get_checked(objects, retirement.key, retirement.sha256, retries)
     try:

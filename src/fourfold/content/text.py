@@ -38,7 +38,7 @@ _LONG = re.compile(f"([{_WORD}]{{{TOKEN_CHARS_MAX}}})[{_WORD}]+")
 _PART = re.compile(r'(-?)(?:"([^"]*)"(\*?)|(\S+))')
 
 
-class _Folding(dict[int, str]):
+class _SearchForms(dict[int, str]):
     """The searchable form of each character, computed on first use."""
 
     def __missing__(self, code: int) -> str:
@@ -56,7 +56,7 @@ def _fold(char: str) -> str:
     return char if unicodedata.category(char)[0] == "M" else " "
 
 
-_FOLDING: Final = _Folding()
+_FOLDING: Final = _SearchForms()
 
 
 def searchable(text: str) -> str:

@@ -105,7 +105,7 @@ class Queues(Generic[_A]):
 
     def __init__(self, run: Callable[[str, _A], _A]) -> None:
         self._run = run
-        self._queues: dict[tuple[asyncio.AbstractEventLoop, str], deque[_Waiting[_A]]] = {}
+        self._queues: dict[tuple[asyncio.AbstractEventLoop, str], deque[_WaitingAppend[_A]]] = {}
         self._threads: ThreadPoolExecutor | None = None
 
     def has(self, loop: asyncio.AbstractEventLoop, name: str) -> bool:
@@ -121,7 +121,7 @@ class Queues(Generic[_A]):
     ) -> None:
         """Prepare an append in a thread and pass it to `done`, on the thread of the loop."""
         queue = self._queues.setdefault((loop, name), deque())
-        queue.append(_Waiting(append, done))
+        queue.append(_WaitingAppend(append, done))
         if len(queue) == 1:
             self._start(loop, name)
 
@@ -156,7 +156,7 @@ class Queues(Generic[_A]):
             del self._queues[loop, name]
 
 
-class _Waiting(NamedTuple, Generic[_A]):
+class _WaitingAppend(NamedTuple, Generic[_A]):
     """An append, and the function to call once it is prepared."""
 
     append: _A

@@ -72,7 +72,7 @@ class Operations:
 
 
 @dataclass(frozen=True, slots=True)
-class StagingInto:
+class RowStager:
     """Stages rows in a file; yields one row with its description."""
 
     shape: ColumnRoles

@@ -52,7 +52,7 @@ class DocumentsLoader(Loader):
         rows, shape = _to_operations(read(), context.options)
         with context.spark_progress("staging"):
             collected = rows.mapInArrow(
-                json_lines.StagingInto(shape, str(context.staging)), "staged binary"
+                json_lines.RowStager(shape, str(context.staging)), "staged binary"
             ).collect()
         staged = [msgspec.json.decode(bytes(row[0]), type=StagedFile) for row in collected]
         context.finish(_STAGED, msgspec.to_builtins(staged))
