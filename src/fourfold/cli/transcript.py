@@ -139,7 +139,7 @@ def _entry(
 
 
 def _message_content(message: dict[str, Any]) -> Any:
-    """Return what a message says: its content or item, or all its fields if it has more."""
+    """Return the text of a message: its content or item, or all its fields if it has more."""
     fields = {name: value for name, value in message.items() if name not in _OUTSIDE_CONTENT}
     for name in ("content", "item"):
         if set(fields) == {name}:

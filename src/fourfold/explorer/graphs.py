@@ -148,7 +148,7 @@ async def app_page(visit: Visit, query: AppPageQuery) -> dict[str, Any]:
 async def _read_log(visit: Visit, app: str, newest: int) -> list[tuple[int, list[ObjectRow]]]:
     """Return the newest transactions of an app, oldest first, with rows that they wrote.
 
-    Only so many seqs and rows are read; the seqs of other apps are among them.
+    The number of seqs and rows that are read is limited; seqs of other apps count too.
     """
     rows: dict[int, list[ObjectRow]] = {}
     count = 0

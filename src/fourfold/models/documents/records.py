@@ -91,7 +91,7 @@ class MatchChange(msgspec.Struct, frozen=True):
 
 
 class MatchedCommit(msgspec.Struct, frozen=True):
-    """A commit as `Space.follow` returns it with a filter: the documents that matched, or do."""
+    """A commit as `Space.follow` returns it with a filter: documents that match, or did before."""
 
     seq: int
     branch: str
