@@ -27,7 +27,6 @@ from fourfold.models.sessions.feed import Item
 from fourfold.models.sessions.fold import Counters, FoldState
 from fourfold.models.sessions.listing import ListingOptions
 from fourfold.models.sessions.payloads import interned
-from fourfold.models.sessions.request_builder import RequestBuilder
 from fourfold.models.sessions.records import (
     UNSET,
     Event,
@@ -41,6 +40,7 @@ from fourfold.models.sessions.records import (
     Unset,
 )
 from fourfold.models.sessions.request import At
+from fourfold.models.sessions.request_builder import RequestBuilder
 from fourfold.wire import sessions as wire
 
 _JSON = {"content-type": "application/json"}

@@ -14,8 +14,8 @@ import msgspec
 
 from fourfold import limits
 from fourfold.pipeline.models import get_collector
-from fourfold.pipeline.task_groups import pack
 from fourfold.pipeline.store_files import StoreFile
+from fourfold.pipeline.task_groups import pack
 from fourfold.query.tables import arrow
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.conditions import as_sql
 from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.task_groups import pack
 from fourfold.pipeline.scan import Guard, Origin, Piece, ScanTask
+from fourfold.pipeline.task_groups import pack
 from fourfold.query.tables import ROOT, SPACE, Column, Table
 
 SOURCE_FOLD_SHARE: Final = 2

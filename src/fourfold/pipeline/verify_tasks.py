@@ -21,8 +21,8 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.pipeline.models import get_verifier
-from fourfold.pipeline.task_groups import pack
 from fourfold.pipeline.store_files import StoreFile
+from fourfold.pipeline.task_groups import pack
 from fourfold.query.tables import arrow
 from fourfold.retry import Attempts, Retries
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -166,7 +166,7 @@ def _discard(_digest: str, _data: bytes) -> None:
     """Do nothing with a large value."""
 
 
-def fingerprint(database: Database, description: Description, folder: Path) -> Mapping[str, str]:
+def fingerprint(database: Database, description: Description, folder: Path) -> dict[str, str]:
     """Return a digest of the published rows of each table, whatever their order is."""
     sink = _FingerprintSink()
     target = SealTarget(folder, lambda _digest, _chunks, _size: None, None)

@@ -16,10 +16,10 @@ from fourfold.errors import AlreadyExists, InvalidInput
 from fourfold.models.sessions import writer
 from fourfold.models.sessions.heads import edge_content
 from fourfold.models.sessions.log import LogWriter, SessionRow
-from fourfold.models.sessions.request_builder import RequestBuilder
 from fourfold.models.sessions.reader import SessionView, Slots
 from fourfold.models.sessions.records import Head
 from fourfold.models.sessions.request import encoded
+from fourfold.models.sessions.request_builder import RequestBuilder
 from fourfold.models.sessions.writer import EventAppend, Publish
 
 KIND = "fork"

@@ -31,7 +31,6 @@ from fourfold.models.sessions.fork import SessionFork, prepare_fork, write_fork
 from fourfold.models.sessions.listing import ListingOptions, scan_sessions, session_info
 from fourfold.models.sessions.log import Log, LogReader, LogWriter, SessionRow
 from fourfold.models.sessions.memory_log import MemoryLog
-from fourfold.models.sessions.request_builder import RequestBuilder
 from fourfold.models.sessions.reader import (
     SessionView,
     Slot,
@@ -60,6 +59,7 @@ from fourfold.models.sessions.request import (
     check_session_id,
     check_time,
 )
+from fourfold.models.sessions.request_builder import RequestBuilder
 from fourfold.models.sessions.session import Session
 from fourfold.models.sessions.stamps import event_of
 from fourfold.models.sessions.verify import problems

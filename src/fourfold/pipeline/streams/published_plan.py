@@ -10,11 +10,11 @@ from typing import Final
 from fourfold import limits
 from fourfold.pipeline import plan
 from fourfold.pipeline.conditions import Conditions
-from fourfold.pipeline.task_groups import pack
 from fourfold.pipeline.scan import Piece, ScanTask
 from fourfold.pipeline.streams.fold import columns_read, promoted, ranges, shows_messages
 from fourfold.pipeline.streams.published_cut import LiveTail, ObjectRecords, PublishedCut
 from fourfold.pipeline.streams.published_scan import SegmentWork, TailWork
+from fourfold.pipeline.task_groups import pack
 from fourfold.query.streams.promotion import Registries, begin_of_version
 from fourfold.query.tables import Column
 
