@@ -132,19 +132,19 @@ def _stream_actions(
         yield _add(path, segment, data_change=path not in rewritten)
 
 
-class _Range(NamedTuple):
+class _OffsetRange(NamedTuple):
     first: int
     last: int
     file_id: str
 
 
-def _range(file: AddFile) -> _Range:
+def _range(file: AddFile) -> _OffsetRange:
     stats = FileStatistics.decode(file.stats)
     tag = (file.tags or {}).get(FILE_ID) or ""
-    return _Range(stats.min_values[OFFSET], stats.max_values[OFFSET], tag)
+    return _OffsetRange(stats.min_values[OFFSET], stats.max_values[OFFSET], tag)
 
 
-def _is_covered(segment: RecordSegment, ranges: Iterable[_Range]) -> bool:
+def _is_covered(segment: RecordSegment, ranges: Iterable[_OffsetRange]) -> bool:
     """Return True if all records of a segment are in the ranges of removed files."""
     at = segment.start_offset
     for place in sorted(ranges):
