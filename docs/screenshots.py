@@ -1,7 +1,8 @@
-"""Make the screenshots of docs/explorer.md: `python docs/screenshots.py`.
+"""Make the screenshots of docs/explorer.md: `python docs/screenshots.py [NAME...]`.
 
 Needs Chromium and the package playwright. Fills a store, serves it, and takes a picture of some
-pages.
+pages: of all, or of those that are named, such as `merge object`. Spark runs only for pages that
+show what it did.
 """
 
 from __future__ import annotations
@@ -43,10 +44,12 @@ PICTURES = {
     "explorer-pipeline": ("/pipeline", "dark"),
     "explorer-keys": ("/newkey?documents=1&read=1&query=1&prefix=did:web:shop", "light"),
 }
+WITH_SPARK = {"explorer-home", "explorer-pipeline"}
 WIDTH, HEIGHT = 1200, 780
 
 
-def main() -> None:
+def main(*names: str) -> None:
+    chosen = [f"explorer-{name}" for name in names] or list(PICTURES)
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "shop"
@@ -61,8 +64,8 @@ def main() -> None:
         )
         try:
             _wait(port)
-            _run_jobs(f"http://127.0.0.1:{port}")
-            _take(f"http://127.0.0.1:{port}")
+            _run_jobs(f"http://127.0.0.1:{port}", with_spark=not WITH_SPARK.isdisjoint(chosen))
+            _take(f"http://127.0.0.1:{port}", chosen)
         finally:
             server.terminate()
             server.wait()
@@ -78,20 +81,21 @@ def _wait(port: int) -> None:
             return
 
 
-def _run_jobs(address: str) -> None:
+def _run_jobs(address: str, *, with_spark: bool) -> None:
     with fourfold.connect(address) as store:
         store.jobs.run("verify")
-        for model in ("documents", "sessions"):
+        for model in ("documents", "sessions") if with_spark else ():
             store.jobs.run("materialize", model=model)
 
 
-def _take(address: str) -> None:
+def _take(address: str, names: list[str]) -> None:
     browser_path = shutil.which("chromium") or shutil.which("chromium-browser")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"]
         )
-        for name, (path, scheme) in PICTURES.items():
+        for name in names:
+            path, scheme = PICTURES[name]
             page = browser.new_page(
                 viewport={"width": WIDTH, "height": HEIGHT},
                 color_scheme=scheme,  # type: ignore[arg-type]
@@ -104,4 +108,4 @@ def _take(address: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
