@@ -40,7 +40,7 @@ from fourfold.errors import (
     StorageError,
 )
 from fourfold.file_state import is_closed, is_immutable
-from fourfold.pipeline.spark import wrap_error
+from fourfold.pipeline.spark import DAEMON, wrap_error
 from fourfold.query.tables import Column, Fold, arrow, arrow_schema
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def freeze_garbage() -> None:
 
 def _in_worker() -> bool:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec is not None and spec.name.startswith("pyspark.")
+    return spec is not None and spec.name.startswith(("pyspark.", DAEMON))
 
 
 _BATCH_ROWS = "adbc.sqlite.query.batch_rows"

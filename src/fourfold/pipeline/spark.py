@@ -1,8 +1,9 @@
 """Spark sessions: all of Spark's configuration in one place.
 
 `session()` finds a Java, points the workers at this interpreter, enables Arrow, sets the time zone
-to UTC, keeps a local session on the loopback interface, and starts faster the second time: an
-archive of the classes that Spark loads is stored in the user's cache.
+to UTC, keeps a local session on the loopback interface, has workers forked from a daemon that has
+imported Fourfold, and starts faster the second time: an archive of the classes that Spark loads is
+stored in the user's cache.
 
 `master` is where the work runs (default `local[*]`), `remote` the address of a Spark Connect
 server; pass at most one of them. `conf` overrides the settings made here.
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+import fourfold
 from fourfold import errors, limits
 from fourfold.errors import FourfoldError, InvalidInput, MissingDependency, Refused, StorageError
 from fourfold.pipeline import java
@@ -44,6 +46,8 @@ _CONNECT_PORT: Final = 15002
 _CONNECT_HINT: Final = "Check the address, as in sc://HOST:15002, and that the server runs."
 TRAINING: Final = "FOURFOLD_SPARK_TRAINING"
 """Variable that disables the process which writes the class archive, with the value `off`."""
+DAEMON: Final = "fourfold.pipeline.daemon"
+"""Module that Spark runs as the daemon of its workers. Not imported here: it is a program."""
 _ARCHIVE_JAVA_MIN: Final = 19
 """The first Java that writes a class archive by itself on exit."""
 
@@ -70,6 +74,8 @@ _SILENT: Final = (
     "-Xlog:cds=off",
     "-Xlog:cds+dynamic=off",
 )
+_FIND_PACKAGE: Final = "import importlib.util as u; print(u.find_spec('fourfold').origin)"
+"""Program that prints the path of the package that a new process of this interpreter imports."""
 _BRIEF: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 ARROW_OPTIONS: Final = (
     # Java's Arrow checks the bounds of every cell that is read, and repeats Spark's null check.
@@ -191,7 +197,7 @@ def _with_jvm(
     settings = {**_SQL, **_STATIC, **(_LOCAL_ONLY if master.startswith("local") else {})}
     cache = java.cache_folder(os.environ)
     archive = quick_start(chosen, cache)
-    jvm_options = " ".join([*ARROW_OPTIONS, *options, *archive])
+    jvm_options = " ".join([*ARROW_OPTIONS, *options, *archive, *daemon_options(master)])
     # Spark's launcher passes these to the driver's JVM only.
     before = os.environ.get("SPARK_SUBMIT_OPTS")
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join(filter(None, [jvm_options, before]))
@@ -248,6 +254,29 @@ def prepare(environ: Any) -> java.Java:
     environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     return chosen
+
+
+def daemon_options(master: str) -> list[str]:
+    """Return JVM options that select the daemon with imports, if workers are sure to have it.
+
+    They are properties of the JVM, which every other way to set an option of Spark overrides. The
+    list is empty on a cluster, and where workers use another interpreter or do not find this
+    package: it may have been added to `sys.path` by the program.
+    """
+    if not master.startswith("local") or os.environ.get("PYSPARK_PYTHON") != sys.executable:
+        return []
+    try:
+        probe = subprocess.run(
+            [sys.executable, "-c", _FIND_PACKAGE],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=limits.JAVA_PROBE_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    found = probe.stdout.decode("utf-8", "replace").strip()
+    return [f"-Dspark.python.daemon.module={DAEMON}"] if found == fourfold.__file__ else []
 
 
 def quick_start(chosen: java.Java, cache: Path) -> list[str]:
