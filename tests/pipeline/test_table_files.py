@@ -214,6 +214,20 @@ def test_ended_child_is_replaced(root, cache, monkeypatch):
     child.close()
 
 
+def test_child_exports_without_pandas(root, cache, monkeypatch, tmp_path):
+    report = tmp_path / "report"
+    program = (
+        "import atexit, pathlib, sys\n"
+        f"report = pathlib.Path({str(report)!r})\n"
+        "atexit.register(lambda: report.write_text(str('pandas' in sys.modules)))\n"
+    )
+    monkeypatch.setattr(exporter, "_CHILD", program + exporter._CHILD)
+    monkeypatch.setattr(exporter, "_idle", queue.SimpleQueue())
+    assert files_of(root, "state").rows == 50
+    exporter._idle.get_nowait().close()
+    assert report.read_text() == "False"
+
+
 def test_child_that_ends_during_an_export_is_reported(root, cache):
     with pytest.raises(fourfold.errors.StorageError, match="export process ended"):
         killed_child().run(exporter.TableExport(None, "unused"))

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from fourfold import limits
@@ -211,9 +212,21 @@ def _problem(export: TableExport) -> str | None:
     return None
 
 
+class _WithoutPandas(MetaPathFinder):
+    """Hide pandas from pyarrow, which imports it for the first array of Python objects.
+
+    The import takes longer than most exports.
+    """
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname, name=fullname)
+
+
 def serve() -> None:
     """Serve the parent of this process."""
     # Nothing else may write to the replies.
     replies: Any = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    sys.meta_path.insert(0, _WithoutPandas())
     main(sys.stdin.buffer, replies)
