@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 
 import pytest
 import sample_store
+from pyspark.sql import DataFrame
 
 import fourfold
+from fourfold.pipeline import read as read_table
 from fourfold.pipeline.spark import unwrap_error
 
 pytestmark = pytest.mark.spark
@@ -35,14 +39,15 @@ def rows(frame):
     return sorted(tuple(row) for row in frame.collect())
 
 
-def scanned(frame):
-    """Return the number of rows that the readers of a query returned."""
+def run_query(frame):
+    """Return the rows of a query, sorted, and the number of rows that its readers returned."""
     plan = frame._jdf.queryExecution().executedPlan()
-    frame.collect()
+    found = frame.collect()
     leaves = plan.collectLeaves()
-    return sum(
+    scanned = sum(
         leaves.apply(at).metrics().get("numOutputRows").get().value() for at in range(leaves.size())
     )
+    return sorted(map(tuple, found), key=repr), scanned
 
 
 def test_revisions_table_equals_log(root, store, read):
@@ -163,33 +168,54 @@ def test_only_selected_columns_are_read(root, read):
     assert unwrap_error(caught.value).kind == "invalid_input"
 
 
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "space = 'did:web:old.example'",
-        "space in ('did:web:old.example', 'did:web:none')",
-        "branch = 'draft'",
-        "branch <> ''",
-        "id = 'note-1'",
-        "id in ('note-1', 'note-4')",
-        "id >= 'note-4'",
-        "seq > 30",
-        "seq = 7",
-        "seq in (3, 4, 700)",
-        "seq >= 4 and seq < 6 and id = 'note-4'",
-        "op = 'delete'",
-        "data is null",
-        "seq > 4 or id = 'note-0'",
-    ],
-)
-def test_filter_returns_same_rows_as_spark(root, read, condition):
-    everything = read(root, "revisions").drop("time").toPandas()
-    kept = read(root, "revisions").drop("time").where(condition)
-    spark = kept.sparkSession
-    reference = spark.createDataFrame(
-        everything.astype(object).where(everything.notna(), None), kept.schema
-    )
-    assert rows_with_nulls(kept) == rows_with_nulls(reference.where(condition))
+CONDITIONS = [
+    "space = 'did:web:old.example'",
+    "space in ('did:web:old.example', 'did:web:none')",
+    "branch = 'draft'",
+    "branch <> ''",
+    "id = 'note-1'",
+    "id in ('note-1', 'note-4')",
+    "id >= 'note-4'",
+    "seq > 30",
+    "seq = 7",
+    "seq in (3, 4, 700)",
+    "seq >= 4 and seq < 6 and id = 'note-4'",
+    "op = 'delete'",
+    "data is null",
+    "seq > 4 or id = 'note-0'",
+]
+NARROWING = {
+    "space = 'did:web:old.example'": 30,
+    "branch = 'draft'": 4,
+    "id = 'note-4'": 4,
+    "seq > 26": 8,
+    "seq >= 4 and seq <= 6 and op = 'set'": 4,
+}
+"""Conditions of the option `where`, and how many rows the reader returns at most."""
+
+
+@pytest.fixture(scope="module")
+def revisions(spark, root):
+    return read_table(spark, root=root, table="revisions")
+
+
+@pytest.fixture(scope="module")
+def matching(spark, revisions):
+    """Return the revisions for each condition, as Spark filters rows in memory."""
+    every = [*CONDITIONS, *NARROWING]
+    in_memory = spark.createDataFrame(revisions.collect(), revisions.schema)
+    flags = [f"({condition}) as c{number}" for number, condition in enumerate(every)]
+    judged = in_memory.selectExpr("*", *flags).collect()
+    width = len(revisions.columns)
+    return {
+        condition: sorted((tuple(row[:width]) for row in judged if row[width + number]), key=repr)
+        for number, condition in enumerate(every)
+    }
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_filter_returns_same_rows_as_spark(revisions, matching, condition):
+    assert rows_with_nulls(revisions.where(condition)) == matching[condition]
 
 
 def rows_with_nulls(frame):
@@ -199,52 +225,50 @@ def rows_with_nulls(frame):
 @pytest.mark.parametrize("table", ["state", "history"])
 def test_filter_on_folded_column_is_applied_by_spark(root, read, table):
     whole = read(root, table)
+    everything = whole.collect()
     for condition, holds in (
         ("seq > 20", lambda row: row.seq > 20),
         ("op = 'patch'", lambda row: row.op == "patch"),
     ):
-        expected = sorted(map(repr, filter(holds, whole.collect())))
+        expected = sorted(map(repr, filter(holds, everything)))
         assert sorted(map(repr, whole.where(condition).collect())) == expected
-        assert 0 < len(expected) < whole.count()
+        assert 0 < len(expected) < len(everything)
 
 
-@pytest.mark.parametrize(
-    ("condition", "most"),
-    [
-        ("space = 'did:web:old.example'", 30),
-        ("branch = 'draft'", 4),
-        ("id = 'note-4'", 4),
-        ("seq > 26", 8),
-        ("seq >= 4 and seq <= 6 and op = 'set'", 4),
-    ],
-)
-def test_where_filters_rows_in_reader(root, read, condition, most):
-    frame = read(root, "revisions", where=condition)
-    expected = read(root, "revisions").where(condition)
-    assert rows_with_nulls(frame) == rows_with_nulls(expected)
-    assert 0 < scanned(frame) <= most < scanned(read(root, "revisions"))
+@pytest.mark.parametrize("condition", NARROWING)
+def test_where_filters_rows_in_reader(root, read, matching, condition):
+    found, scanned = run_query(read(root, "revisions", where=condition))
+    assert found == matching[condition]
+    assert 0 < scanned <= NARROWING[condition]
 
 
 @pytest.mark.parametrize("table", ["state", "history"])
 def test_where_filters_before_fold(root, read, table):
     condition = "id in ('note-1', 'only-here') and space = 'did:web:old.example'"
-    frame = read(root, table, where=condition, branch="*", columns="id,branch,document")
-    expected = read(root, table, branch="*").where(condition).select("id", "branch", "document")
-    assert rows_with_nulls(frame) == rows_with_nulls(expected)
-    assert 0 < scanned(frame) < scanned(read(root, table, branch="*"))
+    columns = "id,branch,document,space"
+    narrow, few = run_query(read(root, table, where=condition, branch="*", columns=columns))
+    whole, all_rows = run_query(read(root, table, branch="*", columns=columns))
+    assert narrow == [
+        row for row in whole if row[0] in {"note-1", "only-here"} and row[3].endswith("old.example")
+    ]
+    assert 0 < few < all_rows
 
 
 def test_filter_on_time_is_exact(root, store, read):
     _, space = spaces(store)[0]
     moments = [datetime.fromisoformat(each.created_at) for each in space.log(limit=1000)]
     middle = sorted(moments)[len(moments) // 2]
+    frame = read(root, "commits", space=space.did, columns="seq,time")
+    expected, queries = Counter(), []
     for shift in (timedelta(0), timedelta(microseconds=1), timedelta(microseconds=-1)):
         edge = middle + shift
         text = edge.isoformat()
         for sign, test in (("<", edge.__gt__), (">=", edge.__le__), ("=", edge.__eq__)):
-            frame = read(root, "commits", space=space.did, columns="seq,time")
-            actual = frame.where(f"time {sign} timestamp '{text}'").count()
-            assert actual == sum(1 for moment in moments if test(moment)), (sign, shift)
+            name = f"{sign} {text}"
+            query = frame.where(f"time {sign} timestamp '{text}'")
+            queries.append(query.selectExpr(f"'{name}' as name"))
+            expected[name] = sum(1 for moment in moments if test(moment))
+    assert Counter(row.name for row in reduce(DataFrame.unionAll, queries).collect()) == +expected
 
 
 def test_since_returns_later_rows(root, store, read):
