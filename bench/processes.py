@@ -15,10 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.machine import _processor_seconds
+from fourfold.pipeline.spark import DAEMON
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LOOK_S = 0.05
 _SET_CHILD_SUBREAPER = 36
+# Programs that fork Python workers; the command line of the JVM has the name of ours, too.
+_DAEMONS = (b"-m\0pyspark.daemon", b"-m\0" + DAEMON.encode())
 
 
 class Watch:
@@ -69,7 +72,8 @@ def _look(seen: Watch) -> None:
     for process in _tree():
         folder = Path("/proc") / str(process)
         try:
-            if b"pyspark.daemon" not in (folder / "cmdline").read_bytes():
+            command = (folder / "cmdline").read_bytes()
+            if not any(daemon in command for daemon in _DAEMONS):
                 continue
             names = {str(fd.readlink()) for fd in (folder / "fd").iterdir()}
             fields = dict(

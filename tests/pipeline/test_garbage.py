@@ -6,11 +6,14 @@ import gc
 import subprocess
 import sys
 
+import pytest
+
 from fourfold.pipeline import scan
+from fourfold.pipeline.spark import DAEMON
 
 _IN_A_WORKER = """
-import gc, importlib.machinery, __main__
-__main__.__spec__ = importlib.machinery.ModuleSpec("pyspark.daemon", None)
+import gc, importlib.machinery, sys, __main__
+__main__.__spec__ = importlib.machinery.ModuleSpec(sys.argv[1], None)
 from fourfold.pipeline import scan
 frozen = [gc.get_freeze_count()]
 for _ in range(3):
@@ -23,9 +26,10 @@ print(*[each for each in frozen if isinstance(each, int)])
 """
 
 
-def test_worker_freezes_garbage_twice():
+@pytest.mark.parametrize("daemon", ["pyspark.daemon", DAEMON])
+def test_worker_freezes_garbage_twice(daemon):
     done = subprocess.run(
-        [sys.executable, "-c", _IN_A_WORKER], capture_output=True, check=True, text=True
+        [sys.executable, "-c", _IN_A_WORKER, daemon], capture_output=True, check=True, text=True
     )
     before, first, second, third = map(int, done.stdout.split())
     assert before == 0
