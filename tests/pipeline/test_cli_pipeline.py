@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import fourfold
 from fourfold.cli import main
 from fourfold.pipeline import jobs
 from fourfold.pipeline.jobs.runner import unregister
+from support.forked_process import ForkedProcess
 
 DID = "did:web:shop.example"
 
@@ -74,7 +73,8 @@ def test_status_shows_table_of_runs(call, root, counting, tmp_path):
 def test_status_shows_killed_run_as_interrupted(call, root, counting, tmp_path):
     child = Path(__file__).with_name("counting_job.py")
     options = [root, tmp_path / "in", tmp_path / "out", "run"]
-    assert subprocess.run([sys.executable, child, *options], check=False).returncode == -9
+    with ForkedProcess([child, *options]) as process:
+        assert process.wait() == -9
     assert jobs.history(root)[0].state == "running"
     for command in ("status", "history"):
         _, out, _ = call(command, root, "--json")

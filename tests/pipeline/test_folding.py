@@ -214,7 +214,7 @@ def long_log(count):
     yield pa.RecordBatch.from_pylist(
         [dict(zip(SCHEMA.names, ("s", "", "hot", 1, 0, "set", document), strict=True))], SCHEMA
     )
-    size = 5_000
+    size = 1_000
     for start in range(0, count, size):
         yield pa.RecordBatch.from_arrays(
             [
@@ -240,7 +240,8 @@ def peak_of(count):
 
 
 def test_fold_memory_does_not_grow_with_log():
-    assert peak_of(60_000) < 1.2 * peak_of(10_000)
+    peak_of(1_000)  # the first fold imports modules
+    assert peak_of(12_000) < 1.2 * peak_of(2_000)
 
 
 def test_fold_yields_large_documents_in_small_batches(monkeypatch):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from fourfold.pipeline import jobs, spark
 from fourfold.pipeline.jobs import runs
 from fourfold.pipeline.jobs.runner import unregister
 from fourfold.store import pipeline_runs
+from support.forked_process import ForkedProcess
 
 
 @pytest.fixture
@@ -157,13 +156,13 @@ def test_skipped_input_is_reported_and_retried(count, source, root):
 
 def run_killed(root, source, tmp_path, point):
     child = Path(__file__).with_name("counting_job.py")
-    arguments = [sys.executable, child, root, source, tmp_path / "out", point]
-    return subprocess.run(arguments, capture_output=True, text=True, check=False)
+    with ForkedProcess([child, root, source, tmp_path / "out", point]) as process:
+        return process.wait()
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_run_is_detected_and_completed(root, source, count, tmp_path, point):
-    assert run_killed(root, source, tmp_path, point).returncode == -9
+    assert run_killed(root, source, tmp_path, point) == -9
     listed = jobs.history(root)
     assert [row.state for row in listed] == ([] if point == "plan" else ["running"])
     assert not jobs.is_running(root, "count-lines", str(tmp_path / "out"))
@@ -184,7 +183,7 @@ def test_killed_run_is_detected_and_completed(root, source, count, tmp_path, poi
 
 
 def test_killed_work_restarts_when_input_changed(root, source, count, tmp_path):
-    assert run_killed(root, source, tmp_path, "staged").returncode == -9
+    assert run_killed(root, source, tmp_path, "staged") == -9
     (source / "a").write_text("1\n2\n5\n")
     job = Counting()
     assert not count(job).resumed
@@ -267,7 +266,7 @@ def test_register_adds_job_by_name(root, source, tmp_path):
 
 def test_backup_includes_runs_without_scratch_folder(root, source, count, tmp_path):
     count()
-    assert run_killed(root, source, tmp_path, "nowhere").returncode == 0
+    assert run_killed(root, source, tmp_path, "nowhere") == 0
     (root / ".pipeline" / "staging" / "left").mkdir()
     (root / ".pipeline" / "staging" / "left" / "over").write_text("x")
     with fourfold.open(root, mode="r") as store:
