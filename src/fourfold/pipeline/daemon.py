@@ -21,7 +21,8 @@ from contextlib import redirect_stdout, suppress
 from importlib import import_module
 from typing import Final
 
-_MODULES: Final = (
+_TASKS: Final = "pyspark.worker"
+_TASK_MODULES: Final = (
     # pyarrow imports it for the first array of Python objects.
     "pandas",
     "pyarrow.compute",
@@ -30,10 +31,22 @@ _MODULES: Final = (
     "fourfold.pipeline.table_files",
     "fourfold.pipeline.documents.fold",
 )
-_PLANNING_MODULES: Final = ("fourfold.pipeline.cut", "fourfold.pipeline.documents.tables")
-"""What only the processes that plan reads and writes need; tasks do without the kernel."""
-
-_TASKS: Final = "pyspark.worker"
+_PLANNERS: Final = tuple(
+    f"pyspark.sql.worker.{name}"
+    for name in (
+        "create_data_source",
+        "plan_data_source_read",
+        "write_into_data_source",
+        "commit_data_source_write",
+        "python_streaming_sink_runner",
+    )
+)
+"""Workers that use the format, each with a daemon of its own; others need nothing of Fourfold."""
+_PLANNER_MODULES: Final = (
+    "fourfold.pipeline.source",
+    "fourfold.pipeline.cut",
+    "fourfold.pipeline.documents.tables",
+)
 _ALLOCATOR: Final = "JE_ARROW_MALLOC_CONF"
 
 
@@ -42,12 +55,12 @@ def preload(worker: str) -> None:
 
     Nothing is printed: Spark reads the standard output of a daemon.
     """
-    planning = () if worker == _TASKS else _PLANNING_MODULES
+    modules = _TASK_MODULES if worker == _TASKS else _PLANNER_MODULES * (worker in _PLANNERS)
     configured = os.environ.get(_ALLOCATOR)
     os.environ.setdefault(_ALLOCATOR, "background_thread:false")
     try:
         with redirect_stdout(sys.stderr):
-            for name in (worker, *_MODULES, *planning):
+            for name in (worker, *modules):
                 with suppress(ImportError):
                     import_module(name)
     finally:
