@@ -40,10 +40,11 @@ def rows(frame):
 )
 def test_created_table_reads_the_store_with_its_options(spark, read, root, name, form):
     spark.sql(f"create table {name} " + form.format(root=root))
-    expected = read(root, "state", branch="*")
-    assert rows(spark.table(name)) == rows(expected)
+    expected = read(root, "state", branch="*").collect()
+    assert rows(spark.table(name)) == sorted(map(repr, expected))
     few = spark.sql(f"select id from {name} where seq > 4 and branch = 'draft'")
-    assert rows(few) == rows(expected.where("seq > 4 and branch = 'draft'").select("id"))
+    ids = sorted(row.id for row in expected if row.seq > 4 and row.branch == "draft")
+    assert sorted(row.id for row in few.collect()) == ids != []
 
 
 def test_created_table_shows_new_commits_and_drop_keeps_store(spark, tmp_path, name):
@@ -84,8 +85,9 @@ def test_created_table_with_columns_raises_with_hint(spark, root, name):
 
 def test_load_accepts_root_as_path(spark, read, root):
     reader = spark.read.format("fourfold").option("table", "revisions")
-    assert rows(reader.load(str(root))) == rows(read(root, "revisions"))
-    assert rows(reader.option("root", str(root)).load(str(root))) == rows(read(root, "revisions"))
+    expected = rows(read(root, "revisions"))
+    assert rows(reader.load(str(root))) == expected
+    assert rows(reader.option("root", str(root)).load(str(root))) == expected
 
 
 def test_path_options_are_checked():
