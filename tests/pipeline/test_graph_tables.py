@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-import uuid
 
 import pytest
 from random_graphs import Life, lives_of
+from stream_driver import follow
 
 import fourfold
 from fourfold.models.graphs import Query
@@ -147,9 +147,10 @@ def test_where_on_app_and_kind_selects_tables(store):
 
 def test_where_works_on_any_column_of_current(store, read):
     frame = read(store.root, "current", model="graphs")
+    everything = frame.collect()
     for condition in ("object_id = 2", "value_text = 'mail 1'", "src_parent_id in (1, 3)"):
         shown = {repr(row) for row in frame.where(condition).collect()}
-        every = [row for row in frame.collect() if _holds(row, condition)]
+        every = [row for row in everything if _holds(row, condition)]
         assert shown == {repr(row) for row in every}
         assert shown
 
@@ -168,31 +169,6 @@ def test_unknown_app_raises_not_found(store, read):
     assert unwrap_error(caught.value).kind == "not_found"
 
 
-@pytest.fixture
-def run(spark, tmp_path):
-    """Run a query over the current data; return the rows of all runs so far, and its batches."""
-
-    def go(table="changes", **options):
-        reader = spark.readStream.format("fourfold").option("model", "graphs")
-        for key, value in {"table": table, **options}.items():
-            reader = reader.option(key, str(value))
-        query = (
-            reader.load()
-            .writeStream.format("parquet")
-            .option("path", str(tmp_path / "rows"))
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .queryName(f"copy_{uuid.uuid4().hex}")
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination(120)
-        sizes = [each.numInputRows for each in query.recentProgress if each.numInputRows]
-        rows = spark.read.parquet(str(tmp_path / "rows")).collect()
-        return sorted((row.app, row.kind, row.global_seq, row.id) for row in rows), sizes
-
-    return go
-
-
 def fed(*stores):
     return sorted(
         (store.graphs.app(each.app_id).slug, each.kind, each.global_seq, each.row.id)
@@ -202,21 +178,22 @@ def fed(*stores):
     )
 
 
-def test_change_feed_streams_rows_once_without_splitting_seq(run, tmp_path):
-    roots = f"{tmp_path}/stores/*"
+def test_change_feed_streams_rows_once_without_splitting_seq(tmp_path):
+    columns = "app string, kind string, global_seq long, id long"
+    options = {"model": "graphs", "table": "changes", "roots": f"{tmp_path}/stores/*"}
     with fourfold.open(tmp_path / "stores/one") as one:
         fill(one.graphs, "notes", 4)
-        rows, sizes = run(roots=roots, max_rows=7)
-        assert rows == fed(one)
+        before, sizes, end = follow(columns, max_rows=7, **options)
+        assert before == fed(one)
         # Two groups of three rows fit into seven; a third would not.
         assert sizes == [6, 6]
         fill(one.graphs, "mail", 2)
         with fourfold.open(tmp_path / "stores/two") as two:
             fill(two.graphs, "late", 2)
-            rows, sizes = run(roots=roots)
-            assert rows == fed(one, two)
+            rows, sizes, end = follow(columns, end, **options)
+            assert sorted(before + rows) == fed(one, two)
             assert sum(sizes) == 12
-            assert run(roots=roots) == (rows, [])
+            assert follow(columns, end, **options) == ([], [], end)
 
 
 def test_peers_table_shows_lag(tmp_path, read):
