@@ -216,17 +216,17 @@ def random_graph(chance, count):
 
 def test_components_equal_plain_search_in_few_rounds(spark, tmp_path):
     chance = random.Random(4)
-    edges = random_graph(chance, 20)
-    ids = linked(tmp_path / "store", edges, 20)
-    order = list(range(8))
+    edges = random_graph(chance, 12)
+    ids = linked(tmp_path / "store", edges, 12)
+    order = list(range(5))
     chance.shuffle(order)
-    others = linked(tmp_path / "store", list(pairwise(order)), 8, app="path")
+    others = linked(tmp_path / "store", list(pairwise(order)), 5, app="path")
     done, rows = components(spark, tmp_path / "store", tmp_path / "out")
     actual = {(row.app, row.object_id): row.component for row in rows}
     expected = {("net", each): least for each, least in least_of(ids, edges).items()}
     expected |= {("path", each): others[0] for each in others}
     assert actual == expected
-    assert done.report["rounds"] <= math.log2(8) + 2
+    assert done.report["rounds"] <= math.log2(5) + 2
     assert done.report["components"] == len({(row.app, row.component) for row in rows})
     neighbours = {row.object_id: row.neighbours for row in rows if row.app == "net"}
     around = {each: set() for each in ids}

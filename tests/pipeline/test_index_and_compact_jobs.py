@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,9 +29,10 @@ jobs.run(job, root, master="local[1]")
 """
 
 
-@pytest.fixture
-def root(tmp_path):
-    folder = tmp_path / "store"
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A store with published segments; not to be changed."""
+    folder = tmp_path_factory.mktemp("filled") / "store"
     with fourfold.open(folder, settings=SETTINGS) as store:
         for name, count in (("a", 40), ("b", 24), ("small", 2)):
             stream = store.streams.create(name, "application/json")
@@ -38,6 +40,11 @@ def root(tmp_path):
                 stream.append(b'{"n": %d}' % (number % 3), key=f"key-{number % 5}")
         assert not store.archive.publish_all().failures
     return folder
+
+
+@pytest.fixture
+def root(filled, tmp_path):
+    return shutil.copytree(filled, tmp_path / "store")
 
 
 def found(store, name, key, field=None):
