@@ -125,7 +125,10 @@ def made(tmp_path, commits, seed=1):
     return source, target, tmp_path / "checkpoint"
 
 
-@pytest.mark.parametrize(("window", "spaces"), [("commit", 3), ("spaces", 1)])
+# A batch that is repeated after its commit is also in test_ingest, without Spark.
+@pytest.mark.parametrize(
+    ("window", "spaces"), [pytest.param("commit", 3, marks=pytest.mark.slow), ("spaces", 1)]
+)
 def test_copy_whose_sink_dies_has_every_row_once(tmp_path, spark, window, spaces):
     source, target, checkpoint = stores = made(tmp_path, commits=6)
     with (
