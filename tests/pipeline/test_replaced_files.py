@@ -211,6 +211,7 @@ def test_repeated_batch_of_recreated_space_is_refused(tmp_path):
         stream(tmp_path).plan_tasks({}, end, files._options.table.select_columns())
 
 
+@pytest.mark.slow  # test_stream_reads_recreated_space_from_first_commit is quick
 @pytest.mark.spark
 def test_query_copies_recreated_space_completely(spark, tmp_path):
     root, sink, checkpoint = (tmp_path / name for name in ("store", "rows", "checkpoint"))
