@@ -2,7 +2,7 @@
 
 Spark passes the filters of a query to a Python source if `spark.sql.python.filterPushdown.enabled`
 is set, and reuses a reader that accepted them for other scans of the relation. So the source
-accepts none, and every test here runs with the setting on; all others run with it off.
+accepts none, and every test here runs with the setting on; most others run with it off.
 """
 
 from __future__ import annotations
