@@ -11,6 +11,7 @@ import pytest
 import fourfold
 from fourfold.errors import InvalidInput, WriterLocked
 from fourfold.pipeline import jobs
+from support.documented_json import documented_json
 
 pytestmark = pytest.mark.spark
 
@@ -54,6 +55,7 @@ def test_snapshots_shorten_chains_without_changing_states(root, spark):
         }
     done = jobs.run("snapshots", root, {"depth": 20}, spark=spark)
     assert done.report["snapshots"] == 2
+    assert done.report.keys() == documented_json("pipeline run snapshots")["report"].keys()
     with fourfold.open(root) as store:
         space = store.space("did:key:zLong")
         assert depth_of(space, "", "long") == 0
@@ -67,6 +69,7 @@ def test_snapshots_shorten_chains_without_changing_states(root, spark):
     assert jobs.run("snapshots", root, {"depth": 20}, spark=spark).outcome == "nothing"
 
 
+@pytest.mark.parametrize("root", ["revisions"], indirect=True)
 def test_snapshots_report_or_skip_locked_space(root, spark):
     child = (
         "import fourfold, sys\n"
@@ -93,6 +96,7 @@ def test_stats_equal_written_data(root, spark, tmp_path):
     done = jobs.run("stats", root, {"into": str(into), "top": 2}, spark=spark)
     figures = done.report
     assert json.loads(into.read_text()) == figures
+    assert figures.keys() == documented_json("pipeline run stats")["report"].keys()
     assert figures["spaces"] == 2
     assert figures["commits"] == 3 + 30 + 3 + 1 + 30 + 1
     assert figures["revisions"]["count"] == 3 + 30 + 3 + 30 + 1
@@ -106,6 +110,7 @@ def test_stats_equal_written_data(root, spark, tmp_path):
     ]
 
 
+@pytest.mark.parametrize("root", ["revisions"], indirect=True)
 def test_jobs_refuse_invalid_numbers(root, spark):
     with pytest.raises(InvalidInput, match="depth must be"):
         jobs.run("snapshots", root, {"depth": 0}, spark=spark)
