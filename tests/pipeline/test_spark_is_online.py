@@ -118,7 +118,7 @@ def compare(spark, read, root, count, rounds, seed=None):
 
 
 def test_spark_fold_equals_space_read(spark, read, tmp_path):
-    compare(spark, read, tmp_path / "store", count=20, rounds=1)
+    compare(spark, read, tmp_path / "store", count=12, rounds=1)
 
 
 @pytest.mark.slow

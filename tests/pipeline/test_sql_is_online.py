@@ -16,9 +16,10 @@ from random_spaces import LIVES, Life, same_states, same_versions
 
 import fourfold
 from fourfold.query.engine import all_tables
+from support.properties import examples
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(LIVES)
 def test_states_and_versions_of_random_spaces_equal_the_model(steps):
     for history in ("revisions", "facts"):
