@@ -14,6 +14,7 @@ import gc
 import os
 import shutil
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,16 @@ MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 << 30
 
 # Every JVM of Spark starts with these, also that of a command or an example. It is short-lived: it
-# compiles quickly, few partitions suffice, and only thorough runs compile plans.
-SPARK_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dspark.sql.shuffle.partitions=2"]
+# compiles quickly, trusts the classes of Spark, few partitions suffice, and only thorough runs
+# compile plans.
+SPARK_OPTIONS = [
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:MetaspaceSize=256m",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+    "-Dspark.sql.shuffle.partitions=2",
+]
 if not THOROUGH:
     SPARK_OPTIONS += [
         "-Dspark.sql.codegen.wholeStage=false",
@@ -94,10 +103,14 @@ def pytest_xdist_make_scheduler(config, log):
         return None
     from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - only where xdist runs
 
+    @cache
+    def needs_spark(file):
+        return file.startswith(SPARK) and "mark.spark" in (config.rootpath / file).read_text()
+
     class SparkOnOneWorker(LoadFileScheduling):
         def _assign_work_unit(self, node):
             first = node is self.nodes[0]
-            fitting = (file for file in self.workqueue if file.startswith(SPARK) == first)
+            fitting = (file for file in self.workqueue if needs_spark(file) == first)
             # With nothing of its own left, a worker helps with the rest.
             self.workqueue.move_to_end(next(fitting, next(iter(self.workqueue))), last=False)
             super()._assign_work_unit(node)
