@@ -8,13 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from dying_copies import dying_at, registered
 from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_schema
 from stream_copy_child import DyingBetweenStreams, copy
 
 import fourfold
 from fourfold.errors import InvalidInput, NotFound, ProducerFenced, StreamClosed, WriterLocked
+from fourfold.pipeline.source import FourfoldSource
 from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.streams import ingest as ingesting
 from fourfold.pipeline.streams.ingest import BatchReport, ingest
@@ -69,26 +72,44 @@ def test_sink_creates_stream_of_option(spark, root):
     assert sorted(records(root, "new")) == [b"0", b"1", b"2"]
 
 
+def test_invalid_row_of_a_task_is_refused_and_nothing_is_written(spark, root):
+    rows = spark.range(0, 2, 1, 2).selectExpr("if(id = 0, '1', '{') as payload")
+    assert isinstance(refused(write, rows, root, stream="a"), InvalidInput)
+    assert records(root, "a") == []
+
+
+def write_in_process(columns, root, **options):
+    """Write rows as Spark does with one task, without a JVM."""
+    batch = pa.RecordBatch.from_pydict(columns)
+    source = FourfoldSource({"root": str(root), "model": "streams", **options})
+    writer = source.writer(from_arrow_schema(batch.schema), False)
+    writer.commit([writer.write(iter([batch]))])
+
+
 @pytest.mark.parametrize(
     ("columns", "options"),
     [
-        (["'{' as payload"], {"stream": "a"}),
-        (["'1,2' as payload"], {"stream": "a"}),
-        (["'' as payload"], {"stream": "b"}),
-        (["cast(null as string) as payload"], {"stream": "b"}),
-        (["id as payload"], {"stream": "b"}),
-        (["'x' as payload", "id as n"], {"stream": "b"}),
-        (["'x' as payload"], {}),
-        (["'x' as payload", "'a' as stream"], {"stream": "b"}),
-        (["'x' as payload"], {"stream": "b", "strem": "b"}),
-        (["'x' as payload"], {"stream": "b", "order": "id"}),
+        ({"payload": ["1", "{"]}, {"stream": "a"}),
+        ({"payload": ["1", "1,2"]}, {"stream": "a"}),
+        ({"payload": ["x", ""]}, {"stream": "b"}),
+        ({"payload": ["x", None]}, {"stream": "b"}),
+        ({"payload": [0, 1]}, {"stream": "b"}),
+        ({"payload": ["x", "x"], "n": [0, 1]}, {"stream": "b"}),
+        ({"payload": ["x", "x"]}, {}),
+        ({"payload": ["x", "x"], "stream": ["a", "a"]}, {"stream": "b"}),
+        ({"payload": ["x", "x"]}, {"stream": "b", "strem": "b"}),
+        ({"payload": ["x", "x"]}, {"stream": "b", "order": "id"}),
     ],
 )
-def test_invalid_rows_are_refused_and_nothing_is_written(spark, root, columns, options):
-    # A valid row of another stream is first; it is not written either.
-    error = refused(write, spark.range(2).selectExpr(*columns), root, **options)
+def test_invalid_rows_are_refused_and_nothing_is_written(root, columns, options):
+    error = refused(write_in_process, columns, root, **options)
     assert isinstance(error, InvalidInput), error
     assert records(root, "a") == records(root, "b") == []
+
+
+def test_valid_rows_are_written_in_process(root):
+    write_in_process({"payload": ["1", "2"]}, root, stream="a")
+    assert records(root, "a") == [b"1", b"2"]
 
 
 def test_sink_waits_for_writer_and_then_raises(spark, root):
@@ -102,8 +123,6 @@ def test_sink_waits_for_writer_and_then_raises(spark, root):
 
 
 def staged(tmp_path, rows, order=()):
-    import pyarrow as pa  # noqa: PLC0415 - the tests of the library alone have none
-
     batch = pa.RecordBatch.from_pylist([{"stream": name, "payload": text} for name, text in rows])
     return stage(iter([batch]), StreamColumns(None, order), tmp_path / "staged")
 
@@ -166,12 +185,13 @@ def contents(root):
 
 def made(tmp_path):
     source, target = tmp_path / "source", tmp_path / "target"
-    lived_in(source, 90)
+    lived_in(source, 60)
     fourfold.open(target).close()
     return source, target, tmp_path / "checkpoint"
 
 
-@pytest.mark.parametrize("window", ["commit", "streams"])
+# A batch that is repeated after its commit is above, without Spark.
+@pytest.mark.parametrize("window", [pytest.param("commit", marks=pytest.mark.slow), "streams"])
 def test_copy_whose_sink_dies_has_every_record_once(spark, tmp_path, window):
     source, target, checkpoint = places = made(tmp_path)
     with (
