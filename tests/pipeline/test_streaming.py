@@ -6,6 +6,7 @@ import shutil
 import uuid
 
 import pytest
+from stream_driver import follow
 
 import fourfold
 from fourfold.pipeline.source import FourfoldSource
@@ -13,6 +14,7 @@ from fourfold.pipeline.spark import unwrap_error
 
 pytestmark = pytest.mark.spark
 A, B = "did:web:a.example", "did:web:b.example"
+COLUMNS = "space string, seq long"
 
 
 @pytest.fixture
@@ -73,15 +75,11 @@ def expected(store):
     )
 
 
-def test_batches_are_bounded_and_rows_read_once(store, run):
+def test_query_reads_rows_once_in_bounded_batches_and_resumes(store, run):
     rows, sizes = run(store.root, max_rows=8)
     assert rows == expected(store)
     assert max(sizes) <= 8
     assert sum(sizes) == len(rows)
-
-
-def test_query_resumes_and_reads_later_spaces(store, run):
-    run(store.root)
     fill(store.space(A), 3)
     fill(store.space("did:web:late.example"), 5)
     rows, sizes = run(store.root)
@@ -90,14 +88,15 @@ def test_query_resumes_and_reads_later_spaces(store, run):
     assert run(store.root) == (rows, [])
 
 
-def test_commit_larger_than_batch_is_not_split(store, run):
-    rows, sizes = run(store.root, max_rows=1, space=B)
+def test_commit_larger_than_batch_is_not_split(store):
+    options = {"root": store.root, "table": "revisions", "max_rows": 1, "space": B}
+    rows, sizes, _ = follow(COLUMNS, **options)
     assert rows == [row for row in expected(store) if row[0] == B]
     assert sizes == [2] * 3
 
 
-def test_commits_are_streamed_after_since(store, run):
-    rows, _ = run(store.root, "commits", since=2)
+def test_commits_are_streamed_after_since(store):
+    rows, _, _ = follow(COLUMNS, root=store.root, table="commits", since=2)
     assert rows == [(A, 3), (A, 4), (A, 5), (A, 6), (B, 3)]
 
 
@@ -122,14 +121,15 @@ def test_query_of_refused_table_raises_its_error(store, run):
     assert unwrap_error(caught.value).kind == "invalid_input"
 
 
-def test_stream_detects_older_store(store, run, tmp_path):
+def test_stream_detects_older_store(store, tmp_path):
     path = store.root / "spaces" / f"{A}.sqlite"
     store.close()
     shutil.copy(path, tmp_path / "older")
     with fourfold.open(store.root) as again:
         fill(again.space(A), 3)
-    run(store.root)
+    options = {"root": store.root, "table": "revisions"}
+    _, _, end = follow(COLUMNS, **options)
     shutil.copy(tmp_path / "older", path)
     with pytest.raises(Exception, match="expected seq 9 or later") as caught:
-        run(store.root)
+        follow(COLUMNS, end, **options)
     assert unwrap_error(caught.value).kind == "sequence_regression"
