@@ -8,6 +8,8 @@ import pytest
 
 import fourfold
 from fourfold.models.documents import HISTORIES, timestamps, writer
+from fourfold.pipeline import cut
+from fourfold.pipeline.options import read_options
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 COMMITS = (122_900, 123_400, 123_500, 123_501, 124_000)
@@ -33,17 +35,21 @@ def mixed(request, tmp_path_factory):
     return root
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("us", EDGES)
-def test_at_time_includes_commits_at_that_time(mixed, read, us):
-    [row] = read(mixed, "state", at=at(us).isoformat(), columns="seq").collect()
-    assert row.seq == sum(stored <= us for stored in STORED)
+def test_cut_at_time_includes_commits_at_that_time(mixed, us):
+    options = {"root": str(mixed), "table": "state", "at": at(us).isoformat()}
+    [bound] = cut.read_cut(read_options(options)).bounds
+    assert bound.seq == sum(stored <= us for stored in STORED)
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("us", EDGES)
-def test_filter_on_time_handles_both_precisions(mixed, read, us):
-    commits = read(mixed, "commits", columns="seq,time")
+def test_read_at_time_includes_commits_at_that_time(mixed, read):
+    [row] = read(mixed, "state", at=at(123_500).isoformat(), columns="seq").collect()
+    assert row.seq == 3
+
+
+def judge(us):
+    """Return conditions on the time of a commit, each with how many commits satisfy it."""
     text = f"timestamp '{at(us).isoformat()}'"
     for sign, compare in (
         ("<", us.__gt__),
@@ -52,5 +58,19 @@ def test_filter_on_time_handles_both_precisions(mixed, read, us):
         (">=", us.__le__),
         ("=", us.__eq__),
     ):
-        assert commits.where(f"time {sign} {text}").count() == sum(map(compare, STORED)), sign
-    assert commits.where(f"time in ({text}, now())").count() == STORED.count(us)
+        yield f"time {sign} {text}", sum(map(compare, STORED))
+    yield f"time in ({text}, now())", STORED.count(us)
+
+
+@pytest.mark.spark
+def test_filter_on_time_handles_both_precisions(mixed, read):
+    commits = read(mixed, "commits", columns="seq,time")
+    conditions = [pair for us in EDGES for pair in judge(us)]
+    counts = [f"count_if({condition})" for condition, _ in conditions]
+    [row] = commits.selectExpr(*counts).collect()
+    assert dict(zip(counts, row, strict=True)) == {
+        f"count_if({condition})": count for condition, count in conditions
+    }
+    # A filter reaches the files, which a condition in the result does not.
+    for condition, count in judge(123_500):
+        assert commits.where(condition).count() == count, condition
