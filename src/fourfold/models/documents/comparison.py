@@ -65,7 +65,9 @@ class Difference(msgspec.Struct, frozen=True):
 
     def _repr_html_(self) -> str:
         rows = ((change.id, change.changed_on, _html_of(change)) for change in self.changes)
-        caption = f"{len(self.changes):,} entities differ: {_name(self.a)} and {_name(self.b)}"
+        count = len(self.changes)
+        entities = "1 entity differs" if count == 1 else f"{count:,} entities differ"
+        caption = f"{entities}: {_name(self.a)} and {_name(self.b)}"
         table = html.table(("id", "changed on", "operation from a to b"), rows)
         return html.fragment(table, caption=caption)
 
