@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import fourfold
 from fourfold import Final, Runtime
+from fourfold.models.sessions.runtime import Turn
 
 DID = "did:web:shop.example"
 ORDER = "order:1042"
@@ -282,7 +283,7 @@ class Shop:
         session.append({"type": "turn/started", "turn": {"status": "running"}})
         session.append({"type": "step/started", "step": {"status": "running", "turn_id": 1}})
 
-    def _support(self, turn: fourfold.Turn) -> Final | None:
+    def _support(self, turn: Turn) -> Final | None:
         """Work on one step: think, then call a tool, or answer."""
         use = {"input_tokens": 410 * turn.number, "cached_tokens": 300 * (turn.number - 1)}
         turn.use(**use, output_tokens=70 + 9 * turn.number, cost=0.0021 * turn.number)
@@ -310,7 +311,7 @@ class Shop:
         turn.say("assistant", answer)
         return Final(answer)
 
-    def _check(self, turn: fourfold.Turn) -> Final:
+    def _check(self, turn: Turn) -> Final:
         turn.use(input_tokens=380, output_tokens=24, cost=0.0011)
         turn.call("history_of_customer", self._tool, 1.4, {"refunds": 0, "orders": 11})
         turn.say("assistant", "Plausible: the first refund in eleven orders.")
