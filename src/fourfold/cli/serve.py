@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import click
@@ -105,13 +105,8 @@ def command(
     if publish_first and objects is None:
         raise click.UsageError("--publish-first requires --objects.")
     _check_address(root, host, is_open=is_open)
-    opened = (
-        open_store(root)
-        if objects is None
-        else published_store(root, objects, publish_first=publish_first, make=True, check=False)
-    )
     publishing: ServerPublisher | None = None
-    with opened as store, ExitStack() as stack:
+    with _opened(root, objects, publish_first=publish_first) as store, ExitStack() as stack:
         if objects is not None:
             publishing = _publishing(store)
             stack.callback(_report_unpublished, out, publishing)
@@ -138,6 +133,14 @@ def command(
             listener=listener,
             pages=lambda protocol: Explorer(protocol, root.resolve().name),
         )
+
+
+def _opened(
+    root: Path, objects: str | None, *, publish_first: bool
+) -> AbstractContextManager[Store]:
+    if objects is None:
+        return open_store(root)
+    return published_store(root, objects, publish_first=publish_first, make=True, check=False)
 
 
 def _check_address(root: Path, host: str, *, is_open: bool) -> None:

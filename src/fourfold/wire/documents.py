@@ -11,9 +11,9 @@ from fourfold.wire.fields import SEQ_PATTERN, TIME_PATTERN, Count, StoreTime, he
 from fourfold.wire.pages import IdempotencyHeaders, Page, PageQuery
 
 SEQ_MAX: Final = 2**63 - 1
+"""The greatest integer that SQLite stores."""
 AUTHOR_CHARS_MAX: Final = 24
 """Characters of the name of a writer."""
-"""The greatest integer that SQLite stores."""
 Document = dict[str, Any]
 Patches = list[dict[str, Any]]
 Op = Literal["set", "patch", "delete"]
