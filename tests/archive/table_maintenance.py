@@ -8,6 +8,7 @@ from published_stores import contents, rebuilt
 
 from fourfold.archive.catalog import Catalog
 from fourfold.archive.delta_log import DeltaLog
+from fourfold.archive.table_layout import STREAM_RECORDS
 from fourfold.objects import FolderStore
 from fourfold.store import retention
 from support.properties import sample
@@ -36,12 +37,13 @@ def collected(store, points=0, **options):
 
 
 def files_of(url):
-    """The files of each table that the catalog names."""
+    """The files of each table that the catalog names, but for the segments of streams."""
     with FolderStore(url) as objects:
         tables = Catalog(objects).refresh().tables
         return {
             name: DeltaLog(objects, f"tables/{name}").snapshot(version).files
             for name, version in tables.items()
+            if name != STREAM_RECORDS
         }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 
@@ -231,12 +232,15 @@ def test_a_backlog_is_published_while_others_append_all_the_time(tmp_path):
 def test_a_segment_is_the_same_at_any_pace(tmp_path):
     """To the byte: its digest is a part of its name."""
     policy = Policy()
+    node = Node(tmp_path / "node", MemoryStore(), policy)
+    stream = node.streams.create("a", "text/plain")
+    for number in range(9):
+        stream.append([b"%d" % number * 40_000] * 10)
+    node.close()
     sealed = []
-    for pace in (NO_THROTTLE, Throttle(lambda: 0)):
-        node = Node(tmp_path / str(len(sealed)), MemoryStore(), policy)
-        stream = node.streams.create("a", "text/plain")
-        for number in range(9):
-            stream.append([b"%d" % number * 40_000] * 10)
+    for name, pace in (("at once", NO_THROTTLE), ("slowly", Throttle(lambda: 0))):
+        shutil.copytree(tmp_path / "node", tmp_path / name)
+        node = Node(tmp_path / name, MemoryStore(), policy)
         folder = node.root / "made"
         done = sealer.seal(node.database, "a", policy=policy, folder=folder, now_ms=0, pace=pace)
         node.close()

@@ -196,7 +196,7 @@ def test_damaged_blobs_are_named(copy):
     hashed = "some bytes"
     assert any("blob" in each for each in damage("UPDATE blob_store SET size = size + 1"))
     assert any(
-        "bytes are not what its hash says" in each
+        "bytes do not match its hash" in each
         for each in damage(f"UPDATE blob_store SET data = CAST('{hashed}' AS BLOB)")
     )
 

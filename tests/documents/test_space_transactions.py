@@ -81,6 +81,7 @@ BRANCH_CALLS = {
     "create": lambda space: space.branches.create("second"),
     "delete": lambda space: space.branches.delete("work"),
     "diff": lambda space: list(space.branches.diff("", "work")),
+    "distance": lambda space: space.branches.distance("work"),
     "get": lambda space: space.branches.get("work"),
     "list": lambda space: space.branches.list(),
     "merge": lambda space: space.branches.merge("work"),

@@ -71,7 +71,7 @@ def test_a_commit_that_is_gone_with_all_its_rows_is_missed(file):
         'DELETE FROM "commit" WHERE seq = 3',
         f"DELETE FROM {log} WHERE seq = 3",
     )
-    [missing] = [each for each in found(file, "commit") if "commit 3: is missing" in each.message]
+    [missing] = [each for each in found(file, "commit") if "commit 3 is missing" in each.message]
     assert (missing.key, missing.expected, missing.found) == ({"seq": 3}, "3", "4")
 
 

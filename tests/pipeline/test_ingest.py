@@ -352,7 +352,7 @@ def test_tasks_stage_without_sqlite(tmp_path):
         "import pyarrow as pa\n"
         "import fourfold.pipeline.documents.sink\n"
         "from fourfold.pipeline.documents import json_lines, staging\n"
-        f"shape = staging.Shape({A!r}, ())\n"
+        f"shape = staging.ColumnRoles({A!r}, ())\n"
         "rows = pa.RecordBatch.from_pydict({'id': ['n'], 'data': ['{}']})\n"
         f"print(staging.stage([rows], shape, {str(tmp_path)!r}, 0).rows)\n"
     )

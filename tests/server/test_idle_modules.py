@@ -10,7 +10,7 @@ CHILD = """
 import json, sys
 import uvicorn
 
-def run(server):
+def run(server, sockets):
     server.started = True
     print(json.dumps(sorted(sys.modules)))
 

@@ -16,7 +16,7 @@ class Recorder:
     started = True
     config = SimpleNamespace(host="127.0.0.1", port=0)
 
-    def run(self):
+    def run(self, sockets):
         self.switch_s = sys.getswitchinterval()
         self.thresholds = gc.get_threshold()
         self.frozen = gc.get_freeze_count()

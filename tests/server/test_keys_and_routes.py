@@ -121,6 +121,7 @@ def path_of(route, where):
         "job_id": "1",
         "key_id": "unknown",
         "upload": "unknown",
+        "point": "unknown",
         "head": UNKNOWN,
         "other": UNKNOWN,
         "subscription": "s",

@@ -25,7 +25,7 @@ def knot():
 gc.disable()
 earlier = knot()
 
-def run(server):
+def run(server, sockets):
     server.started = True
     assert earlier() is None, "garbage of before was kept"
     assert gc.get_freeze_count() > 10_000, gc.get_freeze_count()

@@ -40,7 +40,8 @@ def test_only_routes_that_reveal_no_data_need_no_key():
         *("metrics", "totals", "subscribe", "subscription", "unsubscribe"),
         *("follow", "unfollow", "claim"),
         *("get_activity", "get_key", "get_store", "list_backups", "list_databases"),
-        *("create_key", "delete_key", "list_keys", "list_points", "list_runs", "list_tables"),
+        *("create_key", "delete_key", "list_keys", "list_runs", "list_tables"),
+        *("list_points", "get_point"),
         *("put_upload", "list_uploads", "delete_upload"),
         *("start_job", "list_jobs", "get_job", "cancel_job", "follow_job"),
     }

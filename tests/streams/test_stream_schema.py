@@ -62,7 +62,7 @@ def test_every_column_of_the_specification_exists(store, table, columns):
 
 def test_there_is_one_schema_version(store):
     with store.streams.database.read() as snapshot:
-        assert snapshot.all("SELECT version FROM schema_version") == [(13,)]
+        assert snapshot.all("SELECT version FROM schema_version") == [(14,)]
 
 
 def test_wal_view_has_names_and_counters_are_exact(store):

@@ -377,6 +377,7 @@ _ROUTES: Final = (
         scope="read",
         ok={200: Ok("The restore point.", PointRow)},
         errors=(NotFound,),
+        no_past="a restore point never changes",
     ),
     _store_route(
         *("GET", "/v1/archive", StoreRoutes.list_databases),
