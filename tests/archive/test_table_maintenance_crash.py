@@ -27,10 +27,21 @@ def format_2(monkeypatch):
     monkeypatch.setenv("FOURFOLD_ARCHIVE_FORMAT", "2")
 
 
-@pytest.fixture
-def template(tmp_path):
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
     """A store with something to purge, compact, drop and delete; and its two newest points."""
-    folder = tmp_path / "template"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FOURFOLD_ARCHIVE_FORMAT", "2")
+        return make_template(tmp_path_factory.mktemp("template"))
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory, template):
+    """The contents of the kept points after a maintenance that is not killed."""
+    return maintained_whole(tmp_path_factory.mktemp("expected"), template)
+
+
+def make_template(folder):
     with open_store(folder / "store", folder / "objects") as store:
         life = Life(store, Random(21))
         life.everything()
@@ -56,7 +67,6 @@ def template(tmp_path):
 
 
 def maintained_whole(tmp_path, template):
-    """The contents of the kept points after a maintenance that is not killed."""
     folder, points = template
     whole = tmp_path / "whole"
     shutil.copytree(folder, whole)
@@ -110,16 +120,16 @@ def check_objects(url):
 
 
 @pytest.mark.parametrize("number", [2, 9, 23, 40])
-def test_archive_survives_a_kill_of_its_maintenance(tmp_path, template, number):
-    expected = maintained_whole(tmp_path, template)
+def test_archive_survives_a_kill_of_its_maintenance(tmp_path, template, expected, number):
     assert check_killed(tmp_path, template, expected, number)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(1, 1 + PARTS))
-def test_archive_survives_a_kill_before_any_write_of_its_maintenance(tmp_path, template, first):
+def test_archive_survives_a_kill_before_any_write_of_its_maintenance(
+    tmp_path, template, expected, first
+):
     """Files, commits of tables and of the catalog, checkpoints and deletions."""
-    expected = maintained_whole(tmp_path, template)
     number = first
     while check_killed(tmp_path, template, expected, number):
         number += PARTS

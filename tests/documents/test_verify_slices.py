@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import threading
 
 import apsw
@@ -26,9 +27,10 @@ def small_slices(monkeypatch):
     monkeypatch.setattr("fourfold.models.documents.verify.VERIFY_SLICE_BYTES", 8_192)
 
 
-@pytest.fixture(params=sorted(HISTORIES))
-def space(request, root):
-    """A space with an entity of many revisions, and others around it."""
+@pytest.fixture(scope="module", params=sorted(HISTORIES))
+def filled(request, tmp_path_factory):
+    """The folder of a closed store with the space of the tests."""
+    root = tmp_path_factory.mktemp("filled") / "store"
     with fourfold.open(root) as store:
         space = store.space(DID, history=request.param)
         lived_in(space)
@@ -36,7 +38,15 @@ def space(request, root):
         for _ in range(REVISIONS):
             space.patch("e5", INCREMENT)
         space.maintain()
-        yield space
+    return root
+
+
+@pytest.fixture
+def space(filled, root):
+    """A space with an entity of many revisions, and others around it."""
+    shutil.copytree(filled, root, dirs_exist_ok=True)
+    with fourfold.open(root) as store:
+        yield store.space(DID)
 
 
 def change(path, *statements):
