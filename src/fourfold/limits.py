@@ -154,8 +154,8 @@ GC_BATCH_ROWS: Final = 200
 """Rows of the log that one gc transaction removes."""
 GC_BATCH_BYTES: Final = 4 * MIB
 """Bytes of the log that one gc transaction removes."""
-GC_SEAL_ROWS: Final = 2_000
-"""Rows that gc reads in one transaction to compute commit digests."""
+GC_TRANSACTION_S: Final = 0.01
+"""Time after which a gc transaction ends: writers wait for it."""
 GC_ENTITIES_REMEMBERED: Final = 100_000
 """Finished entities that gc caches, so that it does not inspect them again."""
 GC_REQUEST_BYTES_MIN: Final = 256

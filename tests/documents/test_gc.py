@@ -18,7 +18,8 @@ from fourfold.errors import (
     ReplayMismatch,
     StaleRead,
 )
-from fourfold.models.documents.gc import sweep
+from fourfold.kernel import Transaction
+from fourfold.models.documents.gc import commit_digests, sweep
 from fourfold.models.documents.gc.policy import GcPolicy
 
 DID = "did:key:z6MkMachine"
@@ -30,7 +31,6 @@ def batches(request, monkeypatch):
     if request.param == "tiny batches":
         monkeypatch.setattr(limits, "GC_BATCH_ROWS", 3)
         monkeypatch.setattr(limits, "MAINTENANCE_PAGE_ROWS", 4)
-        monkeypatch.setattr(limits, "GC_SEAL_ROWS", 2)
 
 
 # Off by default
@@ -452,12 +452,12 @@ def test_others_write_while_a_collection_runs(space, monkeypatch):
     between = []
     taken = sweep._taken
 
-    def slowly(txn, history, batch):
+    def slowly(*arguments):
         if len(threads) < 40:
             thread = threading.Thread(target=lambda: between.append(space.set("new", {}).seq))
             thread.start()
             threads.append(thread)
-        return taken(txn, history, batch)
+        return taken(*arguments)
 
     threads = []
     monkeypatch.setattr(sweep, "_taken", slowly)
@@ -467,6 +467,25 @@ def test_others_write_while_a_collection_runs(space, monkeypatch):
         thread.join()
     assert done.horizon == 300
     assert sorted(between) == list(range(301, 341))
+    assert space.verify() == []
+
+
+def test_commits_are_checked_without_the_writer_lock(space, monkeypatch):
+    """A commit may have any number of rows, and all of them are read before the first goes."""
+    read, left_of = [], commit_digests.left_of
+
+    def reading(view, seq):
+        read.append(isinstance(view.snapshot, Transaction))
+        return left_of(view, seq)
+
+    monkeypatch.setattr(commit_digests, "left_of", reading)
+    for number in range(4):
+        space.transact([{"op": "set", "id": f"e{n}", "value": {"n": number}} for n in range(50)])
+    collected = space.gc(NEWEST)
+    assert collected.revisions.count == 150
+    assert collected.requests.count == 4
+    # Once for each commit, also for one that loses rows and its request.
+    assert read == [False] * 4
     assert space.verify() == []
 
 
@@ -497,7 +516,7 @@ def test_collection_over_many_branches_costs_their_number(space, monkeypatch):
     """Neither a transaction for each branch, nor a list of all of them in each transaction."""
     monkeypatch.setattr(limits, "GC_BATCH_ROWS", 20)
     # On a slow machine transactions would end by time, and there would be more of them.
-    monkeypatch.setattr("fourfold.models.documents.gc.sweep.GC_TRANSACTION_S", float("inf"))
+    monkeypatch.setattr(limits, "GC_TRANSACTION_S", float("inf"))
     spelled, listed, transact, transactions = (
         sweep.SweepState.spelled,
         [],

@@ -48,8 +48,8 @@ class GcStatements:
     """Takes rows of an entity of a branch, and what nothing refers to then."""
     release: Callable[[Transaction, Sequence[str | None]], Tally]
     """Takes those of some values to which nothing refers any more."""
-    prepare: Callable[[Transaction], None]
-    """Called before the others, once or more often."""
+    indexes: tuple[str, ...]
+    """Statements that create the indexes that the others need, if they do not exist."""
     unreferred: Callable[[Callable[[], AbstractContextManager[HistoryReader]]], Iterator[list[str]]]
     """The values to which nothing refers, page by page."""
 

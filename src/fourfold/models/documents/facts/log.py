@@ -82,15 +82,13 @@ def release(txn: Transaction, refs: Sequence[str | None]) -> Tally:
     return tally
 
 
-def prepare(txn: Transaction) -> None:
-    """Make what refers to facts and values quick to find; it takes long once, in a large space."""
-    for sql in (
-        _REMOVAL_SQL.index_occurrence,
-        _REMOVAL_SQL.index_head,
-        _REMOVAL_SQL.index_fact,
-        _REMOVAL_SQL.index_snapshot,
-    ):
-        txn.execute(sql)
+_INDEXES = (
+    _REMOVAL_SQL.index_occurrence,
+    _REMOVAL_SQL.index_head,
+    _REMOVAL_SQL.index_fact,
+    _REMOVAL_SQL.index_snapshot,
+)
+"""What makes references to facts and values quick to find. Only gc needs it."""
 
 
 def unreferred(view: Callable[[], AbstractContextManager[HistoryReader]]) -> Iterator[list[str]]:
@@ -274,5 +272,5 @@ FACTS = History(
     append=append,
     keep_snapshot=keep_snapshot,
     rules=RULES,
-    collecting=GcStatements(sound, remove, release, prepare, unreferred),
+    collecting=GcStatements(sound, remove, release, _INDEXES, unreferred),
 )

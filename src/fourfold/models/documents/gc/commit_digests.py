@@ -18,7 +18,10 @@ branches.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -67,14 +70,45 @@ def broken(view: HistoryReader, seq: int) -> bool | None:
     return None if seal is None else seal != spelled(seal_of(left_of(view, seq)))
 
 
-class Seals:
-    """The seals of the commits that one transaction takes something from."""
+def digests_of_unsealed(space: Space, seqs: Iterable[int]) -> dict[int, int]:
+    """Check those of the commits that have no seal yet, and return their digests.
 
-    def __init__(self, txn: Transaction, history: History) -> None:
+    A commit may have any number of rows, so this is done without the writer lock. The digests stay
+    valid until gc removes a row: nothing else changes a commit.
+    """
+    digests: dict[int, int] = {}
+    left = deque(seqs)
+    while left:
+        rows = 0
+        with space.background_view() as view:
+            while left and rows < limits.MAINTENANCE_PAGE_ROWS:
+                seq = left.popleft()
+                if view.value(view.sql.seal, (seq,)) is not None:
+                    continue
+                if not space.history_kind.collecting.sound(view, seq):
+                    raise CorruptData(
+                        f"commit {seq} differs from what was committed, so nothing is removed "
+                        "from it",
+                        hint="Run `fourfold space verify`, then restore the newest good backup.",
+                    )
+                parts = left_of(view, seq)
+                digests[seq] = seal_of(parts)
+                rows += len(parts)
+    return digests
+
+
+class Seals:
+    """The seals of the commits that one transaction takes something from.
+
+    Args:
+        unsealed: Digests of the commits that may have no seal yet.
+    """
+
+    def __init__(self, txn: Transaction, history: History, unsealed: Mapping[int, int]) -> None:
         self._txn = txn
         self._history = history
+        self._unsealed = unsealed
         self._seals: dict[int, int] = {}
-        self.rows_read = 0
 
     def take(self, seq: int, part: Row) -> None:
         """Remove a part of a commit from its digest."""
@@ -95,21 +129,13 @@ class Seals:
         seal = self._seals.get(seq)
         if seal is not None:
             return seal
-        view = self._history.view(self._txn)
-        text = view.value(view.sql.seal, (seq,))
-        if text is not None:
-            try:
-                return int(text, 16)
-            except ValueError as error:
-                raise CorruptData(f"the seal of commit {seq} is damaged: {text!r}") from error
-        if not self._history.collecting.sound(view, seq):
-            raise CorruptData(
-                f"commit {seq} differs from what was committed, so nothing is removed from it",
-                hint="Run `fourfold space verify`, then restore the newest good backup.",
-            )
-        parts = left_of(view, seq)
-        self.rows_read += len(parts)
-        return seal_of(parts)
+        text = self._txn.value(self._history.sql.seal, (seq,))
+        if text is None:
+            return self._unsealed[seq]
+        try:
+            return int(text, 16)
+        except ValueError as error:
+            raise CorruptData(f"the seal of commit {seq} is damaged: {text!r}") from error
 
 
 def shortened(branch: str, local_seq: int, request: str) -> str:
@@ -125,28 +151,42 @@ def same_request(kept: str, branch: str, local_seq: int, request: str) -> bool:
 
 def shorten(space: Space, after: int, until: int, tally: Tally) -> None:
     """Shorten the requests beyond a seq and up to another."""
-    kind = space.history_kind
     while after < until:
         rows, reached = _page(space, after, until)
+        changes = [
+            (seq, text, len(request.encode()) - len(text.encode()))
+            for seq, branch, local_seq, request in rows
+            for text in [shortened(branch, local_seq, request)]
+            if _shortens(text, branch, local_seq, request)
+        ]
+        unsealed = digests_of_unsealed(space, [seq for seq, _, _ in changes])
+        while after < reached:
+            work = partial(_shorten_some, space.history_kind, changes, unsealed, reached)
+            done, after = space.database.transact(work)
+            tally.join(done)
+            changes = [change for change in changes if change[0] > after]
+            space.database.pauses.pause()
 
-        def work(
-            txn: Transaction, rows: list[Row] = rows, reached: int = reached
-        ) -> tuple[Tally, int]:
-            seals, done = Seals(txn, kind), Tally()
-            for seq, branch, local_seq, request in rows:
-                if seals.rows_read >= limits.GC_SEAL_ROWS:
-                    reached = seq - 1
-                    break
-                text = shortened(branch, local_seq, request)
-                if _shortens(text, branch, local_seq, request):
-                    seals.shorten(seq, text)
-                    done.note("requests", 1, len(request.encode()) - len(text.encode()))
-            seals.write()
-            txn.execute(kind.sql.requests_done, (reached,))
-            return done, reached
 
-        done, after = space.database.transact(work)
-        tally.join(done)
+def _shorten_some(
+    history: History,
+    changes: list[tuple[int, str, int]],
+    unsealed: Mapping[int, int],
+    reached: int,
+    txn: Transaction,
+) -> tuple[Tally, int]:
+    """Shorten requests for a limited time; return the seq up to which all are shortened."""
+    seals, done = Seals(txn, history, unsealed), Tally()
+    until = time.perf_counter() + limits.GC_TRANSACTION_S
+    for seq, text, saved in changes:
+        if done and time.perf_counter() >= until:
+            reached = seq - 1
+            break
+        seals.shorten(seq, text)
+        done.note("requests", 1, saved)
+    seals.write()
+    txn.execute(history.sql.requests_done, (reached,))
+    return done, reached
 
 
 def _page(space: Space, after: int, until: int) -> tuple[list[Row], int]:

@@ -97,6 +97,11 @@ SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq, op_index, CAST(op AS BLOB), 
 FROM revision WHERE branch = ?1 AND id = ?2 AND (seq, op_index) > (?3, ?4) AND (seq, op_index) < (?5, ?6)
 ORDER BY seq DESC, op_index DESC LIMIT ?7
 
+-- name: doomed_seqs
+-- The commits of these rows, in the same order.
+SELECT seq FROM revision WHERE branch = ?1 AND id = ?2 AND (seq, op_index) > (?3, ?4) AND (seq, op_index) < (?5, ?6)
+ORDER BY seq DESC, op_index DESC LIMIT ?7
+
 -- name: snapshots_between
 -- The snapshots of an entity on one branch from a seq to another: their sizes, and the values that they refer to.
 SELECT seq, octet_length(value), NULL FROM snapshot WHERE branch = ?1 AND id = ?2 AND seq >= ?3 AND seq <= ?4

@@ -24,8 +24,9 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -51,8 +52,6 @@ from fourfold.models.documents.indexes.trim import trim
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
 
-GC_TRANSACTION_S: Final = 0.01
-"""Time after which a gc transaction ends: writers wait for it."""
 GC_PREPARE_S: Final = 600.0
 """Deadline of the first gc of a space, which creates its indexes."""
 
@@ -77,6 +76,11 @@ class SweepRun(NamedTuple):
     until: Place
     base: str | None
     rows: int
+
+    @property
+    def place(self) -> tuple[str, str, int, int, int, int]:
+        """The parameters of the queries for its rows."""
+        return (self.branch, self.entity, *self.after, *self.until)
 
 
 class _Done(NamedTuple):
@@ -170,23 +174,42 @@ def _decided(view: HistoryReader, branch: str, entity: str, run: RowRun) -> Swee
 def _take(space: Space, waiting: list[SweepRun], tally: Tally, state: SweepState | None) -> None:
     """Delete a batch of rows; after the last one, store the state if there is one."""
     history = space.history_kind
+    unsealed: dict[int, int] = {}
     while waiting:
         batch = waiting
+        seqs = [seq for seq in _seqs_of_next(space, batch) if seq not in unsealed]
+        unsealed |= commit_digests.digests_of_unsealed(space, seqs)
 
-        def work(txn: Transaction, batch: list[SweepRun] = batch) -> _Done:
-            done = _taken(txn, history, batch)
-            if state is not None and not done.left:
-                txn.execute(history.sql.note_run, (state.spelled(),))
-            return done
-
+        work = partial(_taken, history, batch, unsealed, state)
         done = space.database.transact(work, size=sum(len(run.base or "") for run in batch))
         tally.join(done.tally)
         waiting = done.left
         space.database.pauses.pause()
 
 
-def _taken(txn: Transaction, history: History, batch: list[SweepRun]) -> _Done:
-    taking = _SweepTransaction(txn, history)
+def _seqs_of_next(space: Space, batch: list[SweepRun]) -> Iterable[int]:
+    """Return the commits of the rows that the next transaction removes at most."""
+    seqs: dict[int, None] = {}
+    most = limits.GC_BATCH_ROWS
+    with space.background_view() as view:
+        for doomed in batch:
+            found = view.all(view.sql.doomed_seqs, (*doomed.place, most))
+            seqs.update((seq, None) for (seq,) in found)
+            most -= len(found)
+            if most <= 0:
+                break
+    return seqs
+
+
+def _taken(
+    history: History,
+    batch: list[SweepRun],
+    unsealed: Mapping[int, int],
+    state: SweepState | None,
+    txn: Transaction,
+) -> _Done:
+    """Delete rows for a limited time; store the state if none are left."""
+    taking = _SweepTransaction(txn, history, unsealed)
     left = list(batch)
     while left and not taking.full:
         doomed = left.pop(0)
@@ -194,20 +217,22 @@ def _taken(txn: Transaction, history: History, batch: list[SweepRun]) -> _Done:
         if 0 < count < doomed.rows:
             left.insert(0, doomed._replace(rows=doomed.rows - count))
     taking.seals.write()
+    if state is not None and not left:
+        txn.execute(history.sql.note_run, (state.spelled(),))
     return _Done(taking.tally, left)
 
 
 class _SweepTransaction:
     """One transaction of a collection."""
 
-    def __init__(self, txn: Transaction, history: History) -> None:
-        self.seals = Seals(txn, history)
+    def __init__(self, txn: Transaction, history: History, unsealed: Mapping[int, int]) -> None:
+        self.seals = Seals(txn, history, unsealed)
         self.tally = Tally()
         self._txn = txn
         self._history = history
         self._rows = 0
         self._size = 0
-        self._until = time.perf_counter() + GC_TRANSACTION_S
+        self._until = time.perf_counter() + limits.GC_TRANSACTION_S
 
     @property
     def full(self) -> bool:
@@ -215,14 +240,12 @@ class _SweepTransaction:
             time.perf_counter() >= self._until
             or self._rows >= limits.GC_BATCH_ROWS
             or self._size >= limits.GC_BATCH_BYTES
-            or self.seals.rows_read >= limits.GC_SEAL_ROWS
         )
 
     def take(self, doomed: SweepRun) -> int:
         """Take the newest of the doomed rows, as many as still fit, and return their number."""
         rows = []
         for row in self._newest(doomed):
-            # A seal needs all of its commit, so this is what takes the time.
             self.seals.take(row[2], row)
             rows.append(row)
             if self.full:
@@ -249,9 +272,8 @@ class _SweepTransaction:
         return len(rows)
 
     def _newest(self, doomed: SweepRun) -> Iterator[Row]:
-        place = (doomed.branch, doomed.entity, *doomed.after, *doomed.until)
         most = limits.GC_BATCH_ROWS - self._rows
-        for row in self._txn.rows(self._history.sql.doomed_rows, (*place, most)):
+        for row in self._txn.rows(self._history.sql.doomed_rows, (*doomed.place, most)):
             self._rows += 1
             self._size += sum(len(value) for value in row if isinstance(value, bytes))
             yield row
@@ -443,8 +465,14 @@ def _begin(space: Space, chosen: GcPolicy, pins: tuple[int, ...]) -> None:
 
 
 def _prepare(space: Space) -> None:
-    """Indexes, which in a large space take longer to make than a transaction may otherwise."""
-    space.database.transact(space.history_kind.collecting.prepare, deadline_s=GC_PREPARE_S)
+    """Create the indexes that gc needs, each in a transaction of its own.
+
+    In a large space one takes longer to create than a transaction may take otherwise.
+    """
+    for statement in space.history_kind.collecting.indexes:
+        space.database.transact(
+            lambda txn, statement=statement: txn.execute(statement), deadline_s=GC_PREPARE_S
+        )
 
 
 def _finish(space: Space, tally: Tally) -> None:

@@ -40,10 +40,6 @@ def release(_txn: Transaction, _refs: Sequence[str | None]) -> Tally:
     return Tally()
 
 
-def prepare(_txn: Transaction) -> None:
-    """Do nothing: only its head refers to a revision, and the revision of a head stays."""
-
-
 def unreferred(_view: Callable[[], AbstractContextManager[HistoryReader]]) -> Iterator[list[str]]:
     yield from ()
 
@@ -96,5 +92,5 @@ REVISIONS = History(
     append=append,
     keep_snapshot=keep_snapshot,
     rules=RULES,
-    collecting=GcStatements(sound, remove, release, prepare, unreferred),
+    collecting=GcStatements(sound, remove, release, (), unreferred),
 )
