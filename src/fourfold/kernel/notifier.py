@@ -10,9 +10,10 @@ loop:
     notify ──> fan-out of each event loop ──> a slice of listeners ──> [ one iteration ] ──> ...
 
 A slice is followed by a pause in proportion to its time while others commit, so that these keep
-most of the event loop. Names take turns, so a name with few listeners does not wait for one with
-many. A notification that arrives during the fan-out of its name is delivered in the next round:
-each listener receives everything in order.
+most of the event loop. Others commit for a while after each notification that arrives during a
+fan-out: a slice is shorter than a commit, so most slices see none. Names take turns, so a name with
+few listeners does not wait for one with many. A notification that arrives during the fan-out of its
+name is delivered in the next round: each listener receives everything in order.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ the next ones, so that requests are served in between.
 """
 NOTIFY_PAUSES: Final = 6.0
 """Pause after a slice while others commit, as a multiple of the time that the slice took."""
+
+NOTIFY_BUSY_S: Final = 0.05
+"""Time after a notification during which others are taken to commit."""
 
 NOTIFY_PAUSE_MIN_S: Final = 0.001
 """Shortest pause: uvloop rounds a delay to milliseconds, and calls at once if none is left. The
@@ -216,8 +220,9 @@ class _FanOut:
         self._lock = lock
         self._count = count
         """Returns the number of notifications so far."""
-        self._slice_count = 0
-        """That number when the latest slice was notified."""
+        self._seen = 0
+        """That number when it was last checked."""
+        self._busy_until = 0.0
         self._slice_began = 0.0
         self._owed_s = 0.0
         """Pause of earlier slices that was too short for a timer."""
@@ -239,6 +244,8 @@ class _FanOut:
             if self._started or not self._queue:
                 return
             self._started = True
+            # Its own notification does not count as one of others.
+            self._seen = self._count()
         # A closed loop has no coroutines left to wake.
         with suppress(RuntimeError):
             if threading.get_ident() == self._thread:
@@ -249,7 +256,6 @@ class _FanOut:
     def _deliver(self) -> None:
         """Notify one slice, and continue after it has run."""
         budget = NOTIFY_SLICE_LISTENERS
-        self._slice_count = self._count()
         # The loop runs in this order: the start, the coroutines of the slice, the pause.
         self._loop.call_soon(self._start_slice)
         while budget > 0:
@@ -273,12 +279,16 @@ class _FanOut:
         self._slice_began = time.perf_counter()
 
     def _pause(self) -> None:
-        """Notify the next slice: at once, or after a pause if there were commits meanwhile."""
-        if self._count() == self._slice_count:
+        """Notify the next slice: at once, or after a pause while others commit."""
+        now, count = time.perf_counter(), self._count()
+        if count != self._seen:
+            self._seen = count
+            self._busy_until = now + NOTIFY_BUSY_S
+        if now >= self._busy_until:
             self._owed_s = 0.0
             self._deliver()
             return
-        self._owed_s += (time.perf_counter() - self._slice_began) * NOTIFY_PAUSES
+        self._owed_s += (now - self._slice_began) * NOTIFY_PAUSES
         if self._owed_s < NOTIFY_PAUSE_MIN_S:
             self._deliver()
             return
