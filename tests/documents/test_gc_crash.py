@@ -179,5 +179,7 @@ def test_kills_while_others_write_lose_nothing_that_was_acknowledged(root, histo
 @pytest.mark.slow
 def test_many_kills_while_others_write_lose_nothing_that_was_acknowledged(root, history):
     acknowledged = lives(root, history, seed=6, kills=40)
-    assert acknowledged.horizon > 0
     assert acknowledged.branches
+    with fourfold.open(root) as store:
+        # A collection beside a busy writer takes longer than most of these lives.
+        assert store.space(DID, history=history).horizon() > 0
