@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from delta_tables import created, txn
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
@@ -14,6 +15,7 @@ from fourfold.archive.delta_log import CommitConflict, DeltaLog
 from fourfold.errors import HistoryTruncated, NotFound
 from fourfold.objects import MemoryStore
 from fourfold.testing.faulty_store import Fault, FaultyStore
+from support.properties import examples
 
 LATER = datetime.now(UTC) + timedelta(days=30)
 NAMES = st.sampled_from([f"{name} %é.parquet" for name in "abcdef"])
@@ -129,4 +131,5 @@ class DeltaLogMachine(RuleBasedStateMachine):
         assert (snapshot.files, snapshot.removed, snapshot.txns) == self.model[version]
 
 
+DeltaLogMachine.TestCase.settings = settings(max_examples=examples(30), deadline=None)
 TestDeltaLog = DeltaLogMachine.TestCase

@@ -16,6 +16,7 @@ from fourfold.archive.table_layout import STREAM_RECORDS, table_prefix
 from fourfold.models.documents import GcPolicy
 from fourfold.objects import FolderStore
 from support import crash
+from support.properties import with_slow
 
 CHILD = Path(__file__).with_name("maintained_child.py")
 PARTS = 20
@@ -119,7 +120,7 @@ def check_objects(url):
             assert keys == set(snapshot.files), table
 
 
-@pytest.mark.parametrize("number", [2, 9, 23, 40])
+@pytest.mark.parametrize("number", with_slow([23], [2, 9, 40]))
 def test_archive_survives_a_kill_of_its_maintenance(tmp_path, template, expected, number):
     assert check_killed(tmp_path, template, expected, number)
 

@@ -65,8 +65,8 @@ def test_kept_points_restore_equally_and_removed_ones_are_refused(tmp_path, url)
         life.purges = False
         life.everything()
         for _ in range(6):
-            for _ in range(6):
-                life.step()
+            life.step()
+            life.step()
             store.space(DID).set("a", {"n": len(points)})
             points.append(published(store).point.id)
             was[points[-1]] = contents(store.root)
@@ -226,6 +226,7 @@ def test_points_of_format_1_stay_beside_those_of_tables(tmp_path, url, monkeypat
         assert contents(rebuilt(tmp_path / f"again-{number}", url, at=point)) == expected
 
 
+@pytest.mark.slow
 def test_points_are_removed_on_a_server_of_the_s3_protocol(tmp_path, monkeypatch):
     with serve_s3() as server:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
@@ -440,10 +441,10 @@ def run_lives(tmp_path_factory, random, turns):
         shutil.rmtree(folder)
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_kept_points_of_any_life_restore_what_they_were(tmp_path_factory, random):
-    run_lives(tmp_path_factory, random, turns=3)
+    run_lives(tmp_path_factory, random, turns=2)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from fourfold import limits
 from fourfold.archive import manifest
 from fourfold.kernel import failpoints
 from fourfold.models.streams.archive import Policy
+from support.properties import with_slow
 
 POINTS = [
     "archive.segment.renamed",
@@ -30,7 +31,7 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("at", with_slow([2], [1, 3]))
 @pytest.mark.parametrize("point", POINTS)
 def test_node_killed_while_it_compacts_and_indexes_leaves_no_files(make, point, at):
     node = make(policy=TINY)
@@ -90,7 +91,7 @@ def test_a_log_lets_go_slice_by_slice_and_appends_go_between(make):
     sound(node)
 
 
-@pytest.mark.parametrize("at", range(1, 8))
+@pytest.mark.parametrize("at", with_slow([1, 4, 7], [2, 3, 5, 6]))
 @pytest.mark.parametrize("files", [True, False])
 def test_a_node_that_dies_between_slices_keeps_every_invariant(make, at, files):
     node = make(policy=Policy(seal_rows=20, trim_rows=7))

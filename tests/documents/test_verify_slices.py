@@ -156,7 +156,7 @@ def test_types_of_columns_are_checked_in_slices_as_at_once(space, damage):
     change(path, damage)
     with opened(path, history) as view:
         at_once = list(map(str, column_types.check(view, None)))
-    in_slices = column_types.check_in_slices(lambda: opened(path, history), 3)
+    in_slices = column_types.check_in_slices(lambda: opened(path, history), 40)
     assert sorted(map(str, in_slices)) == sorted(at_once)
     assert at_once
 

@@ -11,7 +11,7 @@ import pytest
 import fourfold
 from fourfold.kernel import failpoints
 from support.crash import random_kill_time, run
-from support.properties import repeats
+from support.properties import repeats, with_slow
 
 SCRIPT = Path(__file__).with_name("compaction_child.py")
 POINTS = (
@@ -45,10 +45,11 @@ def life(root, acknowledged, **options):
     check(root, acknowledged)
 
 
+@pytest.mark.parametrize("hits", with_slow([(2,)], [(2, 9)]))
 @pytest.mark.parametrize("point", POINTS)
-def test_kill_at_failpoint_loses_no_change(tmp_path, point):
+def test_kill_at_failpoint_loses_no_change(tmp_path, point, hits):
     acknowledged = {}
-    for at in (2, 9):
+    for at in hits:
         life(tmp_path / "store", acknowledged, fault=f"{point}=kill@{at}")
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import pytest
 
 T = TypeVar("T")
 
@@ -27,6 +29,11 @@ def repeats(count: int) -> int:
     For tests that are long even with a third of them, and whose short form runs by default.
     """
     return count if THOROUGH else max(1, count // 6)
+
+
+def with_slow(quick: Iterable[Any], more: Iterable[Any]) -> list[Any]:
+    """Return the parameters of a test: `quick` ones for every run, `more` for the slow suite."""
+    return [*quick, *(pytest.param(value, marks=pytest.mark.slow) for value in more)]
 
 
 def sample(items: Iterable[T], count: int = 2) -> list[T]:
