@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
+from functools import lru_cache
 
 from fourfold import limits
 
 _NETWORK_BITS = 64
+_SOURCES_CACHED = 4_096
 
 
 class Connections:
@@ -53,18 +55,27 @@ class Connections:
 
     def _source(self, address: str | None) -> str | None:
         """Return the key to count a connection under, or None if only the total limit applies."""
-        if address is None or address in self._proxies:
-            return None
-        try:
-            parsed = ipaddress.ip_address(address.partition("%")[0])
-        except ValueError:
-            return address
-        if isinstance(parsed, ipaddress.IPv6Address):
-            if parsed.ipv4_mapped is None:
-                network = ipaddress.ip_network((parsed, _NETWORK_BITS), strict=False)
-                return None if parsed.is_loopback else str(network)
-            parsed = parsed.ipv4_mapped
-        return None if parsed.is_loopback or str(parsed) in self._proxies else str(parsed)
+        return None if address is None else _find_source(address, self._proxies)
+
+
+@lru_cache(maxsize=_SOURCES_CACHED)
+def _find_source(address: str, proxies: frozenset[str]) -> str | None:
+    """Return the key of an address, or None for a proxy.
+
+    Cached: thousands of connections may end in one iteration of the event loop.
+    """
+    if address in proxies:
+        return None
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is None:
+            network = ipaddress.ip_network((parsed, _NETWORK_BITS), strict=False)
+            return None if parsed.is_loopback else str(network)
+        parsed = parsed.ipv4_mapped
+    return None if parsed.is_loopback or str(parsed) in proxies else str(parsed)
 
 
 def proxies(setting: str) -> list[str]:
