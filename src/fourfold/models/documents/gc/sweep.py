@@ -470,9 +470,11 @@ def _prepare(space: Space) -> None:
     In a large space one takes longer to create than a transaction may take otherwise.
     """
     for statement in space.history_kind.collecting.indexes:
-        space.database.transact(
-            lambda txn, statement=statement: txn.execute(statement), deadline_s=GC_PREPARE_S
-        )
+        space.database.transact(partial(_execute, statement), deadline_s=GC_PREPARE_S)
+
+
+def _execute(statement: str, txn: Transaction) -> None:
+    txn.execute(statement)
 
 
 def _finish(space: Space, tally: Tally) -> None:
