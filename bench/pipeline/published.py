@@ -35,7 +35,7 @@ def store(rows: int, percent: int) -> Path:
     root.parent.mkdir(parents=True, exist_ok=True)
     source_ = stores.log(rows)
     stores.make(root, islice(source_, rows - rows * percent // 100))
-    with fourfold.open(root, settings={"archive.format": 2}) as opened:
+    with fourfold.open(root) as opened:
         opened.publish().raise_if_failed()
     stores.make(root, source_)
     (root / "complete").touch()

@@ -123,10 +123,8 @@ ARCHIVE_BACKOFF_MAX_S: Final = 300.0
 """Longest pause of a stream or database that cannot be published."""
 ARCHIVE_TRIM_ROWS: Final = 250
 """Records that one transaction trims, so that appends get their turn."""
-PUBLISH_ENTRIES: Final = 64
-"""Publications listed in the manifest itself; older ones are in its pages."""
 PUBLISH_ORPHAN_S: Final = 86_400.0
-"""Age of an object without a manifest from which it is an orphan, not an upload in progress."""
+"""Age of a large value without a reference from which it is an orphan, not one in progress."""
 PUBLISH_FORGET_POINTS: Final = 64
 """Minimum restore points that the background drops at a time: each time rewrites a list."""
 PUBLISH_DEADLINE_S: Final = 3_600.0

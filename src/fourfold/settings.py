@@ -160,13 +160,6 @@ class ObjectSettings(Struct, frozen=True):
 class ArchiveSettings(Struct, frozen=True):
     """Settings of sealing, publishing and garbage collection."""
 
-    format: Annotated[
-        Literal[1, 2],
-        _describe(
-            "Format of a new archive. 1: a manifest and row files per database. 2: Delta tables "
-            "for all databases. An existing archive keeps its format if it has tables."
-        ),
-    ] = 1
     acknowledge: Annotated[
         Literal["committed", "published"],
         _describe(
@@ -550,7 +543,17 @@ def _table() -> dict[str, Setting]:
 SETTINGS: Final[dict[str, Setting]] = _table()
 """Every setting by its dotted name, in the order of files and tables."""
 
-_VARIABLES: Final = {setting.variable: setting for setting in SETTINGS.values()}
+_RETIRED: Final = {
+    "archive.format": (
+        "2",
+        "Remove the setting: the next publication writes tables beside an archive of format 1.",
+    )
+}
+"""Settings that have one value left, which is ignored, and the hint for any other value."""
+_VARIABLES: Final = {
+    PREFIX + name.replace(".", "_").upper(): name for name in (*SETTINGS, *_RETIRED)
+}
+"""Names of settings by their environment variables."""
 
 
 def load(
@@ -572,6 +575,9 @@ def load(
     sources: dict[str, Source] = {}
 
     def apply(name: str, raw: object, source: Source) -> None:
+        if name in _RETIRED:
+            _check_retired(name, raw, source)
+            return
         values[name] = _convert(SETTINGS[name], raw, source)
         sources[name] = source
 
@@ -586,7 +592,7 @@ def load(
                     f"unknown environment variable {variable}",
                     hint=_nearest(variable, _VARIABLES),
                 )
-            apply(_VARIABLES[variable].name, text, Source("environment", variable))
+            apply(_VARIABLES[variable], text, Source("environment", variable))
     for name, raw in (arguments or {}).items():
         apply(_check_name(name, "argument"), raw, Source("argument", f"argument {name}"))
     for name, text in (flags or {}).items():
@@ -633,8 +639,15 @@ def _check_pairs(settings: Settings) -> None:
             )
 
 
+def _check_retired(name: str, raw: object, source: Source) -> None:
+    """Ignore a setting that has one value left; raise InvalidConfig for any other value."""
+    value, hint = _RETIRED[name]
+    if str(raw) != value:
+        raise InvalidConfig(f"{name} must be {value}, got {raw!r} (from {source})", hint=hint)
+
+
 def _check_name(name: str, origin: str) -> str:
-    if name not in SETTINGS:
+    if name not in SETTINGS and name not in _RETIRED:
         raise InvalidConfig(f"{origin}: unknown setting {name!r}", hint=_nearest(name))
     return name
 
@@ -694,7 +707,7 @@ def _flatten(path: Path, document: Mapping[str, object]) -> list[tuple[str, obje
             )
         for key, value in keys.items():
             name = f"{section}.{key}"
-            if name not in SETTINGS:
+            if name not in SETTINGS and name not in _RETIRED:
                 raise InvalidConfig(f"{path}: unknown key {name!r}", hint=_nearest(name))
             values.append((name, value))
     return values

@@ -36,12 +36,6 @@ def node(make):
     return make()
 
 
-@pytest.fixture(params=["1", "2"], ids=["manifests", "tables"])
-def archive_format(request, monkeypatch):
-    """Both formats of an archive; stores that are opened later use it."""
-    monkeypatch.setenv("FOURFOLD_ARCHIVE_FORMAT", request.param)
-
-
 @pytest.fixture
 def url(tmp_path):
     return tmp_path / "objects"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 
 import fourfold
-from fourfold.archive import database_manifest
 from fourfold.errors import HistoryTruncated, InvalidInput, MergeConflicted
 from fourfold.models.documents import GcPolicy
 from fourfold.objects import FolderStore
@@ -109,12 +108,6 @@ def at(url):
 def objects_of(url):
     with FolderStore(url) as objects:
         return {info.key: objects.get(info.key).data for info in objects.list()}
-
-
-def manifest_of(url, name):
-    with FolderStore(url) as objects:
-        key = database_manifest.manifest_key(name)
-        return database_manifest.decode(objects.get(key).data, key)
 
 
 class Life:

@@ -86,8 +86,6 @@ SOONER = {
     "archive.object.uploaded",
 }
 """The points that every run kills at; a long run kills at all of them."""
-ELSEWHERE = {"archive.pack.uploaded", "archive.retired.listed"}
-"""Points that only databases pass which are published: `test_published_crash.py` kills there."""
 
 
 @pytest.mark.parametrize(
@@ -95,7 +93,6 @@ ELSEWHERE = {"archive.pack.uploaded", "archive.retired.listed"}
     [
         pytest.param(entry, marks=() if entry in SOONER else pytest.mark.slow)
         for entry in failpoints.ARCHIVE_POINTS
-        if entry not in ELSEWHERE
     ],
 )
 def test_a_node_that_is_killed_at_any_point_loses_nothing(tmp_path, point):

@@ -25,11 +25,6 @@ pl = pytest.importorskip("polars")
 NAMES = ["stream", "file_id", "offset", "payload"]
 
 
-@pytest.fixture(autouse=True)
-def format_2(monkeypatch):
-    monkeypatch.setenv("FOURFOLD_ARCHIVE_FORMAT", "2")
-
-
 @pytest.fixture
 def store(tmp_path):
     with open_store(tmp_path / "store", tmp_path / "objects") as opened:

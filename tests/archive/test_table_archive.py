@@ -31,19 +31,12 @@ from fourfold.archive.delta_log import DeltaLog
 from fourfold.archive.table_layout import table_prefix
 from fourfold.archive.table_reader import TableReader
 from fourfold.archive.table_state import PointInterval
-from fourfold.errors import CorruptData, HistoryTruncated, NotFound, PublisherFenced, Refused
+from fourfold.errors import CorruptData, HistoryTruncated, PublisherFenced
 from fourfold.kernel import failpoints
 from fourfold.models.documents import GcPolicy
 from fourfold.objects import FaultyStore, FolderStore, MemoryStore
 from fourfold.retry import Retries
 from fourfold.store.restoration import rebuild
-
-SETTING = {"archive.format": 2}
-
-
-@pytest.fixture(autouse=True)
-def format_2(monkeypatch):
-    monkeypatch.setenv("FOURFOLD_ARCHIVE_FORMAT", "2")
 
 
 def open_at(path, url, **settings):
@@ -327,33 +320,6 @@ def test_a_store_at_an_older_point_does_not_publish(tmp_path):
         then.space(DID).set("a", {"n": 3})
         with pytest.raises(PublisherFenced, match="another node publishes"):
             published(then)
-
-
-def test_points_of_format_1_are_listed_and_restored_beside_those_of_tables(tmp_path, monkeypatch):
-    url, was = tmp_path / "objects", []
-    for text in ("1", "1", "2", "2"):
-        monkeypatch.setenv("FOURFOLD_ARCHIVE_FORMAT", text)
-        with open_at(tmp_path / "store", url) as store:
-            life = Life(store, Random(len(was))) if not was else None
-            if life is not None:
-                life.everything()
-            store.space(DID).set("a", {"n": len(was)})
-            was.append((published(store).point, contents(store.root)))
-            assert [point.id for point in store.points()] == [point.id for point, _ in was]
-    monkeypatch.setenv("FOURFOLD_ARCHIVE_FORMAT", "1")
-    with open_at(tmp_path / "store", url) as store:
-        # The archive has tables; the setting is for a new one.
-        store.space(DID).set("a", {"n": 4})
-        was.append((published(store).point, contents(store.root)))
-    assert len(state_of(url).points) == 3
-    for number, (point, expected) in enumerate(was):
-        again = rebuilt(tmp_path / f"again-{number}", url, at=point.id)
-        verified(again)
-        assert contents(again) == expected
-    with pytest.raises(Refused, match="format 1"):
-        rebuilt(tmp_path / "taken", url, at=was[0][0].id, take_over=True)
-    with pytest.raises(NotFound):
-        rebuilt(tmp_path / "none", url, at="20200101T000000.000Z-0000")
 
 
 # Who may publish

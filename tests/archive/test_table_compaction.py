@@ -20,11 +20,6 @@ from fourfold.objects import FolderStore
 from fourfold.store import retention, table_archive
 
 
-@pytest.fixture(autouse=True)
-def format_2(monkeypatch):
-    monkeypatch.setenv("FOURFOLD_ARCHIVE_FORMAT", "2")
-
-
 @pytest.fixture
 def tiny(monkeypatch):
     """Let every limit of a compaction be reached."""
@@ -233,7 +228,6 @@ def test_small_neighbours_of_a_rewritten_file_are_taken_along(tmp_path, url, mon
         compacted(store)
         assert len(files_of(url)["documents.revision"]) > 2
         monkeypatch.undo()
-        monkeypatch.setenv("FOURFOLD_ARCHIVE_FORMAT", "2")
         for number in range(2):
             space.set("id-00", {"again": number})
             published(store)

@@ -60,11 +60,6 @@ QUICK = (
 )
 
 
-@pytest.fixture(autouse=True)
-def format_2(monkeypatch):
-    monkeypatch.setenv("FOURFOLD_ARCHIVE_FORMAT", "2")
-
-
 def check(folder, points):
     """Publish again, and restore the newest state and the last reported point."""
     url = folder / "objects"

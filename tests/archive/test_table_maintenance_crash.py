@@ -23,17 +23,10 @@ PARTS = 20
 """Tests that share the kills before each write."""
 
 
-@pytest.fixture(autouse=True)
-def format_2(monkeypatch):
-    monkeypatch.setenv("FOURFOLD_ARCHIVE_FORMAT", "2")
-
-
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
     """A store with something to purge, compact, drop and delete; and its two newest points."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FOURFOLD_ARCHIVE_FORMAT", "2")
-        return make_template(tmp_path_factory.mktemp("template"))
+    return make_template(tmp_path_factory.mktemp("template"))
 
 
 @pytest.fixture(scope="module")

@@ -26,11 +26,6 @@ SECRET = "a secret of one session"
 TABLE = "sessions.events"
 
 
-@pytest.fixture(autouse=True)
-def format_2(monkeypatch):
-    monkeypatch.setenv("FOURFOLD_ARCHIVE_FORMAT", "2")
-
-
 def write(sessions, sid, text):
     large = sessions.maybe_intern(text * (LARGE // 4))
     sessions.append_event(sid, {"type": "message/appended", "message": {"c": text, "l": large}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from datetime import datetime
 from random import Random
 
 import pyarrow.parquet as pq
@@ -28,18 +29,15 @@ from table_maintenance import check_points, collected, compacted, files_of, late
 
 from fourfold import limits
 from fourfold.archive.catalog import DATABASE_ROW, Catalog
+from fourfold.archive.restore_points import PointInfo
 from fourfold.errors import NotFound, PublisherFenced
 from fourfold.models.documents import GcPolicy
 from fourfold.objects import FaultyStore, FolderStore, open_objects
 from fourfold.store import retention
 from fourfold.store.restoration import rebuild
+from fourfold.store.retention import Keep
 from support.properties import sample
 from support.s3_server import serve_s3
-
-
-@pytest.fixture(autouse=True)
-def format_2(monkeypatch):
-    monkeypatch.setenv("FOURFOLD_ARCHIVE_FORMAT", "2")
 
 
 def rows_of(url, table):
@@ -171,6 +169,21 @@ def test_age_keeps_points_too(tmp_path, url):
         assert len(store.points()) == 1
 
 
+def test_points_are_kept_by_their_age_or_by_their_number():
+    hours = [f"2026-03-01T{hour:02}:00:00+00:00" for hour in range(5)]
+    points = [PointInfo(f"{hour}", hour, 0, "", 1) for hour in hours]
+    now_ms = int(datetime.fromisoformat("2026-03-01T05:00:00+00:00").timestamp() * 1000)
+    for keep, count in (
+        (Keep(), 5),
+        (Keep(for_s=6 * 3600), 5),
+        (Keep(for_s=60), 1),
+        (Keep(for_s=60, points=3), 3),
+        (Keep(for_s=4 * 3600, points=3), 4),
+        (Keep(points=9), 5),
+    ):
+        assert retention.kept_points(points, keep, now_ms) == points[-count:], keep
+
+
 def test_dry_run_reports_and_changes_nothing(tmp_path, url):
     with open_store(tmp_path / "store", url) as store:
         for number in range(4):
@@ -208,22 +221,6 @@ def test_node_that_is_not_the_publisher_removes_nothing(tmp_path, url):
             assert isinstance(report.failures["tables"], PublisherFenced)
             assert (report.points, report.deleted) == (0, [])
             assert objects_of(url) == before
-
-
-def test_points_of_format_1_stay_beside_those_of_tables(tmp_path, url, monkeypatch):
-    was = []
-    for number, text in enumerate("11222"):
-        monkeypatch.setenv("FOURFOLD_ARCHIVE_FORMAT", text)
-        with open_store(tmp_path / "store", url) as store:
-            store.space(DID).set("a", {"n": number})
-            store.space(DID).blobs.put(bytes([number]) * LARGE)
-            was.append((published(store).point.id, contents(store.root)))
-    with open_store(tmp_path / "store", url) as store:
-        assert collected(store, 1).points == 2
-        kept = [was[0], was[1], was[4]]
-        assert [point.id for point in store.points()] == [point for point, _ in kept]
-    for number, (point, expected) in enumerate(kept):
-        assert contents(rebuilt(tmp_path / f"again-{number}", url, at=point)) == expected
 
 
 @pytest.mark.slow
@@ -281,6 +278,20 @@ def test_values_that_no_kept_point_has_are_deleted(tmp_path, url):
         assert store.verify(objects=True).problems == []
     with open_store(rebuilt(tmp_path / "again", url), url) as again:
         assert again.space(DID).blobs.get(two) == bytes([2]) * LARGE
+
+
+def test_value_that_another_database_refers_to_stays(tmp_path, url):
+    with open_store(tmp_path / "store", url) as store:
+        one, two = store.space(DID), store.space("did:key:two")
+        for space in (one, two):
+            space.blobs.put(b"b" * LARGE)
+        published(store)
+        one.set("a", {"n": 1})
+        one.gc(GcPolicy(keep_seqs=1, blobs=True, blob_age_s=0))
+        published(store)
+        collected(store, 1)
+        assert len(values_of(url)) == 1
+        assert store.verify(objects=True).problems == []
 
 
 def test_values_of_files_within_their_grace_period_stay(tmp_path, url):

@@ -17,11 +17,6 @@ from fourfold.store import Continuous, background_publisher, table_archive, tabl
 TABLE = "documents.revision"
 
 
-@pytest.fixture(autouse=True)
-def format_2(monkeypatch):
-    monkeypatch.setenv("FOURFOLD_ARCHIVE_FORMAT", "2")
-
-
 def levels(url):
     return sorted(level_of(file) for file in files_of(url)[TABLE].values())
 

@@ -132,6 +132,20 @@ def test_variables_that_are_not_settings_are_ignored():
     assert load(environ=environ) == load()
 
 
+def test_format_of_the_archive_is_2_or_left_out(tmp_path):
+    layers = ({"root": write(tmp_path, "format = 1\n[archive]\nformat = 2\n")},)
+    layers += ({"environ": {"FOURFOLD_ARCHIVE_FORMAT": "2"}},)
+    layers += ({"arguments": {"archive.format": 2}}, {"flags": {"archive.format": "2"}})
+    for layer in layers:
+        assert load(**layer) == load()
+    write(tmp_path, "format = 1\n[archive]\nformat = 1\n")
+    with pytest.raises(InvalidConfig, match=r"archive\.format must be 2, got 1") as caught:
+        load(tmp_path)
+    assert "Remove the setting" in caught.value.hint
+    with pytest.raises(InvalidConfig, match="got '1'"):
+        load(environ={"FOURFOLD_ARCHIVE_FORMAT": "1"})
+
+
 @pytest.mark.parametrize("layer", ["arguments", "flags"])
 def test_unknown_argument_or_flag_raises(layer):
     with pytest.raises(InvalidConfig, match=r"objects\.uri") as caught:

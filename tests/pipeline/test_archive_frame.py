@@ -34,8 +34,7 @@ A, B, C, FACTS = (f"did:web:{name}.example" for name in ("a", "b", "c", "facts")
 
 
 @pytest.fixture(autouse=True)
-def format_2(tmp_path, monkeypatch):
-    monkeypatch.setenv("FOURFOLD_ARCHIVE_FORMAT", "2")
+def cache_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("FOURFOLD_PIPELINE_CACHE_FOLDER", str(tmp_path / "cache"))
 
 

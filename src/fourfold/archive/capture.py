@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fourfold.archive.database_manifest import Publication
 from fourfold.archive.publication import Description, PublicationTable, TableColumn
 from fourfold.errors import CorruptData
 from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
@@ -25,7 +24,8 @@ SCHEMA = "schema"
 HELD_BACK = '"restored"'
 """A version that no object store returns.
 
-A database restored to an older state than the newest has it, and is refused when it publishes.
+A database restored to an older state of format 1 than the newest has it; its store is refused when
+it publishes there.
 """
 _KERNEL = (
     PublicationTable("kernel_meta", whole=True, everything=SQL.kernel_meta),
@@ -44,11 +44,9 @@ class CaptureState(msgspec.Struct, frozen=True):
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """The result of a publication once its manifest is replaced, or the catalog has its token."""
+    """The result of a publication once the catalog has its token, or in format 1 its manifest."""
 
     token: str
-    publication: Publication | None
-    """None for a publication to archive tables."""
     state: CaptureState
     change: int
 
@@ -60,6 +58,7 @@ class StatusRow(NamedTuple):
     generation: int = 0
     version: str | None = None
     manifest: bytes | None = None
+    """Manifest of format 1 that was published or restored; None for archive tables."""
     state: CaptureState = CaptureState()
     intent: Intent | None = None
 

@@ -11,10 +11,9 @@ import msgspec
 from fourfold import limits
 from fourfold.archive import capture
 from fourfold.archive.capture import SQL
-from fourfold.archive.database_manifest import blob_key
 from fourfold.archive.publication import Content, Description, Row
 from fourfold.archive.sealer import IN_FILE, OBJECT, state_of
-from fourfold.archive.uploads import get_checked
+from fourfold.archive.uploads import blob_key, get_checked
 from fourfold.errors import CorruptData
 from fourfold.kernel import Database, Transaction
 from fourfold.kernel.bulk_insert import quoted

@@ -20,6 +20,9 @@ from fourfold.kernel import Database, ReadTransaction
 
 Row = tuple[Any, ...]
 
+PUT, GONE, WHOLE = "put", "gone", "whole"
+"""What is done with rows: put them, delete those with these keys, or replace the whole table."""
+
 
 class Content(NamedTuple):
     """A column of bytes whose SHA-256 is the key of the row; large values become objects."""

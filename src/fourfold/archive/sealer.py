@@ -19,8 +19,10 @@ import msgspec
 from fourfold import limits
 from fourfold.archive import capture
 from fourfold.archive.capture import SCHEMA, SQL, CaptureState
-from fourfold.archive.database_manifest import GONE, PUT, WHOLE, ManifestFile
 from fourfold.archive.publication import (
+    GONE,
+    PUT,
+    WHOLE,
     Content,
     Contents,
     Description,
@@ -28,7 +30,6 @@ from fourfold.archive.publication import (
     Row,
     TableColumn,
 )
-from fourfold.archive.row_files import WrittenFile, write_rows
 from fourfold.kernel import Database, ReadTransaction
 from fourfold.kernel.bulk_insert import quoted
 
@@ -46,13 +47,6 @@ _SCHEMA_COLUMNS = (
 )
 Carry = Callable[[str, Callable[[], Iterator[bytes]], int | None], None]
 """Uploads a value as an object: its digest, its bytes, and its size if known."""
-
-
-class SealedTable(NamedTuple):
-    """A file of rows, and its manifest entry."""
-
-    file: ManifestFile
-    path: Path | None
 
 
 class SealTarget(NamedTuple):
@@ -82,23 +76,12 @@ class RowSink(Protocol):
 
 
 @dataclass(slots=True)
-class Sealer:
-    """The new rows of one state of a database."""
+class SealResult:
+    """The state of a database whose new rows were written."""
 
-    files: list[SealedTable] = field(default_factory=list)
     state: CaptureState = field(default_factory=CaptureState)
     position: int = 0
     change: int = 0
-
-
-def seal(
-    database: Database, description: Description, state: CaptureState, target: SealTarget
-) -> Sealer:
-    """Write the new rows as files."""
-    sink = _FileSink(target.folder)
-    done = seal_into(sink, database, description, state, target)
-    done.files = sink.files
-    return done
 
 
 def seal_into(
@@ -107,7 +90,7 @@ def seal_into(
     description: Description,
     state: CaptureState,
     target: SealTarget,
-) -> Sealer:
+) -> SealResult:
     """Write the new rows into a sink."""
     while True:
         watched = capture.watch(database, description)
@@ -116,34 +99,6 @@ def seal_into(
             # A new table gets its triggers first: its changes must be recorded.
             if {table.name for table in tables} <= watched:
                 return _Sealer(snapshot, description, state, target, sink).run(tables)
-
-
-class _FileSink:
-    """Writes the rows of each table and action as files of their own."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.files: list[SealedTable] = []
-
-    def write(
-        self,
-        table: PublicationTable,
-        action: str,
-        columns: tuple[TableColumn, ...],
-        rows: Iterable[Row],
-    ) -> None:
-        name = table.name
-        if action == WHOLE and not rows:
-            self.files.append(SealedTable(ManifestFile(name, WHOLE, 0, 0, ""), None))
-        if action == GONE:
-            columns = key_columns(table, columns)
-        elif action == PUT and table.content is not None:
-            columns = (*columns, TableColumn(OBJECT, "TEXT"), TableColumn(IN_FILE, "INTEGER"))
-        folder = self._folder / name
-        for written in write_rows(rows, columns, folder, name, f"{action}-{{}}.parquet".format):
-            self.files.append(_sealed_table(name, action, written))
-            # Of several files of a whole table, only the first replaces its content.
-            action = PUT if action == WHOLE else action
 
 
 class _Sealer:
@@ -160,11 +115,11 @@ class _Sealer:
         self._before = state
         self._target = target
         self._sink = sink
-        self._done = Sealer()
+        self._done = SealResult()
         self._positions = dict(state.positions)
         self._wholes = dict(state.wholes)
 
-    def run(self, tables: tuple[PublicationTable, ...]) -> Sealer:
+    def run(self, tables: tuple[PublicationTable, ...]) -> SealResult:
         snapshot, done = self._snapshot, self._done
         done.change = int(snapshot.value(SQL.last_change))
         newest = int(snapshot.value(self._description.newest))
@@ -277,11 +232,6 @@ def queries(
         )
         changed.append(sql)
     return new, changed
-
-
-def _sealed_table(name: str, action: str, written: WrittenFile) -> SealedTable:
-    file = ManifestFile(name, action, written.rows, written.size_bytes, written.digest)
-    return SealedTable(file, written.path)
 
 
 def _everything(table: PublicationTable, columns: tuple[TableColumn, ...]) -> str:

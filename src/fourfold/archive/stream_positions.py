@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from fourfold.archive.catalog import POSITIONS, CatalogState, DatabaseRow
-from fourfold.archive.database_manifest import PUT
-from fourfold.archive.publication import PublicationTable, TableColumn
+from fourfold.archive.publication import PUT, PublicationTable, TableColumn
 from fourfold.archive.restore_points import Place
 from fourfold.archive.table_layout import archive_table
 from fourfold.archive.table_publisher import TablePublication

@@ -44,11 +44,11 @@ from fourfold.archive.delta_actions import (
 )
 from fourfold.archive.delta_log import CommitConflict, DeltaLog
 from fourfold.archive.node_record import NodeRecord, new_record, read_record, write_record
-from fourfold.archive.publisher import DatabaseResult, Subject, ValueUploads
 from fourfold.archive.sealer import SealTarget, seal_into
+from fourfold.archive.subject import DatabaseResult, Subject
 from fourfold.archive.table_layout import default_options, merged_schema, table_prefix
 from fourfold.archive.table_writer import DatabaseSink, RowOrigin, TableFileWriter, TableWriter
-from fourfold.archive.uploads import put_once, upload_of_file
+from fourfold.archive.uploads import ValueUploads, put_once, upload_of_file
 from fourfold.errors import Busy, PublisherFenced
 from fourfold.kernel import Transaction, failpoints
 from fourfold.objects import ObjectStore
@@ -258,7 +258,7 @@ class TablePublication:
             self._values.count - count,
             sink.bytes + self._values.bytes - size,
         )
-        intent = Intent(self.token, None, sealed.state, sealed.change)
+        intent = Intent(self.token, sealed.state, sealed.change)
         text = msgspec.json.encode(intent).decode()
         subject.database.transact(lambda txn: txn.execute(SQL.intend, (text,)))
         self._added[subject.name] = _PublishedDatabase(row, sealed.state, sealed.change, result)
@@ -512,7 +512,7 @@ def _adopted(subject: Subject, row: DatabaseRow) -> StatusRow:
         record = capture.record_of(snapshot)
     assert record is not None
     intent = record.intent
-    if intent is not None and intent.publication is None and intent.token == row.token:
+    if intent is not None and intent.token == row.token:
         record_published(subject, row.point, row.token, intent.state, intent.change)
         return record._replace(generation=row.point, version=row.token, state=intent.state)
     return record

@@ -17,12 +17,12 @@ from typing import Final
 
 from fourfold import limits
 from fourfold.archive.catalog import digest_tag
-from fourfold.archive.database_manifest import BLOBS, blob_key
 from fourfold.archive.retired_objects import RetiredObject
 from fourfold.archive.table_files import read_object
 from fourfold.archive.table_layout import VALUE
 from fourfold.archive.table_publisher import TableArchive
 from fourfold.archive.table_sweep import LOG_FOLDER
+from fourfold.archive.uploads import BLOBS, blob_key
 from fourfold.errors import CorruptData
 from fourfold.objects import ObjectInfo
 

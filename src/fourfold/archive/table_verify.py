@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fourfold.archive.catalog import digest_tag
-from fourfold.archive.database_manifest import blob_key
 from fourfold.archive.delta_schema import FileStatistics
 from fourfold.archive.row_files import read_rows
 from fourfold.archive.table_layout import VALUE
 from fourfold.archive.table_publisher import TableArchive
-from fourfold.archive.uploads import digest_of, get_checked
+from fourfold.archive.uploads import blob_key, digest_of, get_checked
 from fourfold.errors import FourfoldError, NotFound
 
 

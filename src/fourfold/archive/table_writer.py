@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fourfold import limits
-from fourfold.archive.database_manifest import GONE
-from fourfold.archive.database_manifest import PUT as SEALED_PUT
 from fourfold.archive.delta_actions import AddFile
 from fourfold.archive.delta_schema import file_statistics
 from fourfold.archive.parquet import arrow
-from fourfold.archive.publication import PublicationTable, Row, TableColumn
+from fourfold.archive.publication import GONE, PublicationTable, Row, TableColumn
+from fourfold.archive.publication import PUT as SEALED_PUT
 from fourfold.archive.row_files import check_values, row_size, write_options
 from fourfold.archive.segment_writer import HashingFile, group_rows
 from fourfold.archive.table_layout import (

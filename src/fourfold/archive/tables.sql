@@ -41,16 +41,12 @@ SELECT node, generation, version, manifest, state, intent FROM published
 -- name: intend
 UPDATE published SET intent = ?1
 
--- name: replaces
--- What this node finds in the place of its manifest, and may replace.
-UPDATE published SET version = ?1
+-- name: adopt
+-- The manifest of format 1 that this database has written last.
+UPDATE published SET manifest = ?1
 
 -- name: record
 UPDATE published SET generation = ?1, version = ?2, manifest = ?3, state = ?4, intent = NULL
-
--- name: forget
--- Nothing is known to be published; the next publication has everything.
-UPDATE published SET generation = 0, version = NULL, manifest = NULL, state = '', intent = NULL
 
 -- name: forget_changes
 DELETE FROM published_change WHERE change <= ?1

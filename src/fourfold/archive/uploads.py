@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import AlreadyExists, CorruptData, NotFound
 from fourfold.kernel import failpoints
 from fourfold.objects import ObjectStore
 from fourfold.retry import Retries
+
+BLOBS: Final = "blobs/"
+"""Prefix of large values, which are objects named by their content."""
 
 
 class Upload(NamedTuple):
@@ -61,6 +65,40 @@ def _put(objects: ObjectStore, wanted: Upload) -> bool:
         else:
             return False
     return True
+
+
+def blob_key(digest: str) -> str:
+    """Return the key of a large value, as in a blob store on these objects."""
+    return f"{BLOBS}{digest[:2]}/{digest}.blob"
+
+
+class ValueUploads:
+    """Uploads values, each once."""
+
+    def __init__(self, objects: ObjectStore, retries: Retries) -> None:
+        self._objects = objects
+        self._retries = retries
+        self.count = 0
+        self.bytes = 0
+
+    def carry(self, digest: str, chunks: Callable[[], Iterator[bytes]], size: int | None) -> None:
+        """Upload a value unless it exists; see `sealer.Carry`."""
+        key = blob_key(digest)
+        found = self._retries.run(lambda: self._objects.head(key))
+        if size is None:
+            size = sum(map(len, chunks()))
+        if found is not None and found.size == size:
+            age = datetime.now(UTC) - found.modified
+            if age.total_seconds() < limits.PUBLISH_ORPHAN_S / 2:
+                return
+            # The object may be about to be deleted as unreferenced: put the same bytes once more,
+            # which makes it new, and restores it if it is already gone.
+            self._retries.run(lambda: self._objects.upload(key, chunks()))
+            return
+        # Another database of this store may upload the same value concurrently.
+        if put_once(self._objects, Upload(key, chunks, size, digest), self._retries):
+            self.count += 1
+            self.bytes += size
 
 
 def digest_of(objects: ObjectStore, key: str) -> str:

@@ -18,15 +18,15 @@ from fourfold.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fourfold.archive.compaction import CompactionReport
-    from fourfold.archive.publisher import DatabaseStatus
     from fourfold.archive.restore_points import PointInfo
+    from fourfold.archive.subject import DatabaseStatus
     from fourfold.cli.output import Output
     from fourfold.errors import FourfoldError
     from fourfold.models.streams.archive.maintenance import MaintenanceResult
     from fourfold.store import Store
     from fourfold.store.publish import PublishReport
     from fourfold.store.retention import CollectReport, MergeReport
+    from fourfold.store.table_maintenance import CompactionReport
 
 
 class Gone(Protocol):
@@ -104,8 +104,8 @@ def show(out: Output, store: Store, outcome: PublishOutcome) -> None:
 
 def _show_maintenance(out: Output, outcome: PublishOutcome) -> None:
     for merge in outcome.merges():
-        steps = counted(merge.publications, "publication")
-        out.line(f"merged {steps} of {merge.name} into {counted(merge.packs, 'object')}")
+        files = counted(merge.files, "file")
+        out.line(f"compacted {files} of {merge.name} into {merge.written}")
     if outcome.compacted is not None and outcome.compacted.compacted:
         segments = counted(outcome.compacted.segments, "segment")
         out.line(f"compacted {segments} into {outcome.compacted.compacted}")
@@ -114,17 +114,8 @@ def _show_maintenance(out: Output, outcome: PublishOutcome) -> None:
         out.line(f"indexed {segments} in {counted(outcome.indexed.runs, 'new run')}")
     if outcome.companions is not None and outcome.companions.companions:
         out.line(f"built {counted(outcome.companions.companions, 'search companion')}")
-    if outcome.collected is not None and (outcome.collected.points or outcome.collected.forgotten):
-        _show_removed(out, "removed", outcome.collected)
-
-
-def _show_removed(out: Output, verb: str, collected: CollectReport) -> None:
-    line = f"{verb} {counted(collected.points, 'point')}"
-    if collected.forgotten:
-        steps = sum(result.publications for result in collected.forgotten)
-        databases = counted(len(collected.forgotten), "database")
-        line += f", and {counted(steps, 'publication')} of {databases}"
-    out.line(line)
+    if outcome.collected is not None and outcome.collected.points:
+        out.line(f"removed {counted(outcome.collected.points, 'point')}")
 
 
 def _document(store: Store, outcome: PublishOutcome, unpublished: int) -> dict[str, Any]:
@@ -141,7 +132,7 @@ def _document(store: Store, outcome: PublishOutcome, unpublished: int) -> dict[s
         "compacted": _maintenance_json(outcome.compacted, "segments", "compacted"),
         "indexed": _maintenance_json(outcome.indexed, "segments", "runs"),
         "companions": _maintenance_json(outcome.companions, "companions"),
-        "given_up": None if outcome.collected is None else _removed_json(outcome.collected),
+        "given_up": _removed_json(outcome.collected),
         "deleted_objects": len(outcome.retired or []),
         "deleted_bytes": sum(info.size_bytes for info in outcome.retired or []),
         "failures": {name: error.as_dict() for name, error in outcome.failures()},
@@ -154,11 +145,8 @@ def _maintenance_json(result: MaintenanceResult | None, *counts: str) -> dict[st
     return {"streams": len(result.streams), **{name: getattr(result, name) for name in counts}}
 
 
-def _removed_json(collected: CollectReport) -> dict[str, Any]:
-    return {
-        "points": collected.points,
-        "databases": [result._asdict() for result in collected.forgotten],
-    }
+def _removed_json(collected: CollectReport | None) -> dict[str, Any] | None:
+    return None if collected is None else {"points": collected.points}
 
 
 def show_points(out: Output, points: list[PointInfo]) -> None:
@@ -190,7 +178,7 @@ def show_status(
             {
                 "databases": [database._asdict() for database in databases],
                 "unpublished_records": unpublished or 0,
-                "would_give_up": None if collected is None else _removed_json(collected),
+                "would_give_up": _removed_json(collected),
                 "would_delete": [info._asdict() for info in retired],
             }
         )
@@ -202,8 +190,8 @@ def show_status(
         )
     if unpublished is not None:
         out.line(f"{counted(unpublished, 'stream record')} not published")
-    if collected is not None and (collected.points or collected.forgotten):
-        _show_removed(out, "would remove", collected)
+    if collected is not None and collected.points:
+        out.line(f"would remove {counted(collected.points, 'point')}")
     out.line(_objects_line("would delete", retired))
     if retired:
         out.table(("object", "size"), [(info.key, size(info.size_bytes)) for info in retired])

@@ -58,8 +58,6 @@ ARCHIVE_POINTS = (
     "archive.object.uploaded",
     "archive.object.named",
     "archive.collect.deleted",
-    "archive.pack.uploaded",
-    "archive.retired.listed",
 )
 """Points in sealing and publishing."""
 

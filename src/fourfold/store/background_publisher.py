@@ -29,7 +29,7 @@ from fourfold.errors import FourfoldError, PublisherFenced, StorageError, Writer
 from fourfold.kernel.pauses import Pauses, lower_thread_priority
 from fourfold.models.model import model_of_database
 from fourfold.retry import Backoffs
-from fourfold.store import database_files, publish, retention, table_archive, table_maintenance
+from fourfold.store import database_files, publish, retention, table_maintenance
 from fourfold.store.publish import STREAMS, PublishReport, has_streams
 
 if TYPE_CHECKING:
@@ -246,10 +246,8 @@ class Continuous:
             pauses.pause()
 
         try:
-            with store.publishing:
-                uses_tables = table_archive.uses_tables(store)
             pauses.start()
-            while uses_tables and table_maintenance.compact_one(store, pause) is not None:
+            while table_maintenance.compact_one(store, pause) is not None:
                 self._state.merges += 1
             self._record(TABLES, None)
         except _Stopped:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fourfold.archive.publication import Contents, Description
-from fourfold.archive.publisher import Subject
+from fourfold.archive.subject import Subject
 from fourfold.archive.table_purge import PurgeRule, rules_of
 from fourfold.content.hashes import PREFIX
 from fourfold.errors import FormatError, InvalidInput
@@ -82,6 +82,17 @@ def published_as(store: Store, name: str, kind: str) -> DatabaseFile:
     """
     model = model_of_database(name)
     return locate(store, model, name, model.kind(kind))
+
+
+def opened_for_reading(file: DatabaseFile) -> Database:
+    """Open an existing database for reading only, also while another process writes it."""
+    return Database.open(
+        file.path,
+        profile=file.profile,
+        migrations=file.kind.migrations,
+        sequences=file.kind.sequences,
+        mode="r",
+    )
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Deletion of the objects of format 1 beside archive tables, after a proof that the tables suffice.
+"""Objects of format 1 beside archive tables, and their deletion, after a proof that tables suffice.
 
 The proof: every object of the tables matches its digest, every database with a manifest of format 1
 is in the tables, and each database of the store, restored from the tables into a private file, has
@@ -17,22 +17,23 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from fourfold.archive import database_manifest
 from fourfold.archive.capture import CaptureState
 from fourfold.archive.catalog import DatabaseRow
-from fourfold.archive.database_manifest import GONE
-from fourfold.archive.publication import Description, PublicationTable, Row, TableColumn
-from fourfold.archive.publisher import Subject, standing
+from fourfold.archive.format_1 import manifest as manifests
+from fourfold.archive.format_1.restorer import read_history, values_needed
+from fourfold.archive.publication import GONE, Description, PublicationTable, Row, TableColumn
 from fourfold.archive.retired_objects import RetiredObject, delete
 from fourfold.archive.sealer import SealTarget, seal_into
+from fourfold.archive.subject import Subject, standing
 from fourfold.archive.table_publisher import TableArchive
 from fourfold.archive.table_reader import TableReader
 from fourfold.archive.table_restore import RestoreSource, TableRestorer
 from fourfold.errors import FourfoldError, Refused
 from fourfold.kernel import Database, failpoints
 from fourfold.objects import ObjectStore
+from fourfold.retry import Retries
 from fourfold.store import database_files, table_archive
-from fourfold.store.database_files import published_as, subject_lent
+from fourfold.store.database_files import published_as, subject_lent, tables_with_values
 from fourfold.store.publish import refuse_reader
 from fourfold.store.restoration import opened_aside
 from fourfold.store.table_maintenance import maintenance
@@ -45,8 +46,8 @@ FORMAT_1: Final = "format 1"
 """Name of the objects of format 1 in the report."""
 _PREFIXES: Final = (
     "points/",
-    database_manifest.MANIFESTS,
-    f"{database_manifest.ROOT}/",
+    manifests.MANIFESTS,
+    f"{manifests.ROOT}/",
 )
 """In the order of deletion: a listed point can be restored."""
 
@@ -70,7 +71,7 @@ def drop_format_1(store: Store, progress: Progress | None = None) -> list[Retire
     refuse_reader(store)
     with store.publishing:
         if not table_archive.archive_of(store).catalog.refresh().points:
-            raise _refused("the archive has no tables", "Set `archive.format = 2` and publish.")
+            raise _refused("the archive has no tables", "Publish first.")
         with maintenance(store) as (publication, folder):
             unneeded = list_objects(store.objects)
             if not unneeded:
@@ -83,6 +84,17 @@ def drop_format_1(store: Store, progress: Progress | None = None) -> list[Retire
                 if failpoints.armed:
                     failpoints.hit("archive.format_1.deleted")
             return unneeded
+
+
+def values_of_format_1(objects: ObjectStore, retries: Retries) -> frozenset[str]:
+    """Return the keys of the large values that objects of format 1 refer to."""
+    needed: set[str] = set()
+    tables = tables_with_values()
+    for info in retries.run(lambda: list(objects.list(manifests.MANIFESTS))):
+        read = retries.run(lambda key=info.key: objects.get(key))  # type: ignore[misc]
+        history = read_history(read, objects, retries)
+        needed |= values_needed(history, tables, objects, retries)
+    return frozenset(needed)
 
 
 class _Proof:
@@ -113,9 +125,11 @@ class _Proof:
 
     def _names_of_format_1(self) -> Iterator[str]:
         objects, retries = self._store.objects, self._archive.retries
-        for info in retries.run(lambda: list(objects.list(database_manifest.MANIFESTS))):
+        for info in retries.run(lambda: list(objects.list(manifests.MANIFESTS))):
             data = retries.run(lambda key=info.key: objects.get(key)).data  # type: ignore[misc]
-            yield database_manifest.decode(data, info.key).name
+            manifest = manifests.decode(data, info.key)
+            if not manifest.last.absent:
+                yield manifest.name
 
     def _compare(self, name: str) -> None:
         """Raise Refused unless a database equals what the tables restore."""

@@ -1,40 +1,28 @@
 """Publish a whole store: every space, the sessions, the graphs, the streams, and a restore point.
 
-A few databases are published in parallel; a failing one is reported, and does not stop the others.
-Each publication is a consistent state of its database; a restore point combines the states of all
-of them, which are as far apart in time as it took to publish them. A database that another process
-writes is not published from here: its publish status is in the database itself, which only its
-writer may change.
+A failing database is reported, and does not stop the others. A restore point combines consistent
+states of all databases, which are as far apart in time as it took to publish them. A database that
+another process writes is not published from here: its publish status is in the database itself,
+which only its writer may change.
 """
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fourfold.archive import verify
-from fourfold.archive.compaction import CompactionReport, Merger
 from fourfold.archive.node_record import read_record
-from fourfold.archive.publisher import (
-    DatabasePublisher,
-    DatabaseResult,
-    DatabaseStatus,
-    PublishTime,
-    standing,
-)
-from fourfold.archive.restore_points import Place, PointInfo, Points, RestorePoint
+from fourfold.archive.restore_points import PointInfo
+from fourfold.archive.subject import DatabaseResult, DatabaseStatus, standing
 from fourfold.archive.table_layout import TABLES
-from fourfold.errors import FourfoldError, ReadOnly, StorageError, WriterLocked
+from fourfold.errors import FourfoldError, ReadOnly
 from fourfold.models.streams import model as streams_model
-from fourfold.models.streams.publication import TrimmedRecords, moved_since
 from fourfold.store import database_files, table_archive, table_maintenance
-from fourfold.store.database_files import check_models, scratch_of, subject_lent
+from fourfold.store.database_files import check_models, subject_lent
+from fourfold.store.table_maintenance import CompactionReport
 
 if TYPE_CHECKING:
     from fourfold.models.streams.archive import ArchiveRound
@@ -80,8 +68,6 @@ def publish(
 
 def _compact_due_table(store: Store, report: PublishReport) -> None:
     """Compact a table that has many files after a publication."""
-    if not table_archive.uses_tables(store):
-        return
     try:
         done = table_maintenance.compact_one(store, lambda: None)
     except FourfoldError as error:
@@ -129,43 +115,21 @@ def publish_some(
     `store.publishing`.
     """
     report = PublishReport()
+    streams = streams and has_streams(store)
     if not names and not streams and not moved:
         return report
-    if table_archive.uses_tables(store):
 
-        def publish_streams() -> bool:
-            if streams and has_streams(store):
-                _publish_streams(store, report, progress)
-            return moved or (streams and report.streams is not None)
+    def publish_streams() -> bool:
+        if streams:
+            _publish_streams(store, report, progress)
+        return moved or (streams and report.streams is not None)
 
-        table_archive.PublicationRound(store, names, report, progress).run(publish_streams)
-        return report
-    points = Points(store.objects)
-    before = points.newest()
-    started_ms = now_ms()
-    time_ = PublishTime(points.next_id(datetime.now(UTC)), now())
-    _publish_databases(store, names, time_, report, progress)
-    shutil.rmtree(scratch_of(store.root), ignore_errors=True)
-    if streams and has_streams(store):
-        _publish_streams(store, report, progress)
-    places: dict[str, Place] = {}
-    if moved or (streams and report.streams is not None):
-        try:
-            places = _moved(store, points, before, started_ms)
-        except WriterLocked as error:
-            # The process that has the streams open adds restore points of its own.
-            report.failures[STREAMS] = error
-    if report.published or places:
-        databases = {
-            database.name: Place(database.generation, database.position)
-            for database in report.published
-        }
-        report.point = points.add(RestorePoint(time_.point, now(), started_ms, databases, places))
+    table_archive.PublicationRound(store, names, report, progress).run(publish_streams)
     return report
 
 
 def publish_positions(store: Store) -> None:
-    """Add a point with the positions of streams, if the archive has tables.
+    """Add a point with the positions of streams, if this store has published.
 
     Segments that streams have retired are then no longer in the log of `streams.records`.
     """
@@ -173,67 +137,6 @@ def publish_positions(store: Store) -> None:
         return
     with store.publishing:
         publish_some(store, (), moved=True).raise_if_failed()
-
-
-def _moved(
-    store: Store, points: Points, before: PointInfo | None, started_ms: int
-) -> dict[str, Place]:
-    """Return the positions of the streams published since the last restore point."""
-    # The clock may have been set back since.
-    since = 0 if before is None else min(before.started_ms, started_ms)
-    with store.streams.database.read() as snapshot:
-        places = {entry.name: _place(entry) for entry in moved_since(snapshot, since)}
-    if before is not None and places:
-        known = points.read(before).streams
-        return {name: at for name, at in places.items() if known.get(name) != at}
-    return places
-
-
-def _publish_databases(
-    store: Store,
-    names: Sequence[str],
-    time_: PublishTime,
-    report: PublishReport,
-    progress: Progress | None,
-) -> None:
-    with ThreadPoolExecutor(
-        store.settings.archive.concurrency, thread_name_prefix="fourfold-publish"
-    ) as pool:
-        turns = {pool.submit(_publish_one, store, name, time_): name for name in names}
-        for number, turn in enumerate(as_completed(turns)):
-            name = turns[turn]
-            if progress is not None:
-                progress(name, number, len(names))
-            try:
-                turn.result()(report)
-            except FourfoldError as error:
-                report.failures[name] = error
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is of this database alone
-                report.failures[name] = StorageError(f"{name!r} cannot be published: {error!r}")
-    report.published.sort()
-
-
-def _publish_one(store: Store, name: str, time_: PublishTime) -> Callable[[PublishReport], None]:
-    """Publish a database; return a function that adds the result to a report."""
-    with subject_lent(store, name) as subject:
-        publisher = DatabasePublisher(subject, store.objects)
-        done = publisher.publish(time_)
-        merged, failure = None, None
-        if publisher.full and store.settings.archive.compact == "on":
-            # Its manifest has started a new page: compact the old one while it is at hand.
-            try:
-                merged = Merger(subject, store.objects).merge(now_ms())
-            except FourfoldError as error:
-                failure = error
-
-    def tell(report: PublishReport) -> None:
-        report.published += [] if done is None else [done]
-        report.unchanged += done is None
-        report.merged += [] if merged is None else [merged]
-        if failure is not None:
-            raise failure
-
-    return tell
 
 
 def standings(store: Store, models: Sequence[str] | None = None) -> list[DatabaseStatus]:
@@ -250,23 +153,6 @@ def read_status(store: Store, name: str) -> DatabaseStatus:
     """Return the published and the newest position of one database."""
     with subject_lent(store, name) as subject:
         return standing(subject)
-
-
-def object_problems(
-    store: Store, progress: Progress | None = None
-) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Return the problems in the object store of each published database."""
-    if table_archive.uses_tables(store):
-        yield from table_archive.object_problems(store, progress)
-        return
-    names = list(database_files.names(store.root))
-    checked: set[str] = set()
-    for number, name in enumerate(names):
-        if progress is not None:
-            progress(name, number, len(names))
-        with subject_lent(store, name) as subject:
-            if standing(subject).generation:
-                yield name, tuple(verify.object_problems(subject, store.objects, checked))
 
 
 def _publish_streams(store: Store, report: PublishReport, progress: Progress | None) -> None:
@@ -288,10 +174,6 @@ def _publish_streams(store: Store, report: PublishReport, progress: Progress | N
     }
 
 
-def _place(moved: TrimmedRecords) -> Place:
-    return Place(moved.generation, moved.uploaded_through, moved.incarnation)
-
-
 def has_streams(store: Store) -> bool:
     """Return True if the store has a database of streams."""
     return bool(streams_model.MODEL.location.names(store.root))
@@ -300,10 +182,6 @@ def has_streams(store: Store) -> bool:
 def refuse_reader(store: Store) -> None:
     if store.mode != "rw":
         raise ReadOnly(f"{store.root} is open for reading; cannot publish")
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def now_ms() -> int:

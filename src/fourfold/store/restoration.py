@@ -4,6 +4,10 @@ Each database is created in a staging folder and moved when it is complete, so t
 anywhere and be run again: existing databases stay unchanged. A store restored to an older point
 than the newest can be read and written like any other, but does not publish, because that would
 hide newer history, unless `take_over` is set.
+
+Points of format 1 are restored here, and those of archive tables in `table_restoration`. Nothing is
+written to format 1: a store that was restored from its newest state publishes tables, and an older
+point of it cannot be taken over.
 """
 
 from __future__ import annotations
@@ -13,24 +17,21 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fourfold import limits
-from fourfold.archive import database_manifest, restore_points
 from fourfold.archive.capture import HELD_BACK
-from fourfold.archive.database_manifest import Publication
-from fourfold.archive.publisher import PublishTime
-from fourfold.archive.restore import PublishedHistory, Restorer, read_history
-from fourfold.archive.restore_points import Place, PointInfo, Points, RestorePoint, find
+from fourfold.archive.format_1 import manifest as manifests
+from fourfold.archive.format_1.points import Points
+from fourfold.archive.format_1.restorer import PublishedHistory, Restorer, read_history
+from fourfold.archive.restore_points import PointInfo, find
 from fourfold.errors import FourfoldError, NotFound
 from fourfold.kernel import Database, sync_folder
 from fourfold.models.model import Model
 from fourfold.models.streams.archive import BootstrapReport, bootstrap
 from fourfold.models.streams.publication import ObjectsAt
 from fourfold.retry import Retries
-from fourfold.store import publish
 from fourfold.store.database_files import DatabaseFile, published_as
 from fourfold.store.publish import Progress
 
@@ -73,16 +74,23 @@ def rebuild(
     take_over: bool = False,
     progress: Progress | None = None,
 ) -> RebuildReport:
-    """Restore the databases and streams of a store from its object store."""
+    """Restore the databases and streams of a store from its object store.
+
+    Raises:
+        NotFound: There is no such point.
+        Refused: A take-over at an older point of format 1.
+    """
     from fourfold.store import table_restoration  # noqa: PLC0415 - it imports this module
 
     if table_restoration.is_in_tables(store, at, take_over=take_over):
         return table_restoration.TableRestore(store, at, take_over=take_over).run(progress)
-    return _Restore(store, at, take_over=take_over).run(progress)
+    return _Restore(store, at).run(progress)
 
 
 class _Restore:
-    def __init__(self, store: Store, at: str | None, *, take_over: bool) -> None:
+    """A restore from format 1."""
+
+    def __init__(self, store: Store, at: str | None) -> None:
         self._store = store
         self._objects = store.objects
         self._retries = Retries()
@@ -91,9 +99,6 @@ class _Restore:
         self._report = RebuildReport()
         if at is not None:
             self._report.point = find(self._known, at)
-        self._take_over = take_over
-        self._moment = PublishTime(self._points.next_id(datetime.now(UTC)), publish.now())
-        self._branched: dict[str, Place] = {}
 
     def run(self, progress: Progress | None) -> RebuildReport:
         report = self._report
@@ -110,28 +115,18 @@ class _Restore:
         shutil.rmtree(self._store.root / STAGING, ignore_errors=True)
         report.streams = self._streams(progress)
         report.failures |= report.streams.failures
-        point = report.point
-        if point is not None and self._take_over and point.id != self._known[-1].id:
-            branch_point = RestorePoint(
-                self._moment.point,
-                publish.now(),
-                _ms(self._moment.at),
-                self._branched,
-                restored=point.id,
-            )
-            self._points.add(branch_point)
         return report
 
     # Databases
 
     def _histories(self) -> list[PublishedHistory]:
         """Read the history of every database; record those that cannot be read as failures."""
-        listed = self._retries.run(lambda: list(self._objects.list(database_manifest.MANIFESTS)))
+        listed = self._retries.run(lambda: list(self._objects.list(manifests.MANIFESTS)))
         keys = [info.key for info in listed]
         # A listing may be stale: restore points contain names, too.
         for info in self._known[-1:]:
             names = self._points.read(info).databases
-            keys += [database_manifest.manifest_key(name) for name in names]
+            keys += [manifests.manifest_key(name) for name in names]
         keys = sorted(set(keys))
         histories: list[PublishedHistory] = []
         with ThreadPoolExecutor(4 * limits.ARCHIVE_CONCURRENCY) as pool:
@@ -160,8 +155,6 @@ class _Restore:
             return
         if publication is None:
             self._report.absent.append(name)
-            if self._take_over and point is not None and not history.manifest.last.absent:
-                self._branch_off(history, None)
             return
         staged = self._store.root / STAGING / file.path.relative_to(self._store.root)
         with opened_aside(staged, file) as database:
@@ -173,7 +166,10 @@ class _Restore:
                 put_content(self._store, file.model),
             )
             rows = restorer.restore(history, publication, len(file.kind.migrations))
-            self._remember(restorer, history, publication)
+            # The newest state may be published to tables; an older one would hide it.
+            is_newest = publication.generation == history.newest
+            version = history.version if is_newest else HELD_BACK
+            restorer.remember(publication, version, history.data)
             database.checkpoint("TRUNCATE")
         put_in_place(staged, file.path)
         self._report.restored.append(
@@ -181,29 +177,6 @@ class _Restore:
                 name, publication.generation, publication.position, publication.at, rows
             )
         )
-
-    def _remember(
-        self, restorer: Restorer, history: PublishedHistory, publication: Publication
-    ) -> None:
-        if publication.generation == history.newest:
-            restorer.remember(publication, history.version, history.data)
-        elif self._take_over:
-            branched = self._branch_off(history, publication)
-            restorer.remember(branched.publication, branched.version, branched.manifest)
-        else:
-            restorer.remember(
-                publication, HELD_BACK, restore_points.held_back(history, publication)
-            )
-
-    def _branch_off(
-        self, history: PublishedHistory, publication: Publication | None
-    ) -> restore_points.RollbackResult:
-        branched = restore_points.branch_off(
-            history, publication, self._moment, self._objects, self._retries
-        )
-        step = branched.publication
-        self._branched[history.manifest.name] = Place(step.generation, step.position)
-        return branched
 
     # Streams
 
@@ -213,7 +186,7 @@ class _Restore:
         if point is None:
             return bootstrap(streams.database, self._objects, now_ms=now_ms, progress=progress)
         places = self._points.places(self._known, point)
-        shown = ObjectsAt(self._objects, places, take_over=self._take_over, retries=self._retries)
+        shown = ObjectsAt(self._objects, places, take_over=False, retries=self._retries)
         done = bootstrap(streams.database, shown, now_ms=now_ms, progress=progress)
         # Segments after the restore point belong to newer manifests.
         return done._replace(unclaimed=())
@@ -251,7 +224,3 @@ def put_in_place(staged: Path, path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     staged.rename(path)
     sync_folder(path.parent)
-
-
-def _ms(at: str) -> int:
-    return int(datetime.fromisoformat(at).timestamp() * 1000)

@@ -1,53 +1,35 @@
-"""Compaction and retention of published databases.
+"""Compaction and retention of the archive of a store.
 
     keep = Keep(for_s=30 * 86_400)
     merge(store)                       compact small objects
     collect(store, keep=keep)          remove older points, delete objects
 
 A restore point is kept if it is among the newest `points` or not older than `for_s`; the newest is
-always kept. Kept points restore to the same state at any time: points are removed from the list
-first, then from each database what only they needed, and objects are deleted after a grace period.
+always kept. Kept points restore to the same state at any time: points and the rows that only they
+needed are removed by one commit, and objects are deleted after a grace period.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from fourfold import limits
-from fourfold.archive import database_manifest
-from fourfold.archive.compaction import CompactionReport, Merger
-from fourfold.archive.publisher import DatabasePublisher, Subject
-from fourfold.archive.restore import read_history
-from fourfold.archive.restore_points import PointInfo, Points
-from fourfold.archive.retention import RemovalResult, Retainer, Scratch, values_needed
+from fourfold.archive.restore_points import PointInfo
 from fourfold.archive.retired_objects import RetiredObject
-from fourfold.archive.sweep import sweep
 from fourfold.archive.table_compaction import COMPACT_FILES_MAX
 from fourfold.archive.table_layout import TABLES
-from fourfold.errors import FourfoldError, PublisherFenced
-from fourfold.kernel import Database
-from fourfold.objects import ObjectStore
+from fourfold.errors import FourfoldError
 from fourfold.retry import Retries
-from fourfold.store import database_files, table_archive, table_maintenance
-from fourfold.store.database_files import (
-    published_as,
-    scratch_of,
-    subject_lent,
-    tables_with_values,
-)
+from fourfold.store import table_maintenance
+from fourfold.store.format_one import values_of_format_1
 from fourfold.store.publish import now_ms, refuse_reader
-from fourfold.store.restoration import opened_aside
+from fourfold.store.table_maintenance import CompactionReport
 
 if TYPE_CHECKING:
     from fourfold.store.store import Store
-
-T = TypeVar("T")
-Stop = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +46,7 @@ class Keep:
 
 @dataclass(slots=True)
 class MergeReport:
-    """Result of compacting publications."""
+    """Result of compacting archive tables."""
 
     merged: list[CompactionReport] = field(default_factory=list)
     failures: dict[str, FourfoldError] = field(default_factory=dict)
@@ -76,7 +58,6 @@ class CollectReport:
 
     points: int = 0
     """Number of removed restore points."""
-    forgotten: list[RemovalResult] = field(default_factory=list)
     deleted: list[RetiredObject] = field(default_factory=list)
     failures: dict[str, FourfoldError] = field(default_factory=dict)
 
@@ -88,24 +69,14 @@ def keep_of(store: Store) -> Keep:
 
 
 def merge(store: Store, *, everything: bool = True) -> MergeReport:
-    """Compact the small publications of every database of this store.
+    """Compact the archive tables of this store.
 
-    Without `everything`, only those in full pages of their manifests.
+    Without `everything`, only tables with many new files.
     """
     refuse_reader(store)
     report = MergeReport()
-    if table_archive.uses_tables(store):
-        with store.publishing:
-            _isolate(TABLES, report.failures, lambda: _compact_tables(store, report, everything))
-        return report
     with store.publishing:
-
-        def one(subject: Subject) -> None:
-            done = Merger(subject, store.objects).merge(now_ms(), everything=everything)
-            report.merged += [] if done is None else [done]
-
-        _for_each(store, one, report.failures)
-        _isolate("points", report.failures, lambda: Points(store.objects).tidy(now_ms()))
+        _isolate(TABLES, report.failures, lambda: _compact_tables(store, report, everything))
     return report
 
 
@@ -134,17 +105,14 @@ def collect(
 ) -> CollectReport:
     """Remove restore points that are not kept, and delete unreferenced objects.
 
-    With `dry_run` only report them. Removing rewrites the list of restore points, and a whole
-    database for its publications; with `seldom` only when that is worth the writes.
+    With `dry_run` only report them. Removing points writes the state of the oldest kept one again;
+    with `seldom` only when that is worth the writes.
     """
     refuse_reader(store)
     keep = keep_of(store) if keep is None else keep
     grace = store.settings.archive.grace_s if grace_s is None else grace_s
     with store.publishing:
         time_ms = now_ms() if at_ms is None else at_ms
-        if table_archive.uses_tables(store):
-            tables = _TableCollection(store, keep, grace, time_ms, seldom=seldom)
-            return tables.run(dry_run=dry_run)
         return _Collection(store, keep, grace, time_ms, seldom=seldom).run(dry_run=dry_run)
 
 
@@ -155,7 +123,7 @@ def _compact_tables(store: Store, report: MergeReport, everything: bool) -> None
     report.merged += map(table_maintenance.compact_result, compacted)
 
 
-class _TableCollection:
+class _Collection:
     """Retention of an archive of tables. Points of format 1 beside them are kept."""
 
     def __init__(
@@ -193,130 +161,12 @@ class _TableCollection:
         store = self._store
         self._report.deleted += table_maintenance.sweep(
             store,
-            lambda: values_of_manifests(store.objects, Retries()),
+            lambda: values_of_format_1(store.objects, Retries()),
             grace_s=self._grace_s,
             at_ms=self._at_ms,
             dry_run=dry_run,
             seldom=self._seldom,
         )
-
-
-class _Collection:
-    def __init__(
-        self, store: Store, keep: Keep, grace_s: float, at_ms: int, *, seldom: bool
-    ) -> None:
-        self._store = store
-        self._objects = store.objects
-        self._keep = keep
-        self._grace_s = grace_s
-        self._at_ms = at_ms
-        self._seldom = seldom
-        self._retries = Retries()
-        self._report = CollectReport()
-        self._values: frozenset[str] | None = None
-
-    def run(self, *, dry_run: bool) -> CollectReport:
-        report, points = self._report, Points(self._objects, self._retries)
-        known = points.all()
-        kept = kept_points(known, self._keep, self._at_ms)
-        if not self._keep.everything and self._is_fenced():
-            # The publishing node decides what is kept.
-            return report
-        if self._seldom and len(known) - len(kept) < limits.PUBLISH_FORGET_POINTS:
-            kept = known
-        report.points = len(known) - len(kept)
-        if report.points and not dry_run:
-            # First of all: every listed restore point can be restored.
-            points.tidy(self._at_ms, kept[0].id)
-        names = [] if self._keep.everything else [point.id for point in kept]
-        _for_each(
-            self._store, lambda subject: self._one(subject, names, dry_run=dry_run), report.failures
-        )
-        _isolate("points", report.failures, lambda: self._points(points, dry_run=dry_run))
-        shutil.rmtree(scratch_of(self._store.root), ignore_errors=True)
-        return report
-
-    def _is_fenced(self) -> bool:
-        """Return True if another node publishes or took over any of the databases."""
-        failures: dict[str, FourfoldError] = {}
-
-        def check(subject: Subject) -> None:
-            DatabasePublisher(subject, self._objects, self._retries).owned()
-
-        _for_each(self._store, check, failures)
-        fenced = {name: e for name, e in failures.items() if isinstance(e, PublisherFenced)}
-        self._report.failures |= fenced
-        return bool(fenced)
-
-    def _one(self, subject: Subject, points: list[str], *, dry_run: bool) -> None:
-        report = self._report
-        retainer = Retainer(subject, self._objects, self._scratch(subject), self._retries)
-        if points and dry_run:
-            would = retainer.would(points)
-            if would:
-                report.forgotten.append(RemovalResult(subject.name, would, 0, 0))
-        elif points:
-            done = retainer.retain(points, self._at_ms, seldom=self._seldom)
-            report.forgotten += [] if done is None else [done]
-        report.deleted += sweep(
-            subject,
-            self._objects,
-            self._at_ms,
-            self._grace_s,
-            self._needed,
-            dry_run=dry_run,
-            retries=self._retries,
-        )
-
-    def _points(self, points: Points, *, dry_run: bool) -> None:
-        self._report.deleted += points.sweep(self._at_ms, self._grace_s, dry_run=dry_run)
-
-    def _scratch(self, subject: Subject) -> Scratch:
-        @contextmanager
-        def opened(model: str) -> Iterator[Database]:
-            file = published_as(self._store, subject.name, model)
-            folder = subject.folder.with_name(subject.folder.name + ".state")
-            shutil.rmtree(folder, ignore_errors=True)
-            try:
-                with opened_aside(folder / file.path.name, file) as database:
-                    yield database
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-
-        return opened
-
-    def _needed(self) -> frozenset[str]:
-        """Return the large values that any published database refers to, including those of other
-        nodes.
-
-        Computed once, and only if one is about to be deleted.
-        """
-        if self._values is None:
-            self._values = values_of_manifests(self._objects, self._retries)
-        return self._values
-
-
-def values_of_manifests(objects: ObjectStore, retries: Retries) -> frozenset[str]:
-    """Return the keys of the large values that any database with a manifest refers to."""
-    needed: set[str] = set()
-    tables = tables_with_values()
-    for info in retries.run(lambda: list(objects.list(database_manifest.MANIFESTS))):
-        read = retries.run(lambda key=info.key: objects.get(key))  # type: ignore[misc]
-        history = read_history(read, objects, retries)
-        needed |= values_needed(history, tables, objects, retries)
-    return frozenset(needed)
-
-
-def _for_each(
-    store: Store, work: Callable[[Subject], None], failures: dict[str, FourfoldError]
-) -> None:
-    for name in database_files.names(store.root):
-
-        def one(name: str = name) -> None:
-            with subject_lent(store, name) as subject:
-                work(subject)
-
-        _isolate(name, failures, one)
 
 
 def _isolate(name: str, failures: dict[str, FourfoldError], work: Callable[[], object]) -> None:

@@ -62,7 +62,7 @@ from fourfold.store.database_files import DatabaseFile, locate
 from fourfold.store.verification import Progress
 
 if TYPE_CHECKING:
-    from fourfold.archive.publisher import DatabaseStatus
+    from fourfold.archive.subject import DatabaseStatus
     from fourfold.store.publish import PublishReport
     from fourfold.wire.sql import SqlTable
     from fourfold.wire.store import Activity, StoreOverview
@@ -287,9 +287,9 @@ class Store:
                 verification.CheckResult("objects", "published streams", file_problems)
             )
         if objects:
-            from fourfold.store import publish as publish_module  # noqa: PLC0415 - few stores publish
+            from fourfold.store import table_archive  # noqa: PLC0415 - few stores publish
 
-            for name, wrong in publish_module.object_problems(self, progress):
+            for name, wrong in table_archive.object_problems(self, progress):
                 what, problems = "published database", tuple(to_problems(wrong))
                 report = report.with_(verification.CheckResult(f"objects/{name}", what, problems))
         return report

@@ -1,7 +1,7 @@
 """The archive of a store as tables: publish, points, verify.
 
-Used for an archive of format 2: one that is there already, or a new one with the setting
-`archive.format = 2`. Streams keep their own segments and manifests; a point has their positions.
+Streams keep their own segments and manifests; a point has their positions. An archive of format 1
+that has no tables yet gets them beside it, from a store that has its newest state.
 """
 
 from __future__ import annotations
@@ -9,19 +9,33 @@ from __future__ import annotations
 import shutil
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from fourfold.archive import stream_positions
+from fourfold.archive.capture import HELD_BACK, SQL, record_of
 from fourfold.archive.catalog import CatalogState, CommitRow
-from fourfold.archive.node_record import archive_lock, read_record
-from fourfold.archive.restore_points import PointInfo, Points, next_id
+from fourfold.archive.format_1.manifest import MANIFESTS, manifest_key
+from fourfold.archive.format_1.points import Points
+from fourfold.archive.manifest_format import token_of
+from fourfold.archive.node_record import archive_lock
+from fourfold.archive.restore_points import PointInfo, next_id
 from fourfold.archive.table_layout import STREAM_RECORDS
 from fourfold.archive.table_publisher import PointTime, TableArchive, TablePublication
 from fourfold.archive.table_purge import purge_problems
 from fourfold.archive.table_verify import table_problems
-from fourfold.errors import FourfoldError, StorageError, WriterLocked
-from fourfold.store.database_files import purge_rules, scratch_of, subject_lent
+from fourfold.errors import FourfoldError, PublisherFenced, StorageError, WriterLocked
+from fourfold.kernel import Database
+from fourfold.models.model import model_of_database
+from fourfold.store import database_files
+from fourfold.store.database_files import (
+    DatabaseFile,
+    opened_for_reading,
+    purge_rules,
+    scratch_of,
+    subject_lent,
+)
 from fourfold.store.stream_tables import StreamChanges, gather_changes, record_problems
 
 if TYPE_CHECKING:
@@ -29,7 +43,6 @@ if TYPE_CHECKING:
     from fourfold.store.store import Store
 
 _archives: weakref.WeakKeyDictionary[Store, TableArchive] = weakref.WeakKeyDictionary()
-_FORMAT = 2
 
 
 def archive_of(store: Store) -> TableArchive:
@@ -39,19 +52,6 @@ def archive_of(store: Store) -> TableArchive:
         archive = TableArchive(store.root, store.objects)
         _archives[store] = archive
     return archive
-
-
-def uses_tables(store: Store) -> bool:
-    """Return True if the archive of a store has tables, or will have them.
-
-    The format of an existing archive takes precedence over the setting.
-    """
-    if store.settings.archive.format == _FORMAT or read_record(store.root) is not None:
-        return True
-    catalog = archive_of(store).catalog
-    if not catalog.exists:
-        catalog.refresh()
-    return catalog.exists
 
 
 def list_points(store: Store) -> list[PointInfo]:
@@ -89,6 +89,68 @@ def new_point(
 
 def _ms(time: datetime) -> int:
     return int(time.timestamp() * 1000)
+
+
+def check_start(store: Store) -> None:
+    """Raise PublisherFenced if the first tables of an archive would hide newer data in format 1.
+
+    The store must have published or restored the newest state of its databases in format 1, and of
+    at least one.
+    """
+    objects, continues = store.objects, False
+    manifests = {info.key for info in objects.list(MANIFESTS)}
+    for name in database_files.names(store.root) if manifests else ():
+        key = manifest_key(name)
+        if key not in manifests:
+            continue
+        is_newest = _has_newest(store, name, objects.get(key).data)
+        if is_newest is False:
+            raise PublisherFenced(
+                f"{name!r} does not have its newest state in the archive of format 1",
+                hint=_START_HINT,
+            )
+        continues |= is_newest is not None
+    if manifests and not continues:
+        raise PublisherFenced(
+            "the archive has format 1, and no database of this store was published to it",
+            hint=_START_HINT,
+        )
+
+
+_START_HINT = "Use another URL, or restore the newest state to a new folder: `fourfold bootstrap`."
+
+
+def _has_newest(store: Store, name: str, manifest: bytes) -> bool | None:
+    """Return True if a manifest of format 1 is the last that a database knows, or tried to write.
+
+    None if the database is a new one; one of its name may have been deleted.
+    """
+    file = database_files.locate(store, model_of_database(name), name)
+    token = token_of(manifest)
+    with _opened(store, file) as database:
+        with database.read() as snapshot:
+            record = record_of(snapshot)
+        if record is None:
+            return None
+        if record.intent is not None and record.intent.token == token:
+            # It was written, but that was not recorded; the next intent replaces this one.
+            if database.writable:
+                database.transact(lambda txn: txn.execute(SQL.adopt, (manifest,)))
+            return True
+    if record.manifest is None or record.version == HELD_BACK:
+        return False
+    return token is not None and token == token_of(record.manifest)
+
+
+@contextmanager
+def _opened(store: Store, file: DatabaseFile) -> Iterator[Database]:
+    """Open a database, for reading only while another process writes it."""
+    with ExitStack() as stack:
+        try:
+            database = stack.enter_context(store.lent(file))
+        except WriterLocked:
+            database = stack.enter_context(opened_for_reading(file))
+        yield database
 
 
 class PublicationRound:
@@ -139,6 +201,8 @@ class PublicationRound:
 
     def _added(self) -> TablePublication:
         """Return a publication with the new rows of all databases that do not fail."""
+        if self._archive.catalog.refresh().head is None:
+            check_start(self._store)
         while True:
             publication = self._archive.begin(self._folder / ".tables")
             tainted = self._add_all(publication)

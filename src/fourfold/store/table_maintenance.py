@@ -10,10 +10,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fourfold.archive.catalog import TABLES_ROW
-from fourfold.archive.compaction import CompactionReport
 from fourfold.archive.node_record import archive_lock, compaction_lock, read_record
 from fourfold.archive.restore_points import PointInfo
 from fourfold.archive.retired_objects import RetiredObject
@@ -38,6 +37,18 @@ if TYPE_CHECKING:
 
 COMPACTING: Final = ".compacting"
 """Folder of files that a compaction in the background writes."""
+
+
+class CompactionReport(NamedTuple):
+    """Result of compacting a table."""
+
+    name: str
+    files: int
+    """Number of files with new rows."""
+    retired: int
+    """Number of files that were replaced, with or without new rows."""
+    written: int
+    """Number of files that replace them."""
 
 
 def compact(store: Store, *, files_max: int = COMPACT_FILES_MAX) -> list[CompactedTable]:

@@ -53,17 +53,15 @@ def is_in_tables(store: Store, at: str | None, *, take_over: bool) -> bool:
 
     Raises:
         NotFound: There is no such point.
-        Refused: A take-over at a point of format 1, while the archive has tables.
+        Refused: A take-over at an older point of format 1.
     """
-    catalog = archive_of(store).catalog
-    state = catalog.refresh()
-    if not state.points:
-        return False
+    state = archive_of(store).catalog.refresh()
     if at is None:
-        return True
-    point = find(list_points(store), at)
+        return bool(state.points)
+    points = list_points(store)
+    point = find(points, at)
     found = any(commit.id == point.id for commit in state.points)
-    if take_over and not found:
+    if take_over and not found and point != points[-1]:
         raise Refused(
             f"point {point.id} has format 1; it can be restored, but not taken over",
             hint="Restore it without --take-over, and publish to another URL.",

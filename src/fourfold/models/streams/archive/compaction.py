@@ -8,7 +8,7 @@ transaction that records the manifest that lists it. Readers of the old ones can
 these are deleted after a grace period.
 
 A group at least doubles its largest segment, so a record is rewritten only a few times in its life.
-With `Policy.label`, segments of older versions, which do not name their stream, are rewritten once.
+Segments of older versions, which do not name their stream, are rewritten once.
 """
 
 from __future__ import annotations
@@ -54,9 +54,8 @@ class CompactedSegment(NamedTuple):
 
 def due(snapshot: ReadTransaction, policy: Policy) -> Iterator[SegmentGroup]:
     """Return all groups of all streams."""
-    after, page = "", limits.ARCHIVE_STREAMS_PER_ROUND
-    count, label = policy.compact_segments, int(policy.label)
-    while rows := snapshot.all(SQL.streams_with_segments, (after, count, page, label)):
+    after, count, page = "", policy.compact_segments, limits.ARCHIVE_STREAMS_PER_ROUND
+    while rows := snapshot.all(SQL.streams_with_segments, (after, count, page)):
         for stream, incarnation in rows:
             yield from groups(snapshot, stream, incarnation, policy)
         after = rows[-1][0]
@@ -69,9 +68,7 @@ def groups(
     if snapshot.one(SQL.swaps, (stream,)) is not None:
         # A compacted segment already waits for its manifest.
         return
-    unlabeled: set[int] = set()
-    if policy.label:
-        unlabeled = {row[0] for row in snapshot.all(SQL.unlabeled_starts, (stream,))}
+    unlabeled = {row[0] for row in snapshot.all(SQL.unlabeled_starts, (stream,))}
     for held in _runs(snapshot, stream, policy):
         if _is_worth_it(held, policy) or any(entry.start_offset in unlabeled for entry in held):
             yield SegmentGroup(stream, incarnation, tuple(held))

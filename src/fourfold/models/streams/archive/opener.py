@@ -34,7 +34,6 @@ def policy_of(settings: Settings) -> Policy:
         compact=archive.compact == "on",
         companions=archive.companions == "on",
         compact_bytes=archive.compact_bytes,
-        label=archive.format == 2,
     )
 
 

@@ -482,12 +482,11 @@ FROM segments WHERE stream = ?1 AND uploaded_at_ms IS NOT NULL AND end_offset >=
 ) ORDER BY start_offset
 
 -- name: streams_with_segments
--- Streams with at least ?2 published segments, in the order of their names; with ?4 also those with segments whose rows do not
--- name the stream.
+-- Streams with at least ?2 published segments, or with segments whose rows do not name the stream, in the order of their names.
 SELECT s.stream, s.incarnation FROM streams AS s
 WHERE s.stream > ?1 AND (
     s.uploaded_segment_count >= ?2
-    OR (?4 AND EXISTS (SELECT 1 FROM segments AS g WHERE g.stream = s.stream AND g.labeled = 0 AND g.uploaded_at_ms IS NOT NULL))
+    OR EXISTS (SELECT 1 FROM segments AS g WHERE g.stream = s.stream AND g.labeled = 0 AND g.uploaded_at_ms IS NOT NULL)
 ) ORDER BY s.stream LIMIT ?3
 
 -- name: broken_swaps

@@ -49,8 +49,6 @@ class Policy:
     compact_bytes: int = limits.COMPACT_BYTES
     compact_rows: int = COMPACT_ROWS
     compact_segments: int = COMPACT_SEGMENTS
-    label: bool = False
-    """True if compaction rewrites segments whose rows do not name the stream."""
 
 
 class Segment(NamedTuple):

@@ -1,4 +1,4 @@
-"""Restore a database from its publications: the log byte for byte, at any publication.
+"""Restore of a database from its publications in format 1, byte for byte, at any of them.
 
 Publications are applied in order: keys are deleted, rows are put, small tables are replaced.
 Derived data is rebuilt at the end. The database is new and private; the caller moves it into place
@@ -16,20 +16,19 @@ from typing import NamedTuple
 import msgspec
 
 from fourfold import limits
-from fourfold.archive import database_manifest
 from fourfold.archive.capture import SCHEMA
 from fourfold.archive.database_filler import DatabaseFiller, PutContent
-from fourfold.archive.database_manifest import (
-    GONE,
-    WHOLE,
+from fourfold.archive.format_1 import manifest as manifests
+from fourfold.archive.format_1.manifest import (
     DatabaseManifest,
     ManifestFile,
+    ManifestPage,
     Publication,
 )
-from fourfold.archive.publication import Description
-from fourfold.archive.publisher import read_page
+from fourfold.archive.publication import GONE, WHOLE, Description
 from fourfold.archive.row_files import RowFile
-from fourfold.archive.uploads import get_checked
+from fourfold.archive.sealer import OBJECT
+from fourfold.archive.uploads import blob_key, get_checked
 from fourfold.errors import CorruptData, FutureFormat
 from fourfold.kernel import Database
 from fourfold.objects import Object, ObjectStore
@@ -50,20 +49,57 @@ class PublishedHistory(NamedTuple):
 
     def at(self, point: str | None) -> Publication | None:
         """Return the publication at a restore point; None if the database did not exist."""
-        return database_manifest.at_point(self.found, point, self.manifest.horizon)
+        return manifests.at_point(self.found, point, self.manifest.horizon)
 
 
 def read_history(read: Object, objects: ObjectStore, retries: Retries) -> PublishedHistory:
     """Read the history of a database from its manifest."""
     key = read.info.key
-    manifest = database_manifest.decode(read.data, key)
-    if database_manifest.manifest_key(manifest.name) != key:
+    manifest = manifests.decode(read.data, key)
+    if manifests.manifest_key(manifest.name) != key:
         raise CorruptData(f"{key} is the manifest of another database")
     found = {publication.generation: publication for publication in manifest.publications}
     for page in manifest.pages:
-        for publication in read_page(objects, manifest.name, page, retries):
+        for publication in _read_page(objects, manifest.name, page, retries):
             found[publication.generation] = publication
     return PublishedHistory(manifest, found, read.info.version, read.data)
+
+
+def _read_page(
+    objects: ObjectStore, name: str, page: ManifestPage, retries: Retries
+) -> tuple[Publication, ...]:
+    key = manifests.page_key(name, page)
+    return manifests.decode_page(get_checked(objects, key, page.sha256, retries), page, key)
+
+
+def values_needed(
+    history: PublishedHistory, tables: frozenset[str], objects: ObjectStore, retries: Retries
+) -> frozenset[str]:
+    """Return the keys of all large values that a published database refers to.
+
+    `tables` are those whose rows may refer to some.
+    """
+    found: set[str] = set()
+    seen: set[str] = set()
+    for step in history.found.values():
+        for file in step.files:
+            key = manifests.file_key(history.manifest.name, step.generation, file)
+            if file.table in tables and file.sha256 and key not in seen:
+                seen.add(key)
+                # An object that cannot be read may refer to any value: then nothing is deleted.
+                data = get_checked(objects, key, file.sha256, retries)
+                found |= _values_of(RowFile(data, key))
+    return frozenset(map(blob_key, found))
+
+
+def _values_of(read: RowFile) -> set[str]:
+    """Return the digests of the large values that rows refer to."""
+    found: set[str] = set()
+    for columns, rows in read.rows():
+        if OBJECT in columns:
+            at = columns.index(OBJECT)
+            found |= {row[at] for row in rows}
+    return found - {None}
 
 
 class Restorer:
@@ -90,7 +126,7 @@ class Restorer:
                 f"this Fourfold knows {migrations}"
             )
         rows = 0
-        steps = database_manifest.chain(history.found, publication.generation, manifest.name)
+        steps = manifests.chain(history.found, publication.generation, manifest.name)
         for file, read in self._fetched(manifest.name, _needed(steps)):
             self._apply(file, read)
             rows += file.rows
@@ -109,7 +145,7 @@ class Restorer:
         A few are fetched ahead, because latency dominates. A pack is fetched once, and kept until
         it is no longer needed.
         """
-        keys = [database_manifest.file_key(name, generation, file) for generation, file in needed]
+        keys = [manifests.file_key(name, generation, file) for generation, file in needed]
         wanted = Counter(keys)
         coming: dict[str, Future[RowFile | None]] = {}
         at = 0

@@ -1,38 +1,18 @@
-"""Manifest of a database: its publications in order, each of which can be restored.
-
-    manifests/<hash of the name>.json             the newest publications; replaced as a whole
-    databases/<hash>/pages/...json                older ones, never changed
-    databases/<hash>/<table>/...parquet           rows, of one publication or of many; never changed
-    databases/<hash>/retired/...json              unreferenced objects, with sizes
-    blobs/<2 digits>/<64 digits>.blob             large values, named by their content
-
-A publication extends its `previous` one: rows to put, keys to delete, small tables as a whole. A
-generation is never used twice. A take-over continues from an older publication than the newest;
-those in between stay in the manifest's pages, and can be restored.
-
-The rows of many small publications may be in one object, a *pack*: each publication refers to its
-part. So compaction removes no publication; only retention does, and then sets `horizon`.
-"""
+"""Manifest of a database in format 1: its publications in order, each of which can be restored."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from fourfold import limits
 from fourfold.archive import manifest_format
-from fourfold.archive.retired_objects import Retirement, UnusedObject
 from fourfold.errors import CorruptData, HistoryTruncated
 
 FORMAT = 2
-"""The first format had no packs and no retired objects."""
+"""Format of manifests; the first one had no packs."""
 MANIFESTS = "manifests/"
 ROOT = "databases"
-BLOBS = "blobs/"
-
-PUT, GONE, WHOLE = "put", "gone", "whole"
 
 
 class ManifestFile(msgspec.Struct, frozen=True):
@@ -93,7 +73,6 @@ class DatabaseManifest(msgspec.Struct, frozen=True):
     publications: tuple[Publication, ...] = ()
     horizon: str = ""
     """Oldest restore point, if earlier ones were removed."""
-    retired: tuple[Retirement, ...] = ()
 
     @property
     def last(self) -> Publication:
@@ -125,25 +104,8 @@ def folder(name: str) -> str:
     return f"{ROOT}/{name_hash(name)}/"
 
 
-def objects_of(name: str, publications: Iterable[Publication]) -> Iterator[UnusedObject]:
-    """Yield the objects with rows of publications; a pack may be yielded several times."""
-    for publication in publications:
-        for file in publication.files:
-            if file.sha256:
-                yield UnusedObject(file_key(name, publication.generation, file), file.size_bytes)
-
-
-def blob_key(digest: str) -> str:
-    """Return the key of a large value, as in a blob store on these objects."""
-    return f"{BLOBS}{digest[:2]}/{digest}.blob"
-
-
 _PAGE = msgspec.json.Decoder(tuple[Publication, ...])
 _MANIFEST = msgspec.json.Decoder(DatabaseManifest)
-
-
-def encode(manifest: DatabaseManifest) -> bytes:
-    return msgspec.json.encode(manifest)
 
 
 def decode(data: bytes, what: str) -> DatabaseManifest:
@@ -161,40 +123,6 @@ def decode_page(data: bytes, page: ManifestPage, what: str) -> tuple[Publication
         return _PAGE.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptData(f"{what} is not a manifest page: {error}") from error
-
-
-def add(
-    manifest: DatabaseManifest, publication: Publication
-) -> tuple[DatabaseManifest, dict[str, bytes]]:
-    """Return the manifest with one more publication, and new pages, by key, to upload first."""
-    held, pages = manifest.publications, manifest.pages
-    written: dict[str, bytes] = {}
-    if len(held) >= limits.PUBLISH_ENTRIES:
-        page, data = page_of(held)
-        written[page_key(manifest.name, page)] = data
-        held, pages = (), (*pages, page)
-    added = msgspec.structs.replace(
-        manifest,
-        format=FORMAT,
-        pages=pages,
-        publications=(*held, publication),
-        newest=publication.generation,
-    )
-    return added, written
-
-
-def page_of(publications: tuple[Publication, ...], level: int = 0) -> tuple[ManifestPage, bytes]:
-    """Return a page with publications, and its bytes."""
-    data = msgspec.json.encode(publications)
-    first, last = publications[0].generation, publications[-1].generation
-    return ManifestPage(first, last, hashlib.sha256(data).hexdigest(), level, len(data)), data
-
-
-def same_step(one: Publication, other: Publication | None) -> bool:
-    """Return True if both are the same publication, in whatever objects its rows are."""
-    if other is None:
-        return False
-    return msgspec.structs.replace(one, files=other.files, previous=other.previous) == other
 
 
 def chain(found: dict[int, Publication], generation: int, what: str) -> list[Publication]:
