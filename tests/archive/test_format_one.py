@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 import sqlite3
 import sys
@@ -170,6 +172,27 @@ def test_store_restored_to_an_older_point_does_not_publish(tmp_path, nodes):
         published(store, models=["documents", "sessions", "graphs"])
         expected = contents(past)
     assert contents(rebuilt(tmp_path / "again", tmp_path / "elsewhere")) == expected
+
+
+def test_store_at_an_older_point_does_not_publish_if_its_databases_have_not_changed(
+    tmp_path, nodes
+):
+    """A database that was created later would be missing in the tables."""
+    _, url = nodes
+    later = "29991231T000000.000Z-ffff"
+    with FolderStore(url) as objects:
+        point = json.loads(objects.get(f"points/{POINTS[-1][0]}.json").data)
+        data = json.dumps({**point, "id": later, "databases": {}, "streams": {}}).encode()
+        objects.put(f"points/{later}.json", data)
+        listing = json.loads(objects.get("points/list.json").data)
+        newest = listing["points"][-1]
+        digest = hashlib.sha256(data).hexdigest()
+        listing["points"].append({**newest, "id": later, "sha256": digest})
+        objects.put("points/list.json", json.dumps(listing).encode())
+    past = rebuilt(tmp_path / "past", url, at=POINTS[-1][0])
+    with open_store(past, url) as store:
+        failures = store.publish(models=["documents"]).failures
+        assert {type(error) for error in failures.values()} == {PublisherFenced}
 
 
 def test_older_point_is_not_taken_over(tmp_path, nodes):

@@ -316,7 +316,7 @@ def test_archive_commands_print_their_reports(spark, tmp_path, capfd):
     assert call("bootstrap", again, "--objects", objects) == (0, expected)
     code, out = call("verify", again, "--objects", objects)
     assert (code, out) == (0, "verify: 2 files checked, all sound\n")
-    [segment] = objects.rglob("*.parquet")
+    [segment] = objects.joinpath("streams+").rglob("*.parquet")
     segment.unlink()
     code, out = call("verify", again, "--objects", objects)
     assert code == 8

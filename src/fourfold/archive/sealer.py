@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -49,10 +48,9 @@ Carry = Callable[[str, Callable[[], Iterator[bytes]], int | None], None]
 """Uploads a value as an object: its digest, its bytes, and its size if known."""
 
 
-class SealTarget(NamedTuple):
-    """Folder of the files, and the function that uploads large values."""
+class ValueTarget(NamedTuple):
+    """Where large values come from, and the function that uploads them."""
 
-    folder: Path
     carry: Carry
     contents: Contents | None
     """Returns the bytes of values that are files next to the database."""
@@ -89,7 +87,7 @@ def seal_into(
     database: Database,
     description: Description,
     state: CaptureState,
-    target: SealTarget,
+    values: ValueTarget,
 ) -> SealResult:
     """Write the new rows into a sink."""
     while True:
@@ -98,7 +96,7 @@ def seal_into(
             tables = capture.tables_of(snapshot, description)
             # A new table gets its triggers first: its changes must be recorded.
             if {table.name for table in tables} <= watched:
-                return _Sealer(snapshot, description, state, target, sink).run(tables)
+                return _Sealer(snapshot, description, state, values, sink).run(tables)
 
 
 class _Sealer:
@@ -107,13 +105,13 @@ class _Sealer:
         snapshot: ReadTransaction,
         description: Description,
         state: CaptureState,
-        target: SealTarget,
+        values: ValueTarget,
         sink: RowSink,
     ) -> None:
         self._snapshot = snapshot
         self._description = description
         self._before = state
-        self._target = target
+        self._values = values
         self._sink = sink
         self._done = SealResult()
         self._positions = dict(state.positions)
@@ -202,7 +200,7 @@ class _Sealer:
             yield (*row[:data_at], None, *row[data_at + 1 :], digits, int(data is None))
 
     def _carry_one(self, digits: str, data: bytes | None) -> None:
-        carry, contents = self._target.carry, self._target.contents
+        carry, contents = self._values.carry, self._values.contents
         if data is not None:
             carry(digits, lambda: iter((data,)), len(data))
         elif contents is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from fourfold.archive import capture
@@ -14,7 +13,7 @@ from fourfold.kernel import Database
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A database to publish, and its scratch folder."""
+    """A database to publish."""
 
     name: str
     """Name in the object store, the same on every node."""
@@ -22,7 +21,6 @@ class Subject:
     migrations: int
     database: Database
     description: Description
-    folder: Path
     contents: Contents | None = None
     """Returns the bytes of values that are files next to the database."""
     prefix: str = ""

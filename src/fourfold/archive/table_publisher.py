@@ -44,7 +44,7 @@ from fourfold.archive.delta_actions import (
 )
 from fourfold.archive.delta_log import CommitConflict, DeltaLog
 from fourfold.archive.node_record import NodeRecord, new_record, read_record, write_record
-from fourfold.archive.sealer import SealTarget, seal_into
+from fourfold.archive.sealer import ValueTarget, seal_into
 from fourfold.archive.subject import DatabaseResult, Subject
 from fourfold.archive.table_layout import default_options, merged_schema, table_prefix
 from fourfold.archive.table_writer import DatabaseSink, RowOrigin, TableFileWriter, TableWriter
@@ -234,9 +234,9 @@ class TablePublication:
         column, key = subject.label
         sink = self._writer.sink(RowOrigin(subject.prefix, column, key, file_id))
         count, size = self._values.count, self._values.bytes
-        target = SealTarget(subject.folder, self._values.carry, subject.contents)
+        values = ValueTarget(self._values.carry, subject.contents)
         try:
-            sealed = seal_into(sink, subject.database, subject.description, state, target)
+            sealed = seal_into(sink, subject.database, subject.description, state, values)
         except BaseException:
             self.is_tainted = bool(sink.rows)
             raise

@@ -110,7 +110,6 @@ def _subject(store: Store, file: DatabaseFile, database: Database) -> Subject:
         len(file.kind.migrations),
         database,
         file.publication,
-        scratch_of(store.root) / file.name,
         _contents(store, file.model),
         file.prefix,
         (file.model.id_column, file.model.location.id_of(file.name)),

@@ -23,7 +23,7 @@ from fourfold.archive.format_1 import manifest as manifests
 from fourfold.archive.format_1.restorer import read_history, values_needed
 from fourfold.archive.publication import GONE, Description, PublicationTable, Row, TableColumn
 from fourfold.archive.retired_objects import RetiredObject, delete
-from fourfold.archive.sealer import SealTarget, seal_into
+from fourfold.archive.sealer import ValueTarget, seal_into
 from fourfold.archive.subject import Subject, standing
 from fourfold.archive.table_publisher import TableArchive
 from fourfold.archive.table_reader import TableReader
@@ -171,8 +171,8 @@ class _Proof:
             # Large values are fetched and their digests checked; they are not stored again.
             restorer = TableRestorer(database, subject.description, source, _discard)
             restorer.restore(row, len(file.kind.migrations))
-            own = fingerprint(subject.database, subject.description, self._folder)
-            restored = fingerprint(database, subject.description, self._folder)
+            own = fingerprint(subject.database, subject.description)
+            restored = fingerprint(database, subject.description)
         return next((name for name in own | restored if own.get(name) != restored.get(name)), None)
 
 
@@ -180,11 +180,11 @@ def _discard(_digest: str, _data: bytes) -> None:
     """Do nothing with a large value."""
 
 
-def fingerprint(database: Database, description: Description, folder: Path) -> dict[str, str]:
+def fingerprint(database: Database, description: Description) -> dict[str, str]:
     """Return a digest of the published rows of each table, whatever their order is."""
     sink = _FingerprintSink()
-    target = SealTarget(folder, lambda _digest, _chunks, _size: None, None)
-    seal_into(sink, database, description, CaptureState(), target)
+    values = ValueTarget(lambda _digest, _chunks, _size: None, None)
+    seal_into(sink, database, description, CaptureState(), values)
     return {name: f"{count} rows, {total:032x}" for name, (count, total) in sink.tables.items()}
 
 

@@ -99,6 +99,7 @@ class _Restore:
         self._report = RebuildReport()
         if at is not None:
             self._report.point = find(self._known, at)
+        self._is_newest = at is None or self._report.point == self._known[-1]
 
     def run(self, progress: Progress | None) -> RebuildReport:
         report = self._report
@@ -167,7 +168,7 @@ class _Restore:
             )
             rows = restorer.restore(history, publication, len(file.kind.migrations))
             # The newest state may be published to tables; an older one would hide it.
-            is_newest = publication.generation == history.newest
+            is_newest = self._is_newest and publication.generation == history.newest
             version = history.version if is_newest else HELD_BACK
             restorer.remember(publication, version, history.data)
             database.checkpoint("TRUNCATE")

@@ -30,6 +30,7 @@ from fourfold.retry import Retries
 
 MODEL: Final = "streams"
 OBJECTS: Final = "objects"
+_LOG: Final = f"{manifest_module.ROOT}/_delta_log/"
 
 
 class ListedObjects(NamedTuple):
@@ -49,6 +50,9 @@ def list_objects(url: str) -> ListedObjects:
     count = size = 0
     with open_objects(url) as objects:
         for info in objects.list(f"{manifest_module.ROOT}/"):
+            if info.key.startswith(_LOG):
+                # The log of the table of all records; no manifest refers to it.
+                continue
             digest.update(f"{info.key} {info.version}\n".encode())
             count += 1
             size += info.size
