@@ -66,7 +66,7 @@ def activity(view: SessionView) -> str:
     """Return what the session does now.
 
     Its stored status is `running` from its start until it is stopped; in between, a session whose
-    newest turn has ended is idle.
+    newest turn has ended is idle, unless it waits for a person.
     """
     status = (view.session or {}).get("status", _TURN_RUNNING)
     if status != _TURN_RUNNING:
@@ -74,8 +74,8 @@ def activity(view: SessionView) -> str:
     if not view.counters.turn:
         return "idle" if view.counters.event else "not started"
     ended = view.turns[-1].get("status")
-    if ended == _TURN_RUNNING:
-        return "running"
+    if ended in {_TURN_RUNNING, "waiting"}:
+        return str(ended)
     return "idle" if ended == "final" else f"idle (the last turn: {ended})"
 
 

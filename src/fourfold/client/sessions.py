@@ -257,6 +257,7 @@ def to_info(record: wire.SessionRecord) -> SessionInfo:
         record.deleted_at,
         status=record.status,
         updated_at=record.updated_at,
+        turn_status=record.turn_status,
     )
 
 

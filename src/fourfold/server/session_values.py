@@ -56,6 +56,7 @@ def session_record(info: SessionInfo) -> SessionRecord:
         updated_at=info.updated_at,
         events=info.events,
         status=info.status,
+        turn_status=info.turn_status,
         deleted_at=info.deleted_at,
     )
 

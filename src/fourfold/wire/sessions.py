@@ -82,6 +82,8 @@ class SessionRecord(Struct, kw_only=True, frozen=True):
     """Id of the newest event; the ETag."""
     status: str | None
     """`running`, `stop-requested`, `stopped`, `error`, or None before `session/started`."""
+    turn_status: str | None = None
+    """Status of the newest turn; `waiting` if it waits for a person, None without a turn."""
     deleted_at: str | None = None
     """Time of its deletion; in a list of the past also if that was later."""
 

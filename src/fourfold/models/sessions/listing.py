@@ -87,7 +87,13 @@ def session_info(reading: LogReader, row: SessionRow, until: int | None = None) 
     summary = reading.summary(row.key, EVENT_MAX if until is None else until)
     updated_at = summary.updated_at or row.created_at
     return SessionInfo(
-        row.id, row.created_at, summary.last_event, row.deleted_at, summary.status, updated_at
+        row.id,
+        row.created_at,
+        summary.last_event,
+        row.deleted_at,
+        summary.status,
+        updated_at,
+        summary.turn_status,
     )
 
 

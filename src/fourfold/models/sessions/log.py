@@ -45,6 +45,7 @@ class SessionSummary(NamedTuple):
     last_event: int
     updated_at: str | None
     status: str | None
+    turn_status: str | None
 
 
 class PayloadRow(NamedTuple):
@@ -90,7 +91,7 @@ class LogReader(Protocol):
         ...
 
     def summary(self, key: int, until: int = EVENT_MAX) -> SessionSummary:
-        """Return id and time of the newest event up to `until`, and the status at that event."""
+        """Return id and time of the newest event up to `until`, and the statuses at that event."""
         ...
 
     def sessions_of_run(self, family: str, run_id: str) -> list[SessionRow]:

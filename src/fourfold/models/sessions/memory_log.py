@@ -26,6 +26,7 @@ from fourfold.models.sessions.log import (
     SessionSummary,
     seal_of,
 )
+from fourfold.models.sessions.records import ENTITY_OF
 from fourfold.models.sessions.stamps import EventBatch, StoredEvent, position_check
 
 T = TypeVar("T")
@@ -86,7 +87,11 @@ class MemoryLogReader:
         elif last is not None:
             status = STATUS_OF[last.type]
         known = status if isinstance(status, str) else None
-        return SessionSummary(len(rows), rows[-1].at if rows else None, known)
+        turns = [row for row in rows if ENTITY_OF.get(row.type) == "turn"]
+        newest = max(turns, key=lambda row: (row.entity_id or 0, row.event_id), default=None)
+        turn = None if newest is None else decode(newest.body.encode())["turn"].get("status")
+        turn_status = turn if isinstance(turn, str) else None
+        return SessionSummary(len(rows), rows[-1].at if rows else None, known, turn_status)
 
     def sessions_of_run(self, family: str, run_id: str) -> list[SessionRow]:
         marks = (encode(run_id).decode(), '"metadata_item"')

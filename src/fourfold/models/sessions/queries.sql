@@ -47,7 +47,8 @@ WHERE session_id >= ?4 AND session_id < ?5 AND +session_key < ?1 AND (?2 OR dele
 ORDER BY +session_key DESC LIMIT ?3
 
 -- name: session_summary
--- Id and time of the newest event up to an id, and the status that the newest event with an effect on it has set by then.
+-- Id and time of the newest event up to an id, the status that the newest event with an effect on it has set by then, and
+-- the status of the newest turn.
 SELECT coalesce(max(e.event_id), 0), max(e.at), (
     SELECT CASE
             WHEN s.type <> 'session/started' THEN substr(s.type, 9)
@@ -58,6 +59,14 @@ SELECT coalesce(max(e.event_id), 0), max(e.at), (
     WHERE s.session_key = ?1 AND s.event_id <= ?2
         AND s.type IN ('session/started', 'session/stop-requested', 'session/stopped', 'session/error')
     ORDER BY s.event_id DESC LIMIT 1
+), (
+    SELECT CASE
+            WHEN json_valid(t.body) AND json_type(t.body, '$.turn.status') = 'text'
+            THEN json_extract(t.body, '$.turn.status')
+        END
+    FROM events AS t INDEXED BY idx_events_entity
+    WHERE t.session_key = ?1 AND t.entity = 2 AND t.event_id <= ?2
+    ORDER BY t.entity_id DESC, t.event_id DESC LIMIT 1
 )
 FROM (
     SELECT event_id, at FROM events WHERE session_key = ?1 AND event_id <= ?2 ORDER BY event_id DESC LIMIT 1

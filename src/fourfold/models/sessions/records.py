@@ -210,7 +210,8 @@ class SessionInfo(msgspec.Struct, frozen=True):
     """A session as a list shows it.
 
     `events` is the id of its newest event and `updated_at` the time of that; `status` is None
-    before `session/started`.
+    before `session/started`. `turn_status` is that of the newest turn: `waiting` if it waits for
+    a person; None without a turn.
     """
 
     id: str
@@ -219,6 +220,7 @@ class SessionInfo(msgspec.Struct, frozen=True):
     deleted_at: str | None = None
     status: str | None = None
     updated_at: str = ""
+    turn_status: str | None = None
 
 
 class Transient(msgspec.Struct, frozen=True):

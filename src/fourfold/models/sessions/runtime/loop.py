@@ -2,7 +2,8 @@
 
 A turn is opened by the user's message. Each step is started in the log before the step function is
 called; what the step records is in the log before the next one starts. A final turn takes a
-snapshot of the variables, gets its answer, and is published as a head. Every other outcome settles
+snapshot of the variables, gets its answer, and is published as a head; so is
+one that ends with a question to a person. Every other outcome settles
 the turn and publishes nothing, so the session continues from the previous head.
 """
 
@@ -34,7 +35,9 @@ from fourfold.models.sessions.runtime.records import (
     FINAL,
     RUNNING,
     STOPPED,
+    WAITING,
     Final,
+    Question,
     TurnEnded,
     TurnResult,
     TurnSettings,
@@ -245,7 +248,7 @@ class Turns:
             "usage": work.usage,
         }
         if outcome is not None:
-            return await self._finish(progress, done, variables, outcome.value)
+            return await self._finish(progress, done, variables, outcome)
         done["vars_ref"] = Payload(variables, "vars")
         await self.port.append(progress.sid, [{"type": "step/put", "step": done}])
         progress.step_id, progress.records = None, {}
@@ -268,11 +271,20 @@ class Turns:
         return None
 
     async def _finish(
-        self, progress: TurnProgress, step: dict[str, Any], variables: dict[str, Any], value: Any
+        self,
+        progress: TurnProgress,
+        step: dict[str, Any],
+        variables: dict[str, Any],
+        outcome: Final | Question,
     ) -> TurnResult:
-        """End a turn with its answer and publish the head, in one transaction."""
-        turn = self._turn(progress, FINAL)
-        turn["final_ref"] = Payload(value, "final")
+        """End a turn with its answer or question and publish the head, in one transaction."""
+        is_final = isinstance(outcome, Final)
+        name = "final" if is_final else "question"
+        value = Payload(outcome.value, name)
+        turn = {**self._turn(progress, FINAL if is_final else WAITING), f"{name}_ref": value}
+        published: dict[str, Any] = {"kind": f"turn-{turn['status']}", "turn_id": progress.turn_id}
+        if is_final:
+            published["final_ref"] = value
         events: list[dict[str, Any]] = [
             {"type": "step/put", "step": step},
             {"type": "session/vars-snapshotted", "vars_ref": Payload(variables, "vars")},
@@ -281,13 +293,17 @@ class Turns:
         try:
             head = await self.port.publish(
                 progress.sid,
-                {"kind": "turn-final", "turn_id": progress.turn_id, "final_ref": turn["final_ref"]},
+                published,
                 expected_basis=progress.basis,
                 events=events,
             )
         except HeadMoved as error:
             return await self._settle(progress, ERROR, described(error))
-        return self._result(progress.sid, {**turn, "final_ref": head.final_ref}, head.id)
+        if is_final:
+            turn["final_ref"] = head.final_ref
+        else:
+            turn = self.sessions.current_view(progress.sid).turns[progress.turn_id - 1]
+        return self._result(progress.sid, turn, head.id)
 
     async def _settle(
         self, progress: TurnProgress, status: str, error: dict[str, Any]
@@ -308,7 +324,7 @@ class Turns:
         return {**turn, "status": status, "steps": progress.steps, "usage": dict(progress.usage)}
 
     def _result(self, sid: str, turn: dict[str, Any], head: str | None = None) -> TurnResult:
-        if turn["status"] == FINAL and head is None:
+        if turn["status"] in {FINAL, WAITING} and head is None:
             heads = self.sessions.current_view(sid).heads
             head = next(
                 (candidate.id for candidate in heads if candidate.turn_id == turn["id"]), None
@@ -317,7 +333,7 @@ class Turns:
             sid,
             turn["status"],
             turn["id"],
-            self.sessions.read_payload(turn.get("final_ref")),
+            self.sessions.read_payload(turn.get("final_ref", turn.get("question_ref"))),
             head,
             turn.get("error"),
             turn.get("usage", {}),
@@ -398,10 +414,11 @@ def _refused(sid: str) -> TurnResult:
 
 
 def _check_outcome(outcome: Any) -> None:
-    if isinstance(outcome, Final):
+    if isinstance(outcome, Final | Question):
         encode(outcome.value)
     elif outcome is not None:
         raise InvalidInput(
             f"the step function returned {type(outcome).__name__}",
-            hint="Return Final(value) to finish the turn, or None to be called again.",
+            hint="Return Final(value) to finish the turn, Question(value) to wait for a person, "
+            "or None to be called again.",
         )

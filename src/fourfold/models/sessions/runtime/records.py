@@ -16,6 +16,7 @@ SESSION_ERROR_CHARS_MAX = 4_000
 """Length of an error message stored with a turn or an eval."""
 
 FINAL: Constant = "final"
+WAITING: Constant = "waiting"
 ERROR: Constant = "error"
 TIMEOUT: Constant = "timeout"
 BUDGET: Constant = "budget-exceeded"
@@ -31,11 +32,22 @@ class Final:
     value: Any = None
 
 
-class TurnResult(msgspec.Struct, frozen=True):
-    """The result of a turn: `status` is final, error, timeout, budget-exceeded or stopped.
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Result of a step function that ends the turn with a question to a person.
 
-    `value` and `head` belong to a final turn; `error` is the reason of another outcome. `edge` is
-    the lineage edge to the head of a child.
+    The session waits until its next turn, whose task is the answer.
+    """
+
+    value: Any
+
+
+class TurnResult(msgspec.Struct, frozen=True):
+    """The result of a turn: `status` is final, waiting, error, timeout, budget-exceeded or stopped.
+
+    `value` and `head` belong to a final turn, or to one that waits for a person: then `value` is
+    the question. `error` is the reason of another outcome. `edge` is the lineage edge to the head
+    of a child.
     """
 
     session: str
@@ -49,7 +61,7 @@ class TurnResult(msgspec.Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        return self.status != FINAL
+        return self.status not in {FINAL, WAITING}
 
 
 class TurnEnded(BaseException):
