@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import fourfold
 from fourfold import Final, Runtime
-from fourfold.models.sessions.runtime import Turn
+from fourfold.models.sessions.runtime import Question, Turn
 
 DID = "did:web:shop.example"
 ORDER = "order:1042"
@@ -273,7 +273,14 @@ class Shop:
             agent.start({"id": f"support/order-{number}", "model": "small-3"})
             agent.run_turn(f"support/order-{number}", f"Where is order {number}?")
             self._clock.advance(20)
+        clerk = Runtime(self._store.sessions, self._ask)
+        clerk.start({"id": "support/refund-1044", "model": "small-3"})
+        clerk.run_turn("support/refund-1044", "The teapot arrived broken. I want my money back.")
+        self._clock.advance(20)
         self._start_turn()
+
+    def _ask(self, _turn: Turn) -> Question:
+        return Question("Refund 120.00 for order 1044? It is above my limit of 70.00.")
 
     def _start_turn(self) -> None:
         """Leave a turn open, as one that is under way."""

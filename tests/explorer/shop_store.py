@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 import fourfold
 from fourfold import Final, Producer, Runtime
+from fourfold.models.sessions.runtime import Question
 from fourfold.models.streams.archive import sealer
 from fourfold.models.streams.subscriptions import Subscribe
 from fourfold.pipeline import jobs
@@ -20,6 +21,7 @@ from fourfold.store.table_manifest import FolderManifest, MaterializedFile
 DID = "did:web:shop.example"
 ORDER = "order:1042"
 AGENT = "agent/refund-of-a-large-order"
+ASKER = "agent/asks"
 PROBE = "\"'><img src=x onerror=alert(1)><script>alert(2)</script>{{7*7}}"
 """Text that does harm if a page inserts it without escaping."""
 
@@ -154,6 +156,14 @@ def run_agent(store):
     head = store.sessions.current_view(AGENT).current_head
     agent.run_turn(AGENT, "Refund it, too.")
     store.sessions.fork(AGENT, {"id": "agent/fork"}, at=head)
+    ask_person(store, ASKER, "Refund 120.00?\nIt is above my limit.")
+
+
+def ask_person(store, sid, question):
+    """Run a turn that ends with a question."""
+    agent = Runtime(store.sessions, lambda _turn: Question(question))
+    agent.start({"id": sid, "model": "small"})
+    agent.run_turn(sid, "Refund it.")
 
 
 def _step(turn):
@@ -244,6 +254,7 @@ def fill_probes(root):
         text.append(PROBE.encode())
         fill_graph(store, "probe", PROBE)
         fill_session(store, "probe", PROBE)
+        ask_person(store, "asks", PROBE)
     run_pipeline(root, PROBE)
     return name
 

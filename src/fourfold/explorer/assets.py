@@ -6,6 +6,7 @@ A changed file has another name, so browsers may cache each of them for good.
 from __future__ import annotations
 
 import hashlib
+import re
 from importlib.resources import files
 from typing import Final
 
@@ -20,6 +21,15 @@ _TYPES: Final = {
 }
 
 
+_COMMENT: Final = re.compile(rb"/\*.*?\*/", re.DOTALL)
+
+
+def _shorten(style: bytes) -> bytes:
+    """Return a style sheet without comments, indentation and empty lines."""
+    lines = (line.strip() for line in _COMMENT.sub(b"", style).splitlines())
+    return b"\n".join(line for line in lines if line)
+
+
 class Assets:
     """The static files of the package, read once."""
 
@@ -28,7 +38,7 @@ class Assets:
         self._files: dict[str, tuple[str, bytes]] = {}
         for file in files("fourfold.explorer").joinpath("static").iterdir():
             stem, _, kind = file.name.rpartition(".")
-            content = file.read_bytes()
+            content = _shorten(file.read_bytes()) if kind == "css" else file.read_bytes()
             hashed = f"{stem}.{hashlib.sha256(content).hexdigest()[:12]}.{kind}"
             self._names[file.name] = hashed
             self._files[hashed] = _TYPES[kind], content

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, Final
 
 from fourfold.errors import Forbidden
+from fourfold.explorer import waiting
 from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Visit
 from fourfold.explorer.server_pages import health_checks, job_checks, last_jobs
 from fourfold.wire.documents import SpacePage
@@ -39,6 +40,7 @@ async def home_page(visit: Visit, _query: ExplorerQuery) -> dict[str, Any]:
         "grants": grants,
         "minutes": {} if activity is None else activity.minutes,
         "recent": [] if activity is None else activity.recent,
+        "waiting": await waiting.list_waiting(visit),
         "health": health,
         "checks": [*health_checks(health, visit.now_ms), *job_checks(checked, visit.now_ms)],
         "jobs": None

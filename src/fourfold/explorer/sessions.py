@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from fourfold.errors import InvalidInput
-from fourfold.explorer import lineage, timeline, transcript, usage
+from fourfold.explorer import lineage, timeline, transcript, usage, waiting
 from fourfold.explorer.links import format_at
 from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Form, Fragment, Visit
 from fourfold.wire.sessions import (
@@ -36,11 +36,15 @@ MESSAGES_SHOWN: Final = 20
 """Messages of each side of a comparison, and of the preview of a fork."""
 
 
+_WAITING_FILTER: Final = msgspec.json.encode({"turn_status": waiting.WAITING}).decode()
+
+
 class SessionsPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the list of sessions."""
 
     prefix: str = ""
     status: str = ""
+    """A status of sessions, or `waiting` for those whose newest turn waits for a person."""
     cursor: str = ""
 
 
@@ -94,7 +98,8 @@ async def sessions_page(visit: Visit, query: SessionsPageQuery) -> dict[str, Any
     page = await visit.api.get(
         *("/v1/sessions", SessionPage),
         prefix=prefix,
-        status=query.status,
+        status="" if query.status == waiting.WAITING else query.status,
+        where=_WAITING_FILTER if query.status == waiting.WAITING else "",
         cursor=query.cursor,
         order="-created",
         limit=PAGE_ROWS,
@@ -119,10 +124,11 @@ async def session_page(visit: Visit, query: SessionQuery) -> dict[str, Any]:
         _lineage(visit, query.sid),
     )
     events = await _events(visit, query.sid, view.event_id)
-    turns, used, tree = await asyncio.gather(
+    turns, used, tree, question = await asyncio.gather(
         transcript.read_transcript(visit, events),
         _usage(visit, query.sid, view),
         lineage.read_tree(visit, query.sid, graph),
+        waiting.read_question(visit, query.sid, view.event_id, view.counters),
     )
     spans = timeline.spans(events)
     return {
@@ -130,6 +136,7 @@ async def session_page(visit: Visit, query: SessionQuery) -> dict[str, Any]:
         "event_id": view.event_id,
         "counters": view.counters,
         "fields": view.session,
+        "question": question,
         "is_live": visit.at is None and record.deleted_at is None,
         "turns": turns,
         "earlier": events[0].id - 1 if events and events[0].id > 1 else None,
@@ -154,6 +161,13 @@ async def session_part(visit: Visit, query: SessionQuery) -> dict[str, Any]:
     )
     events = await _events(visit, query.sid, view.event_id)
     return {"session": record, "turns": await transcript.read_transcript(visit, events)}
+
+
+async def question_part(visit: Visit, query: SessionQuery) -> dict[str, Any]:
+    """Show again what the session asks, after new events."""
+    view = await _view(visit, query.sid, format_at(visit.at))
+    question = await waiting.read_question(visit, query.sid, view.event_id, view.counters)
+    return {"question": question}
 
 
 async def _view(visit: Visit, sid: str, at: str) -> SessionState:
@@ -333,5 +347,9 @@ PAGES: Final = (
 )
 FRAGMENTS: Final = (
     Fragment("/session.part", "session_part.html", session_part, SessionQuery, "New events."),
+    Fragment(
+        *("/session.question", "session_waiting.html", question_part, SessionQuery),
+        "The question to a person.",
+    ),
 )
 FORMS: Final = (Form("/fork", fork, ForkFields, "Fork a session."),)

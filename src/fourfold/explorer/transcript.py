@@ -119,7 +119,8 @@ def _entry(event: EventRecord, data: dict[str, Any]) -> dict[str, Any] | None:
         if turn.get("status") == "running":
             return None
         kind, role, note = "end", "turn", str(turn.get("status", ""))
-        content = turn["error"] if "error" in turn else turn.get("final_ref")
+        asked = turn.get("question_ref", turn.get("question"))
+        content = turn["error"] if "error" in turn else turn.get("final_ref", asked)
     elif event.type == "session/error":
         kind, role, content = "failed", "error", data["error"]
     elif event.type in {"session/started", "session/stop-requested", "session/stopped"}:

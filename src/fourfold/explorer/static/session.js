@@ -3,6 +3,7 @@
 const turns = document.getElementById("turns");
 const live = document.getElementById("live");
 const tokens = document.getElementById("tokens");
+const waiting = document.getElementById("waiting");
 const fork = document.getElementById("fork");
 let isStale = false;
 let isLoading = false;
@@ -24,6 +25,8 @@ async function refresh() {
       if (!before.has(entry.id)) entry.classList.add("arrived");
     }
     if (chosen) document.getElementById(chosen)?.setAttribute("aria-selected", "true");
+    const question = await fetch(waiting.dataset.part);
+    if (question.ok) waiting.innerHTML = await question.text();
   }
   isLoading = false;
 }
