@@ -212,9 +212,16 @@ def delete(address: Address, name: str) -> Call:
     return Call("DELETE", address.stream(name), f"delete {name!r}", {}, {})
 
 
-def list_page(address: Address, prefix: str, after: str, limit: int) -> Call:
+def list_page(
+    address: Address, prefix: str, after: str, limit: int, content_type: str = ""
+) -> Call:
     """Build the request for a page of the list of streams."""
-    params = stringify(("prefix", prefix or None), ("after", after or None), ("limit", limit))
+    params = stringify(
+        ("prefix", prefix or None),
+        ("after", after or None),
+        ("limit", limit),
+        ("content_type", content_type or None),
+    )
     return Call("GET", address.list(), "list the streams", {}, params)
 
 

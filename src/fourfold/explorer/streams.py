@@ -41,6 +41,8 @@ class StreamsQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fiel
     """Parameters of the list of streams."""
 
     prefix: str = ""
+    type: str = ""
+    """Only streams of this content type."""
     after: str = ""
 
 
@@ -100,19 +102,23 @@ async def streams_page(visit: Visit, query: StreamsQuery) -> dict[str, Any]:
         StreamPage,
         prefix=prefix,
         after=query.after,
+        content_type=query.type,
         limit=PAGE_ROWS + 1,
     )
     rows = page.streams[:PAGE_ROWS]
+    # With a type, a page ends after a number of streams, even if few of them match.
+    ended = page.next_after if query.type else None
     until_ms = visit.time_ms
     return {
         "prefix": prefix,
+        "type": query.type,
         "after": query.after,
         "streams": [
             {**msgspec.to_builtins(row), "records": _records(row)}
             for row in rows
             if until_ms is None or row.created_at_ms <= until_ms
         ],
-        "next_after": rows[-1].name if len(page.streams) > PAGE_ROWS else None,
+        "next_after": rows[-1].name if len(page.streams) > PAGE_ROWS else ended,
     }
 
 

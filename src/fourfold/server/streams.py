@@ -40,6 +40,7 @@ from fourfold.errors import (
 from fourfold.kernel import prometheus_text
 from fourfold.models.streams import Append, AppendResult, Fork, StreamOptions, Streams
 from fourfold.models.streams.json_messages import split
+from fourfold.models.streams.listing import parse_filter, scan_streams
 from fourfold.models.streams.validation import JSON, parse_offset, plain_type
 from fourfold.server import errors, headers, health, listing, openapi, stream_rules
 from fourfold.server.auth import Access, check_grant
@@ -490,14 +491,19 @@ class StreamProtocol:
 
     def _stream_page(self, query: ListQuery) -> Response:
         """Return a page of streams, made in short steps while other threads write."""
-        infos = self._streams.list(prefix=query.prefix, after=query.after, limit=query.limit)
+        wanted = parse_filter(query.prefix, query.content_type)
+        now = self._streams.read_clock()
+        with self._streams.database.read_current() as snapshot:
+            page = scan_streams(snapshot, wanted, after=query.after, limit=query.limit, now=now)
         pauses = self._streams.database.pauses
         pauses.start()
         rows = []
-        for info in infos:
+        for info in page.infos:
             rows.append(listing.stream_row(info))
             pauses.pause()
-        return json_response(StreamPage(streams=rows, next_after=rows[-1].name if rows else None))
+        # Without a filter, a name is returned after the last page, too: streams may be created.
+        last = rows[-1].name if rows and not query.content_type else None
+        return json_response(StreamPage(streams=rows, next_after=page.next_after or last))
 
     # Appending
 

@@ -28,7 +28,9 @@ class StreamRow(Struct, kw_only=True, frozen=True):
 
 
 class StreamPage(Struct, kw_only=True, frozen=True):
-    """A page of a list of streams."""
+    """A page of a list of streams. With a filter by type, a page may be short, or empty, and still
+    have a next one.
+    """
 
     streams: list[StreamRow]
     next_after: str | None
@@ -42,6 +44,9 @@ class ListQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[
         int, Meta(ge=1, le=limits.LIST_STREAMS_MAX, description="Maximum number of streams.")
     ] = 100
+    content_type: Annotated[
+        str, Meta(description="Only streams of this content type, compared without parameters.")
+    ] = ""
 
 
 class StreamTotals(Struct, kw_only=True, frozen=True):

@@ -12,6 +12,7 @@ from fourfold.cli.stream.arguments import FACTS, Place, facts, name_argument, st
 from fourfold.errors import Refused
 from fourfold.limits import PAGE_ITEMS_MAX
 from fourfold.models.streams import Fork, StreamOptions, Streams
+from fourfold.models.streams.records import StreamInfo
 from fourfold.models.streams.rule_changes import UNCHANGED
 from fourfold.models.streams.settings import Setting, SettingsChange
 from fourfold.models.streams.validation import format_offset, parse_offset
@@ -76,6 +77,7 @@ def create(
 @streams_command("list", rows=True, optional=True)
 @click.option("--prefix", default="", help="Only names that start with this.")
 @click.option("--after", default="", help="Only names after this one.")
+@click.option("--content-type", default="", help="Only streams of this type.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -84,10 +86,12 @@ def create(
     help="Maximum number of streams.",
 )
 def list_streams(
-    out: Output, streams: Place | None, *, prefix: str, after: str, limit: int
+    out: Output, streams: Place | None, *, prefix: str, after: str, content_type: str, limit: int
 ) -> None:
     """List streams in the order of their names."""
-    infos = () if streams is None else streams.list(prefix=prefix, after=after, limit=limit)
+    infos: tuple[StreamInfo, ...] = ()
+    if streams is not None:
+        infos = streams.list(prefix=prefix, after=after, limit=limit, content_type=content_type)
     records = {info.name: info.next_offset - info.first_offset for info in infos}
     out.rows(
         {"streams": [facts(info) for info in infos]},
@@ -100,7 +104,7 @@ def list_streams(
             "state": lambda row: "closed" if row["closed"] else "open",
         },
         fields=FACTS,
-        empty="no streams" + (" with such names" if prefix or after else " yet"),
+        empty="no streams" + (" that match" if prefix or after or content_type else " yet"),
     )
 
 

@@ -88,11 +88,15 @@ class AsyncStreamClient(AsyncConnection):
         response = await self.send(requests.head(self.settings.address, name))
         return AsyncStream(self, responses.parse_facts(name, response))
 
-    async def list(self, prefix: str = "", *, after: str = "") -> AsyncIterator[StreamListing]:
+    async def list(
+        self, prefix: str = "", *, after: str = "", content_type: str = ""
+    ) -> AsyncIterator[StreamListing]:
         """Yield the streams of a Fourfold server in the order of their names."""
         start: str | None = after
         while start is not None:
-            call = requests.list_page(self.settings.address, prefix, start, limits.LIST_STREAMS_MAX)
+            call = requests.list_page(
+                self.settings.address, prefix, start, limits.LIST_STREAMS_MAX, content_type
+            )
             streams, start = responses.parse_listing(await self.send(call))
             for stream in streams:
                 yield stream

@@ -146,14 +146,17 @@ class RemoteStreams(StreamsContainer):
         return stream_records.parse_info(self._client.send(call))
 
     def list(
-        self, *, prefix: str = "", after: str = "", limit: int = 1000
+        self, *, prefix: str = "", after: str = "", limit: int = 1000, content_type: str = ""
     ) -> tuple[StreamInfo, ...]:
-        """Return streams with a name prefix in name order, at most `limit` after `after`."""
+        """Return streams with a name prefix in name order, at most `limit` after `after`.
+
+        With a `content_type`, only streams of it, whatever its parameters.
+        """
         infos: builtins.list[StreamInfo] = []
         start: str | None = after
         while start is not None and len(infos) < limit:
             most = min(limit - len(infos), limits.LIST_STREAMS_MAX)
-            call = requests.list_page(self._address, prefix, start, most)
+            call = requests.list_page(self._address, prefix, start, most, content_type)
             page, start = stream_records.parse_page(self._client.send(call))
             infos += page
         return tuple(infos)

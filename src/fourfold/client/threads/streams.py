@@ -89,11 +89,15 @@ class StreamClient(Connection):
         response = self.send(requests.head(self.settings.address, name))
         return Stream(self, responses.parse_facts(name, response))
 
-    def list(self, prefix: str = "", *, after: str = "") -> Iterator[StreamListing]:
+    def list(
+        self, prefix: str = "", *, after: str = "", content_type: str = ""
+    ) -> Iterator[StreamListing]:
         """Yield the streams of a Fourfold server in the order of their names."""
         start: str | None = after
         while start is not None:
-            call = requests.list_page(self.settings.address, prefix, start, limits.LIST_STREAMS_MAX)
+            call = requests.list_page(
+                self.settings.address, prefix, start, limits.LIST_STREAMS_MAX, content_type
+            )
             streams, start = responses.parse_listing(self.send(call))
             for stream in streams:
                 yield stream

@@ -56,6 +56,7 @@ from fourfold.models.streams.compaction_result import CompactionResult, check_ho
 from fourfold.models.streams.expiry import Uses
 from fourfold.models.streams.feed_records import FeedPage, check_after
 from fourfold.models.streams.key_compaction import Compactions
+from fourfold.models.streams.listing import parse_filter, scan_streams
 from fourfold.models.streams.profiles.profiles import Profiles
 from fourfold.models.streams.record_feed import FEED_READ_RECORDS, FeedReader
 from fourfold.models.streams.record_follower import RecordFollower
@@ -258,23 +259,21 @@ class Streams:
             return writer.get_stream(snapshot, name, self.read_clock())
 
     def list(
-        self, *, prefix: str = "", after: str = "", limit: int = 1000
+        self, *, prefix: str = "", after: str = "", limit: int = 1000, content_type: str = ""
     ) -> tuple[StreamInfo, ...]:
-        """Return streams with a name prefix in name order, at most `limit` after `after`."""
-        now, end = self.read_clock(), validation.prefix_upper_bound(prefix)
+        """Return streams with a name prefix in name order, at most `limit` after `after`.
+
+        With a `content_type`, only streams of it, whatever its parameters.
+        """
+        wanted = parse_filter(prefix, content_type)
         infos: builtins.list[StreamInfo] = []
-        with self.database.read_current() as snapshot:
-            # Expired streams do not count, so fill the page with the streams after them.
-            while len(infos) < limit:
-                missing = limit - len(infos)
-                rows = snapshot.all(
-                    SQL.streams_after, (validation.check_storable(after), prefix, end, missing)
-                )
-                page = [writer.info_of(row) for row in rows]
-                infos += [info for info in page if not writer.is_expired(info, now)]
-                if len(page) < missing:
-                    break
-                after = page[-1].name
+        start: str | None = after
+        while start is not None and len(infos) < limit:
+            left, now = limit - len(infos), self.read_clock()
+            with self.database.read_current() as snapshot:
+                page = scan_streams(snapshot, wanted, after=start, limit=left, now=now)
+            infos += page.infos
+            start = page.next_after
         return tuple(infos)
 
     def details(self, name: str) -> Details:
