@@ -11,24 +11,23 @@ from msgspec import Struct, field
 
 from fourfold import limits
 from fourfold.content.filters import decode_filter
-from fourfold.errors import Busy, InvalidInput, NotFound, PreconditionFailed, Refused
+from fourfold.errors import InvalidInput, NotFound, PreconditionFailed
 from fourfold.explorer import values
 from fourfold.explorer.differences import Author, differences, find_authors
 from fourfold.explorer.drawings import Bar
 from fourfold.explorer.links import format_at
 from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Form, Fragment, Visit
+from fourfold.explorer.space_search import SearchFields, search_space
 from fourfold.wire.documents import (
     BranchInfo,
     BranchPage,
     DocumentState,
     DocumentStates,
     HistoryPage,
-    HitPage,
     IdPage,
     LogPage,
     LogRow,
     RevisionRow,
-    SnippetRecord,
     SpaceInfo,
     SpacePage,
 )
@@ -54,17 +53,13 @@ class SpacesPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_f
     cursor: str = ""
 
 
-class SpacePageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class SpacePageQuery(SearchFields, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the page of a space."""
 
     did: str
     branch: str = ""
     prefix: str = ""
     cursor: str = ""
-    q: str = ""
-    """Words to search for, by a full-text index of the space."""
-    where: str = ""
-    """A filter as JSON: the entities are those whose documents match."""
 
 
 class DocumentQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -145,13 +140,26 @@ async def space_page(visit: Visit, query: SpacePageQuery) -> dict[str, Any]:
     if visit.at is not None:
         branches = await read_branches(visit, query.did, format_at(visit.at))
     point = {"branch": branch, "at": format_at(visit.at)}
-    entities, log, facets = await asyncio.gather(
-        _find_entities(visit, query, point) if query.where else _list_ids(visit, query, point),
+    indexes = (await visit.api.get(f"{path}/indexes", IndexPage)).items
+    filters = query.where and not query.searches
+    entities, log, facets, liked = await asyncio.gather(
+        _find_entities(visit, query, point) if filters else _list_ids(visit, query, point),
         _newest_commits(visit, query.did, info.seq),
-        _read_facets(visit, query.did, point),
+        _read_facets(visit, query.did, indexes, point),
+        read_states(visit, query.did, [query.like] if query.like else [], **point),
     )
+    vectors = [row for row in indexes if row.kind == "vector"]
     return {
-        **await _search(visit, query, point),
+        **await search_space(
+            *(visit, query.did, query, vectors), liked=liked.get(query.like), point=point
+        ),
+        "q": query.q,
+        "vector": query.vector,
+        "like": query.like,
+        "index": query.index,
+        "searches": query.searches,
+        "indexes": indexes,
+        "vectors": vectors,
         "seq": info.seq,
         "find_problem": "",
         "plan": None,
@@ -206,10 +214,11 @@ async def _find_entities(
     }
 
 
-async def _read_facets(visit: Visit, did: str, point: dict[str, str]) -> list[dict[str, Any]]:
+async def _read_facets(
+    visit: Visit, did: str, indexes: list[IndexRow], point: dict[str, str]
+) -> list[dict[str, Any]]:
     """Return the most frequent values of some indexes, each with a filter that selects it."""
     path = f"/v1/spaces/{did}"
-    indexes = (await visit.api.get(f"{path}/indexes", IndexPage)).items
     body = {name: value for name, value in point.items() if value}
     facets = []
     for row in [row for row in indexes if _has_facets(row)][:FACETS_SHOWN]:
@@ -232,32 +241,6 @@ def _has_facets(row: IndexRow) -> bool:
     """Return True for a built index whose values are quick to count, at any point."""
     is_plain = row.kind == "value" and len(row.paths) == 1 and "*" not in row.paths[0].split("/")
     return is_plain and row.state != "building" and row.history == "all"
-
-
-async def _search(visit: Visit, query: SpacePageQuery, point: dict[str, str]) -> dict[str, Any]:
-    """Return the hits of the words that a visitor searches for, or why there are none."""
-    if not query.q:
-        return {"q": "", "hits": None, "total": 0, "search_problem": ""}
-    path = f"/v1/spaces/{query.did}/search"
-    try:
-        page = await visit.api.get(path, HitPage, q=query.q, limit=PAGE_ROWS, **point)
-    except (InvalidInput, Refused, Busy) as error:
-        problem = f"{error.message}. {error.hint}"
-        return {"q": query.q, "hits": [], "total": 0, "search_problem": problem}
-    hits = [{"id": hit.id, "seq": hit.seq, "parts": _parts(hit.snippets)} for hit in page.items]
-    return {"q": query.q, "hits": hits, "total": page.total, "search_problem": ""}
-
-
-def _parts(snippets: list[SnippetRecord]) -> list[tuple[str, bool]]:
-    """Return the texts of the first snippet, each with True if it is a match."""
-    if not snippets:
-        return []
-    text, last = snippets[0].text, 0
-    parts: list[tuple[str, bool]] = []
-    for start, end in snippets[0].highlights:
-        parts += (text[last:start], False), (text[start:end], True)
-        last = end
-    return [*parts, (text[last:], False)]
 
 
 async def read_states(
