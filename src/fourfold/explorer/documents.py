@@ -17,7 +17,7 @@ from fourfold.explorer.differences import Author, differences, find_authors
 from fourfold.explorer.drawings import Bar
 from fourfold.explorer.links import format_at
 from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Form, Fragment, Visit
-from fourfold.explorer.space_search import SearchFields, search_space
+from fourfold.explorer.space_search import SpaceSearchQuery, search_space
 from fourfold.wire.documents import (
     BranchInfo,
     BranchPage,
@@ -53,7 +53,7 @@ class SpacesPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_f
     cursor: str = ""
 
 
-class SpacePageQuery(SearchFields, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class SpacePageQuery(SpaceSearchQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the page of a space."""
 
     did: str

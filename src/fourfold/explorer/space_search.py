@@ -16,7 +16,7 @@ HITS_SHOWN: Final = 50
 NO_SEARCH: Final = {"hits": None, "total": 0, "search_problem": "", "has_scores": False}
 
 
-class SearchFields(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class SpaceSearchQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the search on the page of a space."""
 
     q: str = ""
@@ -39,7 +39,7 @@ class SearchFields(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fiel
 async def search_space(
     visit: Visit,
     did: str,
-    fields: SearchFields,
+    fields: SpaceSearchQuery,
     indexes: list[IndexRow],
     *,
     liked: DocumentState | None,
@@ -67,7 +67,11 @@ async def search_space(
 
 
 async def _send(
-    visit: Visit, did: str, fields: SearchFields, vector: list[float] | None, point: dict[str, str]
+    visit: Visit,
+    did: str,
+    fields: SpaceSearchQuery,
+    vector: list[float] | None,
+    point: dict[str, str],
 ) -> HitPage:
     path = f"/v1/spaces/{did}/search"
     if vector is None and not fields.where:
@@ -86,7 +90,7 @@ async def _send(
 
 
 def _numbers(
-    fields: SearchFields, indexes: list[IndexRow], liked: DocumentState | None
+    fields: SpaceSearchQuery, indexes: list[IndexRow], liked: DocumentState | None
 ) -> list[float] | None:
     """Return the vector to search for; None for a search by words only."""
     if fields.vector:
