@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from fourfold.models.graphs.sync.package import Ed25519Signer
     from fourfold.models.problem import Problem
     from fourfold.models.sessions import Event, Head, Payload, Session, Sessions, SessionView
-    from fourfold.models.sessions.runtime import Final, Runtime
+    from fourfold.models.sessions.runtime import Final, Question, Runtime
     from fourfold.models.streams import (
         AppendResult,
         Chunk,
@@ -95,6 +95,7 @@ else:
             "Payload": "fourfold.models.sessions",
             "Problem": "fourfold.models.problem",
             "Producer": "fourfold.models.streams.records",
+            "Question": "fourfold.models.sessions.runtime",
             "Record": "fourfold.models.streams.records",
             "Runtime": "fourfold.models.sessions.runtime",
             "Session": "fourfold.models.sessions.session",
@@ -141,6 +142,7 @@ __all__ = [
     "Payload",
     "Problem",
     "Producer",
+    "Question",
     "Record",
     "Refused",
     "Runtime",

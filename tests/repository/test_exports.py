@@ -17,7 +17,7 @@ from fourfold import errors
 
 PACKAGES = ["fourfold", "fourfold.content", "fourfold.models.documents"]
 HEAVY = ("apsw", "sqlite3", "fourfold.kernel", "fourfold.store", "fourfold.objects")
-NAMES_MAX = 45
+NAMES_MAX = 46
 LIGHT = [
     "fourfold",
     "fourfold.content.canonical",
