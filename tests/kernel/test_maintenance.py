@@ -112,6 +112,26 @@ def test_log_stays_small_under_a_long_load_of_writes(path):
         assert db.integrity_check() == []
 
 
+def test_checkpoint_of_a_busy_database_delays_no_other_and_is_requested_again(path, tmp_path):
+    """One thread makes the checkpoints of all databases."""
+    body = b"x" * (10 * PAGE)
+    options = Options(checkpoint_bytes=4096 * 20, transaction_deadline_s=600)
+    with (
+        ledger.open_ledger(path, options=options) as busy,
+        ledger.open_ledger(tmp_path / "other.db", options=options) as other,
+    ):
+        with busy.write() as txn:
+            replace_one_of_twenty(1, body)(txn)
+            checkpointer.request(busy)
+            for n in range(4):
+                other.transact(replace_one_of_twenty(n, body))
+            ledger.wait_until(lambda: other._metrics.checkpoints)
+            assert not busy._metrics.checkpoints
+        for n in range(4):
+            busy.transact(replace_one_of_twenty(n, body))
+        ledger.wait_until(lambda: busy._metrics.checkpoints)
+
+
 def test_commits_at_the_end_of_a_checkpoint_request_the_next(path):
     """The writer may pause after them, and the log would stay long until it commits again."""
     body = b"x" * (10 * PAGE)

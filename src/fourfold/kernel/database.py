@@ -66,6 +66,10 @@ CHECKPOINT_GROWTH: Final = 4
 """While an old read transaction holds a checkpoint back, the next one is made after the log has
 grown by this part of its size.
 """
+CHECKPOINT_WAIT_S: Final = 1.0
+"""Maximum time that a checkpoint in the background waits for a transaction: the checkpoints of all
+databases of the process are made by one thread.
+"""
 CHECKPOINT_TRUNCATE_BYTES: Final = 1 * limits.MIB
 """Size of the WAL that starts the next checkpoint while its file is truncated step by step."""
 PACED_PAUSES_MAX_S: Final = 0.5
@@ -579,7 +583,7 @@ class Database:
             return
         try:
             if self._log_limited:
-                with group.exclusive(self._until(None)):
+                with group.exclusive(time.monotonic() + CHECKPOINT_WAIT_S):
                     self._unlimit_log()
             connection = files.connect_writer(self._plan)
             try:
@@ -587,7 +591,7 @@ class Database:
             finally:
                 connection.close()
             if not is_held_back:
-                with group.exclusive(self._until(None)):
+                with group.exclusive(time.monotonic() + CHECKPOINT_WAIT_S):
                     result = self._after_checkpoint(
                         maintenance.checkpoint(self._connection, "PASSIVE", self._plan.subject)
                     )
@@ -595,6 +599,10 @@ class Database:
                     self._metrics.checkpoints += 1
         except Closed:
             # `close` checkpoints the log itself.
+            return
+        except LockTimeout:
+            # The transaction for which it waited requests the next one when it commits.
+            self._checkpoint_at = self._checkpoint_pages
             return
         finally:
             self._checkpoint_pending = False
