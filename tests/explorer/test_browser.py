@@ -149,7 +149,7 @@ def test_keys_move_open_and_search(visit, shop):
     page.wait_for_url("**/streams")
     page.keyboard.press("j")
     page.keyboard.press("j")
-    chosen = page.locator("tr[aria-selected=true] a")
+    chosen = page.locator("tr[aria-selected=true] a").first
     name = chosen.inner_text()
     page.keyboard.press("Enter")
     page.wait_for_url("**/stream?**")

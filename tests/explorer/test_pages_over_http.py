@@ -19,9 +19,8 @@ from fourfold.server.auth import Access
 from fourfold.server.request import Request
 from fourfold.server.streams import StreamProtocol
 from server.served_streams import Served
-from support.properties import THOROUGH
 
-LINKS_PER_PAGE = 12 if THOROUGH else 3
+LINKS_PER_PAGE = 12
 BROWSER = {"Accept": "text/html,application/xhtml+xml"}
 SPACE = urlencode({"did": DID})
 DOCUMENT = urlencode({"did": DID, "id": ORDER})
