@@ -33,7 +33,6 @@ from fourfold.server.shared_read import SharedRead
 from fourfold.server.workers import Workers
 from fourfold.settings import Settings
 from fourfold.store import Store, activity, backup, database_files, layout, open_store, overview
-from fourfold.store.publish import read_status
 from fourfold.wire.pages import EventHeaders, IdempotencyHeaders, PageQuery
 from fourfold.wire.store import (
     Activity,
@@ -266,6 +265,8 @@ def _list_databases(store: Store, query: PageQuery) -> DatabaseStatusPage:
 
 
 def _database_row(store: Store, name: str) -> DatabaseStatusRow:
+    from fourfold.store.publish import read_status  # noqa: PLC0415 - few stores publish
+
     try:
         status = read_status(store, name)
     except FourfoldError as error:

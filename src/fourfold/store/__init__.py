@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from fourfold.store.background_publisher import Continuous
+from typing import TYPE_CHECKING
+
+from fourfold._lazy import exports
 from fourfold.store.backup import BackupReport, RestoreReport, restore, verify_backup
-from fourfold.store.restoration import rebuild
 from fourfold.store.store import Store, open_store
 from fourfold.store.verification import VerifyReport, verify
+
+if TYPE_CHECKING:
+    from fourfold.store.background_publisher import Continuous
+    from fourfold.store.restoration import rebuild
+else:
+    # Few stores publish, and what they need for it is large.
+    __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "Continuous": "fourfold.store.background_publisher",
+            "rebuild": "fourfold.store.restoration",
+        },
+    )
 
 __all__ = [
     "BackupReport",

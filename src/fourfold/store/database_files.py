@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fourfold.archive.publication import Contents, Description
 from fourfold.archive.subject import Subject
-from fourfold.archive.table_purge import PurgeRule, rules_of
 from fourfold.content.hashes import PREFIX
 from fourfold.errors import FormatError, InvalidInput
 from fourfold.kernel import Database, Profile
 from fourfold.models.model import FileKind, Model, all_models, model_of_database
 
 if TYPE_CHECKING:
+    from fourfold.archive.table_purge import PurgeRule
     from fourfold.store.store import Store
 
 
@@ -51,6 +51,8 @@ def table_prefix(model: Model[Any], kind: FileKind) -> str:
 
 def purge_rules() -> list[PurgeRule]:
     """Return which rows of archive tables are purged, for every model of the registry."""
+    from fourfold.archive.table_purge import rules_of  # noqa: PLC0415 - few stores publish
+
     return [
         rule
         for model in all_models()
