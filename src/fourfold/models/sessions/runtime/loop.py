@@ -2,9 +2,9 @@
 
 A turn is opened by the user's message. Each step is started in the log before the step function is
 called; what the step records is in the log before the next one starts. A final turn takes a
-snapshot of the variables, gets its answer, and is published as a head; so is
-one that ends with a question to a person. Every other outcome settles
-the turn and publishes nothing, so the session continues from the previous head.
+snapshot of the variables, gets its answer, and is published as a head; so is one that ends with a
+question to a person. Every other outcome settles the turn and publishes nothing, so the session
+continues from the previous head.
 """
 
 from __future__ import annotations
