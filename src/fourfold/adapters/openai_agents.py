@@ -15,7 +15,7 @@ reads no other. Other programs may append to the session too: their events are s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -30,6 +30,7 @@ from fourfold.errors import (
 )
 from fourfold.models.sessions import Event, Payload, Sessions, SessionView
 from fourfold.models.sessions.request import Alike
+from fourfold.models.sessions.transcript import TranscriptEntry, resolve_payloads, to_json
 
 ADAPTER_ITEM_BYTES_MAX: Final = 4_096
 """A larger item of a conversation is a payload; smaller ones are stored in their event."""
@@ -141,15 +142,9 @@ class AgentsSession:
         floor, top = 0, None
         if self._last_seen is not None and self._last_seen[0] == view.id:
             _, floor, top = self._last_seen
-        end, size = last, 1
-        while end > floor:
-            # The last event is nearly always the adapter's; each further page is larger.
-            start = max(floor, end - size)
-            event = next(filter(_is_adapter_event, reversed(view.events[start:end])), None)
-            if event is not None:
-                top = event.entity_id if event.type == _ADDED else event.data["top"]
-                break
-            end, size = start, min(2 * size, _PAGE)
+        event = _newest_adapter_event(view, floor)
+        if event is not None:
+            top = event.entity_id if event.type == _ADDED else event.data["top"]
         self._last_seen = (view.id, last, top)
         return last, top
 
@@ -215,6 +210,43 @@ def _is_adapter_event(event: Event) -> bool:
         message: dict[str, Any] = event.data["message"]
         return message.keys() >= {"below", "item"}
     return event.type == POPPED
+
+
+def _newest_adapter_event(view: SessionView, floor: int = 0) -> Event | None:
+    """Return the newest event of this adapter after the event `floor`, or None."""
+    end, size = view.counters.event, 1
+    while end > floor:
+        # The last event is nearly always the adapter's; each further page is larger.
+        start = max(floor, end - size)
+        event = next(filter(_is_adapter_event, reversed(view.events[start:end])), None)
+        if event is not None:
+            return event
+        end, size = start, min(2 * size, _PAGE)
+    return None
+
+
+def iter_entries(
+    sessions: Sessions, view: SessionView, *, full: bool = False
+) -> Iterator[TranscriptEntry]:
+    """Yield the items of a conversation at the event of a view, oldest first; no popped ones."""
+    newest = _newest_adapter_event(view)
+    if newest is None:
+        return
+    top = newest.entity_id if newest.type == _ADDED else newest.data["top"]
+    remaining: set[int] = set()
+    page: dict[int, dict[str, Any]] = {}
+    while top is not None:
+        if top not in page:
+            page = {message["id"]: message for message in view.messages[max(0, top - _PAGE) : top]}
+        remaining.add(top)
+        top = page[top]["below"]
+    for start in range(0, view.counters.event, _PAGE):
+        for event in view.events[start : min(start + _PAGE, view.counters.event)]:
+            if event.type == _ADDED and event.entity_id in remaining:
+                item = resolve_payloads(sessions, event.data["message"]["item"], full=full)
+                role = _role(item) or (item.get("type") if isinstance(item, dict) else None)
+                title = str(role or "message")
+                yield TranscriptEntry(event.id, event.at, "message", title, to_json(item))
 
 
 class _NewItems:

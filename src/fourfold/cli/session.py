@@ -8,10 +8,10 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import click
 import msgspec
@@ -23,19 +23,22 @@ from fourfold.cli.options import command as plain_command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output, counted, size
 from fourfold.cli.space.arguments import new_file
-from fourfold.cli.transcript import (
-    TranscriptEntry,
-    activity,
-    print_transcript,
-    read_transcript,
-    to_json,
-)
+from fourfold.cli.transcript import print_transcript
 from fourfold.content import PayloadRef, parse_content_id
 from fourfold.content.filters import decode_filter
 from fourfold.errors import CorruptData, InvalidInput, NotFound, PayloadMissing
 from fourfold.models.sessions import Event, LineageEdge, Sessions, SessionView, compare_heads
 from fourfold.models.sessions.model import MODEL
 from fourfold.models.sessions.records import GcReport, SessionInfo
+from fourfold.models.sessions.request import At
+from fourfold.models.sessions.transcript import (
+    TranscriptEntry,
+    TranscriptReader,
+    activity,
+    read_transcript,
+    to_json,
+)
+from fourfold.models.sessions.transcript_formats import TranscriptFormat, iter_format
 from fourfold.store import open_store
 
 _CELL_CHARS: Final = 120
@@ -93,35 +96,90 @@ def brief(value: Any) -> str:
     return text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 3] + "..."
 
 
+def parse_point(at: str | None) -> At:
+    """Return the point that `--at` names: an event id or a head."""
+    return int(at) if at is not None and at.isdecimal() and len(at) < 19 else at
+
+
 @session_command("export")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write to this new file, which appears when it is complete; default: stdout.",
 )
-def export_session(out: Output, sessions: Sessions, sid: str, output: Path | None) -> None:
-    """Export the session SID and its descendants as JSON lines.
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["bundle", "markdown", "html", "openai"]),
+    default="bundle",
+    show_default=True,
+    help="A bundle to import, or a transcript: Markdown, a page, or chat messages as JSON.",
+)
+@click.option("--at", metavar="EVENT|HEAD", help="Transcript as of this event or head.")
+@click.option("--whole", is_flag=True, help="Transcript from the start, not the last compaction.")
+@click.option("--full", is_flag=True, help="Transcript with payloads over 1 MiB.")
+def export_session(
+    out: Output,
+    sessions: Sessions,
+    sid: str,
+    *,
+    output: Path | None,
+    kind: Literal["bundle"] | TranscriptFormat,
+    at: str | None,
+    whole: bool,
+    full: bool,
+) -> None:
+    """Export the session SID: with its descendants as a bundle, or as a transcript.
 
-    Includes every event, head, edge and payload.
+    A bundle is JSON lines with every event, head, edge and payload, also of the descendants. A
+    transcript is for people and other programs, with the contents of payloads.
     """
-    if output is None:
+    if output is None and out.as_json:
+        raise InvalidInput("--json requires --output FILE: stdout contains the export itself")
+    if kind != "bundle":
+        reader = TranscriptReader(sessions, sid, parse_point(at), whole=whole, full=full)
+        pieces = (text.encode() for text in iter_format(kind, reader.header, reader))
+        written = _write_export(pieces, output)
         if out.as_json:
-            raise InvalidInput("--json requires --output FILE: stdout contains the export itself")
-        for line in sessions.export_bundle(sid):
-            sys.stdout.buffer.write(line)
+            out.document({"id": sid, "file": str(output), "format": kind, "bytes": written})
+        elif output is not None:
+            out.line(f"exported {sid} to {output}: {kind}, {size(written)}")
         return
-    written = 0
-    line = b"{}"
+    if at is not None or whole or full:
+        raise InvalidInput(
+            "--at, --whole and --full require a transcript",
+            hint="Add --format markdown, html or openai; a bundle has the whole log.",
+        )
+    _export_bundle(out, sessions, sid, output)
+
+
+def _export_bundle(out: Output, sessions: Sessions, sid: str, output: Path | None) -> None:
     sessions.open_session(sid)
-    with new_file(output) as file:
+    end = b"{}"
+
+    def lines() -> Iterator[bytes]:
+        nonlocal end
         for line in sessions.export_bundle(sid):
-            written += file.write(line)
-    end = json.loads(line)
-    counts = {name: end[name] for name in ("sessions", "events", "payloads")}
+            end = line
+            yield line
+
+    written = _write_export(lines(), output)
+    if output is None:
+        return
+    totals = json.loads(end)
+    counts = {name: totals[name] for name in ("sessions", "events", "payloads")}
     if out.as_json:
         out.document({"id": sid, "file": str(output), **counts, "bytes": written})
         return
     out.line(f"exported {sid} to {output}: {_bundle_line(counts)}, {size(written)}")
+
+
+def _write_export(pieces: Iterable[bytes], output: Path | None) -> int:
+    """Write pieces to stdout or a new file, and return the number of bytes."""
+    if output is None:
+        return sum(map(sys.stdout.buffer.write, pieces))
+    with new_file(output) as file:
+        return sum(map(file.write, pieces))
 
 
 @plain_command("import")
@@ -300,30 +358,44 @@ def list_sessions(
     help="Maximum number of entries, the newest.",
 )
 @click.option("--full", is_flag=True, help="Print long contents in full.")
+@click.option("--markdown", is_flag=True, help="Print Markdown, with long contents in full.")
 def show(
-    out: Output, sessions: Sessions, sid: str, *, at: str | None, limit: int, full: bool
+    out: Output,
+    sessions: Sessions,
+    sid: str,
+    *,
+    at: str | None,
+    limit: int,
+    full: bool,
+    markdown: bool,
 ) -> None:
     """Show the session SID as a transcript, now or at a point in the past.
 
     The transcript contains messages, calls with their results, and the ends of turns, with the
-    contents of their payloads. It starts at the newest compaction.
+    contents of their payloads. It starts at the newest compaction. A thread of LangGraph or a
+    conversation of the OpenAI Agents SDK is shown as that library reads it.
     """
-    if at is None:
-        view = sessions.current_view(sid)
-    else:
-        view = sessions.view_at(sid, int(at) if at.isdecimal() and len(at) < 19 else at)
-    entries, more = read_transcript(sessions, view, limit, full=full)
-    if out.format != "text":
-        out.rows(_facts(view, limit, entries), "transcript", {}, fields=TranscriptEntry._fields)
+    point = parse_point(at)
+    transcript = read_transcript(sessions, sid, point, limit=limit, full=full)
+    if markdown:
+        if out.format != "text":
+            raise InvalidInput("--markdown cannot be combined with another output format")
+        out.text(transcript.to_markdown())
         return
+    if out.format != "text":
+        view = sessions.view_at(sid, transcript.header.event_id)
+        facts = _facts(view, limit, transcript.entries)
+        out.rows(facts, "transcript", {}, fields=TranscriptEntry.__struct_fields__)
+        return
+    header = transcript.header
     out.line(
-        f"{sid}: {activity(view)}, {counted(view.counters.event, 'event')}, "
-        f"{counted(view.counters.turn, 'turn')}"
+        f"{sid}: {header.activity}, {counted(header.event_id, 'event')}, "
+        f"{counted(header.turns, 'turn')}"
     )
-    out.line(f"current head: {view.current_head or 'none'}")
-    if more:
+    out.line(f"current head: {header.head or 'none'}")
+    if not transcript.complete:
         out.line(f"the newest {limit} entries; --limit shows more")
-    print_transcript(out, entries, full=full)
+    print_transcript(out, transcript.entries, full=full)
 
 
 def _facts(view: SessionView, limit: int, entries: list[TranscriptEntry]) -> dict[str, Any]:
@@ -338,7 +410,7 @@ def _facts(view: SessionView, limit: int, entries: list[TranscriptEntry]) -> dic
         "error": to_json(view.error),
         "turns": to_json(view.turns[-limit:]),
         "kept_messages": to_json(list(view.kept_messages())[-limit:]),
-        "transcript": [entry.as_dict() for entry in entries],
+        "transcript": msgspec.to_builtins(entries),
     }
 
 

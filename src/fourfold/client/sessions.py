@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Raw
 
+from fourfold import limits
 from fourfold.client import responses
 from fourfold.client.requests import Address, Call, format_time, stringify
 from fourfold.client.responses import Response
@@ -41,6 +42,7 @@ from fourfold.models.sessions.records import (
 )
 from fourfold.models.sessions.request import At
 from fourfold.models.sessions.request_builder import RequestBuilder
+from fourfold.models.sessions.transcript import Transcript, TranscriptEntry, TranscriptHeader
 from fourfold.wire import sessions as wire
 
 _JSON = {"content-type": "application/json"}
@@ -195,6 +197,13 @@ class SessionCalls:
 
     def _payload(self, payload_id: str) -> str:
         return f"{self._root}/v1/sessions/payloads/{quote(payload_id, safe=':')}"
+
+    def transcript(self, sid: str, at: At, limit: int | None, *, whole: bool, full: bool) -> Call:
+        """Build the request for the entries of a transcript."""
+        if limit is not None and limit > limits.PAGE_ITEMS_MAX:
+            limit = None  # All of it is read, and its newest entries are returned.
+        flags = [(name, "true") for name, flag in (("whole", whole), ("full", full)) if flag]
+        return self._get("transcript", sid, ("at", format_at(at)), ("limit", limit), *flags)
 
     def export_bundle(self, sid: str) -> Call:
         """Build the request for the bundle of a session."""
@@ -352,6 +361,21 @@ def to_values(items: Iterable[Raw]) -> list[Any]:
 def parse(response: Response, kind: type[responses.B]) -> responses.B:
     """Return the body of a response."""
     return responses.decode(response, kind, "a request about sessions")
+
+
+def parse_transcript(lines: list[bytes], limit: int | None) -> Transcript:
+    """Return the transcript of the lines of a response, at most its newest `limit` entries."""
+    try:
+        header = msgspec.json.decode(lines[0], type=TranscriptHeader)
+        entries = [msgspec.json.decode(line, type=TranscriptEntry) for line in lines[1:-1]]
+        end = msgspec.json.decode(lines[-1], type=wire.TranscriptEnd)
+    except (msgspec.DecodeError, IndexError) as error:
+        raise BadAnswer(f"read a transcript: invalid line: {error}") from None
+    if end.entries != len(entries):
+        raise BadAnswer(f"read a transcript: expected {end.entries} entries, got {len(entries)}")
+    if limit is not None and len(entries) > limit:
+        return Transcript(header, entries[-limit:], complete=False)
+    return Transcript(header, entries, end.complete)
 
 
 def parse_ref(response: Response) -> PayloadRef:

@@ -15,6 +15,7 @@ from fourfold.server.routes import RouteGroup
 from fourfold.server.session_bundles import SessionBundles
 from fourfold.server.session_feeds import SessionFeeds
 from fourfold.server.session_reads import SessionReads
+from fourfold.server.session_transcripts import SessionTranscripts
 from fourfold.server.sessions import SessionRoutes
 from fourfold.server.space_reads import SpaceReads
 from fourfold.server.space_search import SpaceSearch
@@ -51,5 +52,6 @@ def model_routes(store: Store, workers: Workers) -> tuple[RouteGroup, ...]:
         SessionReads(workers, sessions),
         SessionFeeds(workers, sessions),
         SessionBundles(workers, sessions),
+        SessionTranscripts(workers, sessions),
         SqlRoutes(store),
     )

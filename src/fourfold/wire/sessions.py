@@ -191,6 +191,39 @@ class AtQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     at: PointText | UnsetType = UNSET
 
 
+class TranscriptQuery(AtQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a transcript."""
+
+    format: Annotated[
+        Literal["entries", "markdown", "html", "openai"],
+        Meta(
+            description="NDJSON with a header, the entries and an end; or Markdown; or a page; or "
+            "the messages as JSON in the form of OpenAI's chat completions."
+        ),
+    ] = "entries"
+    limit: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=limits.PAGE_ITEMS_MAX,
+                description="Maximum number of entries, the newest; by default all.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    whole: Annotated[bool, Meta(description="Include what is before the last compaction.")] = False
+    full: Annotated[bool, Meta(description="Include payloads over 1 MiB.")] = False
+
+
+class TranscriptEnd(Struct, kw_only=True, frozen=True):
+    """The last line of the entries of a transcript."""
+
+    entries: int
+    complete: bool
+    """False if earlier entries were left out by `limit`."""
+
+
 class EventCounters(Struct, kw_only=True, frozen=True):
     """Newest ids of events, messages, turns, steps and evals."""
 

@@ -108,6 +108,13 @@ class ThreadLog:
             self._seen = last
         return self._newest
 
+    def newest_at(self, event_id: int) -> CheckpointRecord | None:
+        """Return the checkpoint that was the newest one at an event, or None."""
+        for event in self._backwards(event_id, 0):
+            if is_checkpoint(event):
+                return self.record(self.record(event.id).newest)
+        return None
+
     def find(self, checkpoint_id: str) -> CheckpointRecord | None:
         """Return the latest version of a checkpoint by its id, or None."""
         self.newest()
@@ -176,6 +183,18 @@ class ThreadLog:
                 values = value_reader(event, self._event)
                 result[name] = read_value(node, values, self._serde, self._read)
         return result
+
+    def origins(self, name: str, place: int, count: int) -> list[Event]:
+        """Return, for each item of a list of `count` items, the event that added it."""
+        origins: list[Event] = []
+        next_place: int | None = place
+        while next_place is not None and len(origins) < count:
+            event = self._event(next_place)
+            node = _node(event, name)
+            keep = node.get("keep", 0)
+            origins += [event] * (count - len(origins) - keep)
+            next_place = node.get("on")
+        return origins[::-1]
 
     def read_document(self, document: Any) -> dict[str, Any]:
         """Return a dict that `_set_document` wrote."""

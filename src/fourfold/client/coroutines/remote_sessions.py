@@ -36,6 +36,7 @@ from fourfold.models.sessions.records import (
 )
 from fourfold.models.sessions.request import At, Payload, check_count, check_key, check_session_id
 from fourfold.models.sessions.sessions import COUNTERS
+from fourfold.models.sessions.transcript import Transcript
 from fourfold.tabular import Rows
 from fourfold.wire import sessions as wire
 
@@ -263,7 +264,34 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         response = await self._connection.send(self._calls.get_payload(ref))
         return sessions.parse_payload(response, ref)
 
-    # Bundles
+    # Transcripts and bundles
+
+    async def transcript(
+        self,
+        sid: str,
+        at: At = None,
+        *,
+        limit: int | None = None,
+        whole: bool = False,
+        full: bool = False,
+    ) -> Transcript:
+        """Return a session as people read it: messages, calls and ends of turns, with contents.
+
+        Args:
+            sid: The id of the session.
+            at: An event id, a time, or the id of a head; by default now.
+            limit: Maximum number of entries, the newest; by default all.
+            whole: Include what is before the newest compaction.
+            full: Read payloads over 1 MiB too; otherwise they stay references.
+        """
+        if limit is not None:
+            check_count(limit, "limit", least=1)
+        call = self._calls.transcript(check_session_id(sid), at, limit, whole=whole, full=full)
+        async with self._connection.transport.open(call) as (_, pieces):
+            body = bytearray()
+            async for piece in pieces:
+                body += piece
+        return sessions.parse_transcript(bytes(body).splitlines(), limit)
 
     async def export_bundle(self, sid: str) -> AsyncIterator[bytes]:
         """Yield a session, the sessions its edges lead to, and their payloads as JSON lines."""
@@ -580,6 +608,17 @@ class AsyncRemoteSession(AsyncSessionContainer):
             NotFound: The session has no such event or head.
         """
         return await self.sessions.view_at(self.id, at)
+
+    async def transcript(
+        self,
+        at: At = None,
+        *,
+        limit: int | None = None,
+        whole: bool = False,
+        full: bool = False,
+    ) -> Transcript:
+        """Return the session as people read it, like `Sessions.transcript`."""
+        return await self.sessions.transcript(self.id, at, limit=limit, whole=whole, full=full)
 
     async def view(self) -> AsyncRemoteView:
         """Alias of `read` without a position."""

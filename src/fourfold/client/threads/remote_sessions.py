@@ -37,6 +37,7 @@ from fourfold.models.sessions.records import (
 )
 from fourfold.models.sessions.request import At, Payload, check_count, check_key, check_session_id
 from fourfold.models.sessions.sessions import COUNTERS
+from fourfold.models.sessions.transcript import Transcript
 from fourfold.tabular import Rows
 from fourfold.wire import sessions as wire
 
@@ -264,7 +265,34 @@ class RemoteSessions(SessionsContainer):
         response = self._connection.send(self._calls.get_payload(ref))
         return sessions.parse_payload(response, ref)
 
-    # Bundles
+    # Transcripts and bundles
+
+    def transcript(
+        self,
+        sid: str,
+        at: At = None,
+        *,
+        limit: int | None = None,
+        whole: bool = False,
+        full: bool = False,
+    ) -> Transcript:
+        """Return a session as people read it: messages, calls and ends of turns, with contents.
+
+        Args:
+            sid: The id of the session.
+            at: An event id, a time, or the id of a head; by default now.
+            limit: Maximum number of entries, the newest; by default all.
+            whole: Include what is before the newest compaction.
+            full: Read payloads over 1 MiB too; otherwise they stay references.
+        """
+        if limit is not None:
+            check_count(limit, "limit", least=1)
+        call = self._calls.transcript(check_session_id(sid), at, limit, whole=whole, full=full)
+        with self._connection.transport.open(call) as (_, pieces):
+            body = bytearray()
+            for piece in pieces:
+                body += piece
+        return sessions.parse_transcript(bytes(body).splitlines(), limit)
 
     def export_bundle(self, sid: str) -> Iterator[bytes]:
         """Yield a session, the sessions its edges lead to, and their payloads as JSON lines."""
@@ -577,6 +605,17 @@ class RemoteSession(SessionContainer):
             NotFound: The session has no such event or head.
         """
         return self.sessions.view_at(self.id, at)
+
+    def transcript(
+        self,
+        at: At = None,
+        *,
+        limit: int | None = None,
+        whole: bool = False,
+        full: bool = False,
+    ) -> Transcript:
+        """Return the session as people read it, like `Sessions.transcript`."""
+        return self.sessions.transcript(self.id, at, limit=limit, whole=whole, full=full)
 
     def view(self) -> RemoteView:
         """Alias of `read` without a position."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fourfold.models.sessions.session import Session
     from fourfold.models.sessions.sessions import Sessions
     from fourfold.models.sessions.sqlite_log import SqliteLog
+    from fourfold.models.sessions.transcript import Transcript, TranscriptEntry
 else:
     __getattr__, __dir__ = exports(
         __name__,
@@ -64,6 +65,8 @@ else:
             "FoldState": "fourfold.models.sessions.fold",
             "SessionSubscription": "fourfold.models.sessions.feed",
             "SqliteLog": "fourfold.models.sessions.sqlite_log",
+            "Transcript": "fourfold.models.sessions.transcript",
+            "TranscriptEntry": "fourfold.models.sessions.transcript",
             "Transient": "fourfold.models.sessions.records",
             "UNSET": "fourfold.models.sessions.records",
             "View": "fourfold.models.sessions.fold",
@@ -96,6 +99,8 @@ __all__ = [
     "SessionView",
     "Sessions",
     "SqliteLog",
+    "Transcript",
+    "TranscriptEntry",
     "Transient",
     "View",
     "apply_event",

@@ -14,6 +14,7 @@ from fourfold.tabular import Rows
 
 if TYPE_CHECKING:
     from fourfold.models.sessions.sessions import Sessions
+    from fourfold.models.sessions.transcript import Transcript
 
 
 class Session:
@@ -149,6 +150,17 @@ class Session:
         if at is None:
             return self.sessions.current_view(self.id)
         return self.sessions.view_at(self.id, at)
+
+    def transcript(
+        self,
+        at: At = None,
+        *,
+        limit: int | None = None,
+        whole: bool = False,
+        full: bool = False,
+    ) -> Transcript:
+        """Return the session as people read it, like `Sessions.transcript`."""
+        return self.sessions.transcript(self.id, at, limit=limit, whole=whole, full=full)
 
     def view(self) -> SessionView:
         """Alias of `read` without a position."""

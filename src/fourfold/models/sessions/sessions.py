@@ -17,7 +17,7 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fourfold import limits
 from fourfold.blobs import FolderBlobs
@@ -65,6 +65,9 @@ from fourfold.models.sessions.stamps import event_of
 from fourfold.models.sessions.verify import problems
 from fourfold.models.sessions.writer import EventAppend
 from fourfold.tabular import Rows
+
+if TYPE_CHECKING:
+    from fourfold.models.sessions.transcript import Transcript
 
 T = TypeVar("T")
 COUNTERS = ("event", "message", "turn", "step", "eval")
@@ -495,6 +498,28 @@ class Sessions:
             row = existing(reading, sid)
             event_id = self._event_id(reading, row, at)
             return SessionView(self.log, row, state_at(reading, row, event_id).state)
+
+    def transcript(
+        self,
+        sid: str,
+        at: At = None,
+        *,
+        limit: int | None = None,
+        whole: bool = False,
+        full: bool = False,
+    ) -> Transcript:
+        """Return a session as people read it: messages, calls and ends of turns, with contents.
+
+        Args:
+            sid: The id of the session.
+            at: An event id, a time, or the id of a head; by default now.
+            limit: Maximum number of entries, the newest; by default all.
+            whole: Include what is before the newest compaction.
+            full: Read payloads over 1 MiB too; otherwise they stay references.
+        """
+        from fourfold.models.sessions.transcript import read_transcript  # noqa: PLC0415 - readers
+
+        return read_transcript(self, sid, at, limit=limit, whole=whole, full=full)
 
     @staticmethod
     def _event_id(reading: LogReader, row: SessionRow, at: int | str | datetime) -> int:
