@@ -137,6 +137,30 @@ def test_activity_follows_the_newest_turn(tmp_path, call, turns, expected):
     assert call("show", "store", "s").startswith(f"s: {expected}, ")
 
 
+def test_transcript_is_printed_and_exported_in_every_format(tmp_path, call):
+    with fourfold.open(tmp_path / "agent") as store:
+        runtime = Runtime(store.sessions, lambda turn: Final("<b>" * 400))
+        runtime.start({"id": "s"})
+        runtime.run_turn("s", "What is a <fold>?")
+        transcript = store.sessions.transcript("s")
+        past = store.sessions.transcript("s", at=2)
+    root = tmp_path / "agent"
+    assert call("show", root, "s", "--markdown") == transcript.to_markdown()
+    assert call("show", root, "s", "--markdown", "--at", "2") == past.to_markdown()
+    assert call("export", root, "s", "--format", "markdown") == transcript.to_markdown()
+    assert call("export", root, "s", "--format", "html", "--at", "2") == past.to_html()
+    messages = json.loads(call("export", root, "s", "--format", "openai"))
+    assert messages == transcript.to_openai()
+    file = tmp_path / "s.html"
+    line = call("export", root, "s", "--format", "html", "--output", file)
+    assert line.startswith(f"exported s to {file}: html, ")
+    assert file.read_text() == transcript.to_html()
+    again = call("export", root, "s", "--format", "html", "--output", file, code=4)
+    assert "error[already_exists]" in again
+    assert "--format" in call("export", root, "s", "--at", "2", code=2)
+    assert "--markdown" in call("show", root, "s", "--markdown", "--json", code=2)
+
+
 def test_transcript_starts_at_the_compaction_and_shows_errors(tmp_path, call):
     with fourfold.open(tmp_path / "store") as store:
         sessions = store.sessions

@@ -160,6 +160,7 @@ CALLS = {
     "follow_session": lambda c: list(c.store.sessions.follow("s/1")),
     "follow_sessions": lambda c: list(c.store.sessions.follow_all()),
     "send_transients": lambda c: c.store.sessions.notify_transient("s/1", "token"),
+    "get_transcript": lambda c: c.store.sessions.transcript("s/1"),
     "export_bundle": lambda c: list(c.store.sessions.export_bundle("s/1")),
     "import_bundle": lambda c: c.store.sessions.import_bundle(c.file),
     # Streams

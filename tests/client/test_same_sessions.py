@@ -272,6 +272,29 @@ def test_runtime_resumes_a_turn_with_large_values(store, name):
     assert isinstance(message["content"], PayloadRef)
 
 
+def test_transcripts_are_read_now_and_in_the_past(store, session):
+    large = {"text": "x" * 1_500_000}
+    for content in ("first", large, ["</pre>", 3]):
+        message = {"role": "user", "content": Payload(content)}
+        session.append({"type": "message/appended", "message": message})
+    transcript = session.transcript()
+    assert [entry.content for entry in transcript.entries[::2]] == ["first", ["</pre>", 3]]
+    assert transcript.entries[1].content["ref"] == "payload"
+    assert store.sessions.transcript(session.id, full=True).entries[1].content == large
+    assert transcript.header.event_id == 4
+    assert session.transcript(at=2).entries == transcript.entries[:1]
+    newest = session.transcript(limit=1)
+    assert (newest.entries, newest.complete) == (transcript.entries[-1:], False)
+    assert session.transcript(limit=5_000) == transcript
+    with pytest.raises(errors.InvalidInput, match="limit"):
+        session.transcript(limit=0)
+    refused(
+        errors.NotFound,
+        f"session '{session.id}': no event 9, the newest is 4",
+        lambda: session.transcript(at=9),
+    )
+
+
 def test_bundles_are_exported_and_imported(store, session, tmp_path):
     large = {"text": "x" * 2_000_000}
     session.append({"type": "message/appended", "message": {"content": Payload(large)}})

@@ -600,3 +600,26 @@ def test_sessions_are_those_of_the_store(tmp_path):
             for record in records
         ]
         assert store.sessions.verify() == []
+
+
+def test_transcript_is_sent_in_the_requested_format(sessions, session):
+    for content in ("one <b>", "two"):
+        session.append(message(content))
+    response = session.get("transcript")
+    assert response.headers["content-type"] == "application/x-ndjson"
+    header, *entries, end = map(json.loads, response.text.splitlines())
+    assert (header["id"], end) == (session.sid, {"entries": 2, "complete": True})
+    assert [entry["content"] for entry in entries] == ["one <b>", "two"]
+    page = session.get("transcript", f"format=html&at={entries[0]['event']}")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "sandbox" in page.headers["content-security-policy"]
+    assert b"one &lt;b&gt;" in page.text
+    assert b"two" not in page.text
+    markdown = session.get("transcript", "format=markdown&limit=1")
+    assert b"> two" in markdown.text
+    assert b"> one" not in markdown.text
+    chat = json.loads(session.get("transcript", "format=openai").text)
+    assert [entry["content"] for entry in chat["messages"]] == ["one <b>", "two"]
+    assert session.get("transcript", "format=pdf").status == 400
+    assert session.get("transcript", "at=99").status == 404
+    assert sessions.ask("GET", "/v1/sessions/transcript/unknown").status == 404

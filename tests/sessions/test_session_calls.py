@@ -73,6 +73,7 @@ CALLS = {
     "read_state": lambda s, one, other: s.read_state(one).session,
     "subscribe": lambda s, one, other: s.subscribe(one, lambda _: None).close(),
     "subscribe_all": lambda s, one, other: s.subscribe_all(lambda _: None).close(),
+    "transcript": lambda s, one, other: s.transcript(one),
     "verify": lambda s, one, other: s.verify(),
     "verify_no_dangling_refs": lambda s, one, other: s.verify_no_dangling_refs(),
     "view_at": lambda s, one, other: s.view_at(one, 1).session,

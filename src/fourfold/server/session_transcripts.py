@@ -66,7 +66,11 @@ class SessionTranscripts:
 
 def _pieces(sessions: Sessions, sid: str, query: TranscriptQuery) -> Iterator[bytes]:
     reader = TranscriptReader(
-        sessions, sid, parse_point(query.at), whole=query.whole, full=query.full
+        sessions,
+        sid,
+        parse_point(query.at),
+        whole=query.whole == "true",
+        full=query.full == "true",
     )
     entries: Iterable[TranscriptEntry] = reader
     complete = True

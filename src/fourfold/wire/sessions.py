@@ -212,8 +212,12 @@ class TranscriptQuery(AtQuery, kw_only=True, frozen=True, forbid_unknown_fields=
         ]
         | UnsetType
     ) = UNSET
-    whole: Annotated[bool, Meta(description="Include what is before the last compaction.")] = False
-    full: Annotated[bool, Meta(description="Include payloads over 1 MiB.")] = False
+    whole: Annotated[
+        Literal["false", "true"], Meta(description="Include what is before the last compaction.")
+    ] = "false"
+    full: Annotated[Literal["false", "true"], Meta(description="Include payloads over 1 MiB.")] = (
+        "false"
+    )
 
 
 class TranscriptEnd(Struct, kw_only=True, frozen=True):
