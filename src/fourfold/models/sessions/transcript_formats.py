@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from html import escape
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeGuard
 
 if TYPE_CHECKING:
     from fourfold.models.sessions.transcript import TranscriptEntry, TranscriptHeader
@@ -285,7 +285,7 @@ def _is_message(content: Any) -> bool:
     )
 
 
-def _is_kind(part: Any, kinds: frozenset[str]) -> bool:
+def _is_kind(part: Any, kinds: frozenset[str]) -> TypeGuard[dict[str, Any]]:
     return isinstance(part, dict) and _is_one_of(part.get("type"), kinds)
 
 
