@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,6 @@ from fourfold.cli.options import command as plain_command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output, counted, size
 from fourfold.cli.space.arguments import new_file
-from fourfold.cli.transcript import print_transcript
 from fourfold.content import PayloadRef, parse_content_id
 from fourfold.content.filters import decode_filter
 from fourfold.errors import CorruptData, InvalidInput, NotFound, PayloadMissing
@@ -38,10 +38,13 @@ from fourfold.models.sessions.transcript import (
     read_transcript,
     to_json,
 )
-from fourfold.models.sessions.transcript_formats import TranscriptFormat, iter_format
+from fourfold.models.sessions.transcript_formats import TranscriptFormat, iter_format, to_text
 from fourfold.store import open_store
 
 _CELL_CHARS: Final = 120
+_TEXT_CHARS: Final = 2_000
+"""Characters of one entry that are printed without `--full`."""
+_BODY_INDENT: Final = 8
 
 
 def session_command(
@@ -395,7 +398,37 @@ def show(
     out.line(f"current head: {header.head or 'none'}")
     if not transcript.complete:
         out.line(f"the newest {limit} entries; --limit shows more")
-    print_transcript(out, transcript.entries, full=full)
+    _print_transcript(out, transcript.entries, full=full)
+
+
+def _print_transcript(out: Output, entries: Iterable[TranscriptEntry], *, full: bool) -> None:
+    """Print entries as text: a line with event, time and title, then the content, indented.
+
+    The content is wrapped to the width of a terminal, and shortened unless `full` is True.
+    """
+    for entry in entries:
+        out.line(f"{entry.event:>6}  {entry.at}  {entry.title}", "cyan")
+        text = to_text(entry.content)
+        for line in _wrapped(text if full else _shortened(text), out.width):
+            out.line(" " * _BODY_INDENT + line if line else "")
+
+
+def _shortened(text: str) -> str:
+    left = len(text) - _TEXT_CHARS
+    return text if left <= 0 else f"{text[:_TEXT_CHARS]}\n[{left} more characters: --full]"
+
+
+def _wrapped(text: str, width: int | None) -> list[str]:
+    lines = text.splitlines()
+    if width is None:
+        return lines
+    room = max(width - _BODY_INDENT, 20)
+    return [
+        part
+        for line in lines
+        for part in textwrap.wrap(line, room, replace_whitespace=False, break_on_hyphens=False)
+        or [""]
+    ]
 
 
 def _facts(view: SessionView, limit: int, entries: list[TranscriptEntry]) -> dict[str, Any]:
