@@ -21,6 +21,7 @@
     │   ├── ProducerGap                 a request of the producer is missing: send it first
     │   ├── WakeFenced                  a newer wake was issued: it owns the work
     │   ├── AlreadyClaimed              another worker holds the lease: wait for the next wake
+    │   ├── LeaseLost                   another worker has claimed the session: stop
     │   ├── NothingPending              no stream of the subscription has records after its cursor
     │   ├── AckRefused                  that offset cannot be acknowledged: read the subscription
     │   ├── StaleRead                   an entity that was read has changed since
@@ -283,10 +284,17 @@ class WakeFenced(Conflict):
 
 
 class AlreadyClaimed(Conflict):
-    """Another worker holds the lease of the subscription."""
+    """Another worker holds the lease of the subscription or session."""
 
     kind = "already_claimed"
     default_hint = "Wait for the next wake, or until the lease of the holder expires."
+
+
+class LeaseLost(Conflict):
+    """The epoch is not that of the current lease of the session; nothing was written."""
+
+    kind = "lease_lost"
+    default_hint = "Stop: another worker owns the session. To continue, claim it and read it again."
 
 
 class NothingPending(Conflict):

@@ -231,6 +231,8 @@ SESSION_PAGE_EVENTS: Final = 500
 """Rows that are read at once, so that a long scan keeps no read transaction open."""
 SESSION_FEED_TRANSIENTS_MAX: Final = 1_024
 """Transient items that wait for one subscriber; further ones are dropped and reported as a gap."""
+SESSION_LEASE_S: Final = 30.0
+"""Default duration of a lease."""
 SESSION_STEPS_MAX: Final = 25
 """Default maximum of steps in one turn."""
 

@@ -188,6 +188,7 @@ class Life:
                 sessions.append_event(sid, {"type": "turn/put", "turn": {"id": 1, "n": 2}})
             elif what == 6:
                 sessions.publish_head(sid, {})
+                sessions.claim(sid, f"worker {self.number}", steal=True)
             elif what == 7 and len(self.sids) > 1:
                 self.sids.remove(sid)
                 sessions.delete_session(sid)

@@ -329,3 +329,19 @@ def test_payload_is_printed_by_its_id(root, call):
     missing = call("payload", root, "sha256:" + "0" * 64, "--json", code=3)
     assert json.loads(missing)["error"]["kind"] == "payload_missing"
     call("payload", root, "x", code=2)
+
+
+def test_session_is_claimed_renewed_and_released(root, call):
+    assert call("leases", root) == "no leases\n"
+    claim = json.loads(call("claim", root, "s-1", "worker 1", "--ttl", "60", "--json"))
+    assert (claim["session"], claim["holder"]) == ("s-1", "worker 1")
+    epoch = str(claim["epoch"])
+    assert "is claimed by 'worker 1'" in call("claim", root, "s-1", "worker 2", code=4)
+    renewed = json.loads(call("renew", root, "s-1", epoch, "--ttl", "600", "--json"))
+    assert renewed["expires_at"] > claim["expires_at"]
+    assert json.loads(call("leases", root, "--json"))["leases"] == [renewed]
+    assert call("claim", root, "s-1", "worker 2", "--steal").startswith("claimed s-1 for worker 2")
+    assert "error[lease_lost]" in call("release", root, "s-1", epoch, code=4)
+    [lease] = json.loads(call("leases", root, "--prefix", "s-", "--json"))["leases"]
+    assert call("release", root, "s-1", str(lease["epoch"])).startswith("released s-1")
+    assert json.loads(call("leases", root, "--json"))["leases"] == []

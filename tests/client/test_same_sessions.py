@@ -230,6 +230,64 @@ def test_errors_of_sessions_are_the_same(store, session):
     )
 
 
+def test_leases_fence_writers(store, session):
+    old = session.claim("one", 60)
+    assert (old.session, old.holder) == (session.id, "one")
+    assert store.sessions.find_lease(session.id) == old
+    session.append({"type": "a/b"}, epoch=old.epoch)
+    session.publish_head(events=[{"type": "a/b"}], epoch=old.epoch)
+    refused(
+        errors.AlreadyClaimed,
+        f"session {session.id!r} is claimed by 'one' until {old.expires_at}",
+        lambda: session.claim("two"),
+    )
+    new = session.claim("two", 60, steal=True)
+    assert new.epoch > old.epoch
+    edge = {"type": "invocation", "to_session": "t", "to_head": "sha256:" + "a" * 64}
+    message = f"session {session.id!r}: no lease of epoch {old.epoch}, 'two' has claimed it"
+    for write in (
+        lambda: session.append({"type": "a/b"}, epoch=old.epoch),
+        lambda: session.append_event({"type": "a/b"}, epoch=old.epoch, key="k"),
+        lambda: session.append_events([{"type": "a/b"}], epoch=old.epoch),
+        lambda: session.publish_head(epoch=old.epoch),
+        lambda: store.sessions.append_lineage_edge(session.id, edge, epoch=old.epoch),
+        lambda: session.renew(old.epoch),
+        lambda: session.release(old.epoch),
+        lambda: asyncio.run(session.append_async({"type": "a/b"}, epoch=old.epoch)),
+        lambda: asyncio.run(store.sessions.renew_async(session.id, old.epoch)),
+        lambda: asyncio.run(store.sessions.release_async(session.id, old.epoch)),
+    ):
+        refused(errors.LeaseLost, message, write)
+    assert len(session) == 4
+    renewed = session.renew(new.epoch, 3_600)
+    assert (renewed.epoch, renewed.expires_at > new.expires_at) == (new.epoch, True)
+    assert store.sessions.list_leases(prefix=session.id) == [renewed]
+    session.release(new.epoch)
+    session.release(new.epoch)
+    assert store.sessions.find_lease(session.id) is None
+    newest = asyncio.run(store.sessions.claim_async(session.id, "three"))
+    assert newest.epoch > new.epoch
+
+
+def test_session_may_require_ownership(store, name):
+    session = store.sessions.create({"id": name, "ownership": "required"})
+    refused(
+        errors.Refused,
+        f"session {name!r}: writes require an epoch, got none",
+        lambda: session.append({"type": "a/b"}),
+    )
+    session.append({"type": "a/b"}, epoch=session.claim("one").epoch)
+
+
+def test_leases_are_listed_in_pages(store, name):
+    for index in range(5):
+        store.sessions.create({"id": f"{name}-{index}"}).claim("one")
+    listed = store.sessions.list_leases(prefix=f"{name}-", limit=3)
+    assert [lease.session for lease in listed] == [f"{name}-{index}" for index in range(3)]
+    rest = store.sessions.list_leases(prefix=f"{name}-", after=f"{name}-2")
+    assert [lease.session for lease in rest] == [f"{name}-3", f"{name}-4"]
+
+
 def test_coroutines_append_to_sessions(store, session):
     async def work():
         turn = {"type": "turn/started", "turn": {}}

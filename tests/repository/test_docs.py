@@ -6,6 +6,7 @@ import base64
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
@@ -20,6 +21,7 @@ from fourfold import settings
 from fourfold.cli import doctor
 from fourfold.content import content_id, encode
 from fourfold.models.graphs.sync.package import Ed25519Signer
+from fourfold.models.sessions import Sessions
 from support.documented_json import documented_json
 
 REFERENCE = tree.ROOT / "docs" / "reference"
@@ -73,6 +75,8 @@ def test_every_check_of_the_doctor_is_documented():
 ELSEWHERE = None
 """A command whose document another test checks: it is endless, or needs Spark."""
 KEY = Ed25519Signer(bytes(range(32)))
+EPOCH = "1000"
+"""Epoch of a lease that was claimed one second after 1970."""
 SPACE = ["my-store", "did:web:shop.example"]
 CALLS = {
     "demo": ELSEWHERE,
@@ -167,6 +171,10 @@ CALLS = {
     "session diff": ["bob", "s-1"],
     "session export": ["bob", "s-1", "--output", "s-1.ndjson"],
     "session import": ["elsewhere", "s-1.ndjson"],
+    "session claim": ["bob", "s-1", "worker 1"],
+    "session renew": ["bob", "owned", EPOCH],
+    "session release": ["bob", "owned", EPOCH],
+    "session leases": ["bob"],
     "session verify": ["bob"],
     "session gc": ["bob"],
     "sql": ["select count(*) as n from commits", "--root", "my-store"],
@@ -219,6 +227,9 @@ def test_the_json_documents_have_the_keys_that_are_documented(tmp_path):
         words.indexes.create("words", "/title", kind="text")
         store.sessions.create_session({"id": "s-1", "model": "any"})
         store.sessions.intern_payload("x" * 600)
+        store.sessions.create_session({"id": "owned"})
+        second = datetime.fromtimestamp(1, UTC)
+        Sessions(store.sessions.log, clock=lambda: second).claim("owned", "worker 2")
         store.sessions.publish_head("s-1")
         store.sessions.publish_head("s-1")
         store.graphs.register_app("notes", "Notes")

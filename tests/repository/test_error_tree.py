@@ -40,6 +40,7 @@ KINDS = {
     "producer_gap": 4,
     "wake_fenced": 4,
     "already_claimed": 4,
+    "lease_lost": 4,
     "nothing_pending": 4,
     "ack_refused": 4,
     "stale_read": 4,

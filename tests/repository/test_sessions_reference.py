@@ -14,9 +14,10 @@ from fourfold.models.sessions.fold import HELD, STATUS_OF
 
 PAGE = (tree.ROOT / "docs" / "reference" / "sessions.md").read_text(encoding="utf-8")
 TEXT = " ".join(PAGE.split())  # Lines are wrapped anywhere.
-CALLS = [name for name in vars(sessions.Sessions) if not name.startswith("_")]
+CALLS = [name for name in dir(sessions.Sessions) if not name.startswith("_")]
 RECORDS = [
     sessions.BundleReport,
+    sessions.Claim,
     sessions.GcReport,
     sessions.LineageEdge,
     sessions.Gap,

@@ -23,6 +23,7 @@ from fourfold.cli.main import SectionedGroup, Sections
 from fourfold.cli.options import command as plain_command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output, counted, size
+from fourfold.cli.session_leases import claim, list_leases, release, renew
 from fourfold.cli.space.arguments import new_file
 from fourfold.content import PayloadRef, parse_content_id
 from fourfold.content.filters import decode_filter
@@ -599,6 +600,7 @@ def gc(out: Output, root: Path, grace: float) -> None:
 SECTIONS: Final[Sections] = (
     ("Inspect sessions", ("list", "show", "log", "payload", "tree", "diff")),
     ("Export and import", ("export", "import")),
+    ("Own", ("claim", "renew", "release", "leases")),
     ("Maintain", ("verify", "gc")),
 )
 
@@ -631,6 +633,10 @@ for _each in (
     diff,
     export_session,
     import_sessions,
+    claim,
+    renew,
+    release,
+    list_leases,
     verify,
     gc,
 ):

@@ -22,7 +22,7 @@ from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.records import Commit, Document, Reads, State, no_entity
 from fourfold.models.documents.space import show_space
 from fourfold.models.graphs.records import ApplyResult
-from fourfold.models.sessions.records import UNSET, Event, Head, SessionInfo, Unset
+from fourfold.models.sessions.records import UNSET, Claim, Event, Head, SessionInfo, Unset
 from fourfold.models.sessions.request import At as SessionAt
 from fourfold.models.streams import validation
 from fourfold.models.streams.records import AppendResult, Chunk, Producer, StreamInfo, Where
@@ -391,6 +391,7 @@ class SessionsContainer(ABC):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Sequence[Event]:
         """Append several events with consecutive ids, or none of them."""
 
@@ -404,12 +405,34 @@ class SessionsContainer(ABC):
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
+        epoch: int | None = None,
     ) -> Head:
         """Publish a head that covers the events since the current head."""
 
     @abstractmethod
-    def append_lineage_edge(self, sid: str, edge: Mapping[str, Any]) -> Event:
+    def append_lineage_edge(
+        self, sid: str, edge: Mapping[str, Any], *, epoch: int | None = None
+    ) -> Event:
         """Append a lineage edge and return its event."""
+
+    @abstractmethod
+    def claim(
+        self,
+        sid: str,
+        holder: str,
+        ttl_s: float = limits.SESSION_LEASE_S,
+        *,
+        steal: bool = False,
+    ) -> Claim:
+        """Claim the right to write a session."""
+
+    @abstractmethod
+    def renew(self, sid: str, epoch: int, ttl_s: float = limits.SESSION_LEASE_S) -> Claim:
+        """Let a lease last longer."""
+
+    @abstractmethod
+    def release(self, sid: str, epoch: int) -> None:
+        """End a lease."""
 
     @abstractmethod
     def intern_payload(self, value: Any, kind: str = "message") -> PayloadRef:
@@ -466,10 +489,11 @@ class SessionsContainer(ABC):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Event:
         """Append one event like `append_event`, from a coroutine."""
         events = await self.append_events_async(
-            sid, [event], expected_last_id=expected_last_id, key=key
+            sid, [event], expected_last_id=expected_last_id, key=key, epoch=epoch
         )
         return events[0]
 
@@ -480,10 +504,16 @@ class SessionsContainer(ABC):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Sequence[Event]:
         """Append several events like `append_events`, from a coroutine."""
         return await asyncio.to_thread(
-            self.append_events, sid, events, expected_last_id=expected_last_id, key=key
+            self.append_events,
+            sid,
+            events,
+            expected_last_id=expected_last_id,
+            key=key,
+            epoch=epoch,
         )
 
     async def publish_head_async(
@@ -495,6 +525,7 @@ class SessionsContainer(ABC):
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
+        epoch: int | None = None,
     ) -> Head:
         """Publish a head that covers the events since the current head, like `publish_head`."""
         return await asyncio.to_thread(
@@ -505,11 +536,35 @@ class SessionsContainer(ABC):
             to_event_id=to_event_id,
             key=key,
             events=events,
+            epoch=epoch,
         )
 
-    async def append_lineage_edge_async(self, sid: str, edge: Mapping[str, Any]) -> Event:
+    async def append_lineage_edge_async(
+        self, sid: str, edge: Mapping[str, Any], *, epoch: int | None = None
+    ) -> Event:
         """Append a lineage edge like `append_lineage_edge`, from a coroutine."""
-        return await asyncio.to_thread(self.append_lineage_edge, sid, edge)
+        return await asyncio.to_thread(self.append_lineage_edge, sid, edge, epoch=epoch)
+
+    async def claim_async(
+        self,
+        sid: str,
+        holder: str,
+        ttl_s: float = limits.SESSION_LEASE_S,
+        *,
+        steal: bool = False,
+    ) -> Claim:
+        """Claim the right to write a session like `claim`, from a coroutine."""
+        return await asyncio.to_thread(self.claim, sid, holder, ttl_s, steal=steal)
+
+    async def renew_async(
+        self, sid: str, epoch: int, ttl_s: float = limits.SESSION_LEASE_S
+    ) -> Claim:
+        """Let a lease last longer like `renew`, from a coroutine."""
+        return await asyncio.to_thread(self.renew, sid, epoch, ttl_s)
+
+    async def release_async(self, sid: str, epoch: int) -> None:
+        """End a lease like `release`, from a coroutine."""
+        await asyncio.to_thread(self.release, sid, epoch)
 
     async def intern_payload_async(self, value: Any, kind: str = "message") -> PayloadRef:
         """Store a value and return a reference to it, like `intern_payload`."""
@@ -543,6 +598,7 @@ class SessionContainer(ABC):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Sequence[Event]:
         """Append one event or several with consecutive ids, or none of them."""
 
@@ -556,10 +612,11 @@ class SessionContainer(ABC):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Sequence[Event]:
         """Append one event or several like `append`, from a coroutine."""
         return await asyncio.to_thread(
-            self.append, events, expected_last_id=expected_last_id, key=key
+            self.append, events, expected_last_id=expected_last_id, key=key, epoch=epoch
         )
 
     def __len__(self) -> int:

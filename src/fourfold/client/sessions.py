@@ -26,10 +26,12 @@ from fourfold.errors import BadAnswer, CorruptData, InvalidInput, NotFound
 from fourfold.models.documents.timestamps import stored_time
 from fourfold.models.sessions.feed import Item
 from fourfold.models.sessions.fold import Counters, FoldState
+from fourfold.models.sessions.leases import check_holder, check_ttl
 from fourfold.models.sessions.listing import ListingOptions
 from fourfold.models.sessions.payloads import interned
 from fourfold.models.sessions.records import (
     UNSET,
+    Claim,
     Event,
     Gap,
     Head,
@@ -40,7 +42,7 @@ from fourfold.models.sessions.records import (
     Transient,
     Unset,
 )
-from fourfold.models.sessions.request import At
+from fourfold.models.sessions.request import At, check_count
 from fourfold.models.sessions.request_builder import RequestBuilder
 from fourfold.models.sessions.transcript import Transcript, TranscriptEntry, TranscriptHeader
 from fourfold.wire import sessions as wire
@@ -108,11 +110,13 @@ class SessionCalls:
         events: Sequence[Mapping[str, Any]],
         expected_last_id: int | Unset,
         key: str | None,
+        epoch: int | None = None,
     ) -> Call:
         """Build the request that appends events."""
-        self._checks.appending(sid, events, expected_last_id, key)
+        self._checks.appending(sid, events, expected_last_id, key, epoch)
         body = encode({"events": [dict(event) for event in events], "key": key})
         call = self._post(self._verb("events", sid), f"append to {sid!r}", body, key=key)
+        call = _with_epoch(call, epoch)
         return call if expected_last_id is UNSET else _if_match(call, str(expected_last_id))
 
     def publish_head(  # noqa: PLR0917 - as the façade has them
@@ -123,9 +127,12 @@ class SessionCalls:
         to_event_id: int | None,
         key: str | None,
         events: Sequence[Mapping[str, Any]],
+        epoch: int | None = None,
     ) -> Call:
         """Build the request that publishes a head."""
-        self._checks.publishing(sid, head, expected_basis, to_event_id, key, events=events)
+        self._checks.publishing(
+            sid, head, expected_basis, to_event_id, key, events=events, epoch=epoch
+        )
         body = {
             "head": dict(head or {}),
             "to_event_id": to_event_id,
@@ -134,13 +141,43 @@ class SessionCalls:
         }
         url = self._verb("heads", sid)
         call = self._post(url, f"publish a head of {sid!r}", encode(body), key=key)
+        call = _with_epoch(call, epoch)
         return call if expected_basis is UNSET else _if_match(call, expected_basis or "none")
 
-    def append_edge(self, sid: str, edge: Mapping[str, Any]) -> Call:
+    def append_edge(self, sid: str, edge: Mapping[str, Any], epoch: int | None = None) -> Call:
         """Build the request that appends a lineage edge."""
-        self._checks.joining(sid, edge)
+        self._checks.joining(sid, edge, epoch)
         url = self._verb("lineage", sid)
-        return self._post(url, f"append an edge to {sid!r}", encode(dict(edge)))
+        call = self._post(url, f"append an edge to {sid!r}", encode(dict(edge)))
+        return _with_epoch(call, epoch)
+
+    def claim(self, sid: str, holder: str, ttl_s: float, *, steal: bool) -> Call:
+        """Build the request that claims a session."""
+        check_holder(holder)
+        body = {"holder": holder, "ttl_s": check_ttl(ttl_s), "steal": steal}
+        url = self._verb("lease", sid)
+        return self._post(url, f"claim the session {sid!r}", msgspec.json.encode(body))
+
+    def renew(self, sid: str, epoch: int, ttl_s: float) -> Call:
+        """Build the request that renews a lease. It can be repeated as it is."""
+        body = {"epoch": check_count(epoch, "epoch", least=1), "ttl_s": check_ttl(ttl_s)}
+        url, operation = self._verb("lease", sid), f"renew the lease of {sid!r}"
+        return Call("PUT", url, operation, _JSON, {}, msgspec.json.encode(body))
+
+    def release(self, sid: str, epoch: int) -> Call:
+        """Build the request that releases a lease. It can be repeated as it is."""
+        check_count(epoch, "epoch", least=1)
+        url, operation = self._verb("lease", sid), f"release the lease of {sid!r}"
+        return Call("DELETE", url, operation, {}, stringify(("epoch", epoch)))
+
+    def lease(self, sid: str) -> Call:
+        """Build the request for the lease of a session."""
+        return self._get("lease", sid)
+
+    def leases(self, after: str | None, prefix: str) -> Call:
+        """Build the request for a list of leases."""
+        params = stringify(("after", after), ("prefix", prefix or None))
+        return Call("GET", f"{self._root}/v1/sessions/leases", "list the leases", {}, params)
 
     def fork(self, sid: str, session: Mapping[str, Any] | None, at: At) -> Call:
         """Build the request that forks a session."""
@@ -252,6 +289,12 @@ def _if_match(call: Call, version: str) -> Call:
     return call._replace(headers={**call.headers, "if-match": f'"{version}"'})
 
 
+def _with_epoch(call: Call, epoch: int | None) -> Call:
+    if epoch is None:
+        return call
+    return call._replace(headers={**call.headers, "fourfold-epoch": str(epoch)})
+
+
 def _value(raw: Raw) -> Any:
     """Return the value of canonical bytes."""
     return decode(bytes(raw))
@@ -268,6 +311,11 @@ def to_info(record: wire.SessionRecord) -> SessionInfo:
         updated_at=record.updated_at,
         turn_status=record.turn_status,
     )
+
+
+def to_claim(record: wire.LeaseRecord) -> Claim:
+    """Return a lease."""
+    return Claim(record.session, record.epoch, record.holder, record.expires_at)
 
 
 def to_event(record: wire.EventRecord) -> Event:

@@ -10,6 +10,7 @@ from msgspec import Raw, UnsetType
 from fourfold import limits
 from fourfold.content import encode, from_json, is_content_id
 from fourfold.models.sessions import Event, Head, LineageEdge, SessionInfo, SessionView
+from fourfold.models.sessions.records import Claim
 from fourfold.models.sessions.request import At
 from fourfold.server.points import parse_at
 from fourfold.wire.sessions import (
@@ -17,6 +18,7 @@ from fourfold.wire.sessions import (
     EventCounters,
     EventRecord,
     HeadRecord,
+    LeaseRecord,
     SessionRecord,
     ViewRecord,
 )
@@ -46,6 +48,16 @@ def parse_point(at: str | int | UnsetType | None) -> At:
     if isinstance(at, str) and is_content_id(at):
         return at
     return parse_at(at)
+
+
+def lease_record(claim: Claim) -> LeaseRecord:
+    """Return a lease as a response has it."""
+    return LeaseRecord(
+        session=claim.session,
+        epoch=claim.epoch,
+        holder=claim.holder,
+        expires_at=claim.expires_at,
+    )
 
 
 def session_record(info: SessionInfo) -> SessionRecord:

@@ -22,13 +22,16 @@ from fourfold import limits
 from fourfold.content import from_json
 from fourfold.content.filters import Filter, decode_filter, parse_filter
 from fourfold.errors import (
+    AlreadyClaimed,
     AlreadyExists,
     Forbidden,
     HeadMoved,
     InvalidInput,
+    LeaseLost,
     NotFound,
     PayloadMissing,
     PreconditionFailed,
+    Refused,
     ReplayMismatch,
 )
 from fourfold.kernel.idempotency import IdempotentRequest, digest_of, run_once
@@ -46,6 +49,7 @@ from fourfold.server.session_values import (
     NO_HEAD,
     event_record,
     head_record,
+    lease_record,
     parse_events,
     parse_point,
     session_record,
@@ -57,6 +61,8 @@ from fourfold.wire.sessions import (
     AppendedEvents,
     AppendRequest,
     AtQuery,
+    ClaimRequest,
+    EpochHeaders,
     EventAppendHeaders,
     EventRecord,
     EventTagHeaders,
@@ -64,6 +70,12 @@ from fourfold.wire.sessions import (
     HeadHeaders,
     HeadRecord,
     HeadRequest,
+    LeasePage,
+    LeaseRecord,
+    LeasesQuery,
+    ReleaseQuery,
+    RenewRequest,
+    SessionLease,
     SessionPage,
     SessionRecord,
     SessionsQuery,
@@ -171,17 +183,17 @@ class SessionRoutes:
 
     async def append_events(self, request: Request, sid: str, body: AppendRequest) -> Reply:
         """Append events, all or none."""
-        last = _expected_event(request)
+        last, epoch = _expected_event(request), _parse_epoch(request)
         sessions = await self._opened.get()
         if len(request.body) <= limits.HTTP_LOOP_BYTES and not _is_idempotent(request):
             appended = await sessions.append_events_async(
-                sid, parse_events(body.events), expected_last_id=last, key=body.key
+                sid, parse_events(body.events), expected_last_id=last, key=body.key, epoch=epoch
             )
             return _appended([event_record(event) for event in appended], False)
 
         def append() -> bytes:
             events = sessions.append_events(
-                sid, parse_events(body.events), expected_last_id=last, key=body.key
+                sid, parse_events(body.events), expected_last_id=last, key=body.key, epoch=epoch
             )
             return msgspec.json.encode((events[0].id, events[-1].id))
 
@@ -191,7 +203,7 @@ class SessionRoutes:
 
     async def publish_head(self, request: Request, sid: str, body: HeadRequest) -> Reply:
         """Publish a head."""
-        expected = _expected_head(request)
+        expected, epoch = _expected_head(request), _parse_epoch(request)
         sessions = await self._opened.get()
 
         def publish() -> bytes:
@@ -202,6 +214,7 @@ class SessionRoutes:
                 to_event_id=body.to_event_id,
                 key=body.key,
                 events=parse_events(body.events),
+                epoch=epoch,
             )
             return head.id.encode()
 
@@ -211,16 +224,52 @@ class SessionRoutes:
 
     async def append_edge(self, request: Request, sid: str, body: dict[str, Any]) -> Reply:
         """Append a lineage edge."""
+        epoch = _parse_epoch(request)
         sessions = await self._opened.get()
 
         def append() -> bytes:
-            event = sessions.append_lineage_edge(sid, from_json(body))
+            event = sessions.append_lineage_edge(sid, from_json(body), epoch=epoch)
             return msgspec.json.encode(event.id)
 
         stored, replayed = await self._once(request, append)
         event_id = msgspec.json.decode(stored, type=int)
         [record] = await self._workers.run(_events, sessions, sid, event_id, event_id)
         return Reply(record, headers=_written(replayed))
+
+    # Leases
+
+    async def list_leases(self, _request: Request, query: LeasesQuery) -> Reply:
+        """Return a page of leases."""
+        return Reply(await self._workers.run(_list_leases, await self._opened.get(), query))
+
+    async def get_lease(self, _request: Request, sid: str) -> Reply:
+        """Return the lease of a session, if it has one."""
+        claim = await self._workers.run((await self._opened.get()).find_lease, sid)
+        lease = None if claim is None else lease_record(claim)
+        return Reply(SessionLease(lease=lease), headers=_NO_STORE)
+
+    async def claim_session(self, request: Request, sid: str, body: ClaimRequest) -> Reply:
+        """Claim the right to write a session."""
+        sessions = await self._opened.get()
+
+        def claim() -> bytes:
+            granted = sessions.claim(sid, body.holder, body.ttl_s, steal=body.steal)
+            return msgspec.json.encode(lease_record(granted))
+
+        stored, replayed = await self._once(request, claim)
+        lease = msgspec.json.decode(stored, type=LeaseRecord)
+        return Reply(lease, 201, headers=_written(replayed))
+
+    async def renew_lease(self, _request: Request, sid: str, body: RenewRequest) -> Reply:
+        """Let a lease last longer."""
+        sessions = await self._opened.get()
+        claim = await sessions.renew_async(sid, body.epoch, body.ttl_s)
+        return Reply(lease_record(claim), headers=_NO_STORE)
+
+    async def release_lease(self, _request: Request, sid: str, query: ReleaseQuery) -> Reply:
+        """End a lease."""
+        await (await self._opened.get()).release_async(sid, query.epoch)
+        return Reply(status=204, headers=_NO_STORE)
 
     async def _once(self, request: Request, work: Callable[[], bytes]) -> tuple[bytes, bool]:
         """Return what `work` wrote, or what it wrote before with the same Idempotency-Key, and
@@ -244,6 +293,19 @@ def _record(sessions: Sessions, sid: str, at: At = None) -> SessionRecord:
 def _events(sessions: Sessions, sid: str, first: int, last: int) -> list[EventRecord]:
     events = sessions.events(sid, after=first - 1, until=last)
     return [event_record(event) for event in events]
+
+
+def _list_leases(sessions: Sessions, query: LeasesQuery) -> LeasePage:
+    listed = cursors.digest_of("leases", query.prefix)
+    cursor = cursors.parse(query.cursor, listed, str)
+    first = None if isinstance(query.after, UnsetType) else query.after
+    after = first if cursor is None else cursor.after
+    claims = sessions.list_leases(after=after, limit=query.limit, prefix=query.prefix)
+    more = len(claims) == query.limit
+    return LeasePage(
+        items=[*map(lease_record, claims)],
+        next_cursor=cursors.format_cursor(listed, 0, claims[-1].session) if more else None,
+    )
 
 
 def _check_new(request: Request, fields: dict[str, Any]) -> None:
@@ -346,7 +408,18 @@ def _expected_head(request: Request) -> str | Unset | None:
     return version
 
 
+def _parse_epoch(request: Request) -> int | None:
+    """Return the epoch of the header Fourfold-Epoch, or None without it."""
+    text = request.header("fourfold-epoch")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal()) or not 0 < int(text[:20]) <= SEQ_MAX:
+        raise InvalidInput(f"fourfold-epoch must be the epoch of a lease, got {text!r:.80}")
+    return int(text)
+
+
 WRITE_ERRORS: Final = (NotFound, PayloadMissing, PreconditionFailed, ReplayMismatch)
+OWNER_ERRORS: Final = (LeaseLost, Refused)
 
 
 def session_route(method: str, path: str, handler: Any, **options: Any) -> Route:
@@ -421,7 +494,7 @@ _ROUTES: Final = (
         headers=EventAppendHeaders,
         body=AppendRequest,
         ok={200: Ok("Appended.", AppendedEvents, EventTagHeaders)},
-        errors=WRITE_ERRORS,
+        errors=(*WRITE_ERRORS, *OWNER_ERRORS),
     ),
     session_route(
         *("POST", verb("heads"), SessionRoutes.publish_head),
@@ -431,17 +504,17 @@ _ROUTES: Final = (
         headers=HeadHeaders,
         body=HeadRequest,
         ok={201: Ok("Published.", HeadRecord, EventTagHeaders)},
-        errors=(HeadMoved, *WRITE_ERRORS),
+        errors=(HeadMoved, *WRITE_ERRORS, *OWNER_ERRORS),
     ),
     session_route(
         *("POST", verb("lineage"), SessionRoutes.append_edge),
         operation="append_lineage_edge",
         summary="Append a lineage edge to the log of a session; an existing one stays as it is.",
         scope="write",
-        headers=IdempotencyHeaders,
+        headers=EpochHeaders,
         body=dict[str, Any],
         ok={200: Ok("The event of the edge.", EventRecord, EventTagHeaders)},
-        errors=WRITE_ERRORS,
+        errors=(*WRITE_ERRORS, *OWNER_ERRORS),
     ),
     session_route(
         *("POST", verb("forks"), SessionRoutes.fork_session),
@@ -452,5 +525,50 @@ _ROUTES: Final = (
         body=ForkRequest,
         ok={201: Ok("It was created.", SessionRecord, EventTagHeaders)},
         errors=(AlreadyExists, *WRITE_ERRORS),
+    ),
+    session_route(
+        *("GET", f"{SESSIONS}/leases", SessionRoutes.list_leases),
+        operation="list_session_leases",
+        summary="List the leases of sessions that were not released, by session id.",
+        scope="read",
+        resource="prefix",
+        query=LeasesQuery,
+        ok={200: Ok("A page of leases.", LeasePage)},
+    ),
+    session_route(
+        *("GET", verb("lease"), SessionRoutes.get_lease),
+        operation="get_session_lease",
+        summary="Get the lease of a session, expired or not.",
+        scope="read",
+        ok={200: Ok("The lease, if it was not released.", SessionLease)},
+        errors=(NotFound,),
+    ),
+    session_route(
+        *("POST", verb("lease"), SessionRoutes.claim_session),
+        operation="claim_session",
+        summary="Claim the right to write a session for a time, with a new epoch.",
+        scope="write",
+        headers=IdempotencyHeaders,
+        body=ClaimRequest,
+        ok={201: Ok("Claimed.", LeaseRecord, EventTagHeaders)},
+        errors=(NotFound, AlreadyClaimed, ReplayMismatch),
+    ),
+    session_route(
+        *("PUT", verb("lease"), SessionRoutes.renew_lease),
+        operation="renew_session_lease",
+        summary="Let a lease last longer.",
+        scope="write",
+        body=RenewRequest,
+        ok={200: Ok("Renewed.", LeaseRecord)},
+        errors=(NotFound, LeaseLost),
+    ),
+    session_route(
+        *("DELETE", verb("lease"), SessionRoutes.release_lease),
+        operation="release_session_lease",
+        summary="End a lease.",
+        scope="write",
+        query=ReleaseQuery,
+        ok={204: Ok("It is released.")},
+        errors=(NotFound, LeaseLost),
     ),
 )

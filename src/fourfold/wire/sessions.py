@@ -167,19 +167,92 @@ class AppendRequest(Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tru
     key: Annotated[str, Meta(min_length=1, max_length=limits.SESSION_KEY_CHARS_MAX)] | None = None
 
 
+class EpochHeaders(IdempotencyHeaders, kw_only=True, frozen=True, rename=header_name):
+    """Headers of a write to a session."""
+
+    fourfold_epoch: Annotated[
+        str | UnsetType,
+        Meta(description="Epoch of the client's lease: the request is refused if it is lost."),
+    ] = UNSET
+
+
 class AppendedEvents(Struct, kw_only=True, frozen=True):
     """Events with the ids, times and digests that they were given."""
 
     events: list[EventRecord]
 
 
-class EventAppendHeaders(IdempotencyHeaders, kw_only=True, frozen=True, rename=header_name):
+class EventAppendHeaders(EpochHeaders, kw_only=True, frozen=True, rename=header_name):
     """Headers of an append."""
 
     if_match: Annotated[
         str | UnsetType,
         Meta(description="Id of the newest event, in quotes: the append is refused if it is not."),
     ] = UNSET
+
+
+# Leases
+
+
+Epoch = Annotated[int, Meta(ge=1, le=SEQ_MAX)]
+LeaseSeconds = Annotated[float, Meta(gt=0, le=86_400)]
+
+
+class LeaseRecord(Struct, kw_only=True, frozen=True):
+    """The right of one worker to write a session."""
+
+    session: str
+    epoch: Epoch
+    """Number to send with each write, as Fourfold-Epoch."""
+    holder: str
+    expires_at: str
+    """Time from which another worker may claim the session."""
+
+
+class SessionLease(Struct, kw_only=True, frozen=True):
+    """The newest lease of a session, expired or not; None if there is none, or it was released."""
+
+    lease: LeaseRecord | None
+
+
+class LeasePage(Page, kw_only=True, frozen=True):
+    """A page of leases in the order of session ids."""
+
+    items: list[LeaseRecord]
+
+
+class LeasesQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a list of leases."""
+
+    prefix: Annotated[
+        str,
+        Meta(max_length=limits.SESSION_ID_CHARS_MAX, description="Only ids with this prefix."),
+    ] = ""
+    after: Annotated[
+        SessionId | UnsetType, Meta(description="Only leases of sessions after this one.")
+    ] = UNSET
+
+
+class ClaimRequest(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A claim: a name of the worker, and the time until another one may claim the session."""
+
+    holder: Annotated[str, Meta(min_length=1, max_length=limits.SESSION_ID_CHARS_MAX)]
+    ttl_s: LeaseSeconds = limits.SESSION_LEASE_S
+    steal: bool = False
+    """Claim even if a lease is in force."""
+
+
+class RenewRequest(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A renewal of the lease with this epoch."""
+
+    epoch: Epoch
+    ttl_s: LeaseSeconds = limits.SESSION_LEASE_S
+
+
+class ReleaseQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """The epoch of the lease to release."""
+
+    epoch: Epoch
 
 
 # Views
@@ -324,7 +397,7 @@ class HeadRequest(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True)
     key: Annotated[str, Meta(min_length=1, max_length=limits.SESSION_KEY_CHARS_MAX)] | None = None
 
 
-class HeadHeaders(IdempotencyHeaders, kw_only=True, frozen=True, rename=header_name):
+class HeadHeaders(EpochHeaders, kw_only=True, frozen=True, rename=header_name):
     """Headers of a request to publish a head."""
 
     if_match: Annotated[

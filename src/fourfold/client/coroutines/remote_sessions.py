@@ -26,6 +26,7 @@ from fourfold.models.sessions.listing import ListingOptions
 from fourfold.models.sessions.records import (
     UNSET,
     BundleReport,
+    Claim,
     Event,
     Head,
     HeadComparison,
@@ -149,6 +150,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Event:
         """Append one event and return it with its ids, time and digest.
 
@@ -158,11 +160,15 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
             expected_last_id: The id of the newest event that the caller knows; the append is
                 refused if there are later ones.
             key: An idempotency key: a repeated request returns the events of the first one.
+            epoch: That of the caller's claim; the append is refused if the lease is lost.
 
         Raises:
+            LeaseLost: The lease of `epoch` is not the current one.
             PreconditionFailed: `expected_last_id` is not the newest event.
         """
-        events = await self.append_events(sid, [event], expected_last_id=expected_last_id, key=key)
+        events = await self.append_events(
+            sid, [event], expected_last_id=expected_last_id, key=key, epoch=epoch
+        )
         return events[0]
 
     async def append_events(
@@ -172,6 +178,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Sequence[Event]:
         """Append several events with consecutive ids, or none of them.
 
@@ -181,12 +188,14 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
             expected_last_id: The id of the newest event that the caller knows; the append is
                 refused if there are later ones.
             key: An idempotency key: a repeated request returns the events of the first one.
+            epoch: That of the caller's claim; the append is refused if the lease is lost.
 
         Raises:
+            LeaseLost: The lease of `epoch` is not the current one.
             PreconditionFailed: `expected_last_id` is not the newest event.
         """
         drafts = await self._intern_events(events)
-        call = self._calls.append(sid, drafts, expected_last_id, key)
+        call = self._calls.append(sid, drafts, expected_last_id, key, epoch)
         appended = sessions.parse(await self._connection.send(call), wire.AppendedEvents)
         return [sessions.to_event(record) for record in appended.events]
 
@@ -199,6 +208,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
+        epoch: int | None = None,
     ) -> Head:
         """Publish a head that covers the events since the current head.
 
@@ -210,20 +220,108 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
             to_event_id: The last event that the head covers, by default the newest.
             key: An idempotency key: a repeated request returns the same head.
             events: Events to append first, in the same transaction; the head covers them.
+            epoch: That of the caller's claim; nothing is written if the lease is lost.
 
         Raises:
+            LeaseLost: The lease of `epoch` is not the current one.
             HeadMoved: The current head is not `expected_basis`; nothing was written.
         """
         drafts = await self._intern_events(events)
         fields = await self._intern_fields(head or {})
-        call = self._calls.publish_head(sid, fields, expected_basis, to_event_id, key, drafts)
+        call = self._calls.publish_head(
+            sid, fields, expected_basis, to_event_id, key, drafts, epoch
+        )
         return sessions.to_head(sessions.parse(await self._connection.send(call), wire.HeadRecord))
 
-    async def append_lineage_edge(self, sid: str, edge: Mapping[str, Any]) -> Event:
+    async def append_lineage_edge(
+        self, sid: str, edge: Mapping[str, Any], *, epoch: int | None = None
+    ) -> Event:
         """Append a lineage edge and return its event; an existing edge is not added again."""
         fields = await self._intern_fields(edge)
-        response = await self._connection.send(self._calls.append_edge(sid, fields))
+        response = await self._connection.send(self._calls.append_edge(sid, fields, epoch))
         return sessions.to_event(sessions.parse(response, wire.EventRecord))
+
+    # Leases
+
+    async def claim(
+        self,
+        sid: str,
+        holder: str,
+        ttl_s: float = limits.SESSION_LEASE_S,
+        *,
+        steal: bool = False,
+    ) -> Claim:
+        """Claim the right to write a session, with a new epoch to pass with each write.
+
+        Args:
+            sid: The id of the session.
+            holder: A name of the worker, for people; it is not compared.
+            ttl_s: Seconds until another worker may claim the session, unless renewed.
+            steal: Claim even if a lease is in force.
+
+        Raises:
+            AlreadyClaimed: A lease is in force; `retry_after` is the rest of its time.
+            NotFound: There is no session of that id, or it was deleted.
+        """
+        call = self._calls.claim(check_session_id(sid), holder, ttl_s, steal=steal)
+        return sessions.to_claim(
+            sessions.parse(await self._connection.send(call), wire.LeaseRecord)
+        )
+
+    async def renew(self, sid: str, epoch: int, ttl_s: float = limits.SESSION_LEASE_S) -> Claim:
+        """Let a lease last at least `ttl_s` seconds from now, even if it has expired.
+
+        Raises:
+            LeaseLost: The lease was released, or another worker has claimed the session.
+        """
+        call = self._calls.renew(check_session_id(sid), epoch, ttl_s)
+        return sessions.to_claim(
+            sessions.parse(await self._connection.send(call), wire.LeaseRecord)
+        )
+
+    async def release(self, sid: str, epoch: int) -> None:
+        """End a lease: nothing is written with its epoch any more. A second call changes nothing.
+
+        Raises:
+            LeaseLost: Another worker has claimed the session.
+        """
+        await self._connection.send(self._calls.release(check_session_id(sid), epoch))
+
+    async def find_lease(self, sid: str) -> Claim | None:
+        """Return the newest lease of a session, expired or not; None without one.
+
+        Raises:
+            NotFound: There is no session of that id, or it was deleted.
+        """
+        response = await self._connection.send(self._calls.lease(check_session_id(sid)))
+        lease = sessions.parse(response, wire.SessionLease).lease
+        return None if lease is None else sessions.to_claim(lease)
+
+    async def list_leases(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = limits.SESSION_PAGE_EVENTS,
+        prefix: str = "",
+    ) -> builtins.list[Claim]:
+        """Return leases that were not released, expired or not, in the order of session ids.
+
+        Args:
+            after: The id of a session: return those of the sessions after it.
+            limit: Maximum number of leases.
+            prefix: Only sessions whose ids begin with it.
+        """
+        check_count(limit, "limit", least=1)
+        for sid in (prefix, after):
+            if sid:
+                check_session_id(sid)
+        claims: builtins.list[Claim] = []
+        call = self._calls.leases(after, prefix)
+        async for page in self._connection.pages(call, wire.LeasePage, limit):
+            claims += map(sessions.to_claim, page.items)
+            if len(claims) >= limit:
+                break
+        return claims[:limit]
 
     # Payloads
 
@@ -515,6 +613,7 @@ class AsyncRemoteSession(AsyncSessionContainer):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Sequence[Event]:
         """Append one event or several with consecutive ids, or none of them.
 
@@ -523,13 +622,15 @@ class AsyncRemoteSession(AsyncSessionContainer):
             expected_last_id: The id of the newest event that the caller knows; the append is
                 refused if there are later ones.
             key: An idempotency key: a repeated request returns the events of the first one.
+            epoch: That of the caller's claim; the append is refused if the lease is lost.
 
         Raises:
+            LeaseLost: The lease of `epoch` is not the current one.
             PreconditionFailed: `expected_last_id` is not the newest event.
         """
         several = [events] if isinstance(events, Mapping) else events
         return await self.sessions.append_events(
-            self.id, several, expected_last_id=expected_last_id, key=key
+            self.id, several, expected_last_id=expected_last_id, key=key, epoch=epoch
         )
 
     async def append_event(
@@ -538,10 +639,11 @@ class AsyncRemoteSession(AsyncSessionContainer):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Event:
         """Append one event and return it, like `Sessions.append_event`."""
         return await self.sessions.append_event(
-            self.id, event, expected_last_id=expected_last_id, key=key
+            self.id, event, expected_last_id=expected_last_id, key=key, epoch=epoch
         )
 
     async def append_events(
@@ -550,10 +652,11 @@ class AsyncRemoteSession(AsyncSessionContainer):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Sequence[Event]:
         """Append several events or none of them, like `Sessions.append_events`."""
         return await self.sessions.append_events(
-            self.id, events, expected_last_id=expected_last_id, key=key
+            self.id, events, expected_last_id=expected_last_id, key=key, epoch=epoch
         )
 
     async def publish_head(
@@ -564,6 +667,7 @@ class AsyncRemoteSession(AsyncSessionContainer):
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
+        epoch: int | None = None,
     ) -> Head:
         """Publish a head that covers the events since the current head.
 
@@ -574,8 +678,10 @@ class AsyncRemoteSession(AsyncSessionContainer):
             to_event_id: The last event that the head covers, by default the newest.
             key: An idempotency key: a repeated request returns the same head.
             events: Events to append first, in the same transaction; the head covers them.
+            epoch: That of the caller's claim; nothing is written if the lease is lost.
 
         Raises:
+            LeaseLost: The lease of `epoch` is not the current one.
             HeadMoved: The current head is not `expected_basis`; nothing was written.
         """
         return await self.sessions.publish_head(
@@ -585,7 +691,34 @@ class AsyncRemoteSession(AsyncSessionContainer):
             to_event_id=to_event_id,
             key=key,
             events=events,
+            epoch=epoch,
         )
+
+    async def claim(
+        self, holder: str, ttl_s: float = limits.SESSION_LEASE_S, *, steal: bool = False
+    ) -> Claim:
+        """Claim the right to write this session, like `Sessions.claim`.
+
+        Raises:
+            AlreadyClaimed: A lease is in force; `retry_after` is the rest of its time.
+        """
+        return await self.sessions.claim(self.id, holder, ttl_s, steal=steal)
+
+    async def renew(self, epoch: int, ttl_s: float = limits.SESSION_LEASE_S) -> Claim:
+        """Let a lease last at least `ttl_s` seconds from now, even if it has expired.
+
+        Raises:
+            LeaseLost: The lease was released, or another worker has claimed the session.
+        """
+        return await self.sessions.renew(self.id, epoch, ttl_s)
+
+    async def release(self, epoch: int) -> None:
+        """End a lease: nothing is written with its epoch any more.
+
+        Raises:
+            LeaseLost: Another worker has claimed the session.
+        """
+        await self.sessions.release(self.id, epoch)
 
     async def fork(
         self, session: Mapping[str, Any] | None = None, *, at: At = None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fourfold.models.sessions.records import (
         UNSET,
         BundleReport,
+        Claim,
         Event,
         Gap,
         GcReport,
@@ -45,6 +46,7 @@ else:
         __name__,
         {
             "BundleReport": "fourfold.models.sessions.records",
+            "Claim": "fourfold.models.sessions.records",
             "GcReport": "fourfold.models.sessions.records",
             "Counters": "fourfold.models.sessions.fold",
             "LineageEdge": "fourfold.models.sessions.records",
@@ -82,6 +84,7 @@ __all__ = [
     "PROFILE",
     "UNSET",
     "BundleReport",
+    "Claim",
     "Counters",
     "Event",
     "FoldState",

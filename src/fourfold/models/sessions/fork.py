@@ -105,8 +105,8 @@ def write_fork(writing: LogWriter, slots: Slots, fork: SessionFork) -> SessionRo
     row, created = writer.create(writing, slots, fork.create)
     if not created:
         raise AlreadyExists(f"session {fork.sid!r} already exists")
-    head = writer.publish_head(writing, slots, fork.publish)
+    head = writer.add_head(writing, slots, fork.publish)
     content = edge_content(fork.sid, {**fork.edge, "to_session": fork.sid, "to_head": head.id})
     draft = encoded("lineage/edge-added", {"edge": content})
-    writer.append_edge(writing, slots, fork.create._replace(drafts=[draft], payloads=()))
+    writer.add_edge(writing, slots, fork.create._replace(drafts=[draft], payloads=()))
     return row

@@ -70,6 +70,15 @@ class HeadRow(NamedTuple):
     basis: str | None
 
 
+class LeaseRow(NamedTuple):
+    """The newest lease of a session. `holder` is None once it is released."""
+
+    session_key: int
+    epoch: int
+    holder: str | None
+    until_ms: int
+
+
 class LogReader(Protocol):
     """Questions to one state of the log."""
 
@@ -100,6 +109,11 @@ class LogReader(Protocol):
 
     def position(self) -> int:
         """Return the newest position of the log of all sessions."""
+        ...
+
+    def lease(self, key: int) -> LeaseRow | None: ...
+    def held_leases(self, after: str, prefix: str, limit: int) -> list[tuple[str, LeaseRow]]:
+        """Return leases that were not released, with their session's id, in the order of ids."""
         ...
 
     def last_event(self, key: int) -> int: ...
@@ -166,6 +180,8 @@ class LogWriter(LogReader, Protocol):
         ...
 
     def after_commit(self, hook: Callable[[], None]) -> None: ...
+    def put_lease(self, lease: LeaseRow) -> None: ...
+    def extend_lease(self, key: int, until_ms: int) -> None: ...
     def insert_session(self, sid: str, created_at: str) -> int: ...
     def mark_session(self, row: SessionRow) -> None:
         """Note that a session is deleted, or purged."""

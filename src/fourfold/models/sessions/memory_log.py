@@ -19,6 +19,7 @@ from fourfold.models.sessions.fold import STATUS_OF
 from fourfold.models.sessions.log import (
     EVENT_MAX,
     HeadRow,
+    LeaseRow,
     LineageEdgeRow,
     LogWriter,
     PayloadRow,
@@ -48,6 +49,7 @@ class _Tables:
         self.marks: dict[tuple[str, int], list[int]] = {}
         self.snapshots: dict[int, dict[int, str]] = {}
         self.payloads: dict[bytes, tuple[int, int, bytes]] = {}
+        self.leases: dict[int, LeaseRow] = {}
 
 
 class MemoryLogReader:
@@ -103,6 +105,20 @@ class MemoryLogReader:
 
     def position(self) -> int:
         return len(self._tables.order)
+
+    def lease(self, key: int) -> LeaseRow | None:
+        return self._tables.leases.get(key)
+
+    def held_leases(self, after: str, prefix: str, limit: int) -> list[tuple[str, LeaseRow]]:
+        rows = [(self._tables.sessions[key].id, row) for key, row in self._tables.leases.items()]
+        held = [
+            (sid, row)
+            for sid, row in rows
+            if row.holder is not None and self._shown(row.session_key)
+        ]
+        return sorted(pair for pair in held if pair[0] > after and pair[0].startswith(prefix))[
+            :limit
+        ]
 
     def last_event(self, key: int) -> int:
         return len(self._tables.events.get(key, ()))
@@ -233,6 +249,12 @@ class MemoryLogWriter(MemoryLogReader):
         self._set(self._tables.sessions, key, SessionRow(key, sid, created_at))
         self._set(self._tables.keys, sid, key)
         return key
+
+    def put_lease(self, lease: LeaseRow) -> None:
+        self._set(self._tables.leases, lease.session_key, lease)
+
+    def extend_lease(self, key: int, until_ms: int) -> None:
+        self.put_lease(self._tables.leases[key]._replace(until_ms=until_ms))
 
     def mark_session(self, row: SessionRow) -> None:
         self._set(self._tables.sessions, row.key, row)

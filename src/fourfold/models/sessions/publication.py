@@ -1,10 +1,10 @@
 """Publication of the sessions, and the derived data that a restore rebuilds.
 
-The log is the events, the rows of the sessions and the payloads. A session that was purged has no
+The log is the events, the rows of the sessions and the payloads; leases are published when they
+are claimed or released, and not each time they are renewed. A session that was purged has no
 events any more; its row says so, and what was published of it before is left out of a restore, and
 erased from the files of the archive.
-Heads, edges and snapshots of the folded state are made again from the events. Who holds a turn is
-not published, nor is who listens.
+Heads, edges and snapshots of the folded state are made again from the events.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ PUBLICATION = Description(
             content=Content("hash", "data"),
             erase=True,
         ),
+        PublicationTable("leases", ("session_key",), watch=("insert", "update of epoch, holder")),
     ),
     newest=_LOG.last_position,
     unsettled=(_SQL.forget_purged,),

@@ -223,6 +223,16 @@ class SessionInfo(msgspec.Struct, frozen=True):
     turn_status: str | None = None
 
 
+class Claim(msgspec.Struct, frozen=True):
+    """A lease of a session. `epoch` is passed with each write; `holder` is only a name."""
+
+    session: str
+    epoch: int
+    holder: str
+    expires_at: str
+    """Time from which another worker may claim the session."""
+
+
 class Transient(msgspec.Struct, frozen=True):
     """Something live that is not kept, such as a token. `event_id` is the last event before it."""
 

@@ -15,6 +15,7 @@ from fourfold.blobs.protocol import check_age
 from fourfold.content import InternedPayload
 from fourfold.errors import InvalidInput
 from fourfold.models.sessions.heads import check_expected_basis, check_head, edge_content
+from fourfold.models.sessions.leases import check_ownership
 from fourfold.models.sessions.payloads import Cutoff
 from fourfold.models.sessions.records import UNSET, Unset
 from fourfold.models.sessions.request import (
@@ -57,6 +58,10 @@ class RequestBuilder:
             self._second = (second, text)
         return f"{text}{since.microseconds // 1_000:03d}Z", second
 
+    def now_ms(self) -> int:
+        """Return the time in milliseconds since 1970."""
+        return (self._clock() - _EPOCH) // timedelta(milliseconds=1)
+
     def creation(self, session: Mapping[str, Any] | None) -> EventAppend:
         if session is not None and not isinstance(session, Mapping):
             raise InvalidInput(
@@ -64,6 +69,7 @@ class RequestBuilder:
                 hint='As in create_session({"id": "s-1"}).',
             )
         fields = dict(session or {})
+        check_ownership(fields)
         sid = fields.pop("id", None)
         sid = fresh_id() if sid is None else check_session_id(sid)
         started = [draft_of(sid, {"type": "session/started", "session": fields})] if fields else []
@@ -76,15 +82,21 @@ class RequestBuilder:
         events: Iterable[Mapping[str, Any]] | Alike,
         expected_last_id: int | Unset,
         key: str | None,
+        epoch: int | None = None,
     ) -> EventAppend:
         check_session_id(sid)
-        return self._appending(sid, drafts_of(sid, events), expected_last_id, key)
+        return self._appending(sid, drafts_of(sid, events), expected_last_id, key, epoch)
 
     def appending_one(
-        self, sid: str, event: Mapping[str, Any], expected_last_id: int | Unset, key: str | None
+        self,
+        sid: str,
+        event: Mapping[str, Any],
+        expected_last_id: int | Unset,
+        key: str | None,
+        epoch: int | None = None,
     ) -> EventAppend:
         check_session_id(sid)
-        return self._appending(sid, drafts_of_one(sid, event), expected_last_id, key)
+        return self._appending(sid, drafts_of_one(sid, event), expected_last_id, key, epoch)
 
     def _appending(
         self,
@@ -92,7 +104,10 @@ class RequestBuilder:
         drafts: Sequence[EventDraft],
         expected_last_id: int | Unset,
         key: str | None,
+        epoch: int | None = None,
     ) -> EventAppend:
+        if epoch is not None:
+            check_count(epoch, "epoch", least=1)
         if expected_last_id is not UNSET:
             check_count(expected_last_id, "expected_last_id")
         if key is not None:
@@ -100,7 +115,9 @@ class RequestBuilder:
         payloads: Sequence[InternedPayload] = ()
         if type(drafts) is not Alike:
             payloads = [payload for draft in drafts if draft.payloads for payload in draft.payloads]
-        return EventAppend(sid, drafts, *self.now(), expected_last_id, key, self._files, payloads)
+        return EventAppend(
+            sid, drafts, *self.now(), expected_last_id, key, self._files, payloads, epoch
+        )
 
     def publishing(
         self,
@@ -111,15 +128,18 @@ class RequestBuilder:
         key: str | None,
         *,
         events: Iterable[Mapping[str, Any]] = (),
+        epoch: int | None = None,
     ) -> Publish:
         check_session_id(sid)
         check_key(key)
+        if epoch is not None:
+            check_count(epoch, "epoch", least=1)
         check_expected_basis(expected_basis)
         fields = check_head({} if head is None else head)
         stored = settle(fields)
         # Encoded once to no purpose but this: what cannot be is refused before the transaction.
         draft = encoded("head/published", {"head": fields})
-        append = EventAppend(sid, [draft], *self.now(), UNSET, key, self._files, stored)
+        append = EventAppend(sid, [draft], *self.now(), UNSET, key, self._files, stored, epoch)
         covered = self._appending(sid, drafts_of(sid, events), UNSET, None)
         if not covered.drafts:
             return Publish(append, fields, expected_basis, to_event_id)
@@ -132,12 +152,16 @@ class RequestBuilder:
         append = append._replace(payloads=())
         return Publish(append, fields, expected_basis, None, covered)
 
-    def joining(self, sid: str, edge: Mapping[str, Any]) -> EventAppend:
+    def joining(self, sid: str, edge: Mapping[str, Any], epoch: int | None = None) -> EventAppend:
+        if epoch is not None:
+            check_count(epoch, "epoch", least=1)
         fields = dict(edge) if isinstance(edge, Mapping) else edge
         stored = settle(fields) if isinstance(fields, dict) else []
         content = edge_content(check_session_id(sid), fields)
         draft = encoded("lineage/edge-added", {"edge": content})
-        return EventAppend(sid, [draft], *self.now(), files=self._files, payloads=stored)
+        return EventAppend(
+            sid, [draft], *self.now(), files=self._files, payloads=stored, epoch=epoch
+        )
 
     def cutoff(self, grace_s: float) -> Cutoff:
         """Return what gc with this grace period may remove."""

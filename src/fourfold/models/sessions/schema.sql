@@ -1,7 +1,7 @@
 -- The whole current schema. A database gets it from the migrations; a test compares the two.
 --
--- The logs of all sessions, one row per event. All tables except `sessions`, `events` and `payloads` are derived from
--- the events and can be rebuilt from them.
+-- The logs of all sessions, one row per event. All tables except `sessions`, `events`, `payloads` and `leases` are
+-- derived from the events and can be rebuilt from them.
 
 -- Rows are never deleted, so the id of a deleted session is never reused. `seal` is a digest of the other columns.
 CREATE TABLE sessions (
@@ -103,6 +103,17 @@ CREATE TABLE idempotency (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX idempotency_by_expiry ON idempotency (expires_at);
+
+-- The newest lease of each session. The row stays after a release, with no holder, so that epochs only grow.
+CREATE TABLE leases (
+  session_key INTEGER PRIMARY KEY REFERENCES sessions (session_key),
+  epoch INTEGER NOT NULL,
+  holder TEXT,
+  until_ms INTEGER NOT NULL
+) STRICT;
+
+-- Leases that were not released.
+CREATE INDEX idx_leases_held ON leases (session_key) WHERE holder IS NOT NULL;
 
 -- The log with readable columns.
 CREATE VIEW session_events AS

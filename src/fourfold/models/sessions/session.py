@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fourfold import limits
 from fourfold.models.sessions.feed import Item, SessionFeed, SessionSubscription
 from fourfold.models.sessions.reader import SessionView
-from fourfold.models.sessions.records import UNSET, Event, Head, Unset
+from fourfold.models.sessions.records import UNSET, Claim, Event, Head, Unset
 from fourfold.models.sessions.request import At
 from fourfold.tabular import Rows
 
@@ -44,6 +44,7 @@ class Session:
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Sequence[Event]:
         """Append one event or several with consecutive ids, or none of them.
 
@@ -52,13 +53,15 @@ class Session:
             expected_last_id: The id of the newest event that the caller knows; the append is
                 refused if there are later ones.
             key: An idempotency key: a repeated request returns the events of the first one.
+            epoch: That of the caller's claim; the append is refused if the lease is lost.
 
         Raises:
+            LeaseLost: The lease of `epoch` is not the current one.
             PreconditionFailed: `expected_last_id` is not the newest event.
         """
         several = [events] if isinstance(events, Mapping) else events
         return self.sessions.append_events(
-            self.id, several, expected_last_id=expected_last_id, key=key
+            self.id, several, expected_last_id=expected_last_id, key=key, epoch=epoch
         )
 
     async def append_async(
@@ -67,11 +70,12 @@ class Session:
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Sequence[Event]:
         """Append one event or several like `append`, from a coroutine."""
         several = [events] if isinstance(events, Mapping) else events
         return await self.sessions.append_events_async(
-            self.id, several, expected_last_id=expected_last_id, key=key
+            self.id, several, expected_last_id=expected_last_id, key=key, epoch=epoch
         )
 
     def append_event(
@@ -80,10 +84,11 @@ class Session:
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Event:
         """Append one event and return it, like `Sessions.append_event`."""
         return self.sessions.append_event(
-            self.id, event, expected_last_id=expected_last_id, key=key
+            self.id, event, expected_last_id=expected_last_id, key=key, epoch=epoch
         )
 
     def append_events(
@@ -92,10 +97,11 @@ class Session:
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Sequence[Event]:
         """Append several events or none of them, like `Sessions.append_events`."""
         return self.sessions.append_events(
-            self.id, events, expected_last_id=expected_last_id, key=key
+            self.id, events, expected_last_id=expected_last_id, key=key, epoch=epoch
         )
 
     def publish_head(
@@ -106,6 +112,7 @@ class Session:
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
+        epoch: int | None = None,
     ) -> Head:
         """Publish a head that covers the events since the current head.
 
@@ -116,8 +123,10 @@ class Session:
             to_event_id: The last event that the head covers, by default the newest.
             key: An idempotency key: a repeated request returns the same head.
             events: Events to append first, in the same transaction; the head covers them.
+            epoch: That of the caller's claim; nothing is written if the lease is lost.
 
         Raises:
+            LeaseLost: The lease of `epoch` is not the current one.
             HeadMoved: The current head is not `expected_basis`; nothing was written.
         """
         return self.sessions.publish_head(
@@ -127,7 +136,34 @@ class Session:
             to_event_id=to_event_id,
             key=key,
             events=events,
+            epoch=epoch,
         )
+
+    def claim(
+        self, holder: str, ttl_s: float = limits.SESSION_LEASE_S, *, steal: bool = False
+    ) -> Claim:
+        """Claim the right to write this session, like `Sessions.claim`.
+
+        Raises:
+            AlreadyClaimed: A lease is in force; `retry_after` is the rest of its time.
+        """
+        return self.sessions.claim(self.id, holder, ttl_s, steal=steal)
+
+    def renew(self, epoch: int, ttl_s: float = limits.SESSION_LEASE_S) -> Claim:
+        """Let a lease last at least `ttl_s` seconds from now, even if it has expired.
+
+        Raises:
+            LeaseLost: The lease was released, or another worker has claimed the session.
+        """
+        return self.sessions.renew(self.id, epoch, ttl_s)
+
+    def release(self, epoch: int) -> None:
+        """End a lease: nothing is written with its epoch any more.
+
+        Raises:
+            LeaseLost: Another worker has claimed the session.
+        """
+        self.sessions.release(self.id, epoch)
 
     def fork(self, session: Mapping[str, Any] | None = None, *, at: At = None) -> Session:
         """Create a session that continues from a point of this one, which stays as it is.

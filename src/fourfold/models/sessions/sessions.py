@@ -26,8 +26,10 @@ from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput, NotFound, ReadOnly
 from fourfold.models.problem import Problem, to_problems
 from fourfold.models.sessions import bundle, heads, payloads, writer
-from fourfold.models.sessions.feed import Broadcast, Item, SessionFeed, SessionSubscription
+from fourfold.models.sessions.feed import Broadcast
+from fourfold.models.sessions.feed_calls import FeedCalls
 from fourfold.models.sessions.fork import SessionFork, prepare_fork, write_fork
+from fourfold.models.sessions.lease_calls import LeaseCalls
 from fourfold.models.sessions.listing import ListingOptions, scan_sessions, session_info
 from fourfold.models.sessions.log import Log, LogReader, LogWriter, SessionRow
 from fourfold.models.sessions.memory_log import MemoryLog
@@ -76,7 +78,7 @@ _ALL = 2**62
 """A bound that no log reaches."""
 
 
-class Sessions:
+class Sessions(LeaseCalls, FeedCalls):
     """The sessions of one store. Opened by `store.sessions`; `Sessions()` keeps them in memory.
 
     `create`, `open` and `list` return handles and summaries. The calls that take a session id are
@@ -279,6 +281,7 @@ class Sessions:
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Event:
         """Append one event and return it with its ids, time and digest.
 
@@ -288,11 +291,13 @@ class Sessions:
             expected_last_id: The id of the newest event that the caller knows; the append is
                 refused if there are later ones.
             key: An idempotency key: a repeated request returns the events of the first one.
+            epoch: That of the caller's claim; the append is refused if the lease is lost.
 
         Raises:
+            LeaseLost: The lease of `epoch` is not the current one.
             PreconditionFailed: `expected_last_id` is not the newest event.
         """
-        request = self._preparing.appending_one(sid, event, expected_last_id, key)
+        request = self._preparing.appending_one(sid, event, expected_last_id, key, epoch)
         return self._submit(lambda txn: writer.append(txn, self._slots, request), request)[0]
 
     def append_events(
@@ -302,6 +307,7 @@ class Sessions:
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Sequence[Event]:
         """Append several events with consecutive ids, or none of them.
 
@@ -311,11 +317,13 @@ class Sessions:
             expected_last_id: The id of the newest event that the caller knows; the append is
                 refused if there are later ones.
             key: An idempotency key: a repeated request returns the events of the first one.
+            epoch: That of the caller's claim; the append is refused if the lease is lost.
 
         Raises:
+            LeaseLost: The lease of `epoch` is not the current one.
             PreconditionFailed: `expected_last_id` is not the newest event.
         """
-        request = self._preparing.appending(sid, events, expected_last_id, key)
+        request = self._preparing.appending(sid, events, expected_last_id, key, epoch)
         return self._submit(lambda txn: writer.append(txn, self._slots, request), request)
 
     async def append_event_async(
@@ -325,9 +333,10 @@ class Sessions:
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Event:
         """Append one event like `append_event`, from a coroutine."""
-        request = self._preparing.appending_one(sid, event, expected_last_id, key)
+        request = self._preparing.appending_one(sid, event, expected_last_id, key, epoch)
         appended: Sequence[Event] = await self._submit_async(
             lambda txn: writer.append(txn, self._slots, request), request
         )
@@ -340,9 +349,10 @@ class Sessions:
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Sequence[Event]:
         """Append several events like `append_events`, from a coroutine."""
-        request = self._preparing.appending(sid, events, expected_last_id, key)
+        request = self._preparing.appending(sid, events, expected_last_id, key, epoch)
         return await self._submit_async(
             lambda txn: writer.append(txn, self._slots, request), request
         )
@@ -356,6 +366,7 @@ class Sessions:
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
+        epoch: int | None = None,
     ) -> Head:
         """Publish a head that covers the events since the current head.
 
@@ -367,12 +378,14 @@ class Sessions:
             to_event_id: The last event that the head covers, by default the newest.
             key: An idempotency key: a repeated request returns the same head.
             events: Events to append first, in the same transaction; the head covers them.
+            epoch: That of the caller's claim; nothing is written if the lease is lost.
 
         Raises:
+            LeaseLost: The lease of `epoch` is not the current one.
             HeadMoved: The current head is not `expected_basis`; nothing was written.
         """
         request = self._preparing.publishing(
-            sid, head, expected_basis, to_event_id, key, events=events
+            sid, head, expected_basis, to_event_id, key, events=events, epoch=epoch
         )
         return self._submit(
             lambda txn: writer.publish_head(txn, self._slots, request), request.whole
@@ -387,23 +400,28 @@ class Sessions:
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
+        epoch: int | None = None,
     ) -> Head:
         """Publish a head that covers the events since the current head, like `publish_head`."""
         request = self._preparing.publishing(
-            sid, head, expected_basis, to_event_id, key, events=events
+            sid, head, expected_basis, to_event_id, key, events=events, epoch=epoch
         )
         return await self._submit_async(
             lambda txn: writer.publish_head(txn, self._slots, request), request.whole
         )
 
-    def append_lineage_edge(self, sid: str, edge: Mapping[str, Any]) -> Event:
+    def append_lineage_edge(
+        self, sid: str, edge: Mapping[str, Any], *, epoch: int | None = None
+    ) -> Event:
         """Append a lineage edge and return its event; an existing edge is not added again."""
-        request = self._preparing.joining(sid, edge)
+        request = self._preparing.joining(sid, edge, epoch)
         return self._submit(lambda txn: writer.append_edge(txn, self._slots, request), request)
 
-    async def append_lineage_edge_async(self, sid: str, edge: Mapping[str, Any]) -> Event:
+    async def append_lineage_edge_async(
+        self, sid: str, edge: Mapping[str, Any], *, epoch: int | None = None
+    ) -> Event:
         """Append a lineage edge like `append_lineage_edge`, from a coroutine."""
-        request = self._preparing.joining(sid, edge)
+        request = self._preparing.joining(sid, edge, epoch)
         return await self._submit_async(
             lambda txn: writer.append_edge(txn, self._slots, request), request
         )
@@ -660,68 +678,6 @@ class Sessions:
         self._broadcast.notify_all()
         return report
 
-    # Live
-
-    def notify_transient(self, sid: str, item: Any) -> None:
-        """Deliver a transient item to current followers, best effort; it is not stored."""
-        self._broadcast.send(sid, item, self._slot(sid).state.counters.event)
-
-    def subscribe(
-        self,
-        sid: str,
-        callback: Callable[[Item], Any],
-        *,
-        after: int | None = None,
-        bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
-    ) -> SessionSubscription:
-        """Call `callback` for every event after `after`, once, in order, and for transient items.
-
-        `after` is an event id, by default the newest. Call the result to unsubscribe.
-        """
-        return self._subscribe(SessionFeed(self._broadcast, sid, after, bound=bound), callback)
-
-    def subscribe_all(
-        self,
-        callback: Callable[[Item], Any],
-        *,
-        after: int | None = None,
-        bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
-    ) -> SessionSubscription:
-        """Call `callback` for the events of all sessions after a position, like `subscribe`."""
-        return self._subscribe(SessionFeed(self._broadcast, None, after, bound=bound), callback)
-
-    def follow(
-        self,
-        sid: str,
-        *,
-        after: int | None = None,
-        timeout: float | None = None,
-        bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
-    ) -> SessionFeed:
-        """Iterate over the events of a session and wait for more, with `for` or `async for`.
-
-        Args:
-            sid: The id of the session.
-            after: Begin after this event id, by default after the newest event.
-            timeout: End after this many seconds without an event.
-            bound: Maximum number of buffered transient items; older ones are dropped.
-        """
-        return self._broadcast.join(
-            SessionFeed(self._broadcast, sid, after, bound=bound, timeout=timeout)
-        )
-
-    def follow_all(
-        self,
-        *,
-        after: int | None = None,
-        timeout: float | None = None,
-        bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
-    ) -> SessionFeed:
-        """Iterate over the events of all sessions after a position, and wait for more."""
-        return self._broadcast.join(
-            SessionFeed(self._broadcast, None, after, bound=bound, timeout=timeout)
-        )
-
     # Maintenance
 
     def verify(self) -> builtins.list[Problem]:
@@ -768,12 +724,6 @@ class Sessions:
             return result
 
         return run
-
-    def _subscribe(self, feed: SessionFeed, callback: Callable[[Item], Any]) -> SessionSubscription:
-        if not callable(callback):
-            raise InvalidInput(f"callback must be callable, got {type(callback).__name__}")
-        self._broadcast.join(feed)
-        return self._broadcast.keep(SessionSubscription(self._broadcast, feed, callback))
 
     def _slot(self, sid: str) -> Slot:
         """Return the newest state, from the cache if this process is the writer."""

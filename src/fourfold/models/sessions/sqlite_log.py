@@ -14,6 +14,7 @@ from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
 from fourfold.models.sessions.log import (
     EVENT_MAX,
     HeadRow,
+    LeaseRow,
     LineageEdgeRow,
     LogWriter,
     PayloadRow,
@@ -98,6 +99,14 @@ class SqliteLogReader:
 
     def position(self) -> int:
         return int(self._snapshot.value(SQL.last_position))
+
+    def lease(self, key: int) -> LeaseRow | None:
+        row = self._snapshot.one(SQL.lease, (key,))
+        return None if row is None else LeaseRow(*row)
+
+    def held_leases(self, after: str, prefix: str, limit: int) -> list[tuple[str, LeaseRow]]:
+        rows = self._snapshot.all(SQL.held_leases, (after, prefix, limit))
+        return [(sid, LeaseRow(*row)) for sid, *row in rows]
 
     def last_event(self, key: int) -> int:
         return int(self._snapshot.value(SQL.last_event, (key,)))
@@ -189,6 +198,12 @@ class SqliteLogWriter(SqliteLogReader):
         seal = seal_of(SessionRow(key, sid, created_at))
         self._txn.execute(SQL.insert_session, (key, sid, created_at, seal))
         return key
+
+    def put_lease(self, lease: LeaseRow) -> None:
+        self._txn.execute(SQL.put_lease, lease)
+
+    def extend_lease(self, key: int, until_ms: int) -> None:
+        self._txn.execute(SQL.extend_lease, (key, until_ms))
 
     def mark_session(self, row: SessionRow) -> None:
         self._txn.execute(SQL.mark_session, (row.key, row.deleted_at, row.purged, seal_of(row)))

@@ -23,6 +23,7 @@ from fourfold.errors import (
 )
 from fourfold.models.sessions.fold import FoldState
 from fourfold.models.sessions.heads import check_basis, check_boundary, head_content
+from fourfold.models.sessions.leases import check_writer
 from fourfold.models.sessions.log import HeadRow, LineageEdgeRow, LogReader, LogWriter, SessionRow
 from fourfold.models.sessions.reader import Slot, Slots, existing, state_at
 from fourfold.models.sessions.records import (
@@ -56,6 +57,7 @@ class EventAppend(NamedTuple):
     key: str | None = None
     files: BlobStore | None = None
     payloads: Sequence[InternedPayload] = ()
+    epoch: int | None = None
 
     @property
     def size(self) -> int:
@@ -86,6 +88,7 @@ class Publish(NamedTuple):
 def append(writing: LogWriter, slots: Slots, request: EventAppend) -> Sequence[Event]:
     """Append the events, all or none; those of an earlier request with the same key as they are."""
     slot = slots.inside(writing, request.sid)
+    check_writer(writing, slot.row, slot.state, request.epoch)
     if request.key is not None:
         replayed = _replayed(writing, slot.row, request)
         if replayed is not None:
@@ -128,6 +131,13 @@ def create(writing: LogWriter, slots: Slots, request: EventAppend) -> tuple[Sess
 
 def publish_head(writing: LogWriter, slots: Slots, publish: Publish) -> Head:
     """Publish a head over the events since the current one."""
+    slot = slots.inside(writing, publish.append.sid)
+    check_writer(writing, slot.row, slot.state, publish.append.epoch)
+    return add_head(writing, slots, publish)
+
+
+def add_head(writing: LogWriter, slots: Slots, publish: Publish) -> Head:
+    """Publish a head like `publish_head`, whichever worker owns the session."""
     request, fields = publish.append, publish.given
     slot = slots.inside(writing, request.sid)
     if request.key is not None:
@@ -150,6 +160,13 @@ def publish_head(writing: LogWriter, slots: Slots, publish: Publish) -> Head:
 
 def append_edge(writing: LogWriter, slots: Slots, request: EventAppend) -> Event:
     """Add an edge to a session's log; one that is there already stays as it is."""
+    slot = slots.inside(writing, request.sid)
+    check_writer(writing, slot.row, slot.state, request.epoch)
+    return add_edge(writing, slots, request)
+
+
+def add_edge(writing: LogWriter, slots: Slots, request: EventAppend) -> Event:
+    """Add an edge like `append_edge`, whichever worker owns the session."""
     content = decode(request.drafts[0].body.encode())["edge"]
     slot = slots.inside(writing, request.sid)
     event_id = writing.edge(slot.row.key, content["id"])
