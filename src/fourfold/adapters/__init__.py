@@ -2,9 +2,10 @@
 
     fourfold.adapters.langgraph        a checkpointer of LangGraph; needs fourfold[langgraph]
     fourfold.adapters.openai_agents    a session of the OpenAI Agents SDK
+    fourfold.adapters.mcp              a store as tools of an MCP server; needs fourfold[mcp]
 
-Adapters store only events and payloads of ordinary sessions: views of the past, verification,
-bundles, garbage collection and the pipeline work on them as on any other session.
+Those for sessions store only events and payloads of ordinary sessions: views of the past,
+verification, bundles, garbage collection and the pipeline work on them as on any other session.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ SECTIONS: Final[Sections] = (
     ("Work with documents", ("space",)),
     ("Work with graphs", ("app",)),
     ("Work with streams", ("stream", "serve", "key")),
-    ("Work with sessions", ("session",)),
+    ("Work with sessions", ("session", "mcp")),
     ("Process all history", ("sql", "pipeline")),
     ("Keep the data safe", ("backup", "restore", "publish", "bootstrap", "verify")),
     ("Inspect the installation", ("doctor", "config", "version")),

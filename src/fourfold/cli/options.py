@@ -6,7 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -195,6 +195,17 @@ def root_argument(
         return argument(option(function))
 
     return decorate
+
+
+def open_or_connect(root: str, key: str | None) -> AbstractContextManager[Any]:
+    """Open a store for reading, or connect to a server if `root` is a URL."""
+    if is_url(root):
+        from fourfold.client import connect  # noqa: PLC0415 - an extra
+
+        return connect(root, key, retry_for=COMMAND_RETRY_S)
+    from fourfold.store import open_store  # noqa: PLC0415 - most commands open a folder
+
+    return open_store(root, mode="r")
 
 
 def set_option(function: Callable[..., None]) -> Callable[..., None]:

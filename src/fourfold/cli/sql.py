@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-from contextlib import AbstractContextManager
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -14,13 +13,12 @@ import click
 from fourfold.cli import sql_shell
 from fourfold.cli.completion import complete_apps, complete_spaces
 from fourfold.cli.history_options import at_option, branch_option
-from fourfold.cli.options import COMMAND_RETRY_S, is_url, root_argument
 from fourfold.cli.options import command as fourfold_command
+from fourfold.cli.options import is_url, open_or_connect, root_argument
 from fourfold.cli.output import Output, counted
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.models.model import all_models
 from fourfold.sql_result import Result
-from fourfold.store.store import open_store
 
 At = int | datetime | None
 
@@ -144,7 +142,7 @@ def command(
         return
     assert root is not None
     limits: dict[str, Any] = {"timeout_s": timeout_s, "max_rows": limit}
-    with _open(root, key) as store:
+    with open_or_connect(root, key) as store:
 
         def run(text: str) -> Result:
             result: Result = store.sql(
@@ -158,15 +156,6 @@ def command(
             _write_parquet(out, run(query), parquet)
         else:
             print_result(out, run(query))
-
-
-def _open(root: str, key: str | None) -> AbstractContextManager[Any]:
-    """Open a store for reading, or connect to a server."""
-    if is_url(root):
-        from fourfold.client import connect  # noqa: PLC0415 - an extra
-
-        return connect(root, key, retry_for=COMMAND_RETRY_S)
-    return open_store(root, mode="r")
 
 
 def _folder_for_spark(root: str | None, roots: str | None) -> Path | None:
