@@ -1,7 +1,8 @@
 # Everything a newcomer or CI runs. Needs only Python 3.11+ and make; the rest comes into .venv.
 #
 #   make demo       see it work           make check      format, lint, types, layers
-#   make test       the default suite     make test-all   everything, slow suites too
+#   make test       the default suite     make test-spark what runs on Spark
+#   make test-all   everything, slow suites too
 #   make bench      measure against C     make generate   docs and code from the source
 #   make clean      remove what was installed
 
@@ -14,7 +15,7 @@ WORKERS ?= 3
 # Suites start thousands of Python processes: each would compile all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-crash test-slow test-all test-spark-4.2 check format generate bench bench-documents bench-graphs bench-sessions bench-pipeline bench-streams bench-isolation bench-face bench-large bench-ask requirements clean install
+.PHONY: demo test test-spark test-crash test-slow test-all test-spark-4.2 check format generate bench bench-documents bench-graphs bench-sessions bench-pipeline bench-streams bench-isolation bench-face bench-large bench-ask requirements clean install
 
 install: $(READY)
 
@@ -32,7 +33,11 @@ demo: $(READY)
 # tests/conftest.py distributes the files: those with Spark to one worker, others by package, the longest first.
 DEFAULT = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: $(READY)
-	$(BIN)/python -m pytest $(DEFAULT) -m "not slow"
+	$(BIN)/python -m pytest $(DEFAULT) -m "not slow and not spark"
+
+# One process: one JVM starts and warms up.
+test-spark: $(READY)
+	$(BIN)/python -m pytest -m "spark and not slow"
 
 # Every property once more, now with all of its examples. The longest tests share a file, so here
 # the workers take single tests from each other.
