@@ -18,6 +18,7 @@ EXTRAS = (
     "jsonschema_rs",
     "mcp",
     "obstore",
+    "opentelemetry",
     "pandas",
     "pyarrow",
     "pyspark",
@@ -50,6 +51,12 @@ def test_the_command_line_works_without_any_extra(tmp_path, arguments):
     done = run_without_extras(f"from fourfold.cli.main import main\nmain({arguments!r})", tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_otlp_without_its_extra_names_it(tmp_path):
+    done = run_without_extras("import fourfold.adapters.otlp", tmp_path)
+    assert "MissingDependency: the export of traces requires opentelemetry-proto" in done.stderr
+    assert done.returncode != 0
 
 
 def test_mcp_without_its_extra_names_it(tmp_path):

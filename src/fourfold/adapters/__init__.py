@@ -3,6 +3,7 @@
     fourfold.adapters.langgraph        a checkpointer of LangGraph; needs fourfold[langgraph]
     fourfold.adapters.openai_agents    a session of the OpenAI Agents SDK
     fourfold.adapters.mcp              a store as tools of an MCP server; needs fourfold[mcp]
+    fourfold.adapters.otlp             traces of sessions for OpenTelemetry; needs fourfold[otlp]
 
 Those for sessions store only events and payloads of ordinary sessions: views of the past,
 verification, bundles, garbage collection and the pipeline work on them as on any other session.

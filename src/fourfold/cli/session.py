@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 import msgspec
@@ -41,6 +41,9 @@ from fourfold.models.sessions.transcript import (
 )
 from fourfold.models.sessions.transcript_formats import TranscriptFormat, iter_format, to_text
 from fourfold.store import open_store
+
+if TYPE_CHECKING:
+    from fourfold.adapters.otlp import TraceReport
 
 _CELL_CHARS: Final = 120
 _TEXT_CHARS: Final = 2_000
@@ -122,6 +125,21 @@ def parse_point(at: str | None) -> At:
 @click.option("--at", metavar="EVENT|HEAD", help="Transcript as of this event or head.")
 @click.option("--whole", is_flag=True, help="Transcript from the start, not the last compaction.")
 @click.option("--full", is_flag=True, help="Transcript with payloads over 1 MiB.")
+@click.option("--otlp", metavar="URL", help="Send traces to this OTLP receiver (HTTP) instead.")
+@click.option("--content", is_flag=True, help="Traces with messages, results and errors.")
+@click.option(
+    "--after",
+    type=click.IntRange(min=0),
+    metavar="EVENT",
+    help="Traces of turns that ended after this event; default: of all that have ended.",
+)
+@click.option(
+    "--model-call",
+    "model_calls",
+    multiple=True,
+    metavar="NAME",
+    help="Name of a call that is a call of the model, in traces; repeatable. Default: `model`.",
+)
 def export_session(
     out: Output,
     sessions: Sessions,
@@ -132,12 +150,30 @@ def export_session(
     at: str | None,
     whole: bool,
     full: bool,
+    otlp: str | None,
+    content: bool,
+    after: int | None,
+    model_calls: tuple[str, ...],
 ) -> None:
-    """Export the session SID: with its descendants as a bundle, or as a transcript.
+    """Export the session SID: as a bundle with its descendants, as a transcript, or as traces.
 
     A bundle is JSON lines with every event, head, edge and payload, also of the descendants. A
-    transcript is for people and other programs, with the contents of payloads.
+    transcript is for people and other programs, with the contents of payloads. Traces are one for
+    each turn that has ended, for an OpenTelemetry receiver; repeated, they have the same ids.
     """
+    if otlp is not None:
+        if kind != "bundle" or output is not None or at is not None or whole or full:
+            raise InvalidInput("--otlp cannot be combined with a format, a file or a transcript")
+        from fourfold.adapters.otlp import MODEL_CALLS, export_traces  # noqa: PLC0415 - an extra
+
+        calls = model_calls or MODEL_CALLS
+        report = export_traces(
+            sessions, sid, otlp, after=after or 0, content=content, model_calls=calls
+        )
+        _print_traces(out, sid, otlp, report)
+        return
+    if content or after is not None or model_calls:
+        raise InvalidInput("--content, --after and --model-call require --otlp URL")
     if output is None and out.as_json:
         raise InvalidInput("--json requires --output FILE: stdout contains the export itself")
     if kind != "bundle":
@@ -155,6 +191,15 @@ def export_session(
             hint="Add --format markdown, html or openai; a bundle has the whole log.",
         )
     _export_bundle(out, sessions, sid, output)
+
+
+def _print_traces(out: Output, sid: str, url: str, report: TraceReport) -> None:
+    if out.as_json:
+        out.document({"id": sid, "url": url, **msgspec.to_builtins(report)})
+        return
+    turns, spans = counted(report.turns, "turn"), counted(report.spans, "span")
+    out.line(f"exported {turns} of {sid} as {spans} to {url}")
+    out.line(f"--after {report.last_event} continues there")
 
 
 def _export_bundle(out: Output, sessions: Sessions, sid: str, output: Path | None) -> None:

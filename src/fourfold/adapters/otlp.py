@@ -1,0 +1,377 @@
+"""Traces of sessions for OpenTelemetry: one trace per ended turn, sent as OTLP over HTTP.
+
+    export_traces(store.sessions, "s-1", "http://localhost:4318")
+
+Names follow the semantic conventions for generative AI, whose status is *development*: a turn is
+`invoke_agent`, a call of the model `chat`, every other call `execute_tool`; the traces of child
+sessions are linked. All ids are hashes of positions in the log, so a repeated export sends the same
+spans. Contents of messages and results are sent on request only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from http.client import HTTPException
+from typing import Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from msgspec import Struct
+
+from fourfold import limits
+from fourfold._version import __version__
+from fourfold.errors import (
+    BadAnswer,
+    Busy,
+    InvalidInput,
+    MissingDependency,
+    NotFound,
+    ServerUnreachable,
+)
+from fourfold.models.sessions import Event, Sessions
+from fourfold.models.sessions.transcript import message_content, resolve_payloads, to_json
+from fourfold.models.sessions.transcript_formats import to_text
+from fourfold.retry import Retries
+
+try:
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+        ExportTraceServiceRequest,
+        ExportTraceServiceResponse,
+    )
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+    from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+except ImportError as error:
+    raise MissingDependency(
+        "the export of traces requires opentelemetry-proto, which is not installed",
+        hint="pip install 'fourfold[otlp]'",
+    ) from error
+
+MODEL_CALLS: Final = ("model",)
+"""Names of calls that are calls of the model, by default."""
+_SPANS_MAX: Final = 512
+"""Spans of one request."""
+_TIMEOUT_S: Final = 30.0
+_RETRIES: Final = Retries(most=4, pause_s=0.5, pause_max_s=8.0)
+_RETRYABLE: Final = frozenset({429, 502, 503, 504})
+_RUNNING: Final = "running"
+_TOKENS: Final = {
+    "input_tokens": "gen_ai.usage.input_tokens",
+    "output_tokens": "gen_ai.usage.output_tokens",
+}
+
+
+class TraceReport(Struct, frozen=True):
+    """What an export has sent."""
+
+    turns: int
+    spans: int
+    last_event: int
+    """The newest event that was read; pass it as `after` to export later turns only."""
+
+
+def export_traces(
+    sessions: Sessions,
+    sid: str,
+    url: str,
+    *,
+    after: int = 0,
+    content: bool = False,
+    model_calls: Collection[str] = MODEL_CALLS,
+    service: str = "fourfold",
+    headers: Mapping[str, str] | None = None,
+) -> TraceReport:
+    """Send a trace for each turn of a session that has ended.
+
+    Args:
+        sessions: `store.sessions`, of a folder or a server.
+        sid: The id of the session.
+        url: Endpoint of an OTLP receiver; `/v1/traces` is added unless it is there.
+        after: Only turns that ended after this event id.
+        content: Send messages, results and errors too.
+        model_calls: Names of calls that are calls of the model.
+        service: The `service.name` of the traces.
+        headers: Headers of the requests, such as an API key.
+
+    Raises:
+        ServerUnreachable: There is no response, also after retries.
+        BadAnswer: The receiver refused the request, or some of its spans.
+    """
+    endpoint = _endpoint(url)
+    exporter = _Turns(sessions, sid, content=content, model_calls=frozenset(model_calls))
+    turns = spans = 0
+    batch: list[Span] = []
+    for event in exporter.ends(after):
+        turns += 1
+        for span in exporter.spans(event):
+            spans += 1
+            batch.append(span)
+            if len(batch) == _SPANS_MAX:
+                _send(endpoint, batch, service, headers or {})
+                batch = []
+    if batch:
+        _send(endpoint, batch, service, headers or {})
+    return TraceReport(turns, spans, exporter.last_event)
+
+
+def trace_id(sid: str, turn_id: int) -> bytes:
+    """Return the id of the trace of a turn."""
+    return _digest(sid, turn_id)[:16]
+
+
+def span_id(sid: str, turn_id: int, event_id: int = 0) -> bytes:
+    """Return the id of the span of an event in a turn; 0 is the turn itself."""
+    return _digest(sid, turn_id, event_id)[:8]
+
+
+def _digest(*parts: str | int) -> bytes:
+    return hashlib.sha256(json.dumps(["fourfold", *parts]).encode()).digest()
+
+
+class _Turns:
+    """The ended turns of a session as spans. Only the events of one page are in memory."""
+
+    def __init__(
+        self, sessions: Sessions, sid: str, *, content: bool, model_calls: frozenset[str]
+    ) -> None:
+        self._sessions, self._sid = sessions, sid
+        self._content, self._model_calls = content, model_calls
+        view = sessions.current_view(sid)
+        self._fields = view.session or {}
+        self._starts: dict[int, int] = {}
+        """Events that started the turns which have not ended yet."""
+        self.last_event = view.counters.event
+
+    def ends(self, after: int) -> Iterator[Event]:
+        """Yield, for each turn that ended after an event, the event that ended it."""
+        if after > self.last_event:
+            raise NotFound(
+                f"session {self._sid!r}: no event {after}, the newest is {self.last_event}"
+            )
+        seen: set[int] = set()
+        for event in self._events(after, self.last_event):
+            if event.type == "turn/started" and event.entity_id is not None:
+                self._starts[event.entity_id] = event.id
+            if event.type != "turn/put" or event.data["turn"].get("status") == _RUNNING:
+                continue
+            turn_id = event.data["turn"]["id"]
+            if turn_id not in seen and not self._has_ended(turn_id, after):
+                yield event
+            seen.add(turn_id)
+
+    def _has_ended(self, turn_id: int, at: int) -> bool:
+        """Return True if a turn had ended at an event: its trace is complete."""
+        turns = self._sessions.view_at(self._sid, at).turns if at else []
+        return len(turns) >= turn_id and turns[turn_id - 1].get("status") != _RUNNING
+
+    def _events(self, after: int, until: int) -> Iterator[Event]:
+        while after < until:
+            page = self._sessions.events(
+                self._sid, after=after, until=until, limit=limits.SESSION_PAGE_EVENTS
+            )
+            yield from page
+            after = page[-1].id
+
+    def _start(self, turn_id: int, end: int) -> int:
+        """Return the event that started a turn: the first one at which the turn exists."""
+        if turn_id in self._starts:
+            return self._starts.pop(turn_id)
+        low, high = 1, end
+        while low < high:
+            middle = (low + high) // 2
+            if self._sessions.view_at(self._sid, middle).counters.turn >= turn_id:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def spans(self, end: Event) -> Iterator[Span]:
+        """Yield the spans of a turn by its last event, the root last."""
+        turn = end.data["turn"]
+        turn_id: int = turn["id"]
+        start = self._start(turn_id, end.id)
+        root = self._root(turn, end)
+        before_ns = 0
+        # The message with the task is the event before the turn.
+        for event in self._events(max(0, start - 2), end.id):
+            part = _part_of(event, turn_id)
+            if part is None:
+                continue
+            if not before_ns:
+                root.start_time_unix_nano = _to_ns(event.at)
+                if self._content and event.type == "message/appended":
+                    self._put_messages(root, "input", self._message(part))
+            if event.type == "eval/added":
+                yield self._call(event, part, turn_id, before_ns or _to_ns(event.at))
+            elif event.type == "lineage/edge-added" and part.get("from_session") == self._sid:
+                child = str(part["to_session"])
+                root.links.add(trace_id=trace_id(child, 1), span_id=span_id(child, 1))
+            before_ns = _to_ns(event.at)
+        yield root
+
+    def _root(self, turn: dict[str, Any], end: Event) -> Span:
+        agent = self._fields.get("agent")
+        name = f"invoke_agent {agent}" if isinstance(agent, str) else "invoke_agent"
+        root = self._span(name, Span.SPAN_KIND_INTERNAL, turn["id"], 0)
+        root.end_time_unix_nano = _to_ns(end.at)
+        _put(root, "gen_ai.operation.name", "invoke_agent")
+        _put(root, "gen_ai.agent.name", agent)
+        _put(root, "gen_ai.request.model", self._fields.get("model"))
+        _put(root, "fourfold.turn.status", turn.get("status"))
+        usage = turn.get("usage")
+        for kind, amount in usage.items() if isinstance(usage, dict) else ():
+            _put(root, _TOKENS.get(kind, f"fourfold.usage.{kind}"), amount)
+        if "error" in turn:
+            self._put_error(root, turn["error"])
+        elif self._content and turn.get("final_ref") is not None:
+            message = self._message({"role": "assistant", "content": turn["final_ref"]})
+            self._put_messages(root, "output", {**message, "finish_reason": "stop"})
+        return root
+
+    def _call(self, event: Event, call: dict[str, Any], turn_id: int, start_ns: int) -> Span:
+        name = str(call.get("name", ""))
+        model = self._fields.get("model")
+        if name in self._model_calls:
+            title = f"chat {model}" if isinstance(model, str) else "chat"
+            span = self._span(title, Span.SPAN_KIND_CLIENT, turn_id, event.id)
+            _put(span, "gen_ai.operation.name", "chat")
+            _put(span, "gen_ai.request.model", model)
+        else:
+            span = self._span(f"execute_tool {name}", Span.SPAN_KIND_INTERNAL, turn_id, event.id)
+            _put(span, "gen_ai.operation.name", "execute_tool")
+            _put(span, "gen_ai.tool.name", name)
+            _put(span, "gen_ai.tool.call.id", f"{self._sid}/{event.id}")
+        span.parent_span_id = span_id(self._sid, turn_id)
+        span.start_time_unix_nano = start_ns
+        span.end_time_unix_nano = _to_ns(event.at)
+        _put(span, "fourfold.step.id", call.get("step_id"))
+        if "error" in call:
+            self._put_error(span, call["error"])
+        elif self._content:
+            result = self._value(call.get("result_ref"))
+            if name in self._model_calls:
+                message = {"role": "assistant", "parts": [_text_part(result)]}
+                self._put_messages(span, "output", message)
+            else:
+                _put(span, "gen_ai.tool.call.result", json.dumps(result, ensure_ascii=False))
+        return span
+
+    def _span(self, name: str, kind: Span.SpanKind.ValueType, turn_id: int, event_id: int) -> Span:
+        span = Span(
+            name=name,
+            kind=kind,
+            trace_id=trace_id(self._sid, turn_id),
+            span_id=span_id(self._sid, turn_id, event_id),
+        )
+        _put(span, "gen_ai.conversation.id", self._sid)
+        _put(span, "gen_ai.provider.name", self._fields.get("provider"))
+        _put(span, "fourfold.turn.id", turn_id)
+        return span
+
+    def _put_error(self, span: Span, error: Any) -> None:
+        kind = error.get("type") if isinstance(error, dict) else None
+        _put(span, "error.type", kind if isinstance(kind, str) else "error")
+        message = error.get("message") if isinstance(error, dict) else error
+        span.status.code = Status.STATUS_CODE_ERROR
+        if self._content:
+            span.status.message = to_text(to_json(message))
+
+    def _put_messages(self, span: Span, direction: str, message: dict[str, Any]) -> None:
+        _put(span, f"gen_ai.{direction}.messages", json.dumps([message], ensure_ascii=False))
+
+    def _message(self, message: dict[str, Any]) -> dict[str, Any]:
+        part = _text_part(self._value(message_content(message)))
+        return {"role": str(message.get("role") or "user"), "parts": [part]}
+
+    def _value(self, value: Any) -> Any:
+        return to_json(resolve_payloads(self._sessions, value, full=False))
+
+
+def _part_of(event: Event, turn_id: int) -> dict[str, Any] | None:
+    """Return the entity of an event if it belongs to a turn, otherwise None."""
+    for name in ("turn", "message", "step", "eval", "edge"):
+        part = event.data.get(name)
+        if isinstance(part, dict):
+            key = "id" if name == "turn" else "turn_id"
+            return part if part.get(key) == turn_id else None
+    return None
+
+
+def _text_part(value: Any) -> dict[str, Any]:
+    return {"type": "text", "content": to_text(value)}
+
+
+def _to_ns(at: str) -> int:
+    return round(datetime.fromisoformat(at).timestamp() * 1000) * 1_000_000
+
+
+def _put(span: Span, name: str, value: Any) -> None:
+    """Add an attribute; values that are neither text nor numbers are left out."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return
+    if isinstance(value, str):
+        wrapped = AnyValue(string_value=value)
+    elif isinstance(value, int) and abs(value) < 2**63:
+        wrapped = AnyValue(int_value=value)
+    else:
+        wrapped = AnyValue(double_value=float(value))
+    span.attributes.append(KeyValue(key=name, value=wrapped))
+
+
+def _endpoint(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        raise InvalidInput(
+            f"url: must be http or https, got {url!r:.100}",
+            hint="Use the OTLP endpoint of the receiver, such as http://localhost:4318.",
+        )
+    path = parts.path.rstrip("/")
+    if not path.endswith("/v1/traces"):
+        path = f"{path}/v1/traces"
+    return parts._replace(path=path, fragment="").geturl()
+
+
+def _send(url: str, spans: list[Span], service: str, headers: Mapping[str, str]) -> None:
+    """Send spans in one request, and repeat it if the receiver is busy."""
+    message = ExportTraceServiceRequest()
+    resource = message.resource_spans.add()
+    resource.resource.attributes.append(
+        KeyValue(key="service.name", value=AnyValue(string_value=service))
+    )
+    scope = resource.scope_spans.add()
+    scope.scope.name, scope.scope.version = "fourfold", __version__
+    scope.spans.extend(spans)
+    body = message.SerializeToString()
+    answer = _RETRIES.run(lambda: _post(url, body, headers))
+    response = ExportTraceServiceResponse()
+    try:
+        response.ParseFromString(answer)
+    except Exception as error:
+        raise BadAnswer(f"{url}: the response is not OTLP: {error}") from error
+    if response.partial_success.rejected_spans:
+        rejected = response.partial_success
+        raise BadAnswer(
+            f"{url}: {rejected.rejected_spans} spans were rejected: {rejected.error_message:.200}"
+        )
+
+
+def _post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    content_type = {"content-type": "application/x-protobuf"}
+    request = Request(url, body, {**headers, **content_type}, method="POST")  # noqa: S310 - checked
+    try:
+        with urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310 - checked
+            answer: bytes = response.read()
+            return answer
+    except HTTPError as error:
+        with error:
+            if error.code in _RETRYABLE:
+                raise Busy(f"{url}: the receiver is busy ({error.code})") from error
+            raise BadAnswer(
+                f"{url}: the receiver refused the spans ({error.code})",
+                hint="Check the URL and the headers; the receiver must accept OTLP over HTTP.",
+            ) from error
+    except (URLError, HTTPException, OSError) as error:
+        raise ServerUnreachable(f"{url}: no response: {error}") from error
