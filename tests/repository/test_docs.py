@@ -78,6 +78,7 @@ KEY = Ed25519Signer(bytes(range(32)))
 EPOCH = "1000"
 """Epoch of a lease that was claimed one second after 1970."""
 SPACE = ["my-store", "did:web:shop.example"]
+MEMORY = ["my-store", "assistant"]
 CALLS = {
     "demo": ELSEWHERE,
     "show": ["ruled"],
@@ -115,6 +116,17 @@ CALLS = {
     "space export": [*SPACE, "--output", "shop.ndjson"],
     "space import": ["elsewhere", SPACE[1], "shop.ndjson"],
     "space carry": [*SPACE, "did:web:facts.example"],
+    "memory put": [*MEMORY, "users/ada", "food", '{"likes": "leek soup"}'],
+    "memory forget": [*MEMORY, "users/ada", "food"],
+    "memory sweep": MEMORY,
+    "memory purge": [*MEMORY, "users/ada"],
+    "memory get": ["bob", "assistant", "users/ada", "food"],
+    "memory search": ["bob", "assistant", "soup"],
+    "memory list": MEMORY,
+    "memory namespaces": MEMORY,
+    "memory history": ["bob", "assistant", "users/ada", "food"],
+    "memory diff": ["bob", "assistant", "0"],
+    "memory names": ["bob"],
     "app register": ["my-store", "notes"],
     "app list": ["my-store"],
     "app type": ["my-store", "notes", "parent", "note"],
@@ -226,6 +238,7 @@ def test_the_json_documents_have_the_keys_that_are_documented(tmp_path):
         words = store.space("did:web:bob.example")
         words.set("note", {"title": "Hello"})
         words.indexes.create("words", "/title", kind="text")
+        store.memory("assistant").put(("users", "ada"), "food", {"likes": "leek soup"})
         store.sessions.create_session({"id": "s-1", "model": "any"})
         store.sessions.intern_payload("x" * 600)
         store.sessions.create_session({"id": "owned"})

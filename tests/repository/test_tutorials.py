@@ -25,6 +25,7 @@ TUTORIALS = [
     "docs/sessions.md",
     "docs/archive.md",
     "docs/ask.md",
+    "docs/memory.md",
     "docs/pipeline.md",
 ]
 SPARK = {"docs/pipeline.md"}

@@ -86,7 +86,7 @@ def _help_without_command() -> None:
 
 SECTIONS: Final[Sections] = (
     ("Start here", ("demo", "show", "open")),
-    ("Work with documents", ("space",)),
+    ("Work with documents", ("space", "memory")),
     ("Work with graphs", ("app",)),
     ("Work with streams", ("stream", "serve", "key")),
     ("Work with sessions", ("session", "mcp")),

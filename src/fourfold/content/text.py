@@ -120,6 +120,8 @@ class TextPart:
     tokens: tuple[str, ...]
     prefix: bool = False
     excluded: bool = False
+    required: bool = False
+    """True if it must occur even where one of the other parts is enough."""
 
     def find(self, text_tokens: Sequence[str], start: int = 0) -> int:
         """Return the index of the first occurrence from `start` on, or -1."""
@@ -140,22 +142,37 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class TextQuery:
-    """A parsed query: a text matches if it has every part and none of the excluded ones."""
+    """A parsed query: a text matches if it has every part and none of the excluded ones.
+
+    With `any_part`, one of the parts that are neither required nor excluded is enough.
+    """
 
     parts: tuple[TextPart, ...]
+    any_part: bool = False
 
     def matches(self, texts: str | Iterable[str]) -> bool:
         """Return True if the text matches. Of several texts, each part may be in another one."""
         texts = (texts,) if isinstance(texts, str) else texts
         columns = [tokens(text) for text in texts]
+        occurs = {part: any(part.find(column) >= 0 for column in columns) for part in self.parts}
+        optional = [part for part in self.parts if self._is_optional(part)]
         return all(
-            any(part.find(column) >= 0 for column in columns) is not part.excluded
-            for part in self.parts
-        )
+            occurs[part] is not part.excluded for part in self.parts if part not in optional
+        ) and (not optional or any(occurs[part] for part in optional))
+
+    def _is_optional(self, part: TextPart) -> bool:
+        return self.any_part and not part.required and not part.excluded
 
     def match_expression(self) -> str:
         """Return the query as the argument of MATCH, for a table of `searchable` texts."""
-        included = [part.match_expression() for part in self.parts if not part.excluded]
+        optional = [part.match_expression() for part in self.parts if self._is_optional(part)]
+        included = [
+            part.match_expression()
+            for part in self.parts
+            if not part.excluded and not self._is_optional(part)
+        ]
+        if optional:
+            included.append(f"({' OR '.join(optional)})")
         excluded = [part.match_expression() for part in self.parts if part.excluded]
         return " NOT ".join([f"({' AND '.join(included)})", *excluded])
 

@@ -41,6 +41,7 @@ from fourfold.kernel import (
 from fourfold.models import documents
 from fourfold.models.documents import Documents, Space
 from fourfold.models.documents.histories import check_history
+from fourfold.models.documents.memory import MEMORY_DID, Memory, did_of_memory, open_memory
 from fourfold.models.documents.model import MODEL as DOCUMENTS
 from fourfold.models.graphs import Graphs
 from fourfold.models.graphs.model import MODEL as GRAPHS
@@ -155,6 +156,27 @@ class Store:
     def documents(self) -> Documents:
         """Spaces of this store."""
         return Documents(self.root, self.space)
+
+    def memory(self, name: str) -> Memory:
+        """Open the memory with this name, and create it if needed.
+
+        memory = store.memory("assistant")
+        memory.put(("users", "ada"), "food", {"likes": "leek soup"})
+        memory.search("soup")
+
+        Raises:
+            NotFound: There is none, and the store is open for reading.
+        """
+        did = did_of_memory(name)
+        if self.mode == "r" and not self.has_space(did):
+            raise NotFound(f"unknown memory {name!r}", hint="Names: store.memories().")
+        return open_memory(self.space(did))
+
+    def memories(self) -> list[str]:
+        """Return the names of all memories in this store, sorted."""
+        return [
+            did.removeprefix(MEMORY_DID) for did in self.documents if did.startswith(MEMORY_DID)
+        ]
 
     def has_space(self, did: str) -> bool:
         """Return True if the store has a space with this DID."""

@@ -114,10 +114,11 @@ class DocumentSearch(NamedTuple):
     def digest(self) -> str:
         """Identifies the query in its cursors."""
         texts = () if self.text is None else self.text.parts
-        words = [(part.tokens, part.prefix, part.excluded) for part in texts]
+        words = [(part.tokens, part.prefix, part.excluded, part.required) for part in texts]
         vector = None if self.vector is None else self.vector.hex()
         where = self.where.where if self.where else None
-        parts = (words, vector, where, self.index_name, self.paths)
+        any_part = self.text is not None and self.text.any_part
+        parts = (words, any_part, vector, where, self.index_name, self.paths)
         parts_of_view = (self.order, self.branch, str(self.at))
         return hashlib.sha256(trusted((*parts, *parts_of_view)).encode()).hexdigest()[:16]
 
