@@ -4,21 +4,29 @@ A turn is opened by the user's message. Each step is started in the log before t
 called; what the step records is in the log before the next one starts. A final turn takes a
 snapshot of the variables, gets its answer, and is published as a head; so is one that ends with a
 question to a person. Every other outcome settles the turn and publishes nothing, so the session
-continues from the previous head.
+continues from the previous head. A turn runs under a lease: if that is lost, the turn raises
+LeaseLost, and nothing more of it is written.
 """
 
 from __future__ import annotations
 
 import inspect
-import threading
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fourfold.content import PayloadRef, encode
-from fourfold.errors import Busy, HeadMoved, InvalidInput, PreconditionFailed
+from fourfold.errors import (
+    AlreadyClaimed,
+    FourfoldError,
+    HeadMoved,
+    InvalidInput,
+    LeaseLost,
+    PreconditionFailed,
+)
+from fourfold.models.sessions.records import Claim
 from fourfold.models.sessions.request import Payload, check_key
+from fourfold.models.sessions.runtime.ownership import RunningTurn, renewing
 from fourfold.models.sessions.runtime.ports import Port, SessionStore, timed_out
 from fourfold.models.sessions.runtime.progress import (
     TurnProgress,
@@ -46,51 +54,17 @@ from fourfold.models.sessions.runtime.records import (
 from fourfold.models.sessions.runtime.turn import AsyncTurn, Turn, Work
 
 
-class RunningTurn:
-    """The sessions with a running turn in this process: one turn each."""
-
-    def __init__(self) -> None:
-        self._sids: set[str] = set()
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def one(self, sid: str) -> Iterator[None]:
-        with self._lock:
-            if sid in self._sids:
-                raise Busy(
-                    f"a turn of session {sid!r} is under way",
-                    hint="Wait until it is over; a session runs one turn at a time.",
-                )
-            self._sids.add(sid)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._sids.discard(sid)
-
-    def __contains__(self, sid: str) -> bool:
-        with self._lock:
-            return sid in self._sids
-
-
-_RUNNING: weakref.WeakKeyDictionary[SessionStore, RunningTurn] = weakref.WeakKeyDictionary()
-_RUNNING_LOCK = threading.Lock()
-
-
-def running_of(sessions: SessionStore) -> RunningTurn:
-    """Shared by all runtimes of the same sessions: a session runs one turn at a time."""
-    with _RUNNING_LOCK:
-        return _RUNNING.setdefault(sessions, RunningTurn())
-
-
 class Turns:
     """The loop of turns. `clock` only limits the duration of a turn; it is not recorded."""
 
-    def __init__(self, port: Port, running: RunningTurn, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, port: Port, running: RunningTurn, clock: Callable[[], float], lease_s: float
+    ) -> None:
         self.port = port
         self.sessions: SessionStore = port.sessions
         self._running = running
         self._clock = clock
+        self._lease_s = lease_s
 
     async def run(
         self,
@@ -107,7 +81,7 @@ class Turns:
         """
         encode(task)
         check_key(key)
-        with self._running.one(sid):
+        async with self._owned(sid):
             replayed = None if key is None else turn_of_key(self.sessions, sid, key, task)
             await self._mend(sid)
             if replayed is not None:
@@ -123,19 +97,19 @@ class Turns:
 
     async def go_on(self, sid: str, settings: TurnSettings) -> TurnResult | None:
         """Go on with the turn that was interrupted, if there is one."""
-        with self._running.one(sid):
+        async with self._owned(sid):
             await self._mend(sid)
             turn = interrupted(self.sessions.current_view(sid))
             return None if turn is None else await self._again(sid, turn["id"], settings, None)
 
     async def abandon(self, sid: str, reason: str) -> int | None:
         """Record the interrupted turn as an error, and return its id; None if there is none."""
-        with self._running.one(sid):
+        async with self._owned(sid):
             await self._mend(sid)
             return await self._settle_interrupted(sid, reason)
 
     async def compact(self, sid: str, settings: TurnSettings) -> str:
-        with self._running.one(sid):
+        async with self._owned(sid):
             await self._mend(sid)
             await self._settle_interrupted(sid, "the session was compacted instead")
             return await self._compact(sid, settings)
@@ -172,6 +146,36 @@ class Turns:
             {**message, "content": self.sessions.read_payload(message.get("content"))}
             for message in messages
         ]
+
+    # Ownership
+
+    @asynccontextmanager
+    async def _owned(self, sid: str) -> AsyncIterator[None]:
+        """Run one turn of a session, under a lease that all of its writes are checked against."""
+        epochs = self._running.epochs
+        with self._running.one(sid):
+            claim = await self._claim(sid)
+            epochs[sid] = claim.epoch
+            try:
+                with renewing(self.sessions, sid, claim.epoch, self._lease_s):
+                    yield
+            finally:
+                del epochs[sid]
+                with suppress(FourfoldError):
+                    # What ended the turn matters more; a lease that stays expires.
+                    await self.port.release(sid, claim.epoch)
+
+    async def _claim(self, sid: str) -> Claim:
+        holder = self._running.holder
+        try:
+            return await self.port.claim(sid, holder, self._lease_s)
+        except AlreadyClaimed as error:
+            epoch = error.details.get("epoch")
+            if not isinstance(epoch, int) or not self._running.is_dead(error.details.get("holder")):
+                raise
+            with suppress(LeaseLost):
+                await self.port.release(sid, epoch)
+        return await self.port.claim(sid, holder, self._lease_s)
 
     # One turn
 

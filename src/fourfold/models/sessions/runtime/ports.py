@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 from fourfold.content import PayloadRef
 from fourfold.errors import InvalidInput
 from fourfold.models.sessions.reader import SessionView
-from fourfold.models.sessions.records import UNSET, Event, Head, Unset
+from fourfold.models.sessions.records import UNSET, Claim, Event, Head, Unset
 from fourfold.models.sessions.runtime.records import TIMEOUT, TurnEnded
 
 SESSION_FANOUT_THREADS: Final = 16
@@ -53,6 +53,7 @@ class SessionStore(Protocol):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Sequence[Event]: ...
     async def append_events_async(
         self,
@@ -61,6 +62,7 @@ class SessionStore(Protocol):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
+        epoch: int | None = None,
     ) -> Sequence[Event]: ...
     def publish_head(
         self,
@@ -71,6 +73,7 @@ class SessionStore(Protocol):
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
+        epoch: int | None = None,
     ) -> Head: ...
     async def publish_head_async(
         self,
@@ -81,9 +84,19 @@ class SessionStore(Protocol):
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
+        epoch: int | None = None,
     ) -> Head: ...
-    def append_lineage_edge(self, sid: str, edge: Mapping[str, Any]) -> Event: ...
-    async def append_lineage_edge_async(self, sid: str, edge: Mapping[str, Any]) -> Event: ...
+    def append_lineage_edge(
+        self, sid: str, edge: Mapping[str, Any], *, epoch: int | None = None
+    ) -> Event: ...
+    async def append_lineage_edge_async(
+        self, sid: str, edge: Mapping[str, Any], *, epoch: int | None = None
+    ) -> Event: ...
+    def claim(self, sid: str, holder: str, ttl_s: float = ...) -> Claim: ...
+    async def claim_async(self, sid: str, holder: str, ttl_s: float = ...) -> Claim: ...
+    def renew(self, sid: str, epoch: int, ttl_s: float = ...) -> Claim: ...
+    def release(self, sid: str, epoch: int) -> None: ...
+    async def release_async(self, sid: str, epoch: int) -> None: ...
     def intern_payload(self, value: Any, kind: str = "message") -> PayloadRef: ...
     async def intern_payload_async(self, value: Any, kind: str = "message") -> PayloadRef: ...
     def read_payload(self, ref: Any) -> Any: ...
@@ -101,9 +114,15 @@ class Port(ABC):
 
     awaits: bool
 
-    def __init__(self, sessions: SessionStore) -> None:
+    def __init__(self, sessions: SessionStore, epochs: Mapping[str, int]) -> None:
         self.sessions = sessions
+        self.epochs = epochs
+        """Epochs of leases by session id; each write to such a session has it."""
 
+    @abstractmethod
+    async def claim(self, sid: str, holder: str, ttl_s: float) -> Claim: ...
+    @abstractmethod
+    async def release(self, sid: str, epoch: int) -> None: ...
     @abstractmethod
     async def create(self, session: Mapping[str, Any]) -> None: ...
     @abstractmethod
@@ -143,6 +162,12 @@ class Port(ABC):
 class Direct(Port):
     awaits = False
 
+    async def claim(self, sid: str, holder: str, ttl_s: float) -> Claim:
+        return self.sessions.claim(sid, holder, ttl_s)
+
+    async def release(self, sid: str, epoch: int) -> None:
+        self.sessions.release(sid, epoch)
+
     async def create(self, session: Mapping[str, Any]) -> None:
         self.sessions.create_session(session)
 
@@ -154,7 +179,9 @@ class Direct(Port):
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
     ) -> Sequence[Event]:
-        return self.sessions.append_events(sid, events, expected_last_id=expected_last_id, key=key)
+        return self.sessions.append_events(
+            sid, events, expected_last_id=expected_last_id, key=key, epoch=self.epochs.get(sid)
+        )
 
     async def publish(
         self,
@@ -166,11 +193,16 @@ class Direct(Port):
         events: Sequence[Mapping[str, Any]] = (),
     ) -> Head:
         return self.sessions.publish_head(
-            sid, head, expected_basis=expected_basis, to_event_id=to_event_id, events=events
+            sid,
+            head,
+            expected_basis=expected_basis,
+            to_event_id=to_event_id,
+            events=events,
+            epoch=self.epochs.get(sid),
         )
 
     async def join(self, sid: str, edge: Mapping[str, Any]) -> Event:
-        return self.sessions.append_lineage_edge(sid, edge)
+        return self.sessions.append_lineage_edge(sid, edge, epoch=self.epochs.get(sid))
 
     async def intern(self, value: Any, kind: str) -> PayloadRef:
         return self.sessions.intern_payload(value, kind)
@@ -197,6 +229,12 @@ class Direct(Port):
 class PendingCall(Port):
     awaits = True
 
+    async def claim(self, sid: str, holder: str, ttl_s: float) -> Claim:
+        return await _whole(self.sessions.claim_async(sid, holder, ttl_s))
+
+    async def release(self, sid: str, epoch: int) -> None:
+        await _whole(self.sessions.release_async(sid, epoch))
+
     async def create(self, session: Mapping[str, Any]) -> None:
         await _whole(self.sessions.create_session_async(session))
 
@@ -210,7 +248,7 @@ class PendingCall(Port):
     ) -> Sequence[Event]:
         return await _whole(
             self.sessions.append_events_async(
-                sid, events, expected_last_id=expected_last_id, key=key
+                sid, events, expected_last_id=expected_last_id, key=key, epoch=self.epochs.get(sid)
             )
         )
 
@@ -225,12 +263,19 @@ class PendingCall(Port):
     ) -> Head:
         return await _whole(
             self.sessions.publish_head_async(
-                sid, head, expected_basis=expected_basis, to_event_id=to_event_id, events=events
+                sid,
+                head,
+                expected_basis=expected_basis,
+                to_event_id=to_event_id,
+                events=events,
+                epoch=self.epochs.get(sid),
             )
         )
 
     async def join(self, sid: str, edge: Mapping[str, Any]) -> Event:
-        return await _whole(self.sessions.append_lineage_edge_async(sid, edge))
+        return await _whole(
+            self.sessions.append_lineage_edge_async(sid, edge, epoch=self.epochs.get(sid))
+        )
 
     async def intern(self, value: Any, kind: str) -> PayloadRef:
         return await _whole(self.sessions.intern_payload_async(value, kind))

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fourfold import limits
+from fourfold.models.sessions.leases import check_ttl
 from fourfold.models.sessions.records import Head
 from fourfold.models.sessions.runtime import children
-from fourfold.models.sessions.runtime.loop import Turns, running_of
+from fourfold.models.sessions.runtime.loop import Turns
+from fourfold.models.sessions.runtime.ownership import running_of
 from fourfold.models.sessions.runtime.ports import Direct, PendingCall, SessionStore, drive
 from fourfold.models.sessions.runtime.progress import interrupted, starting_vars
 from fourfold.models.sessions.runtime.records import TurnResult, TurnSettings, check_capability
@@ -25,6 +27,8 @@ class Runtime:
     """Runs the turns of sessions with a step function.
 
     All state is in the log, so another runtime in another process continues where this one died.
+    Each turn runs under a lease: a call raises AlreadyClaimed while another worker has the session,
+    and LeaseLost if another one has claimed it meanwhile.
 
     Args:
         sessions: `store.sessions` of `fourfold.open`, or of `fourfold.connect`: then the log is on
@@ -36,6 +40,7 @@ class Runtime:
         summarize: Function that summarizes a transcript, for `compact`.
         compact_chars: Length of the transcript after which a turn starts with `compact`.
         clock: Clock of `timeout_s`.
+        lease_s: Duration of the lease under which a turn runs; it is renewed while the turn runs.
     """
 
     def __init__(
@@ -49,13 +54,15 @@ class Runtime:
         summarize: Callable[..., Any] | None = None,
         compact_chars: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        lease_s: float = limits.SESSION_LEASE_S,
     ) -> None:
         self.sessions = sessions
         self._settings = TurnSettings(step, max_steps, timeout_s, budget, summarize, compact_chars)
         self._awaits = inspect.iscoroutinefunction(step)
         running = running_of(sessions)
-        self._direct = Turns(Direct(sessions), running, clock)
-        self._awaiting = Turns(PendingCall(sessions), running, clock)
+        check_ttl(lease_s)
+        self._direct = Turns(Direct(sessions, running.epochs), running, clock, lease_s)
+        self._awaiting = Turns(PendingCall(sessions, running.epochs), running, clock, lease_s)
 
     def start(self, session: Mapping[str, Any]) -> Session:
         """Create a session with `session["id"]`; an existing one is not changed.
