@@ -294,6 +294,8 @@ HTTP_CONNECTIONS_PER_ADDRESS: Final = 256
 """Open connections from one address."""
 HTTP_WRITE_STALL_S: Final = 30.0
 """Time after which a client that reads nothing is disconnected."""
+HTTP_HANDSHAKE_S: Final = 10.0
+"""Time for a TLS handshake, and for the end of a TLS connection."""
 HTTP_KEEP_ALIVE_S: Final = 75
 """Time after which an idle connection is closed."""
 PAGE_ITEMS: Final = 100

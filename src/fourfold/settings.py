@@ -343,6 +343,22 @@ class ServerSettings(Struct, frozen=True):
             "Time after which a client that does not read its response is disconnected.", "seconds"
         ),
     ] = limits.HTTP_WRITE_STALL_S
+    tls_cert: Annotated[
+        str,
+        Meta(min_length=1, max_length=4_096),
+        _describe(
+            "PEM file of the certificate with its chain; relative to the store. none: no TLS."
+        ),
+    ] = "none"
+    tls_key: Annotated[
+        str,
+        Meta(min_length=1, max_length=4_096),
+        _describe("PEM file of the key of the certificate; relative to the store."),
+    ] = "none"
+    handshake_s: Annotated[
+        _Seconds,
+        _describe("Time for a TLS handshake; a slower client is disconnected.", "seconds"),
+    ] = limits.HTTP_HANDSHAKE_S
     trusted_proxies: Annotated[
         str,
         Meta(min_length=1, max_length=4_096),

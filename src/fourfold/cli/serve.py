@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack
+import socket
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,11 +14,69 @@ from fourfold import limits
 from fourfold.cli.options import command as _command
 from fourfold.cli.options import published_store, refuse_without_conditions, root_argument
 from fourfold.cli.output import Output
-from fourfold.errors import Refused
+from fourfold.errors import InvalidConfig, Refused
+from fourfold.server import unix_socket
 from fourfold.server.auth import Access
 from fourfold.server.origins import Origins
 from fourfold.server.publisher import ServerPublisher
+from fourfold.server.tls import Certificate
+from fourfold.settings import ServerSettings
 from fourfold.store import Store, open_store
+
+
+@dataclass
+class _Endpoint:
+    """Where and how a server listens, as the options state it."""
+
+    host: str
+    port: int
+    listen_fd: int | None
+    unix: Path | None
+    tls_cert: Path | None
+    tls_key: Path | None
+
+    def check(self) -> None:
+        """Take over an inherited socket; `host` and `port` are then those that it listens on.
+
+        Raises:
+            UsageError: options exclude each other, or one lacks the other.
+        """
+        from fourfold.server import run  # noqa: PLC0415 - an extra
+
+        if self.unix is not None and self.listen_fd is not None:
+            raise click.UsageError("--unix and --listen-fd exclude each other.")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise click.UsageError("--tls-cert and --tls-key belong together.")
+        self._inherited = None if self.listen_fd is None else run.inherit_socket(self.listen_fd)
+        if self._inherited is not None:
+            self.host, self.port = self._inherited.getsockname()[:2]
+        elif self.unix is not None:
+            # Only processes of this machine reach it.
+            self.host = "localhost"
+
+    def load_certificate(self, root: Path, settings: ServerSettings) -> Certificate | None:
+        """Load the certificate of the options, else that of the settings; None without TLS."""
+        if self.tls_cert is not None and self.tls_key is not None:
+            return Certificate(self.tls_cert, self.tls_key)
+        if settings.tls_cert == settings.tls_key == "none":
+            return None
+        if "none" in {settings.tls_cert, settings.tls_key}:
+            raise InvalidConfig("server.tls_cert and server.tls_key must both be set, or neither")
+        return Certificate(root / settings.tls_cert, root / settings.tls_key)
+
+    def listening(self) -> AbstractContextManager[socket.socket | None]:
+        """Return the socket to serve; None if the server is to listen on `host` and `port`."""
+        from fourfold.server import run  # noqa: PLC0415 - an extra
+
+        if self.unix is not None:
+            return unix_socket.listen(self.unix, run.HTTP_BACKLOG)
+        return nullcontext(self._inherited)
+
+    def url(self, *, is_tls: bool) -> str:
+        """Format the address of the server."""
+        if self.unix is not None:
+            return f"unix:{self.unix}"
+        return f"{'https' if is_tls else 'http'}://{self.host}:{self.port}/"
 
 
 @_command("serve")
@@ -30,6 +91,24 @@ from fourfold.store import Store, open_store
     metavar="FD",
     help="Serve a socket that listens already, inherited as this file descriptor; replaces --host"
     " and --port.",
+)
+@click.option(
+    "--unix",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Listen on a Unix socket, for its owner and group; replaces --host and --port.",
+)
+@click.option(
+    "--tls-cert",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Serve HTTPS with this certificate and its chain (PEM); SIGHUP loads it again.",
+)
+@click.option(
+    "--tls-key",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Key of the certificate (PEM), without a password.",
 )
 @click.option(
     "--long-poll",
@@ -70,15 +149,13 @@ def command(
     out: Output,
     root: Path,
     *,
-    host: str,
-    port: int,
-    listen_fd: int | None = None,
     long_poll: float,
     fast_front: bool,
     objects: str | None,
     publish_first: bool,
     is_open: bool,
     cors: tuple[str, ...],
+    **address: Any,
 ) -> None:
     """Serve ROOT over HTTP, until interrupted: all four models, and jobs.
 
@@ -87,6 +164,9 @@ def command(
     (`fourfold key`), the server listens on this machine only; after that, every request that reads
     or changes data needs a key, unless you pass --open. A browser shows the store at the root of
     the address.
+
+    With --tls-cert and --tls-key the server speaks HTTPS. A renewed certificate is loaded within
+    seconds, or at once on SIGHUP.
 
     Web pages of other origins can neither change nor read anything, unless you allow their origin
     with --cors.
@@ -99,29 +179,26 @@ def command(
     from fourfold.server import models, run, workers  # noqa: PLC0415 - an extra
 
     origins = Origins(cors)
-    listener = None if listen_fd is None else run.inherit_socket(listen_fd)
-    if listener is not None:
-        host, port = listener.getsockname()[:2]
+    endpoint = _Endpoint(**address)
+    endpoint.check()
     if publish_first and objects is None:
         raise click.UsageError("--publish-first requires --objects.")
-    _check_address(root, host, is_open=is_open)
+    _check_address(root, endpoint.host, is_open=is_open)
     publishing: ServerPublisher | None = None
     with _opened(root, objects, publish_first=publish_first) as store, ExitStack() as stack:
         if objects is not None:
-            publishing = _publishing(store)
-            stack.callback(_report_unpublished, out, publishing)
-            stack.enter_context(publishing.running())
-            if publishing.failure is not None:
-                out.error(publishing.failure.as_dict())
-        _announce(out, root, f"http://{host}:{port}/")
+            publishing = _start_publishing(out, store, stack)
         settings = store.settings.server
+        certificate = endpoint.load_certificate(root, settings)
+        listener = stack.enter_context(endpoint.listening())
+        _announce(out, root, endpoint.url(is_tls=certificate is not None))
         required = "never" if is_open else settings.require_key
         access = stack.enter_context(Access(root, require_key=required))
         pool = workers.Workers()
         run.serve(
             *(store.streams, access),
-            host=host,
-            port=port,
+            host=endpoint.host,
+            port=endpoint.port,
             long_poll_s=long_poll,
             fast_front=fast_front,
             keys_file=root / settings.keys_file,
@@ -131,6 +208,7 @@ def command(
             models=models.model_routes(store, pool),
             workers=pool,
             listener=listener,
+            certificate=certificate,
             pages=lambda protocol: Explorer(protocol, root.resolve().name),
         )
 
@@ -158,7 +236,8 @@ def _check_address(root: Path, host: str, *, is_open: bool) -> None:
 
 def _announce(out: Output, root: Path, address: str) -> None:
     if out.as_json:
-        out.document({"root": str(root), "address": f"{address}v1/stream/", "explorer": address})
+        streams = f"{address}v1/stream/" if address.endswith("/") else address
+        out.document({"root": str(root), "address": streams, "explorer": address})
     else:
         out.line(f"serving {root} at {address} (stop with Ctrl-C)")
     out.flush()
@@ -180,3 +259,13 @@ def _report_unpublished(out: Output, publishing: ServerPublisher) -> None:
     for name, error in publishing.backup.left.items():
         message = f"{name or 'the store'} is not published: {error.message}"
         out.error({**error.as_dict(), "message": message})
+
+
+def _start_publishing(out: Output, store: Store, stack: ExitStack) -> ServerPublisher:
+    """Publish a store until the stack ends, which reports what is then unpublished."""
+    publishing = _publishing(store)
+    stack.callback(_report_unpublished, out, publishing)
+    stack.enter_context(publishing.running())
+    if publishing.failure is not None:
+        out.error(publishing.failure.as_dict())
+    return publishing

@@ -6,6 +6,7 @@ the server refuses every request without one, even after the last key was remove
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import ipaddress
 import logging
@@ -15,7 +16,8 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
@@ -33,6 +35,7 @@ from fourfold.server.signing_keys import Keys
 from fourfold.server.stream_reads import ReadTimeouts
 from fourfold.server.streams import StreamProtocol
 from fourfold.server.subscriptions import Control
+from fourfold.server.tls import Certificate
 from fourfold.server.uvicorn_check import unsupported_reason
 from fourfold.server.workers import Workers
 from fourfold.settings import ServerSettings
@@ -121,6 +124,7 @@ def serve(
     workers: Workers | None = None,
     pages: Callable[[StreamProtocol], Pages] | None = None,
     listener: socket.socket | None = None,
+    certificate: Certificate | None = None,
 ) -> None:
     """Serve the streams of a store until the process is asked to stop.
 
@@ -130,7 +134,8 @@ def serve(
         keys_file: File of the keys that sign webhooks; by default in the folder of the store.
         models: Routes of the other models, from `models.model_routes`.
         pages: Makes the web pages that are served besides the API.
-        listener: A socket that listens on `host` and `port`; by default a new one does.
+        listener: A socket that listens already, of any kind; `host` tells who can reach it.
+        certificate: Serve over TLS with this certificate.
     """
     check_listen_address(host, access)
     if not is_loopback(host):
@@ -164,8 +169,9 @@ def serve(
         port=port,
         **_uvicorn_options(settings),
     )
-    with Sweeper(streams), protocol.control.deliverer():
-        _run(_draining_server(uvicorn, protocol)(options), listener)
+    server = _server_class(uvicorn, protocol, certificate, settings.handshake_s)(options)
+    with Sweeper(streams), protocol.control.deliverer(), certificate or nullcontext():
+        _run(server, listener)
 
 
 def inherit_socket(number: int) -> socket.socket:
@@ -285,15 +291,52 @@ def _deferred_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _draining_server(uvicorn: Any, protocol: StreamProtocol) -> Any:
-    """Return uvicorn's server class, which ends waiting reads before it waits for connections."""
+def _server_class(
+    uvicorn: Any,
+    protocol: StreamProtocol,
+    certificate: Certificate | None = None,
+    handshake_s: float = limits.HTTP_HANDSHAKE_S,
+) -> Any:
+    """Return uvicorn's server class with TLS, whose shutdown ends waiting reads first."""
+    tls: dict[str, Any] = {}
+    if certificate is not None:
+        tls = {
+            "ssl": certificate.context,
+            "ssl_handshake_timeout": handshake_s,
+            "ssl_shutdown_timeout": handshake_s,
+        }
 
-    class DrainingServer(uvicorn.Server):  # type: ignore[misc]
+    class FourfoldServer(uvicorn.Server):  # type: ignore[misc]
+        async def startup(self, sockets: Any = None) -> None:
+            # uvicorn itself would listen without a timeout for handshakes.
+            await super().startup(sockets=[])
+            try:
+                self.servers = [await self._listen(sockets)]
+            except OSError:
+                self.started, self.should_exit = False, True
+                await self.lifespan.shutdown()
+
+        async def _listen(self, sockets: Any) -> Any:
+            config, loop = self.config, asyncio.get_running_loop()
+            make_connection = partial(
+                config.http_protocol_class,
+                config=config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+            )
+            options = {"backlog": config.backlog, **tls}
+            if not sockets:
+                address = {"host": config.host, "port": config.port}
+                return await loop.create_server(make_connection, **address, **options)
+            if sockets[0].family == socket.AF_UNIX:
+                return await loop.create_unix_server(make_connection, sock=sockets[0], **options)
+            return await loop.create_server(make_connection, sock=sockets[0], **options)
+
         async def shutdown(self, sockets: Any = None) -> None:
             protocol.stop()
             await super().shutdown(sockets)
 
-    return DrainingServer
+    return FourfoldServer
 
 
 class ServerTransport(NamedTuple):
