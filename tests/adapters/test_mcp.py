@@ -320,6 +320,6 @@ def wait_for(port):
 
 def test_http_listens_on_this_machine_only(root, heads):
     command = [sys.executable, *arguments_of(root, "--http", "--host", "0.0.0.0")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode != 0
     assert "error[refused]" in done.stderr

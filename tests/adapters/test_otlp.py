@@ -12,7 +12,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from served_streams import Served
 
+import fourfold
 from fourfold.adapters import otlp
 from fourfold.cli import main
 from fourfold.errors import BadAnswer, CallFailed, InvalidInput, NotFound, ServerUnreachable
@@ -234,6 +236,31 @@ def test_exports_in_parts_equal_one_export(runtime, sessions, receiver):
     assert [span.SerializeToString() for span in receiver.spans()] == parts
     with pytest.raises(NotFound):
         otlp.export_traces(sessions, "s", receiver.url, after=after + 1)
+
+
+def test_turn_that_is_changed_after_its_end_is_sent_once(runtime, sessions, receiver):
+    runtime.run_turn("s", "one")
+    first = otlp.export_traces(sessions, "s", receiver.url)
+    turn = {"id": 1, "status": "final", "note": "added later"}
+    sessions.append_event("s", {"type": "turn/put", "turn": turn})
+    later = otlp.export_traces(sessions, "s", receiver.url, after=first.last_event)
+    assert (later.turns, later.last_event) == (0, first.last_event + 1)
+    bodies = receiver.bodies.copy()
+    otlp.export_traces(sessions, "s", receiver.url)
+    assert receiver.bodies[len(bodies) :] == bodies
+
+
+def test_sessions_of_a_server_give_the_same_traces(tmp_path, store, runtime, sessions, receiver):
+    runtime.run_turn("s", "one")
+    runtime.run_turn("s", "fail")
+    otlp.export_traces(sessions, "s", receiver.url, content=True)
+    store.close()
+    served = Served(tmp_path / "store")
+    with fourfold.connect(f"http://127.0.0.1:{served.port}") as connected:
+        report = otlp.export_traces(connected.sessions, "s", receiver.url, content=True)
+    served.kill()
+    assert report.turns == 2
+    assert receiver.bodies[0] == receiver.bodies[1]
 
 
 def test_long_turn_is_sent_in_several_requests(sessions, receiver):
