@@ -272,6 +272,7 @@ _COLUMNS: dict[str, frozenset[str]] = {
     "type": frozenset(Type._fields),
     "log": frozenset(AppLogEntry._fields),
 }
+_INTERVAL = frozenset({"app_id", "src", "type_id", "dst_kind", "dst", "object_id", "from_seq"})
 _GLOBALS: dict[str, frozenset[str]] = {
     "identities": frozenset(Identity._fields),
     "apps": frozenset(App._fields),
@@ -284,5 +285,7 @@ _GLOBALS: dict[str, frozenset[str]] = {
     "app_usage": frozenset(Usage._fields),
     "app_migrations": frozenset({"app_id", "version", "name", "checksum", "applied_at"}),
     "sync_domains": frozenset({"domain", "mask"}),
+    "edge_now": _INTERVAL,
+    "edge_past": _INTERVAL | {"to_seq"},
     "derived_cache": frozenset({"owner", "cache_key", "value", "source_global_seq", "updated_at"}),
 }

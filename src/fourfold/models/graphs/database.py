@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fourfold.kernel import Sequence, load_migrations, load_queries, profiles
+from fourfold.models.graphs import adjacency
 
 _SQL = load_queries("fourfold.models.graphs")
 
 PROFILE = profiles.GRAPHS
-MIGRATIONS = load_migrations("fourfold.models.graphs")
+_APPLY = {"edge_intervals": adjacency.rebuild}
+"""What a migration does after its SQL, by its name."""
+MIGRATIONS = tuple(
+    replace(migration, apply=_APPLY.get(migration.name))
+    for migration in load_migrations("fourfold.models.graphs")
+)
 GLOBAL_SEQ = Sequence(
     "global_seq",
     read=_SQL.last_seq,

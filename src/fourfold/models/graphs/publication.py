@@ -2,8 +2,8 @@
 
 The log is the envelopes and the rows of every app; flags of rows that are set later are noticed by
 triggers. Small tables (apps, settings, peers, how far syncs are) are carried as a whole when they
-changed. The cache of identities is made again from the graph; results that apps cache to save
-work are forgotten.
+changed. The cache of identities and the intervals of edges are rebuilt from the graph; results that
+apps cache to save work are dropped.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 
 from fourfold.archive.publication import Description, PublicationTable
 from fourfold.kernel import Database, ReadTransaction, load_queries
+from fourfold.models.graphs import adjacency
 from fourfold.models.graphs.records import KINDS
 from fourfold.models.graphs.statements import SQL
 from fourfold.models.graphs.sync import identities
@@ -50,6 +51,7 @@ def _table(name: str) -> PublicationTable:
 
 def _rebuild(database: Database) -> None:
     with database.write(deadline_s=float("inf")) as txn:
+        adjacency.rebuild(txn)
         identities.rebuild(txn, drop_unknown=True)
 
 

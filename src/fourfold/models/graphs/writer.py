@@ -28,7 +28,7 @@ import msgspec
 
 from fourfold.errors import InvalidInput, LimitExceeded, NotFound, Refused
 from fourfold.kernel import Transaction
-from fourfold.models.graphs import validation
+from fourfold.models.graphs import adjacency, validation
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.database import GLOBAL_SEQ
 from fourfold.models.graphs.records import BITS, ROWS, SYSTEM_APP, Attr, Kind, Row, Usage
@@ -557,6 +557,12 @@ class GraphTransaction:
         self._count(app_id, kind, range(rows[0][0], rows[-1][0] + 1), flags, size)
 
     def _count(self, app_id: int, kind: Kind, ids: range, flags: int, size: int) -> None:
+        """Count rows that were just written, and derive what queries read from them.
+
+        Every row comes through here, whether it was written on this node or on another.
+        """
+        if kind == "edge":
+            adjacency.add(self.txn, app_id, ids)
         progress, rows = self._progress, len(ids)
         progress.position += rows
         progress.next_ids[app_id, kind] = ids.stop
