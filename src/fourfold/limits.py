@@ -171,6 +171,14 @@ ENVELOPE_OPERATIONS_MAX: Final = 10_000
 """Operations of one envelope: it is one transaction, during which no other writer runs."""
 NEIGHBOURS_MAX: Final = 200
 """Attributes, edges and ratings around an object that one read returns."""
+TRAVERSE_OBJECTS_MAX: Final = 10_000
+"""Objects that one traversal returns."""
+TRAVERSE_DEPTH: Final = 3
+"""Default number of hops of a traversal."""
+PATH_OBJECTS_MAX: Final = 1_000_000
+"""Objects that a search for a path visits, from both ends together."""
+PATH_DEPTH: Final = 16
+"""Default maximum number of edges of a path."""
 VERSIONS_MAX: Final = 1_000
 """Versions of an object, its attributes and its ratings that one read returns."""
 OBJECTS_READ_MAX: Final = 200

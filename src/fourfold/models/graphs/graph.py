@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fourfold import limits
@@ -16,14 +17,18 @@ from fourfold.models.graphs.records import (
     App,
     ApplyResult,
     At,
+    Direction,
     GraphChange,
     Kind,
     Neighbours,
     Part,
+    Path,
     Row,
+    TraverseResult,
     Type,
     Usage,
 )
+from fourfold.models.graphs.traversal import Traversal
 from fourfold.tabular import Rows
 
 if TYPE_CHECKING:
@@ -174,6 +179,104 @@ class Graph:
         return self.graphs.neighbours(
             self.app_id, object_id, kind=kind, at=at, limit=limit, suppressed=suppressed
         )
+
+    def traverse(
+        self,
+        start: int,
+        *,
+        depth: int = limits.TRAVERSE_DEPTH,
+        types: Iterable[int] | None = None,
+        direction: Direction = "out",
+        at: At | None = None,
+        limit: int = limits.TRAVERSE_OBJECTS_MAX,
+        suppressed: bool = False,
+    ) -> TraverseResult:
+        """Return the parents within some hops of a parent, nearest first, without itself.
+
+        Args:
+            start: The id of the parent.
+            depth: Maximum number of hops.
+            types: Follow only edges of these type ids.
+            direction: Follow edges "out" of each parent, "in" to it, or "both".
+            at: A seq or a time, by default the newest.
+            limit: Maximum number of returned parents, at most 10,000.
+            suppressed: Visit parents that their owners suppress.
+
+        Raises:
+            NotFound: The app has no such parent at that point.
+        """
+        with self._traversal(types, at, suppressed=suppressed) as traversal:
+            return traversal.traverse(start, depth, direction, limit)
+
+    def path(
+        self,
+        start: int,
+        end: int,
+        *,
+        depth: int = limits.PATH_DEPTH,
+        types: Iterable[int] | None = None,
+        direction: Direction = "out",
+        at: At | None = None,
+        suppressed: bool = False,
+    ) -> Path | None:
+        """Return a shortest path between two parents, or None if there is none.
+
+        Args:
+            start: The id of the first parent.
+            end: The id of the last parent.
+            depth: Maximum number of edges.
+            types: Follow only edges of these type ids.
+            direction: Follow edges "out" of each parent, "in" to it, or "both".
+            at: A seq or a time, by default the newest.
+            suppressed: Visit parents that their owners suppress.
+
+        Raises:
+            NotFound: The app does not have one of the parents at that point.
+            LimitExceeded: More than 1,000,000 parents were visited.
+        """
+        with self._traversal(types, at, suppressed=suppressed) as traversal:
+            return traversal.path(start, end, depth, direction)
+
+    def exists(
+        self,
+        src: int,
+        dst: int,
+        *,
+        types: Iterable[int] | None = None,
+        at: At | None = None,
+        suppressed: bool = False,
+    ) -> bool:
+        """Return True if an edge leads from one parent to another, at a seq or a time.
+
+        Raises:
+            NotFound: The app does not have one of the parents at that point.
+        """
+        with self._traversal(types, at, suppressed=suppressed) as traversal:
+            return traversal.exists(src, dst)
+
+    def count(
+        self,
+        object_id: int,
+        *,
+        types: Iterable[int] | None = None,
+        direction: Direction = "out",
+        at: At | None = None,
+        suppressed: bool = False,
+    ) -> int:
+        """Return the number of edges between a parent and others, at a seq or a time.
+
+        Raises:
+            NotFound: The app has no such parent at that point.
+        """
+        with self._traversal(types, at, suppressed=suppressed) as traversal:
+            return traversal.count(object_id, direction)
+
+    @contextmanager
+    def _traversal(
+        self, types: Iterable[int] | None, at: At | None, *, suppressed: bool
+    ) -> Iterator[Traversal]:
+        with self.graphs.snapshot() as reader:
+            yield Traversal(reader, self.app_id, types=types, at=at, suppressed=suppressed)
 
     def read_many(
         self,

@@ -375,6 +375,32 @@ class Reader:
                 low = middle
         return low
 
+    def check_at(self, at: At | None) -> int:
+        """Return the seq that `at` means, by default the newest; raise InvalidInput after that."""
+        newest = self.newest_seq()
+        if at is None:
+            return newest
+        seq = validation.check_integer(self.seq_at(at), "at")
+        if seq > newest:
+            raise InvalidInput(f"at must be at most {newest}, the newest seq, got {seq}")
+        return seq
+
+    def hidden_parents(self, app_id: int, ids: Iterable[int], seq: int) -> set[int]:
+        """Return those of some parents that their owners suppress at a seq."""
+        suppress = self._apps.find_type(self._snapshot, app_id, "rating", SUPPRESS)
+        if suppress is None:
+            return set()
+        return self._suppressed("parent", set(ids), _Judges(app_id, suppress, seq, frozenset()))
+
+    def edge_types(self, app_id: int) -> list[int]:
+        """Return the ids of the types of edges of an app."""
+        types = self._apps.all_types(self._snapshot, app_id)
+        return [row.id for row in types if row.kind == "edge"]
+
+    def iter_raw(self, sql: str, params: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+        """Yield rows as the database returns them."""
+        return self._snapshot.rows(sql, params)
+
     def ids_between(self, app_id: int, kind: Kind, after: int, until: int) -> tuple[int, int]:
         """Return the bounds of the ids of rows after one seq and until another."""
         sql = statements_of(app_id, kind)
@@ -462,11 +488,7 @@ class Reader:
     def _last_id(self, app_id: int, kind: Kind, at: At | None) -> int:
         if at is None:
             return _LAST_ID
-        at = self.seq_at(at)
-        newest = int(self._snapshot.value(SQL.last_seq))
-        if validation.check_integer(at, "at") > newest:
-            raise InvalidInput(f"at must be at most {newest}, the newest seq, got {at}")
-        last_id = self._snapshot.value(statements_of(app_id, kind).last_until, (at,))
+        last_id = self._snapshot.value(statements_of(app_id, kind).last_until, (self.check_at(at),))
         return 0 if last_id is None else int(last_id)
 
 

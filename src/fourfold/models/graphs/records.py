@@ -111,6 +111,8 @@ class Rating(NamedTuple):
 
 
 Row: TypeAlias = Parent | Attr | Edge | Rating
+Direction: TypeAlias = Literal["out", "in", "both"]
+"""Follow edges from their source, from their destination, or both."""
 At: TypeAlias = int | datetime
 """A seq, or a time with a zone, which is the newest seq at or before it."""
 ROWS: dict[Kind, type[Parent | Attr | Edge | Rating]] = {
@@ -136,6 +138,35 @@ class Neighbours(NamedTuple):
     """False if there are more attributes, edges, ratings or versions than were requested."""
     versions: tuple[Row, ...] = ()
     """Versions of the object, its attributes and its ratings, oldest first, if requested."""
+
+
+class Reached(NamedTuple):
+    """A parent that a traversal reached, with the last hop of a shortest way to it."""
+
+    object_id: int
+    distance: int
+    """Number of edges from the start."""
+    from_id: int
+    """The parent before it."""
+    edge_id: int
+    """The edge between the two."""
+
+
+class TraverseResult(NamedTuple):
+    """The parents that a traversal reached, nearest first."""
+
+    seq: int
+    objects: tuple[Reached, ...]
+    complete: bool
+    """False if there are more objects than were requested."""
+
+
+class Path(NamedTuple):
+    """A shortest path: the parents from start to end, and the edges between them."""
+
+    seq: int
+    objects: tuple[int, ...]
+    edges: tuple[int, ...]
 
 
 class AppLogEntry(NamedTuple):
