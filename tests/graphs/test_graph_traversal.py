@@ -199,9 +199,12 @@ def test_versions_with_one_destination_add_no_interval(world):
 
 
 def test_a_rolled_back_edge_leaves_no_interval(world):
-    with pytest.raises(KeyError), world.graphs.transaction():
+    def work(_handle):
         world.edge(0, 1, 0)
         raise KeyError
+
+    with pytest.raises(KeyError):
+        world.graphs.with_transaction(work)
     assert intervals(world.graphs) == [[], []]
 
 

@@ -110,5 +110,5 @@ LIMIT 1
 
 -- name: exists_past
 SELECT 1 FROM edge_past AS e
-WHERE e.app_id = {n} AND e.dst_kind = 0 AND e.dst = ?2 AND e.to_seq > ?3 AND e.src = ?1 AND e.from_seq <= ?3
+WHERE e.app_id = {n} AND e.dst_kind = 0 AND e.dst = ?2 AND e.to_seq > ?3 AND +e.src = ?1 AND e.from_seq <= ?3
   AND e.type_id IN (SELECT value FROM json_each(?4)) LIMIT 1

@@ -62,7 +62,8 @@ class Traversal:
         if limit > limits.TRAVERSE_OBJECTS_MAX:
             raise InvalidInput(f"limit must be at most {limits.TRAVERSE_OBJECTS_MAX}, got {limit}")
         frontier = self._check_start(start)
-        seen, reached = {start}, []
+        seen = {start}
+        reached: list[Reached] = []
         for distance in range(1, depth + 1):
             level = self._visit(frontier, direction, seen)
             hops = list(islice(level, limit - len(reached) + 1))
