@@ -17,6 +17,7 @@ from fourfold.models.graphs.records import KINDS, ROWS
 from fourfold.models.graphs.statements import SQL as GRAPHS
 
 Row = tuple[Any, ...]
+_ENDS = ("app_id", "src", "type_id", "dst_kind", "dst", "object_id", "from_seq")
 Written = tuple[Row, list[tuple[str, tuple[str, ...], list[Row]]], tuple[int, int, int]]
 """An envelope, its rows table by table, and what it adds to the usage of its app."""
 
@@ -35,11 +36,15 @@ def ready(path: Path, after: int) -> list[Written]:
         for seq, group in groups.items():
             rows.setdefault(seq, []).append((store.table(kind), fields, group))
             sizes[seq] = sizes.get(seq, 0) + sum(_size(kind, row) for row in group)
+    ends: dict[int, list[Row]] = {}
+    for row in connection.execute(SQL.ends_after, (after,)):
+        ends.setdefault(row[-1], []).append(row)
     found = []
     for envelope in connection.execute(SQL.envelopes_after, (after,)):
         seq = envelope[0]
         count = sum(len(group) for _, _, group in rows[seq])
-        found.append((tuple(envelope), rows[seq], (dataset.APP, count, sizes[seq])))
+        derived = [("edge_now", _ENDS, ends[seq])] if seq in ends else []
+        found.append((tuple(envelope), [*rows[seq], *derived], (dataset.APP, count, sizes[seq])))
     connection.close()
     return found
 
