@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
 # The conformance test says that LangGraph is missing; these cannot even be read without it.
 NEEDING = [
     "test_langgraph_graphs.py",
+    "test_langgraph_ownership.py",
     "test_langgraph_programs.py",
     "test_langgraph_saver.py",
     "test_transcripts.py",

@@ -21,7 +21,7 @@ from langgraph_calls import checkpoint, config, put, values
 
 import fourfold
 from fourfold.adapters.langgraph import FourfoldSaver
-from fourfold.adapters.langgraph.saver import ADAPTER_THREADS_MAX
+from fourfold.adapters.langgraph.saver import ADAPTER_THREADS_MAX, TIP
 from fourfold.errors import Refused
 from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.sqlite_log import SqliteLogReader
@@ -253,8 +253,9 @@ class Programs(RuleBasedStateMachine):
 
 
 def describe(found):
+    place = found.config["configurable"]
     return (
-        found.config,
+        {name: value for name, value in place.items() if name != TIP},
         found.checkpoint,
         found.metadata,
         found.parent_config,

@@ -19,7 +19,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
 from fourfold.cache import LruCache
@@ -50,6 +50,10 @@ from fourfold.adapters.langgraph.values import Serde
 from fourfold.adapters.session_ids import Generations, check_name, encode_name
 
 LIBRARY = "langgraph"
+TIP: Final = "__fourfold_tip"
+"""Key in a config: the newest checkpoint when it was read. LangGraph keeps names with two
+underscores out of metadata.
+"""
 ADAPTER_THREADS_MAX: Final = 256
 """Threads of LangGraph whose newest checkpoints are cached in memory."""
 Names = list[str]
@@ -58,16 +62,32 @@ Config = Any
 
 
 class FourfoldSaver(BaseCheckpointSaver[int]):
-    """Checkpointer that uses the sessions of a store. Threads and coroutines may share it."""
+    """Checkpointer that uses the sessions of a store. Threads and coroutines may share it.
 
-    def __init__(self, sessions: Sessions, *, serde: Any = None) -> None:
+    Args:
+        sessions: `store.sessions`.
+        serde: A serializer of LangGraph, by default its own.
+        stale_writes: `refuse` raises HeadMoved for a checkpoint of a run whose thread has got
+            another newest checkpoint since that run loaded its own; `accept` stores it.
+    """
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        *,
+        serde: Any = None,
+        stale_writes: Literal["refuse", "accept"] = "refuse",
+    ) -> None:
         super().__init__(serde=serde)
+        if stale_writes not in {"refuse", "accept"}:
+            raise InvalidInput(f"stale_writes must be refuse or accept, got {stale_writes!r:.100}")
         if not isinstance(sessions, Sessions):
             raise InvalidInput(
                 f"FourfoldSaver expects store.sessions, got {type(sessions).__name__}",
                 hint="Use FourfoldSaver(store.sessions).",
             )
         self.sessions = sessions
+        self.stale_writes = stale_writes
         self._names = Generations(sessions, LIBRARY)
         self._reset_caches()
 
@@ -89,14 +109,23 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
     # One checkpoint
 
     def get_tuple(self, config: Config) -> CheckpointTuple | None:
-        """Return a checkpoint, by default the newest one of the thread, or None."""
+        """Return a checkpoint, by default the newest one of the thread, or None.
+
+        Its config also has the newest checkpoint at this time, for `put`: LangGraph passes the
+        config of the checkpoint that a run loaded to every `put` of that run.
+        """
         thread, ns, checkpoint_id = _parse_config(config)
         with self._locked(thread):
             log = self._log(thread, ns)
             if log is None:
                 return None
-            record = log.newest() if checkpoint_id is None else log.find(checkpoint_id)
-            return None if record is None else self._tuple(log, record, thread, ns)
+            newest = log.newest()
+            record = newest if checkpoint_id is None else log.find(checkpoint_id)
+            if record is None or newest is None:
+                return None
+            loaded = self._tuple(log, record, thread, ns)
+            loaded.config["configurable"][TIP] = _format_tip(log, newest.id)
+            return loaded
 
     def put(
         self,
@@ -105,13 +134,21 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> Config:
-        """Store a checkpoint and return the config that names it."""
+        """Store a checkpoint and return the config that names it.
+
+        Raises:
+            HeadMoved: The newest checkpoint of the thread is neither the parent nor the one that
+                was the newest when the run loaded its checkpoint: another run was faster.
+        """
         thread, ns, parent = _parse_config(config)
         merged_metadata = get_checkpoint_metadata(config, metadata)
         with self._writing(thread):
             log = self._get_or_create_log(thread, ns)
-            log.put(checkpoint, merged_metadata, parent, new_versions or {})
-        return _config(thread, ns, checkpoint["id"])
+            tip = _parse_tip(log, config) if self.stale_writes == "refuse" else None
+            log.put(checkpoint, merged_metadata, parent, new_versions or {}, tip=tip)
+            stored = _config(thread, ns, checkpoint["id"])
+            stored["configurable"][TIP] = _format_tip(log, checkpoint["id"])
+        return stored
 
     def put_writes(
         self,
@@ -513,6 +550,17 @@ def _parent(log: ThreadLog | None, record: CheckpointRecord | None) -> Checkpoin
 
 def _session_options(thread: str, ns: str) -> dict[str, Any]:
     return {"kind": LIBRARY, "thread_id": thread, "checkpoint_ns": ns}
+
+
+def _format_tip(log: ThreadLog, checkpoint_id: str) -> str:
+    return f"{log.sid} {checkpoint_id}"
+
+
+def _parse_tip(log: ThreadLog, config: Config) -> str | None:
+    """Return the newest checkpoint that a run knows; None if it is not of this log."""
+    tip = _configurable(config).get(TIP)
+    sid, _, checkpoint_id = tip.partition(" ") if isinstance(tip, str) else ("", "", "")
+    return checkpoint_id if sid == log.sid else None
 
 
 def _config(thread: str, ns: str, checkpoint_id: str) -> Config:

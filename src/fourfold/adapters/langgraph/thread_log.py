@@ -41,8 +41,15 @@ from fourfold.adapters.langgraph.values import (
 from fourfold.adapters.session_ids import expand_name, shorten_name
 from fourfold.cache import LruCache
 from fourfold.content import InternedPayload
-from fourfold.errors import CorruptData, NotFound, ReplayMismatch
-from fourfold.models.sessions import Event, Sessions
+from fourfold.errors import (
+    CorruptData,
+    HeadMoved,
+    NotFound,
+    PreconditionFailed,
+    ReplayMismatch,
+)
+from fourfold.models.sessions import UNSET, Event, Sessions
+from fourfold.models.sessions.records import Unset
 
 ADAPTER_EVENTS_MAX: Final = 1_024
 """Events of a thread that are cached in memory."""
@@ -240,13 +247,46 @@ class ThreadLog:
         metadata: Mapping[str, Any],
         parent: str | None,
         changed: Mapping[str, Any] | None,
+        *,
+        tip: str | None = None,
     ) -> None:
         """Store a checkpoint.
 
         Channels that are not `changed` have their parent's values; None means that all may have
         changed.
+
+        Args:
+            checkpoint: The checkpoint.
+            metadata: Its metadata.
+            parent: The id of its parent.
+            changed: The channels with new versions.
+            tip: The newest checkpoint that the run knows, if it is to be checked.
+
+        Raises:
+            HeadMoved: The newest checkpoint is neither `tip` nor the parent.
         """
+        while True:
+            try:
+                self._put(checkpoint, metadata, parent, changed, tip)
+            except PreconditionFailed as error:
+                if isinstance(error, HeadMoved):
+                    raise
+                continue  # There are new events: check again.
+            return
+
+    def _put(
+        self,
+        checkpoint: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        parent: str | None,
+        changed: Mapping[str, Any] | None,
+        tip: str | None,
+    ) -> None:
         newest = self.newest()
+        expected: int | Unset = UNSET
+        if tip is not None:
+            self._check_tip(checkpoint["id"], parent, tip)
+            expected = self._seen
         base = None if parent is None else self._find(parent)
         # A complete checkpoint repeats everything, but refers to stored values.
         is_complete = base is None or base.depth >= DEPTH_MAX
@@ -268,7 +308,7 @@ class ThreadLog:
         omit_updated_channels(step)
         if newest is not None and checkpoint["id"] < newest.id:
             step["latest"] = newest.event
-        event = self._append(checkpoint["id"], step, event_values)
+        event = self._append(checkpoint["id"], step, event_values, expected)
         self._remember(event, None if is_complete else base, extended)
 
     def put_writes(
@@ -401,12 +441,36 @@ class ThreadLog:
                     return {"at": place}
         return {"value": event_values.put(item)}
 
-    def _append(self, checkpoint_id: str, step: dict[str, Any], event_values: EventValues) -> Event:
+    def _check_tip(self, checkpoint_id: str, parent: str | None, tip: str) -> None:
+        """Raise HeadMoved if another run has stored a checkpoint since this one knew the newest.
+
+        A run extends its own newest checkpoint, or begins at an older one while nothing is newer
+        than what it has seen.
+        """
+        newest = self._newest
+        if newest is not None and newest.id not in {parent, tip, checkpoint_id}:
+            raise HeadMoved(
+                f"thread session {self.sid!r}: the newest checkpoint is {newest.id}, and this run "
+                f"knows {tip}",
+                hint="Run the graph again from the newest checkpoint of the thread, or use "
+                'FourfoldSaver(sessions, stale_writes="accept").',
+                details={"session": self.sid, "expected": tip, "current": newest.id},
+            )
+
+    def _append(
+        self,
+        checkpoint_id: str,
+        step: dict[str, Any],
+        event_values: EventValues,
+        expected: int | Unset = UNSET,
+    ) -> Event:
         event: dict[str, Any] = {"type": "step/started", "step": step}
         if event_values.values:
             event["values"] = event_values.values
         with suppress(ReplayMismatch):
-            stored = self.sessions.append_event(self.sid, event, key=_key("c", checkpoint_id))
+            stored = self.sessions.append_event(
+                self.sid, event, expected_last_id=expected, key=_key("c", checkpoint_id)
+            )
             if stored.id > self._seen and stored.id == self._last_event():
                 return _with_data(stored, event)
         # The id may exist: this is a repeated request, or it replaces the step.
@@ -419,7 +483,9 @@ class ThreadLog:
                     versioned = {**event, "type": "step/put", "step": {**step, "id": step_id}}
                 with suppress(ReplayMismatch):
                     key = _key("c", checkpoint_id, number)
-                    stored = self.sessions.append_event(self.sid, versioned, key=key)
+                    stored = self.sessions.append_event(
+                        self.sid, versioned, expected_last_id=expected, key=key
+                    )
                     return _with_data(stored, versioned)
 
     def _remember(
