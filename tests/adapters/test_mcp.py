@@ -280,13 +280,20 @@ def arguments_of(root, *options):
     return ["-m", "fourfold", "mcp", str(root), *options]
 
 
-def test_client_reads_a_store_over_stdio(root, heads):
+def test_client_reads_over_stdio_while_this_process_writes(tmp_path):
+    root = tmp_path / "store"
     # The SDK hands on few variables; the tests may need the path of these sources.
     target = mcp.StdioServerParameters(
         command=sys.executable, args=arguments_of(root), env=dict(os.environ)
     )
-    assert answer(target, "list", model="documents")["items"] == [{"space": SPACE}]
-    assert "error[not_found]" in failure(target, "transcript", session="unknown")
+    with fourfold.open(root) as store:
+        fill(store)
+        assert answer(target, "list", model="documents")["items"] == [{"space": SPACE}]
+        assert "error[not_found]" in failure(target, "transcript", session="unknown")
+        store.documents.open(SPACE).set("c", {"text": "new"})
+        assert answer(target, "read", model="documents", name=SPACE, id="c")["document"] == {
+            "text": "new"
+        }
 
 
 def test_client_reads_a_store_over_http(root, heads):

@@ -291,8 +291,9 @@ def test_busy_receiver_is_tried_again_and_a_refusal_is_reported(
     with pytest.raises(BadAnswer, match="2 spans were rejected"):
         otlp.export_traces(sessions, "s", receiver.url)
     receiver.stop()
-    with pytest.raises(ServerUnreachable):
+    with pytest.raises(ServerUnreachable) as caught:
         otlp.export_traces(sessions, "s", receiver.url)
+    assert "receiver" in caught.value.hint
     for url in ("localhost:4318", "file:///etc/hosts", ""):
         with pytest.raises(InvalidInput, match="url"):
             otlp.export_traces(sessions, "s", url)

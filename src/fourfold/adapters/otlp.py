@@ -374,4 +374,7 @@ def _post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
                 hint="Check the URL and the headers; the receiver must accept OTLP over HTTP.",
             ) from error
     except (URLError, HTTPException, OSError) as error:
-        raise ServerUnreachable(f"{url}: no response: {error}") from error
+        raise ServerUnreachable(
+            f"{url}: no response: {error}",
+            hint="Check the URL, and that a receiver of OTLP over HTTP listens there.",
+        ) from error
