@@ -26,7 +26,11 @@ A name is loaded when it is first used, so importing the package loads no databa
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
+
+if sys.platform == "win32":
+    raise ImportError("Fourfold runs on Linux and macOS; on Windows, install it inside WSL 2.")
 
 from fourfold._lazy import exports
 from fourfold._version import __version__

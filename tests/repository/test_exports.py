@@ -89,7 +89,11 @@ def test_a_name_that_is_not_exported_is_no_attribute(package):
 def test_type_checkers_see_the_very_names_that_are_exported(package):
     module = importlib.import_module(package)
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
-    (guarded,) = (node for node in tree.body if isinstance(node, ast.If))
+    (guarded,) = (
+        node
+        for node in tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
     seen = {}
     for statement in guarded.body:
         home = importlib.import_module(statement.module)

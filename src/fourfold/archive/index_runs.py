@@ -23,6 +23,7 @@ from fourfold.archive.parquet import arrow
 from fourfold.archive.segment_reader import OpenFile, SegmentRequest, StoredSegments
 from fourfold.archive.segment_writer import KEY, PAYLOAD, HashingFile
 from fourfold.archive.temporary_files import put_in_place, unfinished
+from fourfold.durability import sync_file
 from fourfold.kernel import failpoints
 
 INDEX_GROUP_ROWS: Final = 16_384
@@ -158,7 +159,7 @@ def _write(parts: Iterable[Any], path: Path) -> RunFile:
                 count += ordered.num_rows
                 writer.write_table(ordered, row_group_size=INDEX_GROUP_ROWS)
         file.flush()
-        os.fsync(file.fileno())
+        sync_file(file.fileno())
         size = file.tell()
     return RunFile(count, _filters(pq.read_metadata(path)), size, hashing.digest.hexdigest())
 

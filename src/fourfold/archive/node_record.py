@@ -17,6 +17,7 @@ from typing import IO, Final
 
 import msgspec
 
+from fourfold.durability import sync_file
 from fourfold.errors import CorruptData, LockTimeout
 from fourfold.kernel import sync_folder
 from fourfold.retry import Retries
@@ -63,7 +64,7 @@ def write_record(root: Path, record: NodeRecord) -> None:
         os.fchmod(file.fileno(), 0o600)
         file.write(msgspec.json.encode(record))
         file.flush()
-        os.fsync(file.fileno())
+        sync_file(file.fileno())
     temporary.replace(root / _FILE)
     sync_folder(root)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +24,7 @@ from fourfold import limits
 from fourfold.archive.parquet import arrow
 from fourfold.archive.records import Row, SealedSegment
 from fourfold.archive.temporary_files import held, put_in_place, unfinished
+from fourfold.durability import sync_file
 from fourfold.errors import InvalidInput
 from fourfold.kernel import failpoints
 
@@ -142,7 +142,7 @@ def _write(batches: Iterable[Any], file: BinaryIO, *, durable: bool, beside: boo
     hashing.catch_up()
     file.flush()
     if durable:
-        os.fsync(file.fileno())
+        sync_file(file.fileno())
     written = file.tell()
     return SealedSegment(first, last, count, size, ts, groups, written, hashing.digest.hexdigest())
 

@@ -39,12 +39,12 @@ from fourfold.blobs.protocol import (
     verified_chunks,
 )
 from fourfold.content import Hasher, content_id, parse_content_id
+from fourfold.durability import sync_file, sync_folder
 from fourfold.objects.folder import (
     DurableFolders,
     TempFile,
     remove_if_dead,
     storage_errors,
-    sync_folder,
 )
 from fourfold.objects.validation import check_chunk_bytes, check_range
 
@@ -238,7 +238,7 @@ class FolderBlobs:
 
 class _TempFile(TempFile):
     def rename_to(self, path: Path) -> None:
-        os.fsync(self.fd)
+        sync_file(self.fd)
         self.path.replace(path)
         sync_folder(path.parent)
 

@@ -24,6 +24,7 @@ from fourfold.cli.options import command as plain_command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import Column, Output, counted, size
 from fourfold.cli.space.arguments import file_bytes, json_argument, new_file
+from fourfold.durability import sync_file
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound
 from fourfold.models.graphs import App, GraphChange, Graphs, Kind, Query
 from fourfold.models.graphs.model import MODEL
@@ -738,7 +739,7 @@ def _write_secret(file: Path, data: bytes) -> None:
     with os.fdopen(handle, "wb") as opened:
         opened.write(data)
         opened.flush()
-        os.fsync(opened.fileno())
+        sync_file(opened.fileno())
 
 
 for _each in (key, domain, peer, identities, export, import_package, status):

@@ -12,6 +12,7 @@ import msgspec
 
 from fourfold.cli.options import command as fourfold_command
 from fourfold.cli.options import root_argument, set_option
+from fourfold.durability import sync_file
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound
 from fourfold.settings import FILE_NAME, SettingInfo, fresh_file, load
 
@@ -80,7 +81,7 @@ def _create(path: Path, text: str) -> None:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
         os.link(temporary, path)
     except FileExistsError:
         raise AlreadyExists(

@@ -7,12 +7,12 @@ documents, streams, graphs or sessions.
 
 from __future__ import annotations
 
+from fourfold.durability import sync_folder
 from fourfold.kernel import failpoints, inspection, profiles
 from fourfold.kernel.backup import Sidecar, read_sidecar
 from fourfold.kernel.backup import verify as verify_backup
 from fourfold.kernel.database import Database, Options, Work
 from fourfold.kernel.driver import SQLITE_VERSION_MIN, sqlite_version
-from fourfold.kernel.files import sync_folder
 from fourfold.kernel.group_commit import GroupLimits
 from fourfold.kernel.health import Health, HealthFinding, Thresholds
 from fourfold.kernel.lock import holder

@@ -22,6 +22,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold._version import __version__
+from fourfold.durability import sync_file, sync_folder
 from fourfold.errors import (
     AlreadyExists,
     CorruptData,
@@ -42,7 +43,7 @@ from fourfold.kernel.driver import (
     sqlite_version,
     translate,
 )
-from fourfold.kernel.files import APPLICATION_ID, FILE_MODE, is_empty, make_folder, sync_folder
+from fourfold.kernel.files import APPLICATION_ID, FILE_MODE, is_empty, make_folder
 from fourfold.kernel.lock import WriterLock
 from fourfold.kernel.migrations import applied_version
 from fourfold.kernel.sequences import Sequence, current
@@ -409,7 +410,7 @@ def _duplicate(source: Path, target: Path) -> None:
         while chunk := reading.read(limits.BLOB_CHUNK_BYTES):
             writing.write(chunk)
         writing.flush()
-        os.fsync(writing.fileno())
+        sync_file(writing.fileno())
 
 
 def _discard(path: Path) -> None:
@@ -434,6 +435,6 @@ def _write_durably(path: Path, data: bytes) -> None:
 def _sync_file(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(fd)
+        sync_file(fd)
     finally:
         os.close(fd)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fourfold.durability import sync_folder
 from fourfold.errors import (
     ForeignFile,
     FormatError,
@@ -204,15 +205,6 @@ def make_folder(folder: Path) -> None:
         raise ReadOnly(f"{folder}: no permission to create the folder") from error
     except OSError as error:
         raise StorageError(f"{folder}: cannot create the folder: {error.strerror}") from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync a folder, so that new and renamed files in it survive a power failure."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def check_exists(path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from fourfold import limits
+from fourfold.durability import sync_file
 from fourfold.errors import Busy, FourfoldError, InvalidInput, StorageError
 from fourfold.kernel import backup, failpoints
 from fourfold.kernel.driver import CHECKPOINT_MODES, Connection, DriverError, translate
@@ -123,7 +124,7 @@ def sync_log(path: Path) -> None:
         except FileNotFoundError:
             continue
         try:
-            os.fsync(fd)
+            sync_file(fd)
         except OSError as error:
             raise StorageError(f"{file}: cannot sync to disk: {error.strerror}") from error
         finally:

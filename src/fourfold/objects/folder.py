@@ -57,6 +57,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fourfold.cache import LruCache
+from fourfold.durability import sync_file, sync_folder
 from fourfold.errors import (
     AlreadyExists,
     DiskFull,
@@ -126,15 +127,6 @@ def storage_errors(what: str, *, writing: bool) -> Iterator[None]:
                 reason, hint="Move the store to a folder with a shorter path."
             ) from exc
         raise StorageError(reason) from exc
-
-
-def sync_folder(path: Path) -> None:
-    """Sync a folder, so that new and renamed files in it survive a power failure."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class DurableFolders:
@@ -219,7 +211,7 @@ class TempFile:
                 f"{self.path.parent}: the file system does not store times to the microsecond",
                 hint="Use another file system: versions of objects need exact times.",
             )
-        os.fsync(self.fd)
+        sync_file(self.fd)
 
     def discard(self) -> None:
         """Close the file, and delete it unless it was renamed."""

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+from fourfold.durability import sync_file
 from fourfold.errors import NotFound, SequenceRegression
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import plan
@@ -206,7 +207,7 @@ def make_durable(path: str) -> None:
     with suppress(FileNotFoundError):
         descriptor = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            sync_file(descriptor)
         finally:
             os.close(descriptor)
 

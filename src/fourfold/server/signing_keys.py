@@ -17,6 +17,7 @@ import secrets
 from pathlib import Path
 from typing import Any, Final
 
+from fourfold.durability import sync_file
 from fourfold.errors import FormatError, MissingDependency, Unauthorized
 
 FILE_NAME: Final = "server-keys.json"
@@ -97,7 +98,7 @@ class Keys:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
         try:
             # Keys that another process created in the meantime win: clients may have seen them.
             os.link(partial, self._path)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fourfold import limits
+from fourfold.durability import sync_file
 from fourfold.errors import InvalidInput, NotFound, Refused
 from fourfold.server.request import Reply, Request
 from fourfold.server.routes import Ok, Route, bind
@@ -145,7 +146,7 @@ def _append(path: Path, data: bytes, flags: int) -> None:
     with os.fdopen(descriptor, "ab") as file:
         file.write(data)
         file.flush()
-        os.fsync(descriptor)
+        sync_file(descriptor)
 
 
 def _upload_route(method: str, path: str, handler: Any, **options: Any) -> Route:

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from fourfold._version import __version__
+from fourfold.durability import sync_file
 from fourfold.errors import AlreadyExists, CorruptData, FutureFormat, InvalidInput, NotFound
 from fourfold.kernel import Sequence, Sidecar, inspection, sync_folder
 from fourfold.kernel import verify_backup as verify_database
@@ -208,7 +209,7 @@ def _copy_durably(source: Path, target: Path) -> tuple[int, str]:
         os.fchmod(writing.fileno(), 0o600)
         shutil.copyfileobj(reading, writing, 1 << 20)
         writing.flush()
-        os.fsync(writing.fileno())
+        sync_file(writing.fileno())
     return target.stat().st_size, inspection.checksum(target)
 
 
@@ -228,7 +229,7 @@ def _write_manifest(path: Path, manifest: BackupManifest) -> None:
         os.fchmod(file.fileno(), 0o600)
         file.write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
         file.flush()
-        os.fsync(file.fileno())
+        sync_file(file.fileno())
     sync_folder(path.parent)
 
 

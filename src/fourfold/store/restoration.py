@@ -26,6 +26,7 @@ from fourfold.archive.format_1 import manifest as manifests
 from fourfold.archive.format_1.points import Points
 from fourfold.archive.format_1.restorer import PublishedHistory, Restorer, read_history
 from fourfold.archive.restore_points import PointInfo, find
+from fourfold.durability import sync_file
 from fourfold.errors import FourfoldError, NotFound
 from fourfold.kernel import Database, sync_folder
 from fourfold.models.model import Model
@@ -219,7 +220,7 @@ def put_in_place(staged: Path, path: Path) -> None:
     """Move a restored database to its place, durably."""
     fd = os.open(staged, os.O_RDONLY)
     try:
-        os.fsync(fd)
+        sync_file(fd)
     finally:
         os.close(fd)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

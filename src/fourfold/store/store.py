@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fourfold import html, limits
 from fourfold.archive.restore_points import PointInfo
+from fourfold.durability import sync_file
 from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, Refused, StorageError
 from fourfold.kernel import (
     Database,
@@ -656,7 +657,7 @@ def _prepare(root: Path, *, create: bool) -> None:
         with partial.open("w", encoding="utf-8") as file:
             file.write(fresh_file())
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
         partial.chmod(0o600)
         partial.rename(toml)
         sync_folder(root)

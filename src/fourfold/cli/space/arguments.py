@@ -17,6 +17,7 @@ import msgspec
 from fourfold.cli.completion import complete_entities, complete_spaces
 from fourfold.cli.history_options import Decorator
 from fourfold.cli.options import command, root_argument
+from fourfold.durability import sync_file
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound
 from fourfold.models.documents import Space, check_did
 from fourfold.store import open_store
@@ -140,7 +141,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         with partial.open("wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
         os.link(partial, path)
     except FileExistsError:
         raise AlreadyExists(f"{path} exists already") from None

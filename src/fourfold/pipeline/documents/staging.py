@@ -25,6 +25,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.cache import LruCache
+from fourfold.durability import sync_file, sync_folder
 from fourfold.errors import ContentError, FourfoldError, InvalidInput, StorageError
 from fourfold.models.documents import patch
 from fourfold.models.documents.encoding import checked, decode
@@ -297,7 +298,7 @@ class _StagingFile:
                 _to_disk(file)
             _to_disk(self._file)
             self._file.close()
-            _sync_folder(self._path.parent)
+            sync_folder(self._path.parent)
             path = str(self._path)
         return StagedFile(
             path, self._rows, bool(self._shape.order), tuple(self._refused), self._refused_rows
@@ -311,16 +312,7 @@ class _StagingFile:
 
 def _to_disk(file: Any) -> None:
     file.flush()
-    os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    # Duplicated from the kernel, because a Spark worker must not need SQLite.
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_file(file.fileno())
 
 
 def _column(batch: Any, name: str, default: str | None) -> list[Any]:

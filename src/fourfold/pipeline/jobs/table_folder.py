@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from fourfold import limits
+from fourfold.durability import sync_file
 from fourfold.errors import InvalidInput, StorageError
 from fourfold.kernel import sync_folder
 from fourfold.store.table_manifest import (
@@ -170,7 +171,7 @@ def _tree(folder: Path) -> Iterator[Path]:
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync_file(descriptor)
     finally:
         os.close(descriptor)
 
