@@ -43,12 +43,20 @@ def graph_of(saver, work=lambda: None):
     return builder.compile(checkpointer=saver)
 
 
-def elsewhere(work):
-    """Do it in another thread, which does not inherit the config of the run."""
+def meanwhile(other, work, durability="sync"):
+    """Work with another graph in another thread, which does not inherit the config of the run.
+
+    The checkpoints of the run so far are stored first, which LangGraph does in the background.
+    """
+
+    def overtake():
+        while durability != "exit" and other.get_state(THREAD).next != ("second",):
+            time.sleep(0.005)
+        work()
 
     def do():
         with ThreadPoolExecutor(1) as pool:
-            pool.submit(work).result()
+            pool.submit(overtake).result()
 
     return do
 
@@ -78,16 +86,12 @@ def test_stale_run_is_refused_and_the_newer_answer_stays(sessions, saver, durabi
     other = graph_of(FourfoldSaver(sessions))
 
     def overtake():
-        # The first checkpoints of this run are stored in the background.
-        while durability == "async" and other.get_state(THREAD).next != ("second",):
-            time.sleep(0.005)
         other.invoke({"log": ["fast"]}, THREAD)
         other.invoke(Command(resume="no"), THREAD)
 
+    slow = graph_of(saver, meanwhile(other, overtake, durability))
     with pytest.raises(HeadMoved) as refused:
-        graph_of(saver, elsewhere(overtake)).invoke(
-            {"log": ["slow"]}, THREAD, durability=durability
-        )
+        slow.invoke({"log": ["slow"]}, THREAD, durability=durability)
     assert (
         refused.value.details["current"]
         == other.get_state(THREAD).config["configurable"]["checkpoint_id"]
@@ -101,7 +105,7 @@ def test_stale_run_is_refused_and_the_newer_answer_stays(sessions, saver, durabi
 
 def test_stale_coroutine_is_refused(sessions, saver):
     other = graph_of(FourfoldSaver(sessions))
-    slow = graph_of(saver, elsewhere(lambda: other.invoke({"log": ["fast"]}, THREAD)))
+    slow = graph_of(saver, meanwhile(other, lambda: other.invoke({"log": ["fast"]}, THREAD)))
 
     with pytest.raises(HeadMoved):
         asyncio.run(slow.ainvoke({"log": ["slow"]}, THREAD, durability="sync"))
@@ -111,7 +115,7 @@ def test_stale_coroutine_is_refused(sessions, saver):
 def test_stale_writes_can_be_accepted(sessions, saver):
     other = graph_of(FourfoldSaver(sessions))
     accepting = FourfoldSaver(sessions, stale_writes="accept")
-    slow = graph_of(accepting, elsewhere(lambda: other.invoke({"log": ["fast"]}, THREAD)))
+    slow = graph_of(accepting, meanwhile(other, lambda: other.invoke({"log": ["fast"]}, THREAD)))
     slow.invoke({"log": ["slow"]}, THREAD, durability="sync")
     assert values(graph_of(saver))[-3:] == ["slow", "first", "second"]
     with pytest.raises(InvalidInput, match="stale_writes must be"):
@@ -154,7 +158,9 @@ def test_forks_of_states_are_accepted(saver):
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 def test_replay_that_is_overtaken_is_refused(sessions, saver, durability):
     other = graph_of(FourfoldSaver(sessions))
-    slow = graph_of(saver, elsewhere(lambda: other.update_state(THREAD, {"log": ["fast"]})))
+    slow = graph_of(
+        saver, meanwhile(other, lambda: other.update_state(THREAD, {"log": ["fast"]}), durability)
+    )
     old = [state for state in slow.get_state_history(THREAD) if state.next == ("second",)][-1]
     with pytest.raises(HeadMoved):
         slow.invoke(None, old.config, durability=durability)
