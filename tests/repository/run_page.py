@@ -21,7 +21,9 @@ while IFS= read -r -u 3 -d '' command; do
   printf '\\n%s %d\\n' '{END}' $?
 done
 """
-VARIABLE = re.compile(r"\d{8}T\d{6}\.\d{3}Z-[0-9a-f]+|\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)")
+VARIABLE = re.compile(
+    r"\d{8}T\d{6}\.\d{3}Z-[0-9a-f]+|\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)|lag \d+\.\d s"
+)
 """Restore points and times, which differ from run to run."""
 
 

@@ -212,6 +212,7 @@ CALLS = {
     "restore": ["copy", "again"],
     "publish": ["my-store", "--objects", "published"],
     "bootstrap": ["rebuilt", "--objects", "published"],
+    "follow": ["published", "replica", "--once"],
     "verify": ["again"],
     "doctor": ["again"],
     "config": ["again"],

@@ -91,7 +91,7 @@ def tables_of(snapshot: ReadTransaction, description: Description) -> tuple[Publ
 
 def watch(database: Database, description: Description) -> frozenset[str]:
     """Create the missing triggers that record changes; return the names of the tables."""
-    with database.read() as snapshot:
+    with database.read_current() as snapshot:
         known = snapshot.value(SQL.is_published)
         tables = tables_of(snapshot, description)
         missing = [sql for table in tables for sql in _triggers(snapshot, table)]

@@ -11,7 +11,7 @@ import msgspec
 from fourfold import limits
 from fourfold.archive import capture
 from fourfold.archive.capture import SQL
-from fourfold.archive.publication import Content, Description, Row
+from fourfold.archive.publication import ChangedRows, Content, Description, Row
 from fourfold.archive.sealer import IN_FILE, OBJECT, state_of
 from fourfold.archive.uploads import blob_key, get_checked
 from fourfold.errors import CorruptData
@@ -134,7 +134,7 @@ class DatabaseFiller:
     ) -> None:
         """Let the database continue after a publication."""
         capture.watch(self.database, self.description)
-        with self.database.read() as snapshot:
+        with self.database.read_current() as snapshot:
             state = state_of(snapshot, self.description, position)
         text = msgspec.json.encode(state).decode()
         params = (uuid.uuid4().hex, generation, version, manifest, text)
@@ -144,6 +144,11 @@ class DatabaseFiller:
             txn.execute(SQL.forget_changes, ((1 << 63) - 1,))
 
         self.transact(work)
+
+    def advance(self, changes: Sequence[ChangedRows]) -> bool:
+        """Derive what follows from changed rows; return False if it must be rebuilt."""
+        with self.database.write() as txn:
+            return self.description.advance(txn, changes)
 
     def transact(self, work: Callable[[Transaction], Any]) -> None:
         """Run one transaction, however long it takes."""

@@ -12,11 +12,11 @@ and rebuilt after a restore, or caches, and dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fourfold.kernel import Database, ReadTransaction
+from fourfold.kernel import Database, ReadTransaction, Transaction
 
 Row = tuple[Any, ...]
 
@@ -82,12 +82,30 @@ class Purge(NamedTuple):
     """Column of these rows with the key of the marked one."""
 
 
+class ChangedRows(NamedTuple):
+    """Rows that a point puts into a table, or whose keys it deletes."""
+
+    table: str
+    columns: tuple[str, ...]
+    rows: Sequence[Row]
+    deleted: bool = False
+
+    def values(self, *names: str) -> Iterator[Row]:
+        """Yield some columns of each row."""
+        places = [self.columns.index(name) for name in names]
+        return (tuple(row[at] for at in places) for row in self.rows)
+
+
 def _nothing(_database: Database) -> None:
     return None
 
 
 def _no_tables(_snapshot: ReadTransaction) -> tuple[PublicationTable, ...]:
     return ()
+
+
+def _never(_txn: Transaction, _changes: Sequence[ChangedRows]) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +122,11 @@ class Description:
     """Query for the schema of those: kind, name and text, tables first."""
     rebuild: Callable[[Database], None] = _nothing
     """Rebuilds derived data after the log is restored."""
+    advance: Callable[[Transaction, Sequence[ChangedRows]], bool] = _never
+    """Derives what follows from changed rows, in the transaction that changes them.
+
+    It returns False if derived data must be rebuilt; the transaction is then rolled back.
+    """
     unsettled: tuple[str, ...] = field(default=())
     """Statements that fix what cannot be published, before `rebuild`."""
     purges: tuple[Purge, ...] = ()

@@ -7,14 +7,15 @@ data is rebuilt at the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from fourfold import limits
 from fourfold.archive import capture
 from fourfold.archive.capture import SCHEMA
 from fourfold.archive.catalog import DatabaseRow
 from fourfold.archive.database_filler import DatabaseFiller, PutContent
 from fourfold.archive.delta_actions import AddFile
-from fourfold.archive.publication import Description, PublicationTable, Row
+from fourfold.archive.publication import ChangedRows, Description, PublicationTable, Row
 from fourfold.archive.sealer import SCHEMA_TABLE
 from fourfold.archive.table_layout import (
     DELETE,
@@ -30,9 +31,12 @@ from fourfold.archive.table_layout import (
 from fourfold.archive.table_reader import TableReader, points_of
 from fourfold.archive.table_state import PointInterval, WholeTables, newest_of_runs
 from fourfold.errors import FutureFormat
-from fourfold.kernel import Database
+from fourfold.kernel import Database, failpoints
 from fourfold.objects import ObjectStore
 from fourfold.retry import Retries
+
+ADVANCE_ROWS_MAX: Final = 200_000
+"""Rows that a database gets in one transaction; with more it is restored as a whole."""
 
 
 class RestoreSource(NamedTuple):
@@ -61,22 +65,48 @@ class TableRestorer:
         )
         self._source = source
         self._rows = 0
+        self._changes: list[ChangedRows] | None = None
+        """Changed rows, while a database advances."""
 
     def restore(self, row: DatabaseRow, migrations: int) -> int:
         """Restore the database as of a row of the catalog; return the number of rows read."""
+        self._restore_interval(row, row.interval, migrations)
+        self._filler.finish()
+        return self._rows
+
+    def advance(self, row: DatabaseRow, after: int, migrations: int) -> int | None:
+        """Apply the rows after a point up to a row of the catalog, in one transaction.
+
+        Returns the number of rows; None if the database must be restored as a whole.
+        """
+        interval = row.interval._replace(base=after + 1)
+        self._changes = []
+        try:
+            with self._filler.database.write(deadline_s=limits.PUBLISH_DEADLINE_S):
+                self._restore_interval(row, interval, migrations)
+                self._derive(self._changes)
+                self.remember(row)
+                if failpoints.armed:
+                    failpoints.hit("archive.follow.applied")
+        except _MustRebuild:
+            return None
+        return self._rows
+
+    def _derive(self, changes: Sequence[ChangedRows]) -> None:
+        if not self._filler.advance(changes):
+            raise _MustRebuild
+
+    def _restore_interval(self, row: DatabaseRow, interval: PointInterval, migrations: int) -> None:
         if row.migrations > migrations:
             raise FutureFormat(
                 f"{row.name} has {row.migrations} migrations; this Fourfold knows {migrations}"
             )
-        interval = row.interval
         filler = self._filler
         if filler.description.schema is not None:
             self._restore_whole(SCHEMA_TABLE, interval)
-        with filler.database.read() as snapshot:
+        with filler.database.read_current() as snapshot:
             tables = capture.tables_of(snapshot, filler.description)
         self._restore_tables(tables, interval)
-        filler.finish()
-        return self._rows
 
     def remember(self, row: DatabaseRow) -> None:
         """Let the database continue after the publication of a row of the catalog."""
@@ -132,7 +162,9 @@ class TableRestorer:
             plain = [tuple(dict(row)[key] for key in ("type", "name", "sql")) for row in rows]
             self._filler.create_objects(plain)
         else:
-            self._filler.replace(name, [_without_fixed(row, target) for row in rows])
+            values = [_without_fixed(row, target) for row in rows]
+            self._filler.replace(name, values)
+            self._note(name, (), [tuple(row.values()) for row in values])
 
     # Logs
 
@@ -183,10 +215,26 @@ class TableRestorer:
         for (name, is_put), some in sorted(parts.items(), key=lambda part: part[0]):
             if is_put:
                 names = [column for column in columns if column not in target.fixed]
-                values = map(_picker(columns, names), some)
-                self._filler.put(name, [original_column(column) for column in names], [*values])
+                values = [*map(_picker(columns, names), some)]
+                originals = [original_column(column) for column in names]
+                self._filler.put(name, originals, values)
+                self._note(name, originals, values)
             else:
-                self._filler.delete(name, target.key, [*map(_picker(columns, target.key), some)])
+                keys = [*map(_picker(columns, target.key), some)]
+                self._filler.delete(name, target.key, keys)
+                self._note(name, target.key, keys, deleted=True)
+
+    def _note(
+        self, name: str, columns: Sequence[str], rows: Sequence[Row], *, deleted: bool = False
+    ) -> None:
+        if self._changes is not None:
+            if self._rows > ADVANCE_ROWS_MAX:
+                raise _MustRebuild
+            self._changes.append(ChangedRows(name, tuple(columns), rows, deleted))
+
+
+class _MustRebuild(Exception):
+    """Derived data cannot follow from the changed rows alone."""
 
 
 def _picker(columns: list[str], names: Sequence[str]) -> Callable[[Row], Row]:

@@ -91,7 +91,7 @@ SECTIONS: Final[Sections] = (
     ("Work with streams", ("stream", "serve", "key")),
     ("Work with sessions", ("session", "mcp")),
     ("Process all history", ("sql", "pipeline")),
-    ("Keep the data safe", ("backup", "restore", "publish", "bootstrap", "verify")),
+    ("Keep the data safe", ("backup", "restore", "publish", "bootstrap", "follow", "verify")),
     ("Inspect the installation", ("doctor", "config", "version")),
 )
 

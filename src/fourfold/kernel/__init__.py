@@ -10,6 +10,7 @@ from __future__ import annotations
 from fourfold.durability import sync_folder
 from fourfold.kernel import failpoints, inspection, profiles
 from fourfold.kernel.backup import Sidecar, read_sidecar
+from fourfold.kernel.backup import replace as replace_database
 from fourfold.kernel.backup import verify as verify_backup
 from fourfold.kernel.database import Database, Options, Work
 from fourfold.kernel.driver import SQLITE_VERSION_MIN, sqlite_version
@@ -54,6 +55,7 @@ __all__ = [
     "profiles",
     "prometheus_text",
     "read_sidecar",
+    "replace_database",
     "sqlite_version",
     "sync_folder",
     "verify_backup",

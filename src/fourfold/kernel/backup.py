@@ -365,6 +365,32 @@ def _advance(partial: Path, floors: dict[str, int], sequences: tuple[Sequence, .
     _sync_file(partial)
 
 
+def replace(staged: Path, target: Path) -> None:
+    """Replace the database `target` by the complete and closed one in `staged`, durably.
+
+    Readers that have the old file open continue to read it.
+
+    Raises:
+        LockTimeout: A reader needs the log of the old file for too long.
+    """
+    make_folder(target.parent)
+    lock = WriterLock(target)
+    try:
+        _sync_file(staged)
+        if target.exists():
+            _checkpoint_log(target, tolerant=False)
+        for suffix in _SIDES:
+            Path(f"{target}{suffix}").unlink(missing_ok=True)
+        staged.rename(target)
+        sync_folder(target.parent)
+    except DriverError as error:
+        raise translate(error, str(target)) from error
+    except OSError as error:
+        raise StorageError(f"{target}: cannot be replaced: {error.strerror}") from error
+    finally:
+        lock.release()
+
+
 def _checkpoint_log(target: Path, *, tolerant: bool) -> None:
     """Checkpoint the file that will be replaced, so that it is complete without its log.
 

@@ -73,6 +73,10 @@ TABLE_POINTS = (
     "archive.catalog.recorded",
     "archive.restore.filled",
     "archive.restore.placed",
+    "archive.follow.applied",
+    "archive.follow.committed",
+    "archive.follow.replaced",
+    "archive.follow.streams",
 )
 """Points in publishing to archive tables, in restoring from them and in their maintenance."""
 

@@ -11,6 +11,7 @@ from fourfold.store.verification import VerifyReport, verify
 
 if TYPE_CHECKING:
     from fourfold.store.background_publisher import Continuous
+    from fourfold.store.replica import ArchiveFollower
     from fourfold.store.restoration import rebuild
 else:
     # Few stores publish, and what they need for it is large.
@@ -18,11 +19,13 @@ else:
         __name__,
         {
             "Continuous": "fourfold.store.background_publisher",
+            "ArchiveFollower": "fourfold.store.replica",
             "rebuild": "fourfold.store.restoration",
         },
     )
 
 __all__ = [
+    "ArchiveFollower",
     "BackupReport",
     "Continuous",
     "RestoreReport",

@@ -61,6 +61,7 @@ from fourfold.sql_result import Result
 from fourfold.store import backup, layout, verification
 from fourfold.store.backup import BackupReport
 from fourfold.store.database_files import DatabaseFile, locate
+from fourfold.store.replica_record import check_not_replica
 from fourfold.store.verification import Progress
 
 if TYPE_CHECKING:
@@ -604,6 +605,8 @@ def open_store(
     else:
         folder = Path(root).absolute()
         _prepare(folder, create=mode == "rw")
+        if mode == "rw":
+            check_not_replica(folder)
     try:
         if temporary:
             _prepare(folder, create=True)

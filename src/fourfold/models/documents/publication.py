@@ -9,14 +9,17 @@ published, and its entries are built from the log.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
-from fourfold.archive.publication import Content, Description, PublicationTable
-from fourfold.kernel import Database, load_queries
+from fourfold.archive.publication import ChangedRows, Content, Description, PublicationTable
+from fourfold.kernel import Database, Transaction, load_queries
 from fourfold.models.documents.facts.log import FACTS
 from fourfold.models.documents.history import History
+from fourfold.models.documents.indexes.maintenance import advance_entities
 from fourfold.models.documents.revisions.log import REVISIONS
-from fourfold.models.documents.snapshots import maintain
+from fourfold.models.documents.snapshots import keep_if_deep, maintain
 from fourfold.models.documents.space import Space
 
 _SQL = load_queries("fourfold.models.documents", "publication.sql")
@@ -56,6 +59,40 @@ def _rebuild(heads: str, history: History, database: Database) -> None:
     space.indexes.builder.run()
 
 
+class _Log(NamedTuple):
+    """The table of a history that has a row for each change of an entity."""
+
+    history: History
+    table: str
+    head: str
+    """Statement that stores the head of one entity."""
+
+
+_REBUILT = frozenset(
+    ("index_declaration", "gc_horizon", "gc_point", "gc_seal", "gc_gap", "gc_base", "snapshot")
+)
+"""Tables whose changes affect derived data of the whole space."""
+
+
+def _advance(log: _Log, txn: Transaction, changes: Sequence[ChangedRows]) -> bool:
+    """Update heads, entries of indexes and snapshots of the entities that have new rows."""
+    if any(change.deleted or change.table in _REBUILT for change in changes):
+        return False
+    entities = {
+        (branch, entity)
+        for change in changes
+        if change.table == log.table
+        for branch, entity in change.values("branch", "id")
+    }
+    if not entities:
+        return True
+    view, ordered = log.history.view(txn), sorted(entities)
+    advance_entities(txn, view, ordered, lambda key: txn.execute(log.head, key))
+    for branch, entity in ordered:
+        keep_if_deep(txn, log.history, branch, entity)
+    return True
+
+
 PUBLICATIONS: dict[str, Description] = {
     REVISIONS.name: Description(
         (
@@ -66,6 +103,7 @@ PUBLICATIONS: dict[str, Description] = {
         ),
         newest=REVISIONS.sql.last_seq,
         rebuild=partial(_rebuild, _SQL.heads_of_revisions, REVISIONS),
+        advance=partial(_advance, _Log(REVISIONS, "revision", _SQL.head_of_revisions)),
     ),
     FACTS.name: Description(
         (
@@ -90,6 +128,7 @@ PUBLICATIONS: dict[str, Description] = {
         ),
         newest=FACTS.sql.last_seq,
         rebuild=partial(_rebuild, _SQL.heads_of_facts, FACTS),
+        advance=partial(_advance, _Log(FACTS, "occurrence", _SQL.head_of_facts)),
     ),
 }
 """By the name of the history."""

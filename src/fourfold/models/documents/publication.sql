@@ -58,6 +58,15 @@ FROM (SELECT branch, id, max(seq) AS seq FROM revision GROUP BY branch, id) AS n
 CROSS JOIN revision AS r ON r.branch = n.branch AND r.id = n.id AND r.seq = n.seq
 GROUP BY r.branch, r.id
 
+-- name: head_of_revisions
+-- The newest row of one entity on a branch.
+INSERT OR REPLACE INTO head (branch, id, seq, op_index)
+SELECT branch, id, seq, op_index FROM revision WHERE branch = ?1 AND id = ?2 ORDER BY seq DESC, op_index DESC LIMIT 1
+
+-- name: head_of_facts
+INSERT OR REPLACE INTO head (branch, id, fact_hash, seq, op_index)
+SELECT branch, id, fact_hash, seq, op_index FROM occurrence WHERE branch = ?1 AND id = ?2 ORDER BY seq DESC, op_index DESC LIMIT 1
+
 -- name: heads_of_facts
 -- The hash is that of the row with the greatest op_index.
 INSERT INTO head (branch, id, fact_hash, seq, op_index)

@@ -30,6 +30,8 @@ from fourfold.models.documents import reader
 from fourfold.models.documents.ancestry import chain, last_seq
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.gc.records import GcReport
+from fourfold.models.documents.history import History
+from fourfold.models.documents.indexes.declaration import SQL as INDEX_SQL
 from fourfold.models.documents.records import Branch
 from fourfold.models.documents.validation import check_several
 
@@ -170,6 +172,17 @@ def _make(space: Space, branch: str, entity: str, seq: int, text: str) -> None:
     space.database.transact(
         lambda txn: keep(txn, branch, entity, seq, text), size=len(entity) + len(text)
     )
+
+
+def keep_if_deep(txn: Transaction, history: History, branch: str, entity: str) -> None:
+    """Store a snapshot of the newest state of an entity if it takes many patches to reach."""
+    view = history.view(txn)
+    seq = view.value(INDEX_SQL.head_seq, (branch, entity))
+    if view.value(view.sql.replay_depth, (branch, entity, seq)) < limits.SNAPSHOT_REPLAY_MAX:
+        return
+    entry = reader.entry(view, chain(view, branch, seq), entity)
+    if entry is not None and entry.document is not None and entry.patches:
+        history.keep_snapshot(txn, branch, entity, entry.seq, trusted(entry.document))
 
 
 def _deep_heads(space: Space) -> Iterator[Key]:

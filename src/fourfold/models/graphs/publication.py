@@ -9,16 +9,18 @@ apps cache to save work are dropped.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from fourfold.archive.publication import Description, PublicationTable
-from fourfold.kernel import Database, ReadTransaction, load_queries
+from fourfold.archive.publication import ChangedRows, Description, PublicationTable
+from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
 from fourfold.models.graphs import adjacency
-from fourfold.models.graphs.records import KINDS
+from fourfold.models.graphs.records import KINDS, SYSTEM_APP
 from fourfold.models.graphs.statements import SQL
 from fourfold.models.graphs.sync import identities
 
 _SQL = load_queries("fourfold.models.graphs", "publication.sql")
 _OF_APP = re.compile(r"app_([0-9]+)_(\w+)")
+_SYSTEM_TABLES = f"app_{SYSTEM_APP}_"
 _WHOLE = (
     "apps",
     "app_migrations",
@@ -55,6 +57,15 @@ def _rebuild(database: Database) -> None:
         identities.rebuild(txn, drop_unknown=True)
 
 
+def _advance(txn: Transaction, changes: Sequence[ChangedRows]) -> bool:
+    """Rebuild the intervals if edges changed, and identities if the system's own app changed."""
+    if any(_table(change.table).group == "edge" for change in changes):
+        adjacency.rebuild(txn)
+    if any(change.table.startswith(_SYSTEM_TABLES) for change in changes):
+        identities.rebuild(txn, drop_unknown=True)
+    return True
+
+
 PUBLICATION = Description(
     (
         PublicationTable(
@@ -69,4 +80,5 @@ PUBLICATION = Description(
     more=_of_apps,
     schema=_SQL.schema,
     rebuild=_rebuild,
+    advance=_advance,
 )

@@ -13,13 +13,20 @@ from collections.abc import Sequence
 from functools import partial
 
 from fourfold import limits
-from fourfold.archive.publication import Content, Description, PublicationTable, Purge
-from fourfold.kernel import Database, load_queries
+from fourfold.archive.publication import (
+    ChangedRows,
+    Content,
+    Description,
+    PublicationTable,
+    Purge,
+)
+from fourfold.kernel import Database, Transaction, load_queries
 from fourfold.models.sessions.fold import FoldState, advance
 from fourfold.models.sessions.log import LogWriter, SessionRow
+from fourfold.models.sessions.reader import state_at
 from fourfold.models.sessions.records import Event, edge_of, head_of
 from fourfold.models.sessions.sqlite_log import SQL as _LOG
-from fourfold.models.sessions.sqlite_log import SqliteLog
+from fourfold.models.sessions.sqlite_log import SqliteLog, SqliteLogWriter
 from fourfold.models.sessions.stamps import event_of, state_text
 from fourfold.models.sessions.writer import edge_row, head_row
 
@@ -67,6 +74,35 @@ def _write(writing: LogWriter, key: int, events: Sequence[Event], text: str | No
         writing.insert_snapshot(key, events[-1].id, text)
 
 
+def _advance(txn: Transaction, changes: Sequence[ChangedRows]) -> bool:
+    """Derive heads, edges and snapshots from new events; a purge needs more than that."""
+    first: dict[int, int] = {}
+    for change in changes:
+        if change.table == "sessions" and any(purged for (purged,) in change.values("purged")):
+            return False
+        if change.table == "events":
+            for key, event_id in change.values("session_key", "event_id"):
+                first[key] = min(event_id, first.get(key, event_id))
+    writing = SqliteLogWriter(txn)
+    for key, event_id in sorted(first.items()):
+        row = writing.session_by_key(key)
+        assert row is not None
+        _derive_after(writing, row, event_id - 1)
+    return True
+
+
+def _derive_after(writing: LogWriter, row: SessionRow, after: int) -> None:
+    _, state, snapshot_at = state_at(writing, row, after)
+    while rows := writing.events(row.key, after, (1 << 63) - 1, _PAGE):
+        events = [event_of(row.id, event) for event in rows]
+        state = advance(state, *events)
+        after = rows[-1].event_id
+        text = None
+        if after - snapshot_at >= limits.SESSION_SNAPSHOT_EVENTS_MAX:
+            snapshot_at, text = after, state_text(state)
+        _write(writing, row.key, events, text)
+
+
 PUBLICATION = Description(
     (
         PublicationTable("sessions", ("session_key",), position="session_key", watch=("update",)),
@@ -84,4 +120,5 @@ PUBLICATION = Description(
     unsettled=(_SQL.forget_purged,),
     purges=(Purge("sessions", "purged", "events", "session_key"),),
     rebuild=rebuild,
+    advance=_advance,
 )

@@ -35,6 +35,14 @@ class EntityLog:
         self.seq = 0
         """Seq of the newest row that was read."""
 
+    def skip(self, view: HistoryReader, seq: int) -> Document | None:
+        """Continue after a seq at which the branch wrote the entity; return the document there."""
+        links = [BranchLink(self.branch, seq), *self._parents]
+        entry = reader.entry(view, links, self.entity)
+        assert entry is not None
+        self._state, self.seq = State(entry.document, entry.op, entry.seq), seq
+        return entry.document
+
     def read(self, view: HistoryReader) -> Iterator[Snapshot]:
         """Yield the state after each commit since the last call."""
         key = (self.branch, self.entity)

@@ -12,14 +12,15 @@ from typing import Final, NamedTuple, Protocol
 
 from fourfold.errors import UniqueViolation
 from fourfold.kernel import Transaction
-from fourfold.limits import DOCUMENT_BYTES_MAX
+from fourfold.limits import DOCUMENT_BYTES_MAX, INTEGER_MAX
 from fourfold.models.documents import reader
 from fourfold.models.documents.ancestry import BranchLink, chain
 from fourfold.models.documents.cache import CacheEntry, Key
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.history import HistoryReader
+from fourfold.models.documents.indexes import declaration
 from fourfold.models.documents.indexes.declaration import SQL, Index
-from fourfold.models.documents.indexes.entries import EntryBuilder, Snapshot
+from fourfold.models.documents.indexes.entries import EntityLog, EntryBuilder, Snapshot
 from fourfold.models.documents.indexes.keys import decode_key, has_missing
 from fourfold.models.documents.indexes.text import WordIndex
 from fourfold.models.documents.indexes.vector import VectorIndex
@@ -224,6 +225,32 @@ def write(
         for index in indexes:
             if index.options.unique and index.state != "failed":
                 _check_unique(view, index, changes)
+
+
+def advance_entities(
+    txn: Transaction,
+    view: HistoryReader,
+    entities: Sequence[tuple[str, str]],
+    store_head: Callable[[tuple[str, str]], object],
+) -> None:
+    """Update heads and entries of indexes after rows were added to the log.
+
+    Args:
+        entities: Branch and id of each entity with new rows; the heads are those before them.
+        store_head: Stores the head of an entity.
+    """
+    indexes = [index for index in declaration.load(txn) if index.state != "failed"]
+    for branch, entity in entities:
+        known = view.value(SQL.head_seq, (branch, entity))
+        store_head((branch, entity))
+        if not indexes:
+            continue
+        log = EntityLog(chain(view, branch, INTEGER_MAX)[1:], branch, entity)
+        before = None if known is None else log.skip(view, known)
+        for seq, document in log.read(view):
+            change = EntityChange(entity, branch, seq, before, document)
+            write(txn, view, indexes, [change], enforce=False)
+            before = document
 
 
 def _check_unique(view: HistoryReader, index: Index, changes: Sequence[EntityChange]) -> None:

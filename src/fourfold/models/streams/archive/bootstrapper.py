@@ -10,9 +10,11 @@ first time are added later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from fourfold import limits
@@ -256,14 +258,66 @@ def _batches(ordered: Iterable[FoundManifest]) -> Iterator[list[FoundManifest]]:
         yield batch
 
 
-def _restore(txn: Transaction, batch: list[FoundManifest], now_ms: int) -> list[bool | FormatError]:
+def refresh(
+    database: Database, found: Sequence[FoundManifest], gone: Iterable[str], *, now_ms: int
+) -> None:
+    """Replace streams by those of newer manifests, and drop others, in one transaction.
+
+    Only for a database whose streams are all restored from manifests: records that are not in
+    segments would be lost.
+    """
+
+    def work(txn: Transaction) -> None:
+        txn.execute(SQL.defer_references)
+        sids: dict[str, int] = {}
+        forks: Counter[int] = Counter()
+        for name in {*gone, *(entry.manifest.name for entry in found)}:
+            row = txn.one(SQL.forks_of, (name,))
+            if row is not None:
+                sids[name], count, source = row
+                forks[row[0]] += count
+                if source is not None:
+                    forks[source] -= 1
+                for statement in (SQL.drop_stream, SQL.drop_manifest, SQL.drop_retired_of):
+                    txn.execute(statement, (name,))
+        for outcome in _restore(txn, _forks_last(found), now_ms, sids):
+            if isinstance(outcome, FormatError):
+                raise outcome
+        txn.execute_many(SQL.drop_name, [(entry.manifest.name,) for entry in found])
+        txn.execute_many(SQL.add_forks, sorted(forks.items()))
+
+    database.transact(work, deadline_s=limits.ARCHIVE_RECORD_DEADLINE_S)
+
+
+def _forks_last(found: Sequence[FoundManifest]) -> list[FoundManifest]:
+    """Order streams so that the source of a fork comes before it, if it is among them."""
+    by_name = {entry.manifest.name: entry for entry in found}
+
+    def depth(entry: FoundManifest) -> int:
+        count, origin = 0, entry.manifest.origin
+        while origin is not None and origin.name in by_name:
+            count, origin = count + 1, by_name[origin.name].manifest.origin
+        return count
+
+    return sorted(found, key=lambda entry: (depth(entry), entry.manifest.name))
+
+
+def _restore(
+    txn: Transaction,
+    batch: list[FoundManifest],
+    now_ms: int,
+    sids: Mapping[str, int] = MappingProxyType({}),
+) -> list[bool | FormatError]:
     """Create streams, and return for each whether it was created; existing names are skipped.
 
     Nothing is written for a stream that cannot be created. Each table gets its rows in the order of
     its key, so that a page is written once, not once for each row. Segments are named by digests,
     so their order differs.
     """
-    made = [_restore_stream(txn, item_.manifest, now_ms) for item_ in batch]
+    made = [
+        _restore_stream(txn, entry.manifest, now_ms, sids.get(entry.manifest.name))
+        for entry in batch
+    ]
     new = [each for each, outcome in zip(batch, made, strict=True) if outcome is True]
     segments = sorted(chain.from_iterable(_segments(entry.manifest, now_ms) for entry in new))
     txn.execute_many(SQL.restore_segment, segments)
@@ -282,7 +336,9 @@ def _restore(txn: Transaction, batch: list[FoundManifest], now_ms: int) -> list[
     return made
 
 
-def _restore_stream(txn: Transaction, manifest: Manifest, now_ms: int) -> bool | FormatError:
+def _restore_stream(
+    txn: Transaction, manifest: Manifest, now_ms: int, sid: int | None = None
+) -> bool | FormatError:
     if txn.one(SQL.is_stream, (manifest.name,)) is not None:
         return False
     origin, source = manifest.origin, None
@@ -295,7 +351,7 @@ def _restore_stream(txn: Transaction, manifest: Manifest, now_ms: int) -> bool |
             )
         source = row[0]
         txn.execute(SQL.restore_fork, (source,))
-    txn.execute(SQL.restore_stream, _row(manifest, source, now_ms))
+    txn.execute(SQL.restore_stream, (*_row(manifest, source, now_ms), sid))
     manifest_rules.restore(txn, manifest, _end(manifest), now_ms)
     routing_keys.note_gap(txn, manifest.name)
     return True

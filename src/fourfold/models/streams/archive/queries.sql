@@ -294,8 +294,33 @@ INSERT INTO streams (stream, created_at_ms, updated_at_ms, last_segment_cut_ms, 
                      uploaded_segment_count, content_type, profile, stream_seq, closed, closed_producer_id, closed_producer_epoch,
                      closed_producer_seq, ttl_seconds, expires_at_ms, stream_flags, logical_size_bytes, first_offset,
                      retention_seconds, retention_bytes, forked_from, fork_offset, fork_asked, fork_sub_offset, incarnation,
-                     schema_version, incarnation_number)
-VALUES (?1, ?2, ?3, ?3, ?25, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?26, ?27)
+                     schema_version, incarnation_number, sid)
+VALUES (?1, ?2, ?3, ?3, ?25, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?26, ?27, ?28)
+
+-- name: defer_references
+-- A stream is deleted and inserted again while its forks refer to it.
+PRAGMA defer_foreign_keys = ON
+
+-- name: forks_of
+SELECT sid, forks, forked_from FROM streams WHERE stream = ?1
+
+-- name: add_forks
+UPDATE streams SET forks = forks + ?2 WHERE sid = ?1
+
+-- name: drop_stream
+-- Triggers delete what belongs to it.
+DELETE FROM streams WHERE stream = ?1
+
+-- name: drop_manifest
+DELETE FROM manifests WHERE stream = ?1
+
+-- name: drop_name
+-- The stream that was deleted under this name is the same one.
+DELETE FROM stream_names WHERE stream = ?1
+
+-- name: drop_retired_of
+-- The objects belong to the publisher.
+DELETE FROM retired_objects WHERE stream = ?1
 
 -- name: restore_schema
 INSERT INTO schemas (stream, schema_json, updated_at_ms, uploaded_size_bytes) VALUES (?1, ?2, ?3, ?4)
