@@ -27,6 +27,7 @@ TUTORIALS = [
     "docs/ask.md",
     "docs/memory.md",
     "docs/pipeline.md",
+    "docs/scale.md",
 ]
 SPARK = {"docs/pipeline.md"}
 """Pages that start Spark."""
