@@ -175,6 +175,22 @@ def world(path):
     world.graphs.database.close()
 
 
+@pytest.mark.parametrize("direction", ["out", "in", "both"])
+def test_walks_equal_a_naive_model_around_suppressed_parents(world, direction):
+    edges = [("edge", 0, 1, 0), ("edge", 1, 2, 0), ("edge", 2, 3, 0), ("edge", 0, 4, 1)]
+    world.run([*edges, ("suppress", 1, 1), ("move", 3, 2), ("suppress", 1, 0)])
+    for seq in world.model.past:
+        assert_equal_to_model(world, direction, None, seq)
+
+
+def test_an_edge_that_returns_within_a_seq_never_left(world):
+    world.run([("edge", 0, 1, 0)])
+    before = intervals(world.graphs)
+    world.run([("same seq", 0, 2, 1)])
+    assert intervals(world.graphs) == before
+    assert world.graphs.verify() == []
+
+
 @pytest.mark.parametrize(
     "damage",
     [
