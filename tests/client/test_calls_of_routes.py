@@ -140,6 +140,11 @@ CALLS = {
     "fork_session": lambda c: c.store.sessions.fork("s/1"),
     "append_events": lambda c: c.store.sessions.append_event("s/1", {"type": "session/stopped"}),
     "publish_head": lambda c: c.store.sessions.publish_head("s/1"),
+    "claim_session": lambda c: c.store.sessions.claim("s/1", "worker"),
+    "renew_session_lease": lambda c: c.store.sessions.renew("s/1", 1),
+    "release_session_lease": lambda c: c.store.sessions.release("s/1", 1),
+    "get_session_lease": lambda c: c.store.sessions.find_lease("s/1"),
+    "list_session_leases": lambda c: c.store.sessions.list_leases(),
     "append_lineage_edge": lambda c: c.store.sessions.append_lineage_edge(
         "s/1", {"type": "derivation", "to_session": "s/2", "to_head": HEAD}
     ),

@@ -27,6 +27,8 @@ CALLS = {
     "append_lineage_edge_async": lambda s, one, other: asyncio.run(
         s.append_lineage_edge_async(one, edge(s, other))
     ),
+    "claim": lambda s, one, other: s.claim(one, "worker"),
+    "claim_async": lambda s, one, other: asyncio.run(s.claim_async(one, "worker")),
     "compare_heads": lambda s, one, other: s.compare_heads(
         *[s.current_view(other).current_head] * 2
     ),
@@ -43,6 +45,7 @@ CALLS = {
     "events_of_key": lambda s, one, other: s.events_of_key(one, "first"),
     "events_since": lambda s, one, other: s.events_since(one),
     "export_bundle": lambda s, one, other: list(s.export_bundle(one)),
+    "find_lease": lambda s, one, other: (s.claim(one, "worker"), s.find_lease(one)),
     "follow": lambda s, one, other: s.follow(one, after=0).next(0.0),
     "follow_all": lambda s, one, other: s.follow_all(after=0).next(0.0),
     "fork": lambda s, one, other: s.fork(one, {"id": f"{one}/fork"}).append_event(turn()),
@@ -58,6 +61,7 @@ CALLS = {
     "lineage": lambda s, one, other: s.lineage(one),
     "lineage_graph": lambda s, one, other: s.lineage_graph(one),
     "list": lambda s, one, other: list(s.list()),
+    "list_leases": lambda s, one, other: s.list_leases(),
     "list_sessions": lambda s, one, other: s.list_sessions(),
     "maybe_intern": lambda s, one, other: s.maybe_intern("y" * 1000),
     "notify_transient": lambda s, one, other: s.notify_transient(one, {"type": "delta/token"}),
@@ -71,6 +75,10 @@ CALLS = {
     "publish_head_async": lambda s, one, other: asyncio.run(s.publish_head_async(one)),
     "read_payload": lambda s, one, other: s.read_payload("x"),
     "read_state": lambda s, one, other: s.read_state(one).session,
+    "release": lambda s, one, other: s.release(one, s.claim(one, "worker").epoch),
+    "release_async": lambda s, one, other: asyncio.run(s.release_async(one, 1)),
+    "renew": lambda s, one, other: s.renew(one, s.claim(one, "worker").epoch),
+    "renew_async": lambda s, one, other: asyncio.run(s.renew_async(one, 1)),
     "subscribe": lambda s, one, other: s.subscribe(one, lambda _: None).close(),
     "subscribe_all": lambda s, one, other: s.subscribe_all(lambda _: None).close(),
     "transcript": lambda s, one, other: s.transcript(one),

@@ -99,12 +99,15 @@ def _schema(kind: Any) -> dict[str, Any]:
 
 
 def _parameters(kind: type[Struct] | None, where: str) -> list[dict[str, Any]]:
+    if kind is None:
+        return []
+    required = {field.encode_name for field in msgspec.structs.fields(kind) if field.required}
     return [
         {
             "name": name,
             "in": where,
             "description": schema.pop("description", ""),
-            "required": False,
+            "required": name in required,
             "schema": schema,
         }
         for name, schema in _properties(kind).items()

@@ -283,6 +283,9 @@ def _decode_query(kind: type[_S], request: Request, refused: frozenset[str]) -> 
     try:
         query = msgspec.convert(parameters, kind, strict=False)
     except msgspec.ValidationError as error:
+        for field in msgspec.structs.fields(kind):
+            if field.required and field.encode_name not in parameters:
+                raise InvalidInput(f"parameter {field.encode_name!r} is required") from None
         reason, _, where = str(error).partition(" - at `$.")
         name = where.removesuffix("`").partition("[")[0]
         message = f"{name}: {_requirement(kind, name) or reason}, got {parameters[name]!r:.80}"

@@ -533,6 +533,7 @@ _ROUTES: Final = (
         scope="read",
         resource="prefix",
         query=LeasesQuery,
+        no_past="leases say who writes now; they have no log entries",
         ok={200: Ok("A page of leases.", LeasePage)},
     ),
     session_route(
@@ -540,6 +541,7 @@ _ROUTES: Final = (
         operation="get_session_lease",
         summary="Get the lease of a session, expired or not.",
         scope="read",
+        no_past="leases say who writes now; they have no log entries",
         ok={200: Ok("The lease, if it was not released.", SessionLease)},
         errors=(NotFound,),
     ),
