@@ -35,6 +35,13 @@ LISTS = {
     "stream touch show": (("state",), "templates"),
     "session list": ((), "sessions"),
     "session show": (("s-1",), "transcript"),
+    "session leases": ((), "leases"),
+    "memory names": ((), "memories"),
+    "memory list": (("agent",), "items"),
+    "memory namespaces": (("agent",), "namespaces"),
+    "memory history": (("agent", "users/ada", "tea"), "versions"),
+    "memory diff": (("agent", "1"), "changes"),
+    "memory search": (("agent", "green"), "hits"),
     "app list": ((), "apps"),
     "app types": (("notes",), "types"),
     "app stats": ((), "tables"),
@@ -86,6 +93,9 @@ def store(tmp_path_factory):
         store.sessions.create_session({"id": "s-1"})
         message = {"role": "user", "content": "Hello"}
         store.sessions.append_event("s-1", {"type": "message/appended", "message": message})
+        store.sessions.claim("s-1", "worker")
+        for kind in ("green", "black"):
+            store.memory("agent").put(("users", "ada"), "tea", {"likes": f"{kind} and green tea"})
         app = store.graphs.register_app("notes", "Notes")
         store.graphs.register_type(app.app_id, "parent", "note")
         operation = {"app_id": app.app_id, "owner_identity": 0, "op": "parent_create"}

@@ -37,10 +37,20 @@ SECTIONS: Final[Sections] = (
     ("Read, now or in the past", ("get", "search", "list", "namespaces", "history", "diff")),
     ("Memories", ("names",)),
 )
+_EPILOG: Final = """
+\b
+Examples:
+  fourfold memory put ROOT NAME users/ada tea '{"likes": "green tea"}'
+  fourfold memory search ROOT NAME "green tea"
+  fourfold memory history ROOT NAME users/ada tea
+
+ROOT is an argument, --root or FOURFOLD_ROOT.
+Every command takes --json and --traceback.
+"""
 _ITEM: Final = MemoryItem.__struct_fields__
 
 
-@click.command("memory", cls=SectionedGroup, sections=SECTIONS)
+@click.command("memory", cls=SectionedGroup, sections=SECTIONS, epilog=_EPILOG)
 def command() -> None:
     """Memory: items under namespaces, found by their words.
 

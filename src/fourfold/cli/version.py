@@ -33,6 +33,8 @@ EXTRAS: Final = {
     "connect": ("pyspark",),
     "langgraph": ("langgraph-checkpoint",),
     "openai-agents": ("openai-agents",),
+    "mcp": ("mcp",),
+    "otlp": ("opentelemetry-proto",),
 }
 """The packages of each extra, as in pyproject.toml."""
 
