@@ -313,7 +313,8 @@ def test_calls_work_inside_a_transaction(memory):
         memory.put(ADA, "k", {"text": "word"})
         memory.put(ADA, "kept", {"text": "word"})
         memory.forget(ADA, "k")
-        memory.put_many([MemoryPut(ADA, "other", {}), MemoryPut(ADA, "never", None)])
+        memory.put(ADA, "other", {"text": "word"})
+        memory.put_many([MemoryPut(ADA, "other", None), MemoryPut(ADA, "never", None)])
         assert memory.search("word") == []
         assert memory.get(ADA, "kept") is None, "reads show what is committed"
     assert memory.get(ADA, "k") is None

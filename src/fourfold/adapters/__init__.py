@@ -1,6 +1,7 @@
-"""Sessions in the interfaces that other libraries expect.
+"""Sessions and memories in the interfaces that other libraries expect.
 
-    fourfold.adapters.langgraph        a checkpointer of LangGraph; needs fourfold[langgraph]
+    fourfold.adapters.langgraph        a checkpointer and a store of LangGraph; needs
+                                       fourfold[langgraph]
     fourfold.adapters.openai_agents    a session of the OpenAI Agents SDK
     fourfold.adapters.mcp              a store as tools of an MCP server; needs fourfold[mcp]
     fourfold.adapters.otlp             traces of sessions for OpenTelemetry; needs fourfold[otlp]

@@ -98,6 +98,8 @@ class MemoryPut(msgspec.Struct, frozen=True):
     ttl_s: float | None = None
     text: Sequence[str] | bool = True
     """True to search all strings of the value, False for none, or JSON Pointers to search."""
+    strings: Sequence[str] | None = None
+    """The strings that a search reads, instead of `text`."""
 
 
 def check_namespace(namespace: object, *, is_prefix: bool = False) -> Namespace:
@@ -216,6 +218,8 @@ def make_document(
 
 
 def _text_of(change: MemoryPut) -> list[str]:
+    if change.strings is not None:
+        return list(change.strings)
     if isinstance(change.text, bool):
         return list(strings_of(change.value)) if change.text else []
     if not isinstance(change.text, list | tuple):
