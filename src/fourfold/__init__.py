@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         State,
     )
     from fourfold.models.graphs import Graph, Graphs
-    from fourfold.models.graphs.sync.package import Ed25519Signer
+    from fourfold.models.graphs.sync.keys import Ed25519Signer
     from fourfold.models.problem import Problem
     from fourfold.models.sessions import Event, Head, Payload, Session, Sessions, SessionView
     from fourfold.models.sessions.runtime import Final, Question, Runtime
@@ -87,7 +87,7 @@ else:
             "Chunk": "fourfold.models.streams.records",
             "Commit": "fourfold.models.documents.records",
             "Documents": "fourfold.models.documents.documents",
-            "Ed25519Signer": "fourfold.models.graphs.sync.package",
+            "Ed25519Signer": "fourfold.models.graphs.sync.keys",
             "Event": "fourfold.models.sessions.records",
             "Final": "fourfold.models.sessions.runtime",
             "GcPolicy": "fourfold.models.documents.gc.policy",

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from cli_process import Done
 
+import fourfold
 from fourfold.cli import main
 
 NOTE = '[{"op": "parent_create", "type_key": "note"}]'
@@ -102,16 +103,47 @@ def test_two_stores_exchange_packages_by_files(notes, tmp_path):
     assert notes("sync", "peer", "here", key).code == 0
     assert notes("insert", "here", "notes", shared, "--owner", 1).code == 0
     assert notes("sync", "peer", "there", key).code == 0
-    assert notes("sync", "export", "here", "talk", "p.json", "--key", "my.key").code == 0
-    assert document(notes("sync", "import", "there", "p.json", "--peer", 1, "--json"))["added"] == 1
-    again = notes("sync", "import", "there", "p.json", "--peer", 1)
-    assert (again.code, "package_replayed" in again.err) == (6, True)
+    assert notes("sync", "export", "here", "talk", "p.sync", "--key", "my.key").code == 0
+    closed = notes("sync", "import", "there", "p.sync", "--peer", 1)
+    assert "refused: peer_not_allowed" in closed.out
+    assert notes("sync", "allow", "there", 1, "talk").code == 0
+    done = document(notes("sync", "import", "there", "p.sync", "--peer", 1, "--json"))
+    assert (done["accepted"], done["added"], done["refused"]) == (1, 1, [])
+    assert "1 known" in notes("sync", "import", "there", "p.sync", "--peer", 1).out
     status = document(notes("sync", "status", "there", "--json"))
-    # The first number made the owner known, the second is the note.
-    assert status["progress"] == [{"peer_id": 1, "domain": "talk", "last_seq": 2}]
-    nothing = notes("sync", "export", "here", "talk", "q.json", "--key", "my.key", "--after", 2)
-    assert nothing.code == 3
-    assert not (tmp_path / "q.json").exists()
+    assert status["progress"] == [{"peer_id": 1, "domain": "talk", "last_seq": 1}]
+    assert notes("sync", "tips", "there", "talk", "tips.json").code == 0
+    assert "has 1 envelope" in notes("sync", "confirm", "here", "tips.json", "--peer", 1).out
+    assert notes("sync", "allow", "here", 1, "talk", "--no-write").code == 0
+    nothing = notes("sync", "export", "here", "talk", "q.sync", "--key", "my.key", "--peer", 1)
+    assert "0 envelopes" in nothing.out
+    for command in ("forks", "parked"):
+        assert document(notes("sync", command, "there", "--json"))[command] == []
+
+
+def test_lists_of_sync_work_while_another_process_writes(notes, tmp_path):
+    with fourfold.open(tmp_path / "here") as store:
+        store.graphs.register_app("other", "Other")
+        for command in ("domain", "peer", "allow", "identities", "status", "forks", "parked"):
+            done = notes("sync", command, "here", "--json")
+            assert (command, done.code) == (command, 0)
+
+
+def test_row_that_cannot_be_shared_is_reported(notes, tmp_path):
+    key = notes("sync", "key", "my.key").out.strip()
+    assert notes("sync", "domain", "here", "talk", 1).code == 0
+    assert notes("sync", "peer", "here", key).code == 0
+    with fourfold.open(tmp_path / "here") as store:
+        graphs = store.graphs
+        app = graphs.app("notes").app_id
+        note = graphs.register_type(app, "parent", "note")
+        text = graphs.register_type(app, "attr", "text")
+        parent = graphs.insert_parent(app, {"type_id": note, "owner_identity": 1})
+        row = {"type_id": text, "owner_identity": 1, "parent_id": parent}
+        attr = graphs.insert_attr(app, row)
+        graphs.update_sync_flags(app, "attr", [attr], 1)
+    done = notes("sync", "export", "here", "talk", "p.sync", "--key", "my.key")
+    assert "not shareable: attr row 1" in done.out
 
 
 def test_identities_are_listed_and_their_cache_rebuilt(notes):

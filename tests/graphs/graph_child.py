@@ -47,14 +47,11 @@ def work(graphs, types, thread):
 def ingest(path, folder):
     graphs = open_graphs(Path(path))
     (peer,) = graphs.list_peers()
-    last = {each.domain: each.last_seq for each in graphs.sync_progress()}.get("notes", 0)
     ready()
     for package in sorted(Path(folder).iterdir()):
-        start, end = (int(part) for part in package.stem.split("-"))
-        if end > last:
-            assert start == last + 1, (start, last)
-            last = graphs.ingest_package(peer.id, package.read_bytes()).to_seq
-            acknowledge(str(last))
+        done = graphs.ingest_package(peer.id, package.read_bytes())
+        assert not done.refused, done.refused
+        acknowledge(package.stem)
     acknowledge("done")
 
 

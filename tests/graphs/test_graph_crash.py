@@ -4,6 +4,7 @@ acknowledged is there, whole, and nothing else is.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from random import Random
 
@@ -73,7 +74,7 @@ def test_writers_killed_at_any_moment_lose_nothing_acknowledged(path):
 
 @pytest.fixture
 def two_nodes(tmp_path):
-    """Alice wrote 60 notes and packed them, seven rows to a package; Bob has taken in none."""
+    """Alice wrote 60 notes and packed them into small packages; Bob has taken in none."""
     alice, bob = Node(tmp_path / "a.db", 1), Node(tmp_path / "b.db", 2)
     bob.meet(alice)
     for n in range(60):
@@ -86,35 +87,36 @@ def two_nodes(tmp_path):
             alice.graphs.insert_attr(APP, body, txn=txn)
     folder = tmp_path / "packages"
     folder.mkdir()
-    after = 0
-    while sent := alice.graphs.export_package("notes", alice.signer, after=after, limit=7):
-        (folder / f"{sent.from_seq:06d}-{sent.to_seq:06d}.json").write_bytes(sent.data)
-        after = sent.to_seq
+    after, complete = 0, False
+    while not complete:
+        sent = alice.graphs.export_package("notes", alice.signer, after=after, max_bytes=4000)
+        (folder / f"{sent.position:06d}").write_bytes(sent.data)
+        after, complete = sent.position, sent.complete
     bob.graphs.database.close()
     yield alice, bob, folder
     alice.graphs.database.close()
     bob.graphs.database.close()
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_node_killed_in_the_middle_of_a_package_resumes_where_it_was(two_nodes, point):
+@pytest.mark.parametrize("point", [*POINTS, "graphs.sync.checked", "graphs.sync.written"])
+def test_node_killed_while_ingesting_has_whole_envelopes_and_resumes(two_nodes, point):
     alice, bob, folder = two_nodes
     last = 0
     for at in (4, 9, 2, 30):
         crash = run(SCRIPT, "ingest", str(bob.path), str(folder), fault=f"{point}=kill@{at}")
         last = max(last, *(int(line) for line in crash.lines if line != "done"), 0)
         bob.open()
-        cursor = bob.cursor(alice)
-        # The cursor is that of the last package that is there whole.
-        assert cursor >= last
         texts = [row.value_text for row in bob.graphs.current_attrs(APP)]
-        # Her first number made Alice known.
-        assert texts == [str(n) for n in range(cursor - 1)]
+        # An entry of the log is an envelope with both of its rows.
+        assert texts == [str(n) for n in range(len(texts))]
+        assert len(texts) >= last
+        (log,) = json.loads(bob.graphs.sync_tips("notes"))["logs"] or ({"tips": [[0, ""]]},)
+        assert log["tips"][0][0] == len(texts)
+        with bob.graphs.database.read() as snapshot:
+            assert problems(snapshot, "bob", bob.graphs.node) == []
         bob.graphs.database.close()
     crash = run(SCRIPT, "ingest", str(bob.path), str(folder), kill=Moment(1000, 60))
     assert "done" in crash.lines, crash
     bob.open()
     wanted = [row.value_text for row in alice.graphs.current_attrs(APP)]
     assert [row.value_text for row in bob.graphs.current_attrs(APP)] == wanted
-    with bob.graphs.database.read() as snapshot:
-        assert problems(snapshot, "bob", bob.graphs.node) == []

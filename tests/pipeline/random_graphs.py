@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fourfold.errors import FourfoldError
 from fourfold.models.graphs import Query
 from fourfold.models.graphs.records import KINDS
-from fourfold.models.graphs.sync.package import Ed25519Signer
+from fourfold.models.graphs.sync.keys import Ed25519Signer
 
 SHARED = 1
 APPS = ("notes", "mail")
@@ -71,17 +71,19 @@ class _Node:
                 self.types[app, kind] = self.graphs.register_type(app, kind, f"{slug} {kind}")
             self.types[app, "suppress"] = self.graphs.register_type(app, "rating", "suppress")
         self.graphs.define_domain("all", SHARED)
+        assert self.graphs.add_identity(self.signer.public_key).id == 1
         self.peer = 0
 
     def meet(self, other):
         identity = self.graphs.add_identity(other.signer.public_key)
         self.peer = self.graphs.add_peer(identity.id, "there").id
+        self.graphs.allow_peer(self.peer, "all")
 
     def pull(self, other):
-        known = {each.domain: each.last_seq for each in self.graphs.sync_progress()}
-        sent = other.graphs.export_package("all", other.signer, after=known.get("all", 0), limit=3)
-        if sent is not None:
-            self.graphs.ingest_package(self.peer, sent.data)
+        sent = other.graphs.export_package(
+            "all", other.signer, tips=self.graphs.sync_tips("all"), max_bytes=2000
+        )
+        self.graphs.ingest_package(self.peer, sent.data)
 
     def _app(self, pick):
         return 1 + pick % len(APPS)

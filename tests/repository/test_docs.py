@@ -20,7 +20,7 @@ import fourfold
 from fourfold import settings
 from fourfold.cli import doctor
 from fourfold.content import content_id, encode
-from fourfold.models.graphs.sync.package import Ed25519Signer
+from fourfold.models.graphs.sync.keys import Ed25519Signer
 from fourfold.models.sessions import Sessions
 from support.documented_json import documented_json
 
@@ -140,10 +140,16 @@ CALLS = {
     "app sync key": ["my.key"],
     "app sync domain": ["my-store", "messages", "4"],
     "app sync peer": ["my-store", KEY.public_key],
+    "app sync allow": ["my-store", "1", "messages"],
     "app sync identities": ["my-store", "--rebuild"],
-    "app sync export": ["my-store", "messages", "out.json", "--key", "my.key"],
-    "app sync import": ["bob", "out.json", "--peer", "1"],
+    "app sync export": ["my-store", "messages", "out.sync", "--key", "my.key"],
+    "app sync import": ["bob", "out.sync", "--peer", "1"],
+    "app sync tips": ["bob", "messages", "tips.json"],
+    "app sync confirm": ["my-store", "tips.json", "--peer", "1"],
     "app sync status": ["bob"],
+    "app sync forks": ["bob"],
+    "app sync parked": ["bob"],
+    "app sync migrate": ["bob", "before-migration.db"],
     "stream create": ["my-store", "orders"],
     "stream list": ["my-store"],
     "stream show": ["my-store", "orders"],
@@ -250,6 +256,7 @@ def test_the_json_documents_have_the_keys_that_are_documented(tmp_path):
         store.graphs.register_app("notes", "Notes")
         store.graphs.define_domain("messages", 1)
         store.graphs.add_peer(store.graphs.add_identity(KEY.public_key).id, "file:")
+        store.graphs.allow_peer(1, "messages")
     names = [name for name, arguments in CALLS.items() if arguments is not ELSEWHERE]
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("run_commands.py")],

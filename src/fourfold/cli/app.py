@@ -6,91 +6,30 @@ Every command takes ROOT first, then the app, as a slug or an id.
 from __future__ import annotations
 
 import base64
-import binascii
-import functools
 import json
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 import click
 
+from fourfold.cli.app_sync import sync_command
 from fourfold.cli.completion import complete_apps
+from fourfold.cli.graph_command import existing_graphs, graphs_command
 from fourfold.cli.main import SectionedGroup, Sections
-from fourfold.cli.options import command as plain_command
-from fourfold.cli.options import root_argument
 from fourfold.cli.output import Column, Output, counted, size
-from fourfold.cli.space.arguments import file_bytes, json_argument, new_file
-from fourfold.durability import sync_file
-from fourfold.errors import AlreadyExists, InvalidInput, NotFound
+from fourfold.cli.space.arguments import json_argument
+from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.graphs import App, GraphChange, Graphs, Kind, Query
-from fourfold.models.graphs.model import MODEL
 from fourfold.models.graphs.records import (
     KINDS,
     ROWS,
-    Identity,
-    Peer,
-    SyncProgress,
     Type,
     Usage,
 )
 from fourfold.models.graphs.statements import table_of
-from fourfold.models.graphs.sync.package import Ed25519Signer
-from fourfold.store import open_store
 
 kind_choice: Final = click.Choice(list(KINDS))
 app_argument: Final = click.argument("app", shell_complete=complete_apps)
-
-
-def graphs_command(
-    name: str,
-    *,
-    writes: bool = False,
-    makes: bool = False,
-    rows: bool = False,
-    optional: bool = False,
-) -> Callable[[Callable[..., None]], click.Command]:
-    """Decorate a command on the graphs of a store; its function gets an `Output` and `Graphs`.
-
-    With `optional`, the graphs are None in a store that never had an app.
-    """
-
-    def decorate(function: Callable[..., None]) -> click.Command:
-        @functools.wraps(function)
-        def run(out: object, root: Path, **arguments: Any) -> None:
-            if optional and not _has_graphs(root):
-                function(out, None, **arguments)
-                return
-            with graphs_of(root, writes=writes, makes=makes) as graphs:
-                function(out, graphs, **arguments)
-
-        return plain_command(name, rows=rows)(root_argument(required=True)(run))
-
-    return decorate
-
-
-@contextmanager
-def graphs_of(root: Path, *, writes: bool, makes: bool = False) -> Iterator[Graphs]:
-    """Open the graphs of a store, for reading or for writing.
-
-    Reading works while another process writes. Only a command with `makes` creates the store.
-    """
-    if not makes and not _has_graphs(root):
-        raise NotFound(
-            f"{root}: there are no apps yet",
-            hint=f"Register one: `fourfold app register {root} SLUG`.",
-        )
-    with open_store(root, mode="rw" if writes else "r") as store:
-        yield store.graphs
-
-
-def _has_graphs(root: Path) -> bool:
-    """Return False if ROOT is a store that never had an app; raise if it is not a store."""
-    with open_store(root, mode="r"):
-        return bool(MODEL.location.names(root))
 
 
 def app_of(graphs: Graphs, name: str) -> App:
@@ -463,7 +402,7 @@ def feed(
     """
     if graphs is None:
         if follow or apps:
-            _existing(graphs)
+            existing_graphs(graphs)
         if out.as_json:
             out.document({"changes": [], "next": after})
         elif out.as_rows:
@@ -504,246 +443,6 @@ def _change(change: GraphChange) -> dict[str, Any]:
         "kind": change.kind,
         "row": row_json(change.row),
     }
-
-
-_SYNC_EPILOG = """\b
-Two stores, A and B:
-  fourfold app sync key a.key                     create a key pair, print the public key
-  fourfold app sync domain A messages 1           share rows with flag 1, on both sides
-  fourfold app sync peer B PUBLIC-KEY-OF-A        add A as a peer of B
-  fourfold app sync export A messages out.json --key a.key
-  fourfold app sync import B out.json --peer 1
-"""
-
-
-@click.command(
-    "sync",
-    cls=SectionedGroup,
-    sections=(
-        ("Prepare", ("key", "domain", "peer", "identities")),
-        ("Exchange", ("export", "import", "status")),
-    ),
-    epilog=_SYNC_EPILOG,
-)
-def sync_command() -> None:
-    """Exchange rows with other stores in signed packages.
-
-    A domain names the shared rows: those with one of its flags. A package covers a range of the
-    sender's seqs, and is imported as a whole, in order, and once.
-    """
-
-
-@plain_command("key")
-@click.argument("file", type=click.Path(path_type=Path))
-def key(out: Output, *, file: Path) -> None:
-    """Create a key pair in FILE, readable only by you, and print the public key.
-
-    Keys are stored outside of stores. If FILE exists, its public key is printed.
-    """
-    if file.exists():
-        signer = signer_of(file)
-    else:
-        signer = Ed25519Signer.generate()
-        _write_secret(file, base64.b64encode(signer.private_bytes()) + b"\n")
-    if out.as_json:
-        out.document({"file": str(file), "public_key": signer.public_key})
-    else:
-        out.line(signer.public_key)
-
-
-@graphs_command("domain", writes=True, rows=True, optional=True)
-@click.argument("domain", required=False)
-@click.argument("mask", type=click.IntRange(min=1), required=False)
-def domain(out: Output, graphs: Graphs | None, *, domain: str | None, mask: int | None) -> None:
-    """Share rows with one of the bits of MASK as DOMAIN, or list the domains.
-
-    The mask of a domain never changes.
-    """
-    if domain is not None:
-        if mask is None:
-            raise click.UsageError("DOMAIN requires MASK, for example 1.")
-        _existing(graphs).define_domain(domain, mask)
-    domains = {} if graphs is None else graphs.domains()
-    if out.as_json:
-        out.document({"domains": domains})
-        return
-    columns = ("domain", "mask")
-    out.rows(
-        {"domains": [{"domain": name, "mask": bits} for name, bits in domains.items()]},
-        "domains",
-        {name: name for name in columns},
-        fields=columns,
-        empty="no domains yet",
-    )
-
-
-def _existing(graphs: Graphs | None) -> Graphs:
-    if graphs is None:
-        raise NotFound("there are no apps yet", hint="Register one: `fourfold app register`.")
-    return graphs
-
-
-@graphs_command("peer", writes=True, rows=True, optional=True)
-@click.argument("public_key", required=False)
-@click.option("--endpoint", default="file:", show_default=True, help="Address of the peer.")
-@click.option("--label", help="Display name of the peer.")
-def peer(
-    out: Output, graphs: Graphs | None, *, public_key: str | None, endpoint: str, label: str | None
-) -> None:
-    """Add a peer by its PUBLIC_KEY, or list the peers."""
-    if public_key is not None:
-        identity = _existing(graphs).add_identity(public_key, label)
-        _existing(graphs).add_peer(identity.id, endpoint)
-    out.rows(
-        {"peers": [] if graphs is None else _peers_with_keys(graphs)},
-        "peers",
-        {"peer": "id", "public key": "public_key", "endpoint": "endpoint"},
-        fields=(*Peer._fields, "public_key"),
-        empty="no peers yet",
-    )
-
-
-def _peers_with_keys(graphs: Graphs) -> list[dict[str, Any]]:
-    keys = {entry.id: entry.pubkey for entry in graphs.list_identities()}
-    return [
-        {**peer._asdict(), "public_key": keys[peer.identity_id]} for peer in graphs.list_peers()
-    ]
-
-
-@graphs_command("identities", writes=True, rows=True, optional=True)
-@click.option("--rebuild", is_flag=True, help="Rebuild the key cache from the graph.")
-@click.option(
-    "--drop-unknown",
-    is_flag=True,
-    help="Also drop keys that only the cache has.",
-)
-def identities(out: Output, graphs: Graphs | None, *, rebuild: bool, drop_unknown: bool) -> None:
-    """List known identities by id and public key.
-
-    The list comes from a cache of the system app's graph; --rebuild rebuilds it.
-    """
-    if drop_unknown and not rebuild:
-        raise click.UsageError("--drop-unknown requires --rebuild")
-    done = _existing(graphs).rebuild_identities(drop_unknown=drop_unknown) if rebuild else None
-    if done is not None and out.format == "text":
-        out.line(f"{done.kept} kept, {done.restored} restored, {done.dropped} dropped")
-    known = [] if graphs is None else graphs.list_identities()
-    out.rows(
-        {
-            "identities": [identity._asdict() for identity in known],
-            "rebuilt": None if done is None else done._asdict(),
-        },
-        "identities",
-        {"id": "id", "label": "label", "pubkey": "pubkey"},
-        fields=Identity._fields,
-        empty="no identities yet",
-    )
-
-
-@graphs_command("export", writes=True)
-@click.argument("domain")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--key",
-    "key_file",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="File with your private key.",
-)
-@click.option("--after", type=click.IntRange(min=0), help="Start after this seq.")
-@click.option(
-    "--peer", "peer_id", type=int, help="Start after the last seq that this peer confirmed."
-)
-@click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows.")
-def export(
-    out: Output,
-    graphs: Graphs,
-    *,
-    domain: str,
-    file: Path,
-    key_file: Path,
-    after: int | None,
-    peer_id: int | None,
-    limit: int,
-) -> None:
-    """Write the next package of DOMAIN to the new FILE.
-
-    Exports only durable rows. The next package starts after the `to_seq` of this one.
-    """
-    signer = signer_of(key_file)
-    if after is None:
-        after = 0 if peer_id is None else graphs.confirmed_sent(peer_id, domain)
-    graphs.add_identity(signer.public_key)
-    sent = graphs.export_package(domain, signer, after=after, limit=limit)
-    if sent is None:
-        raise NotFound(
-            f"domain {domain!r} has nothing after seq {after}", hint="Write something first."
-        )
-    with new_file(file) as opened:
-        opened.write(sent.data)
-    if peer_id is not None:
-        graphs.confirm_sent(peer_id, domain, sent.to_seq)
-    facts = {"from_seq": sent.from_seq, "to_seq": sent.to_seq, "rows": sent.rows}
-    if out.as_json:
-        out.document({"file": str(file), "domain": domain, **facts})
-    else:
-        window = f"{sent.from_seq} to {sent.to_seq}"
-        out.line(f"{file}: {counted(sent.rows, 'row')} of {domain}, {window}")
-
-
-@graphs_command("import", writes=True)
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--peer",
-    "peer_id",
-    required=True,
-    type=int,
-    help="Sender of the package.",
-)
-def import_package(out: Output, graphs: Graphs, *, file: Path, peer_id: int) -> None:
-    """Import the package FILE of a peer, as a whole or not at all."""
-    done = graphs.ingest_package(peer_id, file_bytes(file))
-    if out.as_json:
-        out.document({"file": str(file), "peer_id": peer_id, **done._asdict()})
-    else:
-        out.line(f"{counted(done.added, 'row')} imported; peer {peer_id} is at {done.to_seq}")
-
-
-@graphs_command("status", rows=True, optional=True)
-def status(out: Output, graphs: Graphs | None) -> None:
-    """Show up to which seq each peer's packages were imported."""
-    progress = [] if graphs is None else [row._asdict() for row in graphs.sync_progress()]
-    out.rows(
-        {"progress": progress, "global_seq": 0 if graphs is None else graphs.get_global_seq()},
-        "progress",
-        {"peer": "peer_id", "domain": "domain", "imported up to": "last_seq"},
-        fields=SyncProgress._fields,
-        empty="no package was imported yet",
-    )
-
-
-def signer_of(file: Path) -> Ed25519Signer:
-    try:
-        return Ed25519Signer(base64.b64decode(file_bytes(file).strip(), validate=True))
-    except binascii.Error:
-        raise InvalidInput(f"{file} does not hold a private key") from None
-
-
-def _write_secret(file: Path, data: bytes) -> None:
-    try:
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise AlreadyExists(f"{file} exists already") from None
-    except FileNotFoundError:
-        raise NotFound(f"{file.parent}: there is no such folder") from None
-    with os.fdopen(handle, "wb") as opened:
-        opened.write(data)
-        opened.flush()
-        sync_file(opened.fileno())
-
-
-for _each in (key, domain, peer, identities, export, import_package, status):
-    sync_command.add_command(_each)
 
 
 SECTIONS: Final[Sections] = (

@@ -95,20 +95,26 @@ LEFT JOIN app_{n}_{kind} AS r ON r.id = wanted.value AND r.object_id = r.id
 -- Who owns some objects; all versions of one have the same owner.
 SELECT r.id, r.owner_identity FROM json_each(?1) AS wanted CROSS JOIN app_{n}_{kind} AS r WHERE r.id = wanted.value
 
--- name: foreign_row
--- A row that came from another node.
-SELECT object_id FROM app_{n}_{kind} WHERE origin = ?1 AND origin_seq = ?2 AND position = ?3 AND origin <> ''
-
 -- name: own_row
--- A row that this node wrote itself.
-SELECT object_id FROM app_{n}_{kind} WHERE global_seq = ?1 AND position = ?2 AND origin = ''
+-- A row that this node wrote itself, by its place in the log.
+SELECT id FROM app_{n}_{kind} WHERE global_seq = ?1 AND position = ?2 AND origin = ''
 
--- name: first_row
--- The row that names an object on every node.
-SELECT origin, origin_seq, position, sync_flags FROM app_{n}_{kind} WHERE id = ?1
+-- name: rows_of_version
+-- Rows of one version of an object: several, if it was written on several nodes at once.
+SELECT id FROM app_{n}_{kind} WHERE object_id = ?1 AND version = ?2
 
 -- name: set_flags
 UPDATE app_{n}_{kind} SET sync_flags = ?1 WHERE id IN (SELECT value FROM json_each(?2))
+
+-- name: add_flags
+UPDATE app_{n}_{kind} SET sync_flags = sync_flags | ?1 WHERE id IN (SELECT value FROM json_each(?2))
+
+-- name: queue_shared
+-- Own rows that are shared late become entries at the tail of the logs of their domains.
+INSERT OR IGNORE INTO sync_queue (domain, owner, global_seq, position, app_id, kind, local_id)
+SELECT d.domain, r.owner_identity, r.global_seq, r.position, {n}, '{kind}', r.id
+FROM json_each(?1) AS wanted CROSS JOIN app_{n}_{kind} AS r CROSS JOIN sync_domains AS d
+WHERE r.id = wanted.value AND r.origin = '' AND (r.sync_flags & d.mask) <> 0
 
 -- name: seqs_of_rows
 SELECT global_seq FROM app_{n}_{kind} WHERE id IN (SELECT value FROM json_each(?1))

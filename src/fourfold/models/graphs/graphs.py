@@ -42,9 +42,7 @@ from fourfold.models.graphs.records import (
 from fourfold.models.graphs.registers import Registers
 from fourfold.models.graphs.selections import Selections
 from fourfold.models.graphs.statements import SQL, statements_of
-from fourfold.models.graphs.sync import sync
-from fourfold.models.graphs.sync.package import Signer
-from fourfold.models.graphs.sync.sync import Export, IngestReport
+from fourfold.models.graphs.sync.exchange import Exchange
 from fourfold.models.graphs.writer import GraphTransaction
 from fourfold.tabular import Rows
 
@@ -57,7 +55,7 @@ Tasks that it starts inherit them; other tasks of the same thread do not.
 """
 
 
-class Graphs(Selections, Registers, Maintenance):
+class Graphs(Selections, Registers, Exchange, Maintenance):
     """The graphs of one store. Opened by `store.graphs`.
 
     `create`, `open` and `list` return handles and summaries. The calls that take an app id are
@@ -450,27 +448,6 @@ class Graphs(Selections, Registers, Maintenance):
         kind, bits = validation.check_kind(table), validation.check_integer(flags, "flags")
         ids = validation.check_ids(row_ids, "row_ids")
         return self._write(txn, lambda handle: handle.set_flags(app_id, kind, ids, bits))
-
-    # Synchronisation
-
-    def export_package(
-        self,
-        domain: str,
-        signer: Signer,
-        *,
-        after: int = 0,
-        limit: int = limits.FEED_PAGE_ROWS,
-        for_node: str | None = None,
-    ) -> Export | None:
-        """Export the next signed package of a domain after `after`, or None if nothing is new.
-
-        Leaves out the rows that the node `for_node` wrote.
-        """
-        return sync.export(self, domain, signer, after=after, limit=limit, for_node=for_node)
-
-    def ingest_package(self, peer_id: int, data: bytes) -> IngestReport:
-        """Import a package of a peer with its cursor in one transaction, or nothing."""
-        return sync.ingest(self, peer_id, data)
 
     # The change feed
 

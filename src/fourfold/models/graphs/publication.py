@@ -2,8 +2,9 @@
 
 The log is the envelopes and the rows of every app; flags of rows that are set later are noticed by
 triggers. Small tables (apps, settings, peers, how far syncs are) are carried as a whole when they
-changed. The cache of identities and the intervals of edges are rebuilt from the graph; results that
-apps cache to save work are dropped.
+changed. Logs of sync are carried with the ids and bodies of their rows. The cache of identities and
+the intervals of edges are rebuilt from the graph, and the queue of rows to sign from the log; the
+incarnation of the node and results that apps cache to save work are dropped.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ _WHOLE = (
     "sync_domains",
     "sync_state",
     "sync_sent",
+    "sync_peer_domain",
+    "sync_domain_app",
+    "sync_peer_tip",
+    "sync_fork",
+    "sync_parked",
     "domain_seq",
     "global_seq",
 )
@@ -75,6 +81,12 @@ PUBLICATION = Description(
             watch=("update of sync_flags",),
         ),
         *(PublicationTable(name, whole=True) for name in _WHOLE),
+        PublicationTable("sync_log", ("id",), position="id"),
+        PublicationTable(
+            "sync_entry", ("arrival",), position="arrival", watch=("update of is_tip",)
+        ),
+        PublicationTable("sync_row", ("id",), position="id", watch=("update of local_id, body",)),
+        PublicationTable("sync_member", ("id",), position="id"),
     ),
     newest=SQL.last_seq,
     more=_of_apps,

@@ -153,13 +153,6 @@ SELECT domain, mask FROM sync_domains ORDER BY domain
 -- name: put_domain
 INSERT INTO sync_domains (domain, mask) VALUES (?1, ?2) ON CONFLICT (domain) DO NOTHING
 
--- name: sent
-SELECT last_seq FROM sync_sent WHERE peer_id = ?1 AND domain = ?2
-
--- name: put_sent
-INSERT INTO sync_sent (peer_id, domain, last_seq) VALUES (?1, ?2, ?3)
-ON CONFLICT (peer_id, domain) DO UPDATE SET last_seq = max(last_seq, excluded.last_seq)
-
 -- name: cached
 SELECT value, source_global_seq FROM derived_cache WHERE owner = ?1 AND cache_key = ?2
 

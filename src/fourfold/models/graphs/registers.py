@@ -169,22 +169,6 @@ class Registers:
         """Return the mask of each domain in a read transaction."""
         return {str(row[0]): int(row[1]) for row in snapshot.all(SQL.domains)}
 
-    def confirm_sent(
-        self, peer_id: int, domain: str, last_seq: int, *, txn: GraphTransaction | None = None
-    ) -> None:
-        """Record that a peer has imported the rows of this node up to a seq."""
-        params = (
-            validation.check_integer(peer_id, "peer_id"),
-            validation.check_text(domain, "domain", most=64),
-            validation.check_integer(last_seq, "last_seq"),
-        )
-        self._write(txn, lambda handle: handle.txn.execute(SQL.put_sent, params))
-
-    def confirmed_sent(self, peer_id: int, domain: str) -> int:
-        """Return the seq up to which a peer has confirmed a domain."""
-        with self.database.read() as snapshot:
-            return int(snapshot.value(SQL.sent, (peer_id, domain)) or 0)
-
     def load_domain_seq(self, domain: str) -> int:
         """Return the counter of a domain; 0 if it has none."""
         with self.database.read() as snapshot:

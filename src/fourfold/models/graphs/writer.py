@@ -471,6 +471,19 @@ class GraphTransaction:
         sql = statements_of(app_id, kind)
         self.txn.execute(sql.set_flags, (flags, ids))
         changed = self.txn.changes
+        if app_id != SYSTEM_APP:
+            self.txn.execute(sql.queue_shared, (ids,))
+        self._merge_flags(app_id, kind, ids, flags)
+        return changed
+
+    def add_flags(self, app_id: int, kind: Kind, ids: str, flags: int) -> None:
+        """Add flags to rows that a peer shares in a domain. `ids` is a JSON list."""
+        self.txn.execute(statements_of(app_id, kind).add_flags, (flags, ids))
+        self._merge_flags(app_id, kind, ids, flags)
+
+    def _merge_flags(self, app_id: int, kind: Kind, ids: str, flags: int) -> None:
+        """Add the flags of rows to those of their envelopes."""
+        sql = statements_of(app_id, kind)
         self.txn.execute(sql.flags_into_envelopes, (flags, ids))
         # The envelopes of this transaction are written when it ends.
         written = self._progress.written
@@ -479,7 +492,11 @@ class GraphTransaction:
                 if (seq, app_id) in written:
                     written[seq, app_id].flags |= flags
         self._progress.fresh.pop((app_id, kind), None)
-        return changed
+
+    @property
+    def position(self) -> int:
+        """The position of the next row under the current seq."""
+        return self._progress.position
 
     def take_in(self, app_id: int, kind: Kind, row: tuple[Any, ...], flags: int, size: int) -> None:
         """Add a row that another node wrote, whole; the caller has translated it."""
@@ -489,9 +506,9 @@ class GraphTransaction:
         """Return the id of a type, registering it if it is new."""
         return self._apps.register_type(self.txn, app_id, kind, type_key)
 
-    def app_by_slug(self, slug: str) -> int | None:
-        app = self._apps.by_slug(self.txn, slug)
-        return None if app is None else app.app_id
+    def check_app(self, app_id: int) -> None:
+        """Raise NotFound for an unknown app."""
+        self._apps.must_exist(self.txn, app_id)
 
     def identity(self, pubkey: str, label: str | None = None) -> int:
         """Return the number of the identity of a public key.

@@ -234,11 +234,11 @@ _DESCRIPTIONS: Final = {
     "identity_id": "Identity of the peer.",
     "endpoint": "Address of the peer.",
     "domain": "Domain of the sync.",
-    "received": "Newest seq that was received from the peer.",
-    "sent": "Newest seq that the peer has confirmed.",
-    "newest": "Newest seq of this node.",
-    "lag": "Seqs that the peer has not confirmed.",
-    "waiting": "Transactions that are still to be sent.",
+    "received": "Envelopes of the domain that were accepted from the peer.",
+    "sent": "Envelopes of the domain that the peer has confirmed.",
+    "newest": "Envelopes of the domain that this node has.",
+    "lag": "Envelopes that the peer has not confirmed.",
+    "waiting": "Shared rows of the domain that are not signed yet.",
 }
 """Descriptions of columns, by name, or by `table.column` where tables differ."""
 

@@ -75,16 +75,17 @@ FROM app_{n}_log AS l
 SELECT id, pubkey, label, created_at FROM identities
 
 -- name: peers
--- For each peer and domain: the seq received from it, and the seq it has confirmed.
+-- For each peer and domain: envelopes accepted from it, those it has confirmed, and own rows that are not signed yet.
 SELECT
     p.id AS peer_id, p.identity_id AS identity_id, p.endpoint AS endpoint, d.domain AS domain, r.last_seq AS received,
-    s.last_seq AS sent, (SELECT seq FROM global_seq) AS newest,
-    (SELECT seq FROM global_seq) - coalesce(s.last_seq, 0) AS lag,
-    (
-        SELECT count(*) FROM envelopes AS e
-        WHERE e.global_seq > coalesce(s.last_seq, 0) AND (e.sync_flags & d.mask) <> 0
-    ) AS waiting
+    s.last_seq AS sent, n.entries AS newest, n.entries - coalesce(s.last_seq, 0) AS lag,
+    (SELECT count(*) FROM sync_queue AS q WHERE q.domain = d.domain) AS waiting
 FROM peers AS p CROSS JOIN sync_domains AS d
+JOIN (
+    SELECT i.domain, count(e.id) AS entries FROM sync_domains AS i
+    LEFT JOIN sync_log AS l ON l.domain = i.domain LEFT JOIN sync_entry AS e ON e.log_id = l.id
+    GROUP BY i.domain
+) AS n ON n.domain = d.domain
 LEFT JOIN sync_state AS r ON r.peer_id = p.id AND r.domain = d.domain
 LEFT JOIN sync_sent AS s ON s.peer_id = p.id AND s.domain = d.domain
 

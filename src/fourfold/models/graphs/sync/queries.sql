@@ -1,0 +1,163 @@
+-- Statements about logs, entries and rows of sync.
+
+-- name: node
+SELECT incarnation, file_mark FROM sync_node WHERE id = 1
+
+-- name: put_node
+INSERT INTO sync_node (id, incarnation, file_mark) VALUES (1, ?1, ?2)
+ON CONFLICT (id) DO UPDATE SET incarnation = excluded.incarnation, file_mark = excluded.file_mark
+
+-- name: is_of_earlier_format
+-- Packages of the earlier format were imported, and their rows have no content ids yet.
+SELECT EXISTS (SELECT 1 FROM sync_state) AND NOT EXISTS (SELECT 1 FROM sync_log)
+
+-- name: drop_progress
+DELETE FROM sync_state
+
+-- name: drop_sent
+DELETE FROM sync_sent
+
+-- name: rights
+SELECT peer_id, domain, may_read, may_write FROM sync_peer_domain ORDER BY peer_id, domain
+
+-- name: right
+SELECT may_read, may_write FROM sync_peer_domain WHERE peer_id = ?1 AND domain = ?2
+
+-- name: put_right
+INSERT INTO sync_peer_domain (peer_id, domain, may_read, may_write) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (peer_id, domain) DO UPDATE SET may_read = excluded.may_read, may_write = excluded.may_write
+
+-- name: domain_apps
+SELECT app_id FROM sync_domain_app WHERE domain = ?1
+
+-- name: drop_domain_apps
+DELETE FROM sync_domain_app WHERE domain = ?1
+
+-- name: add_domain_app
+INSERT OR IGNORE INTO sync_domain_app (domain, app_id) VALUES (?1, ?2)
+
+-- name: peer_tips
+SELECT tips FROM sync_peer_tip WHERE peer_id = ?1 AND domain = ?2
+
+-- name: put_peer_tips
+INSERT INTO sync_peer_tip (peer_id, domain, tips) VALUES (?1, ?2, ?3)
+ON CONFLICT (peer_id, domain) DO UPDATE SET tips = excluded.tips
+
+-- name: put_sent
+INSERT INTO sync_sent (peer_id, domain, last_seq) VALUES (?1, ?2, ?3)
+ON CONFLICT (peer_id, domain) DO UPDATE SET last_seq = excluded.last_seq
+
+-- name: add_progress
+INSERT INTO sync_state (peer_id, domain, last_seq) VALUES (?1, ?2, ?3)
+ON CONFLICT (peer_id, domain) DO UPDATE SET last_seq = last_seq + excluded.last_seq
+
+-- name: log
+SELECT id FROM sync_log WHERE author = ?1 AND incarnation = ?2 AND domain = ?3
+
+-- name: add_log
+INSERT INTO sync_log (author, incarnation, domain) VALUES (?1, ?2, ?3) RETURNING id
+
+-- name: logs
+SELECT id, author, incarnation FROM sync_log WHERE domain = ?1 ORDER BY id
+
+-- name: has_log_of
+SELECT EXISTS (SELECT 1 FROM sync_log WHERE author = ?1 AND incarnation = ?2)
+
+-- name: tips
+SELECT seq, id FROM sync_entry WHERE log_id = ?1 AND is_tip = 1 ORDER BY seq DESC, id
+
+-- name: entry
+SELECT log_id, seq FROM sync_entry WHERE id = ?1
+
+-- name: follower
+-- An entry that follows ?2 in a log; the first entry of a log follows none.
+SELECT id FROM sync_entry WHERE log_id = ?1 AND seq = ?3 AND prev IS ?2 ORDER BY arrival LIMIT 1
+
+-- name: add_entry
+INSERT INTO sync_entry (id, log_id, seq, prev, head, signature, is_tip) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1)
+
+-- name: end_tip
+UPDATE sync_entry SET is_tip = 0 WHERE id = ?1
+
+-- name: entries
+SELECT arrival, head, signature FROM sync_entry WHERE log_id = ?1 AND seq > ?2 AND arrival > ?3
+ORDER BY arrival
+
+-- name: count_until
+SELECT count(*) FROM sync_entry WHERE log_id = ?1 AND seq <= ?2
+
+-- name: first_fork
+SELECT min(seq) FROM sync_fork WHERE log_id = ?1
+
+-- name: add_fork
+INSERT OR IGNORE INTO sync_fork (log_id, seq, first, second, noticed_at) VALUES (?1, ?2, ?3, ?4, ?5)
+
+-- name: forks
+SELECT l.domain, l.author, l.incarnation, f.seq, f.first, f.second, f.noticed_at
+FROM sync_fork AS f JOIN sync_log AS l ON l.id = f.log_id ORDER BY f.id
+
+-- name: row
+SELECT app_id, kind, local_id FROM sync_row WHERE row_id = ?1
+
+-- name: body
+SELECT body FROM sync_row WHERE row_id = ?1
+
+-- name: row_of
+SELECT row_id FROM sync_row WHERE app_id = ?1 AND kind = ?2 AND local_id = ?3
+
+-- name: put_row
+-- A row that was parked gets its local id, and a row that is shared its body.
+INSERT INTO sync_row (row_id, app_id, kind, local_id, body) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (row_id) DO UPDATE
+SET local_id = coalesce(local_id, excluded.local_id), body = coalesce(body, excluded.body)
+
+-- name: is_member
+SELECT EXISTS (SELECT 1 FROM sync_member WHERE domain = ?1 AND row_id = ?2)
+
+-- name: add_member
+INSERT OR IGNORE INTO sync_member (domain, row_id) VALUES (?1, ?2)
+
+-- name: domains_of_row
+SELECT domain FROM sync_member WHERE row_id = ?1 ORDER BY domain
+
+-- name: park
+INSERT OR REPLACE INTO sync_parked (row_id, domain, missing, reason) VALUES (?1, ?2, ?3, ?4)
+
+-- name: unpark
+DELETE FROM sync_parked WHERE row_id = ?1
+
+-- name: is_parked
+SELECT EXISTS (SELECT 1 FROM sync_parked WHERE row_id = ?1)
+
+-- name: parked
+SELECT p.row_id, p.domain, r.app_id, r.kind, p.missing, p.reason
+FROM sync_parked AS p JOIN sync_row AS r ON r.row_id = p.row_id ORDER BY p.domain, p.row_id LIMIT ?1
+
+-- name: count_parked
+SELECT count(*) FROM sync_parked
+
+-- name: ready
+-- Parked rows whose missing row is here now and in their domain.
+SELECT p.row_id, p.domain FROM sync_parked AS p JOIN sync_row AS r ON r.row_id = p.missing
+WHERE r.local_id IS NOT NULL AND EXISTS (SELECT 1 FROM sync_member AS m WHERE m.domain = p.domain AND m.row_id = p.missing)
+ORDER BY p.row_id LIMIT ?1
+
+-- name: cursor
+SELECT seq FROM sync_cursor WHERE domain = ?1
+
+-- name: put_cursor
+INSERT INTO sync_cursor (domain, seq) VALUES (?1, ?2) ON CONFLICT (domain) DO UPDATE SET seq = excluded.seq
+
+-- name: enqueue
+INSERT OR IGNORE INTO sync_queue (domain, owner, global_seq, position, app_id, kind, local_id)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+
+-- name: queued
+SELECT global_seq, position, app_id, kind, local_id FROM sync_queue
+WHERE domain = ?1 AND owner = ?2 AND (global_seq, position) > (?3, ?4) ORDER BY global_seq, position LIMIT ?5
+
+-- name: dequeue
+DELETE FROM sync_queue WHERE domain = ?1 AND owner = ?2 AND global_seq = ?3 AND position = ?4
+
+-- name: count_queued
+SELECT domain, owner, count(*) FROM sync_queue GROUP BY domain, owner ORDER BY domain, owner
