@@ -68,7 +68,8 @@ def test_killed_workers_leave_unforked_chains(tmp_path, workers, threads, turns,
         running = [start("many", url, "w-", turns) for _ in range(workers)]
         with store.sessions.follow_all(after=0, timeout=60) as events:
             for _ in range(kills):
-                for _event, _ in zip(events, range(3 * threads), strict=False):
+                # A turn has more events than that, so the last kill is long before the end.
+                for _event, _ in zip(events, range(4 * threads * turns // kills), strict=False):
                     pass
                 victim = chance.randrange(workers)
                 running[victim].kill()
