@@ -138,6 +138,8 @@ DOCUMENT_INTEGER_BITS_MAX: Final = 4_096
 """Size of an integer in a document: every interpreter prints as many digits."""
 ENTITY_ID_BYTES_MAX: Final = 1_024
 """Length of the id of an entity."""
+NAMESPACE_LABELS_MAX: Final = 32
+"""Labels of a namespace of a memory."""
 BRANCH_NAME_CHARS_MAX: Final = 200
 """Length of the name of a branch."""
 BRANCH_DEPTH_MAX: Final = 8

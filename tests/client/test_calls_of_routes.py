@@ -15,7 +15,15 @@ from msgspec import Raw
 
 import fourfold
 from fourfold import Ack, Subscribe
-from fourfold.client import EntityKey, RemoteGraph, RemoteSpace, RemoteStream, Stream, Template
+from fourfold.client import (
+    EntityKey,
+    RemoteGraph,
+    RemoteMemory,
+    RemoteSpace,
+    RemoteStream,
+    Stream,
+    Template,
+)
 from fourfold.client.responses import StreamFacts
 from fourfold.client.session_view import RemoteSessionView
 from fourfold.client.sessions import SessionCalls
@@ -109,6 +117,17 @@ CALLS = {
     "get_index": lambda c: c.space.indexes.get("status"),
     "drop_index": lambda c: c.space.indexes.drop("status"),
     "rebuild_index": lambda c: c.space.indexes.rebuild("status"),
+    "get_memory": lambda c: c.memory.position(),
+    "create_memory": lambda c: c.connection.send(c.memory._calls.create()),
+    "get_memory_item": lambda c: c.memory.get(("a",), "k"),
+    "forget_memory_item": lambda c: c.memory.forget(("a",), "k"),
+    "change_memory": lambda c: c.memory.put(("a",), "k", {}),
+    "search_memory": lambda c: c.memory.search("word"),
+    "list_memory_namespaces": lambda c: c.memory.namespaces(),
+    "list_memory_versions": lambda c: c.memory.history(("a",), "k"),
+    "diff_memory": lambda c: c.memory.diff(1, 2),
+    "sweep_memory": lambda c: c.memory.sweep(),
+    "purge_memory": lambda c: c.memory.purge(),
     "list_branches": lambda c: c.space.branches.list(),
     "create_branch": lambda c: c.space.branches.create("b/1"),
     "get_branch": lambda c: c.space.branches.get("b/1"),
@@ -253,6 +272,8 @@ def client(tmp_path_factory):
             store=remote,
             space=RemoteSpace(connected, "did:web:a"),
             graph=graph,
+            memory=RemoteMemory(connected, "a"),
+            connection=connected,
             view=RemoteSessionView(connected, calls, VIEW),
             stream=RemoteStream(remote.streams, connected, "a"),
             protocol_stream=Stream(connected, StreamFacts("a", "text/plain", "", closed=False)),

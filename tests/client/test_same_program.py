@@ -21,6 +21,7 @@ from fourfold.client import (
     AsyncRemoteStore,
     RemoteGraph,
     RemoteGraphs,
+    RemoteMemory,
     RemoteSession,
     RemoteSessions,
     RemoteSpace,
@@ -32,6 +33,7 @@ from fourfold.client.threads.remote_indexes import RemoteIndexes
 from fourfold.client.threads.remote_spaces import RemoteBlobs, RemoteBranches, RemoteDocuments
 from fourfold.models import documents
 from fourfold.models.documents import Distance
+from fourfold.models.documents.memory import Memory
 
 # Streams
 
@@ -307,6 +309,7 @@ def test_coroutines_use_the_same_store(store, name):
         (documents.branches.Branches, RemoteBranches),
         (documents.Indexes, RemoteIndexes),
         (documents.blobs.SpaceBlobs, RemoteBlobs),
+        (Memory, RemoteMemory),
         (fourfold.Session, RemoteSession),
         (fourfold.Sessions, RemoteSessions),
         (fourfold.Stream, RemoteStream),
@@ -351,7 +354,7 @@ def test_every_call_is_on_a_server_or_listed_with_a_reason(served):
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client.md"
 FACADES = (
     *("store", "documents", "space", "branches", "blobs", "streams", "stream"),
-    *("sessions", "session", "graphs", "graph"),
+    *("sessions", "session", "graphs", "graph", "memory"),
 )
 
 
@@ -360,7 +363,7 @@ def facades(store):
     yield from (store, store.documents, space, space.branches, space.blobs)
     yield from (store.streams, store.streams.create("shape", "text/plain"))
     yield from (store.sessions, store.sessions.create({"id": "shape"}))
-    yield from (store.graphs, store.graphs.create("shape"))
+    yield from (store.graphs, store.graphs.create("shape"), store.memory("shape"))
 
 
 def public(cls):

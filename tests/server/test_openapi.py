@@ -133,6 +133,7 @@ def fuzzed(served):
         served.ask("PUT", f"/v1/stream/{name}", None, sent_headers)
     assert served.ask("POST", "/v1/stream/touched/_profile", touched, sent_headers).status == 200
     assert served.ask("PUT", f"/v1/spaces/{NAMES['did']}").status == 201
+    assert served.ask("PUT", "/v1/spaces/did:memory:known/memory").status == 201
     for number in range(3):
         document = json.dumps({"n": number}).encode()
         assert (
@@ -164,6 +165,8 @@ def known_name(path, parameter):
     """Return an existing object for a request; requests that change a stream have their own."""
     if parameter == "hash" and "/sessions/" in path:
         return PAYLOAD
+    if parameter == "did" and "{did}/memory" in path:
+        return "did:memory:known"
     if parameter in NAMES.keys() - {"name", "subscription", "kind"}:
         return NAMES[parameter]
     if "/_touch" in path:

@@ -17,7 +17,7 @@ with fourfold.open(":memory:") as store:
 
 FEEDS = {"watch", "graph_feed", "app_feed", "follow_sessions", "follow_session"}
 """Live feeds, which continue after a position."""
-BOUNDED = {"diff"}
+BOUNDED = {"diff", "diff_memory"}
 """Reads of two points, each with a parameter of its own."""
 READS = [
     route

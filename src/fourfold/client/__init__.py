@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         TouchFacts,
     )
     from fourfold.client.threads.remote_graphs import RemoteGraph, RemoteGraphs
+    from fourfold.client.threads.remote_memory import RemoteMemory
     from fourfold.client.threads.remote_sessions import RemoteSession, RemoteSessions
     from fourfold.client.threads.remote_spaces import RemoteSpace
     from fourfold.client.threads.remote_streams import RemoteStream, RemoteStreams
@@ -63,6 +64,7 @@ else:
             "Producer": "fourfold.models.streams.records",
             "RemoteGraph": "fourfold.client.threads.remote_graphs",
             "RemoteGraphs": "fourfold.client.threads.remote_graphs",
+            "RemoteMemory": "fourfold.client.threads.remote_memory",
             "RemoteSession": "fourfold.client.threads.remote_sessions",
             "RemoteSessions": "fourfold.client.threads.remote_sessions",
             "RemoteSpace": "fourfold.client.threads.remote_spaces",
@@ -101,6 +103,7 @@ __all__ = [
     "Producer",
     "RemoteGraph",
     "RemoteGraphs",
+    "RemoteMemory",
     "RemoteSession",
     "RemoteSessions",
     "RemoteSpace",

@@ -161,6 +161,24 @@ class SpaceContainer(ABC):
         return show_space(self.did, space.position(), states)
 
 
+class AsyncMemoryContainer:
+    """Nothing more."""
+
+
+class MemoryContainer(ABC):
+    """The number of items of a memory."""
+
+    space: RemoteSpace
+
+    def __len__(self) -> int:
+        """Return the number of items, with those that have expired and are not swept."""
+        return len(self.space)
+
+    def __bool__(self) -> bool:
+        """Always True: an empty memory is still a memory."""
+        return True
+
+
 class AsyncTypedDocumentsContainer(Generic[T]):
     """Nothing more."""
 

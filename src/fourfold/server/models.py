@@ -8,6 +8,7 @@ from fourfold.server.find import FindRoutes
 from fourfold.server.graph_feed import GraphFeedRoutes
 from fourfold.server.graphs import GraphRoutes, OpenGraphs
 from fourfold.server.jobs import Jobs
+from fourfold.server.memory import MemoryRoutes
 from fourfold.server.open_sessions import OpenSessions
 from fourfold.server.open_spaces import OpenSpaces
 from fourfold.server.pipeline_routes import PipelineRoutes
@@ -40,6 +41,7 @@ def model_routes(store: Store, workers: Workers) -> tuple[RouteGroup, ...]:
         SpaceReads(workers, spaces),
         SpaceSearch(workers, spaces),
         FindRoutes(workers, spaces),
+        MemoryRoutes(workers, spaces),
         BranchRoutes(workers, spaces),
         WatchRoutes(workers, spaces),
         BlobRoutes(workers, spaces),

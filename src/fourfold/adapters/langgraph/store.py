@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from langgraph.store.base import (
     BaseStore,
@@ -38,17 +38,51 @@ from langgraph.store.base import (
 from fourfold.content.json_pointer import format_pointer
 from fourfold.content.text import QUERY_CHARS_MAX, QUERY_PARTS_MAX, tokens
 from fourfold.errors import InvalidInput, Refused
-from fourfold.models.documents.memory import MEMORY_LIMIT_MAX, Memory
-from fourfold.models.documents.memory_items import MemoryItem, MemoryPut, Namespace
+from fourfold.models.documents.ancestry import At
+from fourfold.models.documents.memory import MEMORY_LIMIT_MAX
+from fourfold.models.documents.memory_items import MemoryHit, MemoryItem, MemoryPut, Namespace
 
 _MINUTE_S: Final = 60.0
+
+
+class StoredMemory(Protocol):
+    """A memory of a folder, or one of a server."""
+
+    def put_many(self, changes: Iterable[MemoryPut], *, session: str | None = None) -> int:
+        """Store and forget several items in one commit."""
+
+    def get(
+        self, namespace: Sequence[str], key: str, *, at: At = None, refresh: bool = True
+    ) -> MemoryItem | None:
+        """Return an item."""
+
+    def search(
+        self,
+        query: str | None = None,
+        *,
+        namespace: Sequence[str] = (),
+        where: Mapping[str, Any] | None = None,
+        limit: int = 10,
+        offset: int = 0,
+        at: At = None,
+        refresh: bool = True,
+    ) -> Sequence[MemoryHit]:
+        """Return the items below a namespace, the most relevant first."""
+
+    def namespaces(
+        self, prefix: Sequence[str] = (), *, max_depth: int | None = None, at: At = None
+    ) -> Sequence[Namespace]:
+        """Return the namespaces that have items."""
+
+    def sweep(self, limit: int = MEMORY_LIMIT_MAX) -> int:
+        """Delete expired items."""
 
 
 class FourfoldStore(BaseStore):
     """A store of LangGraph over a memory.
 
     Args:
-        memory: The memory, `store.memory(name)`.
+        memory: The memory, `store.memory(name)`, of a folder or of a server.
         ttl: `default_ttl` in minutes, and `refresh_on_read`, which is True by default. Expired
             items are always omitted; `sweep_ttl` deletes them.
     """
@@ -57,7 +91,7 @@ class FourfoldStore(BaseStore):
 
     supports_ttl = True
 
-    def __init__(self, memory: Memory, *, ttl: TTLConfig | None = None) -> None:
+    def __init__(self, memory: StoredMemory, *, ttl: TTLConfig | None = None) -> None:
         self.memory = memory
         self.ttl_config = ttl
         self._at: datetime | int | None = None

@@ -19,12 +19,14 @@ from fourfold.client import maintenance, sql
 from fourfold.client.containers import AsyncStoreContainer
 from fourfold.client.coroutines.remote_graphs import AsyncRemoteGraphs
 from fourfold.client.coroutines.remote_jobs import AsyncRemoteJobs, AsyncRemoteKeys
+from fourfold.client.coroutines.remote_memory import AsyncRemoteMemory
 from fourfold.client.coroutines.remote_server import AsyncRemoteServer
 from fourfold.client.coroutines.remote_sessions import AsyncRemoteSessions
 from fourfold.client.coroutines.remote_spaces import AsyncRemoteDocuments, AsyncRemoteSpace
 from fourfold.client.coroutines.remote_streams import AsyncRemoteStreams
 from fourfold.client.coroutines.streams import AsyncStreamClient
 from fourfold.client.maintenance import StoreCalls
+from fourfold.models.documents.memory import MEMORY_DID
 from fourfold.sql_result import Result
 from fourfold.wire.sql import SqlTable
 from fourfold.wire.store import (
@@ -92,6 +94,22 @@ class AsyncRemoteStore(AsyncStoreContainer):
     async def spaces(self) -> list[str]:
         """Return the DIDs of all spaces in this store, sorted."""
         return [did async for did in self.documents]
+
+    async def memory(self, name: str) -> AsyncRemoteMemory:
+        """Open the memory with this name, and create it if needed.
+
+        memory = await store.memory("assistant")
+        await memory.put(("users", "ada"), "food", {"likes": "leek soup"})
+        await memory.search("soup")
+        """
+        memory = AsyncRemoteMemory(self._client, name)
+        await memory.create()
+        return memory
+
+    async def memories(self) -> list[str]:
+        """Return the names of all memories in this store, sorted."""
+        dids = await self.spaces()
+        return [did.removeprefix(MEMORY_DID) for did in dids if did.startswith(MEMORY_DID)]
 
     async def sql(
         self,

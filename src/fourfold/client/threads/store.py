@@ -21,11 +21,13 @@ from fourfold.client.containers import StoreContainer
 from fourfold.client.maintenance import StoreCalls
 from fourfold.client.threads.remote_graphs import RemoteGraphs
 from fourfold.client.threads.remote_jobs import RemoteJobs, RemoteKeys
+from fourfold.client.threads.remote_memory import RemoteMemory
 from fourfold.client.threads.remote_server import RemoteServer
 from fourfold.client.threads.remote_sessions import RemoteSessions
 from fourfold.client.threads.remote_spaces import RemoteDocuments, RemoteSpace
 from fourfold.client.threads.remote_streams import RemoteStreams
 from fourfold.client.threads.streams import StreamClient
+from fourfold.models.documents.memory import MEMORY_DID
 from fourfold.sql_result import Result
 from fourfold.wire.sql import SqlTable
 from fourfold.wire.store import (
@@ -93,6 +95,22 @@ class RemoteStore(StoreContainer):
     def spaces(self) -> list[str]:
         """Return the DIDs of all spaces in this store, sorted."""
         return [did for did in self.documents]
+
+    def memory(self, name: str) -> RemoteMemory:
+        """Open the memory with this name, and create it if needed.
+
+        memory = store.memory("assistant")
+        memory.put(("users", "ada"), "food", {"likes": "leek soup"})
+        memory.search("soup")
+        """
+        memory = RemoteMemory(self._client, name)
+        memory.create()
+        return memory
+
+    def memories(self) -> list[str]:
+        """Return the names of all memories in this store, sorted."""
+        dids = self.spaces()
+        return [did.removeprefix(MEMORY_DID) for did in dids if did.startswith(MEMORY_DID)]
 
     def sql(
         self,

@@ -17,10 +17,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from fourfold import limits
 from fourfold.content.filters import Predicate, parse_filter
 from fourfold.content.text import TextPart, TextQuery, parse_text_query
-from fourfold.errors import AlreadyExists, InvalidInput, LimitExceeded, PreconditionFailed
+from fourfold.errors import (
+    AlreadyExists,
+    InvalidInput,
+    LimitExceeded,
+    PreconditionFailed,
+    ReplayMismatch,
+)
 from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.models.documents.indexes.declaration import IndexKindName
@@ -31,6 +39,7 @@ from fourfold.models.documents.memory_items import (
     MemoryItem,
     MemoryPut,
     MemoryVersion,
+    MemoryVersionPage,
     Namespace,
     check_namespace,
     decode_id,
@@ -43,6 +52,7 @@ from fourfold.models.documents.memory_items import (
     make_document,
     scope_word,
     to_item,
+    without_times,
 )
 from fourfold.models.documents.records import Document, State
 from fourfold.models.documents.space import Space
@@ -139,10 +149,19 @@ class Memory:
         """
         return self.put_many([MemoryPut(namespace, key, value, ttl_s, text)])
 
-    def put_many(self, changes: Iterable[MemoryPut]) -> int:
+    def put_many(self, changes: Iterable[MemoryPut], *, session: str | None = None) -> int:
         """Store and forget several items in one commit; return its seq.
 
         Of several changes of one item the last one counts.
+
+        Args:
+            changes: The items.
+            session: Identifies the request: a repeated one returns the seq of the first, and
+                writes nothing.
+
+        Raises:
+            InvalidInput: A change is not valid; nothing was written.
+            ReplayMismatch: Another request had the same session.
         """
         by_id: dict[str, tuple[Namespace, MemoryPut]] = {}
         for change in changes:
@@ -159,9 +178,14 @@ class Memory:
                 created_at = None if document is None else document["created_at"]
                 made = make_document(change, namespace, now, created_at)
                 operations.append({"op": "set", "id": entity, "value": made})
-            elif _document(states[entity]) is not None or self._may_be_uncommitted():
+            elif session or _document(states[entity]) or self._may_be_uncommitted():
+                # A repeated request has the same operations, though the item is forgotten by then.
                 operations.append({"op": "delete", "id": entity})
-        return self.space.transact(operations).seq if operations else self.space.position()
+        if not operations:
+            return self.space.position()
+        if session is None:
+            return self.space.transact(operations).seq
+        return self._transact_once(operations, session)
 
     def forget(self, namespace: str | Sequence[str], key: str) -> bool:
         """Delete an item; return False if there was none. Its history stays: see `purge`."""
@@ -180,7 +204,7 @@ class Memory:
         now = self._clock()
         due = {"/expires_at": {"$lte": format_time(now)}}
         count = 0
-        for match in self.space.find(due, limit=_check_limit(limit)):
+        for match in self.space.find(due, limit=check_limit(limit)):
             deletion = {"op": "delete", "id": match.id}
             count += self._commit_unless_changed(deletion, match.id, match.seq)
         return count
@@ -257,7 +281,7 @@ class Memory:
             LimitExceeded: More than 20,000 items would be compared with `where`.
         """
         prefix = check_namespace(namespace, is_prefix=True)
-        stop = _check_limit(limit) + _check_offset(offset)
+        stop = check_limit(limit) + check_offset(offset)
         matches: Predicate = parse_filter(where).matches
         now = self._time_of(at)
         if query is None:
@@ -314,24 +338,49 @@ class Memory:
         Raises:
             LimitExceeded: There are more than 20,000.
         """
-        labels = check_namespace(prefix, is_prefix=True)
-        if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
-            raise InvalidInput(f"max_depth must be a number from 1 on, got {max_depth!r:.100}")
-        start = encode_namespace(labels)
-        point = self.space.seq_at(at)
         names: set[Namespace] = set()
-        after = ""
-        for _ in range(MEMORY_SCAN_MAX):
+        after: str | None = ""
+        point = self.space.seq_at(at)
+        while after is not None and len(names) <= MEMORY_SCAN_MAX:
+            page, after = self.namespace_page(prefix, max_depth=max_depth, at=point, after=after)
+            names.update(page)
+        if len(names) > MEMORY_SCAN_MAX:
+            raise LimitExceeded(
+                f"there are more than {MEMORY_SCAN_MAX} namespaces", hint="Pass a longer prefix."
+            )
+        return sorted(names)
+
+    def namespace_page(
+        self,
+        prefix: str | Sequence[str] = (),
+        *,
+        max_depth: int | None = None,
+        at: At = None,
+        after: str = "",
+        limit: int = MEMORY_LIMIT_MAX,
+    ) -> tuple[Sequence[Namespace], str | None]:
+        """Return up to `limit` namespaces in the order of ids, and where the next page starts.
+
+        Args:
+            prefix: Only namespaces that begin with these labels.
+            max_depth: Return the beginnings of namespaces, with this many labels.
+            at: A seq or a datetime, by default now.
+            after: The second result of the page before, unless it was None.
+            limit: Maximum number of namespaces.
+        """
+        labels = check_namespace(prefix, is_prefix=True)
+        check_max_depth(max_depth)
+        start = f"{encode_namespace(labels)}/" if labels else ""
+        point = self.space.seq_at(at)
+        names: list[Namespace] = []
+        for _ in range(check_limit(limit)):
             page = self.space.ids(at=point, prefix=start, after=after, limit=1)
             if not page:
-                return sorted(names)
-            namespace, _ = decode_id(page[0])
-            if namespace[: len(labels)] == labels:
-                names.add(namespace[:max_depth])
-            after = first_id_after(namespace)
-        raise LimitExceeded(
-            f"there are more than {MEMORY_SCAN_MAX} namespaces", hint="Pass a longer prefix."
-        )
+                return names, None
+            namespace = decode_id(page[0])[0][:max_depth]
+            names.append(namespace)
+            after = first_id_after(namespace, is_below=len(namespace) == max_depth)
+        return names, after
 
     def history(
         self,
@@ -339,30 +388,46 @@ class Memory:
         key: str,
         *,
         after: int = 0,
+        at: At = None,
         limit: int = limits.HISTORY_PAGE_ROWS,
     ) -> Rows[MemoryVersion]:
         """Return the values of an item after the seq `after`, oldest first.
 
-        Extensions of its time to live are left out, so a page may be shorter than `limit`.
+        Extensions of its time to live are left out.
         """
+        versions: list[MemoryVersion] = []
+        following: int | None = after
+        point = self.space.seq_at(at)
+        while following is not None and len(versions) < limit:
+            rest = limit - len(versions)
+            page = self.version_page(namespace, key, after=following, at=point, limit=rest)
+            versions += page.items
+            following = page.next
+        return Rows(versions, MemoryVersion)
+
+    def version_page(
+        self,
+        namespace: str | Sequence[str],
+        key: str,
+        *,
+        after: int = 0,
+        at: At = None,
+        limit: int = limits.HISTORY_PAGE_ROWS,
+    ) -> MemoryVersionPage:
+        """Return the values of an item among its next `limit` revisions after `after`."""
         entity = encode_id(check_namespace(namespace), key)
-        revisions = [
-            revision
-            for revision in self.space.history(entity, after=after, limit=limit)
+        revisions = self.space.history(entity, after=after, at=at, limit=limit)
+        times = self.space.commit_times(revision.seq for revision in revisions)
+        items = [
+            MemoryVersion(
+                revision.seq,
+                times[revision.seq],
+                None if revision.data is None else revision.data["value"],
+            )
+            for revision in revisions
             if revision.op != "patch"
         ]
-        times = self.space.commit_times(revision.seq for revision in revisions)
-        return Rows(
-            (
-                MemoryVersion(
-                    revision.seq,
-                    times[revision.seq],
-                    None if revision.data is None else revision.data["value"],
-                )
-                for revision in revisions
-            ),
-            MemoryVersion,
-        )
+        return MemoryVersionPage(items, revisions[-1].seq if len(revisions) == limit else None)
 
     def diff(
         self, at1: At, at2: At = None, *, namespace: str | Sequence[str] = ()
@@ -379,6 +444,10 @@ class Memory:
             if labels[: len(prefix)] == prefix and before != after:
                 changes.append(MemoryChange(labels, key, before, after))
         return Rows(changes, MemoryChange)
+
+    def position(self) -> int:
+        """Return the newest seq."""
+        return self.space.position()
 
     def __len__(self) -> int:
         """Return the number of items, with those that have expired and are not swept."""
@@ -441,6 +510,31 @@ class Memory:
             self.space.transact([{"op": "delete", "id": id_} for id_ in ids])
         return len(ids)
 
+    def _transact_once(self, operations: Sequence[Mapping[str, Any]], session: str) -> int:
+        """Commit operations, unless the session has committed them at another time."""
+        seq = self._find_repeated(operations, session)
+        if seq is not None:
+            return seq
+        try:
+            return self.space.transact(operations, session=session, local_seq=1).seq
+        except ReplayMismatch:
+            # The same request, sent twice, was committed meanwhile; or another one.
+            seq = self._find_repeated(operations, session)
+            if seq is None:
+                raise
+            return seq
+
+    def _find_repeated(self, operations: Sequence[Mapping[str, Any]], session: str) -> int | None:
+        """Return the seq of the commit of a session with these operations, except their times."""
+        with self.space.view() as view:
+            row = view.one(view.sql.commit_of_session, (session, 1))
+        if row is None:
+            return None
+        earlier = msgspec.json.decode(row[2])["operations"]
+        if _without_times(earlier) != _without_times(operations):
+            return None
+        return int(row[0])
+
     def _may_be_uncommitted(self) -> bool:
         """Return True inside a transaction: reads do not show what it has put."""
         return self.space.database.in_transaction()
@@ -478,6 +572,15 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+def _without_times(operations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [
+        operation
+        if operation["op"] == "delete"
+        else {**operation, "value": without_times(operation["value"])}
+        for operation in operations
+    ]
+
+
 def _document(state: State | None) -> Document | None:
     return None if state is None else state.document
 
@@ -492,13 +595,22 @@ def _value(state: State | None) -> Document | None:
     return None if document is None else document["value"]
 
 
-def _check_limit(limit: object) -> int:
+def check_limit(limit: object) -> int:
+    """Return the number of items of a page; raise InvalidInput for other values."""
     if type(limit) is not int or not 1 <= limit <= MEMORY_LIMIT_MAX:
         raise InvalidInput(f"limit must be from 1 to {MEMORY_LIMIT_MAX}, got {limit!r:.100}")
     return limit
 
 
-def _check_offset(offset: object) -> int:
+def check_offset(offset: object) -> int:
+    """Return a number of items to skip; raise InvalidInput for other values."""
     if type(offset) is not int or not 0 <= offset <= MEMORY_SCAN_MAX:
         raise InvalidInput(f"offset must be from 0 to {MEMORY_SCAN_MAX}, got {offset!r:.100}")
     return offset
+
+
+def check_max_depth(max_depth: int | None) -> int | None:
+    """Return a number of labels, or None for all; raise InvalidInput for other values."""
+    if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
+        raise InvalidInput(f"max_depth must be a number from 1 on, got {max_depth!r:.100}")
+    return max_depth

@@ -23,12 +23,11 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from fourfold import limits
 from fourfold.content.json_pointer import ABSENT, lookup, parse_pointer
 from fourfold.errors import InvalidInput
 from fourfold.models.documents.records import Document
 
-NAMESPACE_LABELS_MAX: Final = 32
-"""Labels of one namespace."""
 TTL_S_MAX: Final = 100 * 365 * 86_400.0
 """Longest time to live."""
 REFRESH_SHARE: Final = 0.1
@@ -79,6 +78,13 @@ class MemoryVersion(msgspec.Struct, frozen=True):
     """The value; None if the item was forgotten or expired."""
 
 
+class MemoryVersionPage(msgspec.Struct, frozen=True):
+    """A page of the history of an item. Pass `next` as `after` for the next one."""
+
+    items: list[MemoryVersion]
+    next: int | None
+
+
 class MemoryChange(msgspec.Struct, frozen=True):
     """An item that differs between two points."""
 
@@ -114,9 +120,9 @@ def check_namespace(namespace: object, *, is_prefix: bool = False) -> Namespace:
         )
     if not labels and not is_prefix:
         raise InvalidInput("namespace must have at least one label", hint='For example ("users",).')
-    if len(labels) > NAMESPACE_LABELS_MAX:
+    if len(labels) > limits.NAMESPACE_LABELS_MAX:
         raise InvalidInput(
-            f"namespace must have at most {NAMESPACE_LABELS_MAX} labels, got {len(labels)}"
+            f"namespace must have at most {limits.NAMESPACE_LABELS_MAX} labels, got {len(labels)}"
         )
     return tuple(labels)
 
@@ -157,10 +163,13 @@ def decode_id(entity: str) -> tuple[Namespace, str]:
     return decode_namespace(namespace), _unescape(key)
 
 
-def first_id_after(namespace: Namespace) -> str:
-    """Return a text that sorts after all items of exactly this namespace, and before others."""
+def first_id_after(namespace: Namespace, *, is_below: bool = False) -> str:
+    """Return a text that sorts after the items of exactly this namespace, and before others.
+
+    With `is_below`, after those below it, too.
+    """
     # The character after "/" is "0".
-    return f"{encode_namespace(namespace)}/0"
+    return f"{encode_namespace(namespace)}{'0' if is_below else '/0'}"
 
 
 def _unescape(text: str) -> str:
@@ -177,6 +186,12 @@ def scope_word(prefix: Namespace) -> str:
 def format_time(time: datetime) -> str:
     """Return a time as documents store it: UTC text that sorts as the times do."""
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def without_times(document: Document) -> Document:
+    """Return what a put stores, without the times at which it does."""
+    times = {"created_at", "updated_at", "expires_at"}
+    return {name: value for name, value in document.items() if name not in times}
 
 
 def strings_of(value: Any) -> Iterator[str]:
