@@ -189,6 +189,17 @@ def test_log_is_an_aligned_table(root, call):
     assert {row[column - 2 : column] for row in rows} == {"  "}
 
 
+def test_sessions_are_listed_by_update_status_and_kind(root, call):
+    rows = json.loads(call("list", root, "--order", "-updated", "--json"))["sessions"]
+    seconds = [(row["updated_at"][:19]) for row in rows]
+    assert seconds == sorted(seconds, reverse=True)
+    assert len(rows) == len(json.loads(call("list", root, "--json"))["sessions"])
+    assert call("list", root, "--status", "none") == "no sessions yet\n"
+    assert call("list", root, "--kind", "none", "--order", "updated") == "no sessions yet\n"
+    assert call("list", root, "--since", "9000-01-01") == "no sessions yet\n"
+    assert "is not a time" in call("list", root, "--since", "12", code=2)
+
+
 def test_the_log_is_listed_in_pages_and_followed(root, call, tmp_path):
     document = json.loads(call("log", root, "s-1", "--after", "1", "--limit", "2", "--json"))
     assert [event["id"] for event in document["events"]] == [2, 3]

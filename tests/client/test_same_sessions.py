@@ -72,6 +72,41 @@ def test_sessions_are_listed_by_a_filter(store, name):
     )
 
 
+def test_sessions_are_listed_by_their_newest_events(store, name):
+    for index in range(5):
+        store.sessions.create({"id": f"{name}-{index}", "kind": "ab"[index % 2]})
+    store.sessions.append_event(f"{name}-1", {"type": "session/stopped"})
+
+    def ids(**options):
+        rows = store.sessions.list(prefix=name, order="updated", **options)
+        return [int(info.id[-1]) for info in rows]
+
+    oldest_first = ids()
+    assert sorted(oldest_first) == [0, 1, 2, 3, 4]
+    assert ids(newest_first=True) == oldest_first[::-1]
+    assert ids(status="stopped") == [1]
+    assert sorted(ids(kind="a")) == [0, 2, 4]
+    assert ids(kind="b", status="running") == [3]
+    assert ids(since=datetime(9000, 1, 1, tzinfo=UTC)) == []
+    pages, after = [], None
+    while page := store.sessions.list(
+        prefix=name, order="updated", newest_first=True, limit=2, after=after
+    ):
+        pages += [int(info.id[-1]) for info in page]
+        after = page[-1]
+    assert pages == oldest_first[::-1]
+    assert {info.kind for info in store.sessions.list(prefix=name)} == {"a", "b"}
+    assert [i.id[-1] for i in store.sessions.list(prefix=name, kind="b", newest_first=True)] == [
+        "3",
+        "1",
+    ]
+    refused(
+        errors.InvalidInput,
+        "order 'updated' lists current sessions, without deleted ones",
+        lambda: store.sessions.list(order="updated", deleted=True),
+    )
+
+
 def test_events_are_appended_and_folded(store, session):
     started = session.append({"type": "turn/started", "turn": {"status": "running"}})
     assert [(event.id, event.type, event.entity_id) for event in started] == [

@@ -35,6 +35,20 @@ class PointInHistory(click.ParamType):  # type: ignore[type-arg]
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+class TimeInHistory(PointInHistory):
+    """A time in ISO 8601; without a time zone it is UTC, as in the output."""
+
+    name = "TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        moment = super().convert(value, param, ctx)
+        if isinstance(moment, int):
+            self.fail(f"{value!r} is not a time (2026-03-01T12:00:00Z).", param, ctx)
+        return moment
+
+
 def at_option(help_text: str, name: str = "--at", *, required: bool = False) -> Decorator:
     return click.option(name, type=PointInHistory(), required=required, help=help_text)
 

@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -19,6 +20,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.cli.completion import complete_sessions
+from fourfold.cli.history_options import TimeInHistory
 from fourfold.cli.main import SectionedGroup, Sections
 from fourfold.cli.options import command as plain_command
 from fourfold.cli.options import root_argument
@@ -364,17 +366,52 @@ def diff(out: Output, sessions: Sessions, sid: str, one: str | None, other: str 
 )
 @click.option("--where", metavar="FILTER", help="Only sessions whose fields match (JSON).")
 @click.option("--deleted", is_flag=True, help="Include deleted sessions.")
+@click.option("--prefix", default="", help="Only sessions whose ids begin with it.")
+@click.option("--status", help="Only sessions with this status.")
+@click.option("--kind", help="Only sessions of this kind.")
+@click.option(
+    "--since",
+    type=TimeInHistory(),
+    help="Only sessions with an event at or after this time.",
+)
+@click.option(
+    "--order",
+    type=click.Choice(["created", "-created", "updated", "-updated"]),
+    default="created",
+    show_default=True,
+    help="By creation or by the newest event; with a minus sign, the newest first.",
+)
 def list_sessions(
-    out: Output, root: Path, after: str | None, limit: int, where: str | None, *, deleted: bool
+    out: Output,
+    root: Path,
+    after: str | None,
+    limit: int,
+    where: str | None,
+    *,
+    deleted: bool,
+    prefix: str,
+    status: str | None,
+    kind: str | None,
+    since: datetime | None,
+    order: str,
 ) -> None:
-    """List the sessions of ROOT, in the order of their creation."""
+    """List the sessions of ROOT, by creation or by their newest events."""
     condition = None if where is None else decode_filter(where).where
     with existing_sessions(root) as sessions:
         rows: list[SessionInfo] = []
         if sessions is not None:
             # Request one more, to see if there are more.
             rows = sessions.list_sessions(
-                after=after, limit=limit + 1, deleted=deleted, where=condition
+                after=after,
+                limit=limit + 1,
+                deleted=deleted,
+                prefix=prefix,
+                newest_first=order.startswith("-"),
+                where=condition,
+                order="updated" if order.endswith("updated") else "created",
+                status=status,
+                kind=kind,
+                since=since,
             )
     following = rows[limit - 1].id if len(rows) > limit else None
     out.rows(
@@ -387,7 +424,9 @@ def list_sessions(
         {
             "session": "id",
             "events": "events",
+            "status": "status",
             "created": "created_at",
+            "updated": "updated_at",
             "deleted": "deleted_at",
         },
         fields=SessionInfo.__struct_fields__,

@@ -22,6 +22,7 @@ from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.records import Commit, Document, Reads, State, no_entity
 from fourfold.models.documents.space import show_space
 from fourfold.models.graphs.records import ApplyResult
+from fourfold.models.sessions.listing import SessionOrder
 from fourfold.models.sessions.records import UNSET, Claim, Event, Head, SessionInfo, Unset
 from fourfold.models.sessions.request import At as SessionAt
 from fourfold.models.streams import validation
@@ -391,15 +392,19 @@ class SessionsContainer(ABC):
     def list(
         self,
         *,
-        after: str | None = None,
+        after: str | SessionInfo | None = None,
         limit: int = limits.SESSION_PAGE_EVENTS,
         deleted: bool = False,
         prefix: str = "",
         newest_first: bool = False,
         where: Mapping[str, Any] | None = None,
         at: datetime | None = None,
+        order: SessionOrder = "created",
+        status: str | None = None,
+        kind: str | None = None,
+        since: datetime | None = None,
     ) -> builtins.list[SessionInfo]:
-        """Return sessions in the order of creation."""
+        """Return sessions in the order of creation, or of their newest events."""
 
     @abstractmethod
     def append_events(
@@ -473,13 +478,17 @@ class SessionsContainer(ABC):
     def list_sessions(
         self,
         *,
-        after: str | None = None,
+        after: str | SessionInfo | None = None,
         limit: int = limits.SESSION_PAGE_EVENTS,
         deleted: bool = False,
         prefix: str = "",
         newest_first: bool = False,
         where: Mapping[str, Any] | None = None,
         at: datetime | None = None,
+        order: SessionOrder = "created",
+        status: str | None = None,
+        kind: str | None = None,
+        since: datetime | None = None,
     ) -> builtins.list[SessionInfo]:
         """Alias of `list`: the name in specification 004."""
         return self.list(
@@ -490,6 +499,10 @@ class SessionsContainer(ABC):
             newest_first=newest_first,
             where=where,
             at=at,
+            order=order,
+            status=status,
+            kind=kind,
+            since=since,
         )
 
     async def create_async(self, session: Mapping[str, Any] | None = None) -> RemoteSession:

@@ -98,7 +98,11 @@ class SessionCalls:
             ("prefix", listing.prefix or None),
             ("after", listing.after),
             ("deleted", "true" if listing.deleted else None),
-            ("order", "-created" if listing.newest_first else None),
+            ("after_updated_at", listing.after_updated),
+            ("order", f"{'-' if listing.newest_first else ''}{listing.order}"),
+            ("status", listing.status),
+            ("kind", listing.kind),
+            ("since", listing.since),
             ("where", None if where is None else msgspec.json.encode(where.where).decode()),
             ("at", format_time(at)),
         )
@@ -310,6 +314,7 @@ def to_info(record: wire.SessionRecord) -> SessionInfo:
         status=record.status,
         updated_at=record.updated_at,
         turn_status=record.turn_status,
+        kind=record.kind,
     )
 
 

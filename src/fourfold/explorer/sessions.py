@@ -101,7 +101,8 @@ async def sessions_page(visit: Visit, query: SessionsPageQuery) -> dict[str, Any
         status="" if query.status == waiting.WAITING else query.status,
         where=_WAITING_FILTER if query.status == waiting.WAITING else "",
         cursor=query.cursor,
-        order="-created",
+        # The past has no index of updates.
+        order="-updated" if visit.time is None else "-created",
         limit=PAGE_ROWS,
         at=visit.time,
     )

@@ -70,6 +70,7 @@ def session_record(info: SessionInfo) -> SessionRecord:
         status=info.status,
         turn_status=info.turn_status,
         deleted_at=info.deleted_at,
+        kind=info.kind,
     )
 
 

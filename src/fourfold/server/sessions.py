@@ -37,12 +37,12 @@ from fourfold.errors import (
 from fourfold.kernel.idempotency import IdempotentRequest, digest_of, run_once
 from fourfold.models.sessions import UNSET as NOT_GIVEN
 from fourfold.models.sessions import Session, Sessions, SqliteLog
-from fourfold.models.sessions.listing import ListingOptions, scan_sessions
+from fourfold.models.sessions.listing import ListingOptions, check_order, scan_sessions
 from fourfold.models.sessions.records import Unset
 from fourfold.models.sessions.request import At, check_time, fresh_id
 from fourfold.server import conditions, cursors
 from fourfold.server.open_sessions import OpenSessions
-from fourfold.server.points import digest_text, parse_store_time
+from fourfold.server.points import digest_text, parse_at, parse_store_time
 from fourfold.server.request import Headers, Reply, Request
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.server.session_values import (
@@ -323,39 +323,62 @@ def _check_new(request: Request, fields: dict[str, Any]) -> None:
 
 def _list_sessions(sessions: Sessions, query: SessionsQuery, at: datetime | None) -> SessionPage:
     where = _parse_where(query)
+    listing = _parse_listing(query, at)
     listed = cursors.digest_of(
         *("sessions", query.prefix, None if where is None else str(where)),
         *(query.order, query.deleted, digest_text(query.at)),
+        *(listing.status, listing.kind, listing.since),
     )
     cursor = cursors.parse(query.cursor, listed, str)
-    after = _parse_after(query) if cursor is None else cursor.after
+    if cursor is not None:
+        after, _, second = cursor.after.partition(" ")
+        listing = listing._replace(after=after, after_updated=second or None)
     items: list[SessionRecord] = []
-    left = query.limit if where is None and at is None else _SCAN_SESSIONS
+    left = query.limit if where is None and not listing.is_filtered else _SCAN_SESSIONS
     more = True
     while more and left > 0 and len(items) < query.limit:
-        listing = ListingOptions(
-            after,
-            query.limit - len(items),
-            deleted=query.deleted == "true",
-            prefix=query.prefix,
-            newest_first=query.order == "-created",
-            at=None if at is None else check_time(at),
-        )
         size = min(left, limits.PAGE_ITEMS_MAX)
+        listing = listing._replace(limit=query.limit - len(items))
         with sessions.log.read() as reading:
-            matches, after, more = scan_sessions(reading, listing, where, size)
+            matches, last, more, updated = scan_sessions(reading, listing, where, size)
+        listing = listing._replace(after=last, after_updated=updated)
         items += map(session_record, matches)
         left -= size
-    cursor_text = cursors.format_cursor(listed, 0, after) if more and after else None
-    return SessionPage(items=items, next_cursor=cursor_text)
+    if not more or listing.after is None:
+        return SessionPage(items=items)
+    position = f"{listing.after} {listing.after_updated or ''}".rstrip()
+    return SessionPage(items=items, next_cursor=cursors.format_cursor(listed, 0, position))
+
+
+def _parse_listing(query: SessionsQuery, at: datetime | None) -> ListingOptions:
+    listing = ListingOptions(
+        _parse_after(query),
+        query.limit,
+        deleted=query.deleted == "true",
+        prefix=query.prefix,
+        newest_first=query.order.startswith("-"),
+        at=None if at is None else check_time(at),
+        order="updated" if query.order.endswith("updated") else "created",
+        status=None if isinstance(query.status, UnsetType) else query.status or None,
+        kind=None if isinstance(query.kind, UnsetType) else query.kind,
+        since=_parse_update(query.since),
+        after_updated=_parse_update(query.after_updated_at),
+    )
+    check_order(listing)
+    return listing
+
+
+def _parse_update(text: str | UnsetType) -> str | None:
+    time = parse_at(text)
+    return check_time(time) if isinstance(time, datetime) else None
 
 
 def _parse_where(query: SessionsQuery) -> Filter | None:
-    """Return the filter of a list; a status is a filter, too."""
+    """Return the filter of a list; an empty status is a filter, too."""
     where = None if isinstance(query.where, UnsetType) else decode_filter(query.where)
-    if isinstance(query.status, UnsetType):
+    if isinstance(query.status, UnsetType) or query.status:
         return where
-    status = {"status": query.status or None}
+    status = {"status": None}
     return parse_filter(status if where is None else {"$and": [where.where, status]})
 
 
@@ -431,7 +454,7 @@ _ROUTES: Final = (
     session_route(
         *("GET", SESSIONS, SessionRoutes.list_sessions),
         operation="list_sessions",
-        summary="List sessions in the order of their creation, now or at a time.",
+        summary="List sessions by creation or by their newest events, now or at a time.",
         scope="read",
         resource="prefix",
         query=SessionsQuery,

@@ -59,11 +59,26 @@ class SessionsQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=
         str | UnsetType,
         Meta(description="A filter as JSON, on the fields of the session and of its record."),
     ] = UNSET
+    kind: Annotated[
+        str | UnsetType, Meta(description="Only sessions that were created with this `kind`.")
+    ] = UNSET
+    since: Annotated[
+        Annotated[str, Meta(pattern=f"^{TIME_PATTERN}$")] | UnsetType,
+        Meta(description="Only sessions with an event at or after this RFC 3339 time."),
+    ] = UNSET
     after: Annotated[
         SessionId | UnsetType, Meta(description="Only sessions that are listed after this one.")
     ] = UNSET
+    after_updated_at: Annotated[
+        Annotated[str, Meta(pattern=f"^{TIME_PATTERN}$")] | UnsetType,
+        Meta(description="Its `updated_at` when it was listed, in the order of updates."),
+    ] = UNSET
     order: Annotated[
-        Literal["created", "-created"], Meta(description="Oldest or newest first.")
+        Literal["created", "-created", "updated", "-updated"],
+        Meta(
+            description="By creation or by the newest event, oldest or newest first. An index"
+            " serves `status`, `kind` and `since` in the order of updates."
+        ),
     ] = "created"
     deleted: Annotated[Literal["false", "true"], Meta(description="Include deleted sessions.")] = (
         "false"
@@ -84,12 +99,14 @@ class SessionRecord(Struct, kw_only=True, frozen=True):
     """`running`, `stop-requested`, `stopped`, `error`, or None before `session/started`."""
     turn_status: str | None = None
     """Status of the newest turn; `waiting` if it waits for a person, None without a turn."""
+    kind: str | None = None
+    """The `kind` that it was created with, if it is text."""
     deleted_at: str | None = None
     """Time of its deletion; in a list of the past also if that was later."""
 
 
 class SessionPage(Page, kw_only=True, frozen=True):
-    """A page of sessions in the order of creation. With a filter, a page may be short, or empty,
+    """A page of sessions. With a filter, a page may be short, or empty,
     and still have a next one.
     """
 

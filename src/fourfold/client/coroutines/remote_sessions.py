@@ -22,7 +22,7 @@ from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput
 from fourfold.models.documents.feed import deadline_of
 from fourfold.models.sessions.feed import Item
-from fourfold.models.sessions.listing import ListingOptions
+from fourfold.models.sessions.listing import ListingOptions, SessionOrder, check_listing
 from fourfold.models.sessions.records import (
     UNSET,
     BundleReport,
@@ -82,18 +82,23 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
     async def list(
         self,
         *,
-        after: str | None = None,
+        after: str | SessionInfo | None = None,
         limit: int = limits.SESSION_PAGE_EVENTS,
         deleted: bool = False,
         prefix: str = "",
         newest_first: bool = False,
         where: Mapping[str, Any] | None = None,
         at: datetime | None = None,
+        order: SessionOrder = "created",
+        status: str | None = None,
+        kind: str | None = None,
+        since: datetime | None = None,
     ) -> builtins.list[SessionInfo]:
-        """Return sessions in the order of creation.
+        """Return sessions in the order of creation, or of their newest events.
 
         Args:
-            after: The id of a session: return those that come after it in this order.
+            after: A session or its id: return those that come after it in this order. A
+                `SessionInfo` continues a list by update even if the session was updated since.
             limit: Maximum number of sessions.
             deleted: Include deleted sessions.
             prefix: Only sessions whose ids begin with it.
@@ -102,15 +107,17 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
                 serves it: sessions are examined until `limit` match.
             at: Sessions that existed at this time, as they were; by default now. One that was
                 deleted later has its `deleted_at`, and can no longer be read.
+            order: `created`, or `updated` for the order of the newest events, to the second. In
+                this order an index serves one of `status` and `kind`, and `since`.
+            status: Only sessions with this status.
+            kind: Only sessions of this kind.
+            since: Only sessions with an event at or after this time.
         """
-        check_count(limit, "limit", least=1)
-        for sid in (prefix, after):
-            if sid:
-                check_session_id(sid)
-        infos: builtins.list[SessionInfo] = []
-        listing = ListingOptions(
-            after, limit, deleted=deleted, prefix=prefix, newest_first=newest_first
+        options = ListingOptions(
+            *(None, limit, deleted, prefix, newest_first, None, order, status, kind)
         )
+        listing = check_listing(after, options, since, at)
+        infos: builtins.list[SessionInfo] = []
         call = self._calls.list(listing, None if where is None else parse_filter(where), at)
         async for page in self._connection.pages(call, wire.SessionPage, limit):
             infos += map(sessions.to_info, page.items)

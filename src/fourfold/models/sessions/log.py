@@ -14,11 +14,16 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from fourfold.content import InternedPayload, encode
+from fourfold.models.sessions.fold import STATUS_OF
 from fourfold.models.sessions.stamps import EventBatch, StoredEvent
 
 T = TypeVar("T")
 EVENT_MAX: Final = 2**62
 """An event id after those of all logs."""
+SECOND_CHARS: Final = len("2026-03-01T12:00:00")
+"""Characters of a time that the index of sessions keeps."""
+INDEXED: Final = frozenset({"session/started", *STATUS_OF})
+"""Events that set the kind or the status of a session."""
 DERIVED: Final = ("snapshot", "head", "edge")
 OWNED: Final = ("event", "head", "edge", "snapshot")
 """Rows that verification compares with the events, and rows that belong to a session."""
@@ -46,6 +51,19 @@ class SessionSummary(NamedTuple):
     updated_at: str | None
     status: str | None
     turn_status: str | None
+
+
+class UpdateRange(NamedTuple):
+    """A page of sessions in the order of their newest events."""
+
+    after: tuple[str, int]
+    """Second of the newest event, and key, of the session after which it begins."""
+    limit: int
+    newest_first: bool = False
+    bound: str = ""
+    """The last second; the first one with `newest_first`."""
+    status: str | None = None
+    kind: str | None = None
 
 
 class PayloadRow(NamedTuple):
@@ -97,6 +115,18 @@ class LogReader(Protocol):
 
         With `newest_first` the order is reversed, and those before the key are returned.
         """
+        ...
+
+    def updated_sessions(self, page: UpdateRange) -> list[tuple[str, SessionRow]]:
+        """Return sessions that are not deleted with the second of their newest event.
+
+        They are in the order of these seconds, and of keys within a second. With both a status
+        and a kind, some may be of another kind.
+        """
+        ...
+
+    def kind(self, key: int, until: int = EVENT_MAX) -> str | None:
+        """Return the kind of a session, after an event."""
         ...
 
     def summary(self, key: int, until: int = EVENT_MAX) -> SessionSummary:
@@ -187,6 +217,10 @@ class LogWriter(LogReader, Protocol):
         """Note that a session is deleted, or purged."""
         ...
 
+    def index_session(self, key: int) -> None:
+        """Index a session by its events, for lists. Inserted events are indexed already."""
+        ...
+
     def insert_event(self, key: int, row: StoredEvent) -> None: ...
     def insert_events(self, key: int, appended: EventBatch) -> None:
         """Insert the events of one request."""
@@ -233,6 +267,9 @@ class LogAudit(Protocol):
 
     def payloads(self, after: bytes | None = None) -> Iterator[tuple[Any, ...]]: ...
     def payload(self, digest: bytes) -> tuple[Any, ...] | None: ...
+    def indexed(self, after: Any, limit: int) -> list[tuple[Any, Any, bool]]:
+        """Return sessions after a key: key, id, and True if their row of the index is right."""
+        ...
 
 
 class Log(Protocol):

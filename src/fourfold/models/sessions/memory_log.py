@@ -18,6 +18,8 @@ from fourfold.errors import Closed, Refused
 from fourfold.models.sessions.fold import STATUS_OF
 from fourfold.models.sessions.log import (
     EVENT_MAX,
+    INDEXED,
+    SECOND_CHARS,
     HeadRow,
     LeaseRow,
     LineageEdgeRow,
@@ -25,6 +27,7 @@ from fourfold.models.sessions.log import (
     PayloadRow,
     SessionRow,
     SessionSummary,
+    UpdateRange,
     seal_of,
 )
 from fourfold.models.sessions.records import ENTITY_OF
@@ -80,9 +83,31 @@ class MemoryLogReader:
         named = (row for row in rows if row.id.startswith(prefix))
         return [row for row in named if deleted or row.deleted_at is None][:limit]
 
+    def updated_sessions(self, page: UpdateRange) -> list[tuple[str, SessionRow]]:
+        rows = []
+        for row in self.sessions(0, 2**62, deleted=False):
+            summary = self.summary(row.key)
+            place = ((summary.updated_at or row.created_at)[:SECOND_CHARS], row.key)
+            inside = place > page.after and place[0] <= page.bound
+            if page.newest_first:
+                inside = place < page.after and place[0] >= page.bound
+            if page.status not in {None, summary.status}:
+                continue
+            if inside and page.kind in {None, self.kind(row.key)}:
+                rows.append((place, row))
+        rows.sort(reverse=page.newest_first)
+        return [(place[0], row) for place, row in rows[: page.limit]]
+
+    def kind(self, key: int, until: int = EVENT_MAX) -> str | None:
+        rows = self._tables.events.get(key, [])[:until]
+        started = next((row for row in reversed(rows) if row.type == "session/started"), None)
+        fields = {} if started is None else decode(started.body.encode())["session"]
+        kind = fields.get("kind")
+        return kind if isinstance(kind, str) else None
+
     def summary(self, key: int, until: int = EVENT_MAX) -> SessionSummary:
         rows = self._tables.events.get(key, [])[:until]
-        last = next((r for r in reversed(rows) if r.type in {"session/started", *STATUS_OF}), None)
+        last = next((r for r in reversed(rows) if r.type in INDEXED), None)
         status = None
         if last is not None and last.type == "session/started":
             status = decode(last.body.encode())["session"].get("status")
@@ -259,6 +284,9 @@ class MemoryLogWriter(MemoryLogReader):
     def mark_session(self, row: SessionRow) -> None:
         self._set(self._tables.sessions, row.key, row)
 
+    def index_session(self, key: int) -> None:
+        """Do nothing: lists read the events."""
+
     def insert_events(self, key: int, appended: EventBatch) -> None:
         for row in appended.rows():
             self.insert_event(key, row)
@@ -383,6 +411,10 @@ class MemoryAudit:
     def payload(self, digest: bytes) -> tuple[Any, ...] | None:
         row = self._tables.payloads.get(digest)
         return None if row is None else (digest, *row)
+
+    def indexed(self, after: Any, limit: int) -> list[tuple[Any, Any, bool]]:
+        del after, limit
+        return []
 
 
 class MemoryLog:

@@ -4,7 +4,7 @@ The log is the events, the rows of the sessions and the payloads; leases are pub
 are claimed or released, and not each time they are renewed. A session that was purged has no
 events any more; its row says so, and what was published of it before is left out of a restore, and
 erased from the files of the archive.
-Heads, edges and snapshots of the folded state are made again from the events.
+Heads, edges, snapshots of the folded state and the index of sessions are rebuilt from the events.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PAGE = limits.SESSION_PAGE_EVENTS
 
 
 def rebuild(database: Database) -> None:
-    """Make heads, edges and snapshots from the events of every session."""
+    """Make heads, edges, snapshots and the index from the events of every session."""
     log = SqliteLog(database)
     after = 0
     while True:
@@ -54,6 +54,7 @@ def _derive(log: SqliteLog, row: SessionRow) -> None:
         with log.read() as reading:
             rows = reading.events(row.key, at, (1 << 63) - 1, _PAGE)
         if not rows:
+            log.transact_alone(lambda writing: writing.index_session(row.key))
             return
         events = [event_of(row.id, event) for event in rows]
         state = advance(state, *events)
@@ -75,11 +76,14 @@ def _write(writing: LogWriter, key: int, events: Sequence[Event], text: str | No
 
 
 def _advance(txn: Transaction, changes: Sequence[ChangedRows]) -> bool:
-    """Derive heads, edges and snapshots from new events; a purge needs more than that."""
+    """Derive heads, edges, snapshots and the index from new rows; a purge needs more than that."""
     first: dict[int, int] = {}
+    keys: set[int] = set()
     for change in changes:
         if change.table == "sessions" and any(purged for (purged,) in change.values("purged")):
             return False
+        if change.table == "sessions":
+            keys.update(key for (key,) in change.values("session_key"))
         if change.table == "events":
             for key, event_id in change.values("session_key", "event_id"):
                 first[key] = min(event_id, first.get(key, event_id))
@@ -88,6 +92,8 @@ def _advance(txn: Transaction, changes: Sequence[ChangedRows]) -> bool:
         row = writing.session_by_key(key)
         assert row is not None
         _derive_after(writing, row, event_id - 1)
+    for key in sorted(keys.union(first)):
+        writing.index_session(key)
     return True
 
 

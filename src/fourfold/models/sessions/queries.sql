@@ -78,6 +78,63 @@ SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions
 WHERE substr(session_id, 1, instr(session_id, '/')) = ?3 AND deleted_at IS NULL AND session_key > ?1
 ORDER BY session_key LIMIT ?2
 
+-- name: newest_sessions_of_family
+-- The same in the reverse order, before one of them.
+SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions
+WHERE substr(session_id, 1, instr(session_id, '/')) = ?3 AND deleted_at IS NULL AND session_key < ?1
+ORDER BY session_key DESC LIMIT ?2
+
+-- Sessions by the second of their newest event and their key: after (?1, ?2), at most ?3, up to the second ?4, with the
+-- status or the kind ?5.
+
+-- name: sessions_by_update
+SELECT i.updated, s.session_key, s.session_id, s.created_at, s.deleted_at, s.purged
+FROM session_index AS i INDEXED BY idx_session_index_updated JOIN sessions AS s USING (session_key)
+WHERE (i.updated, i.session_key) > (?1, ?2) AND i.updated <= ?4 ORDER BY i.updated, i.session_key LIMIT ?3
+
+-- name: sessions_by_status
+SELECT i.updated, s.session_key, s.session_id, s.created_at, s.deleted_at, s.purged
+FROM session_index AS i INDEXED BY idx_session_index_status JOIN sessions AS s USING (session_key)
+WHERE i.status = ?5 AND (i.updated, i.session_key) > (?1, ?2) AND i.updated <= ?4
+ORDER BY i.updated, i.session_key LIMIT ?3
+
+-- name: sessions_by_kind
+SELECT i.updated, s.session_key, s.session_id, s.created_at, s.deleted_at, s.purged
+FROM session_index AS i INDEXED BY idx_session_index_kind JOIN sessions AS s USING (session_key)
+WHERE i.kind = ?5 AND (i.updated, i.session_key) > (?1, ?2) AND i.updated <= ?4
+ORDER BY i.updated, i.session_key LIMIT ?3
+
+-- The same in the reverse order, down to the second ?4.
+
+-- name: newest_sessions_by_update
+SELECT i.updated, s.session_key, s.session_id, s.created_at, s.deleted_at, s.purged
+FROM session_index AS i INDEXED BY idx_session_index_updated JOIN sessions AS s USING (session_key)
+WHERE (i.updated, i.session_key) < (?1, ?2) AND i.updated >= ?4
+ORDER BY i.updated DESC, i.session_key DESC LIMIT ?3
+
+-- name: newest_sessions_by_status
+SELECT i.updated, s.session_key, s.session_id, s.created_at, s.deleted_at, s.purged
+FROM session_index AS i INDEXED BY idx_session_index_status JOIN sessions AS s USING (session_key)
+WHERE i.status = ?5 AND (i.updated, i.session_key) < (?1, ?2) AND i.updated >= ?4
+ORDER BY i.updated DESC, i.session_key DESC LIMIT ?3
+
+-- name: newest_sessions_by_kind
+SELECT i.updated, s.session_key, s.session_id, s.created_at, s.deleted_at, s.purged
+FROM session_index AS i INDEXED BY idx_session_index_kind JOIN sessions AS s USING (session_key)
+WHERE i.kind = ?5 AND (i.updated, i.session_key) < (?1, ?2) AND i.updated >= ?4
+ORDER BY i.updated DESC, i.session_key DESC LIMIT ?3
+
+-- name: session_kind
+-- The kind that the newest `session/started` up to an event has set.
+SELECT CASE
+        WHEN json_valid(body) AND json_type(body, '$.session.kind') = 'text'
+        THEN json_extract(body, '$.session.kind')
+    END
+FROM events INDEXED BY idx_events_status
+WHERE session_key = ?1 AND event_id <= ?2 AND type = 'session/started'
+    AND type IN ('session/started', 'session/stop-requested', 'session/stopped', 'session/error')
+ORDER BY event_id DESC LIMIT 1
+
 -- name: sessions_of_run
 -- The sessions of a family with a checkpoint that a run made, and those whose checkpoints do not tell.
 SELECT s.session_key, s.session_id, s.created_at, s.deleted_at, s.purged
@@ -100,6 +157,15 @@ INSERT INTO sessions (session_key, session_id, created_at, seal) VALUES (?, ?, ?
 
 -- name: mark_session
 UPDATE sessions SET deleted_at = ?2, purged = ?3, seal = ?4 WHERE session_key = ?1
+
+-- name: index_session
+-- Unless the newest event is in the second that the index has, and has set no status.
+INSERT OR REPLACE INTO session_index (session_key, kind, status, updated)
+SELECT session_key, kind, status, updated FROM session_facts
+WHERE session_key = ?1 AND NOT EXISTS (SELECT 1 FROM session_index WHERE session_key = ?1 AND updated = ?2)
+
+-- name: unindex_session
+DELETE FROM session_index WHERE session_key = ?
 
 -- name: insert_event
 INSERT INTO events (
@@ -247,6 +313,13 @@ ON CONFLICT (session_key) DO UPDATE SET epoch = ?2, holder = ?3, until_ms = ?4
 
 -- name: extend_lease
 UPDATE leases SET until_ms = ?2 WHERE session_key = ?1
+
+-- name: verify_index
+-- Sessions after a key, and whether their row of the index is that of their events. Deleted ones have none.
+SELECT s.session_key, CAST(s.session_id AS BLOB), (i.kind, i.status, i.updated) IS (f.kind, f.status, f.updated)
+FROM sessions AS s LEFT JOIN session_index AS i USING (session_key)
+LEFT JOIN session_facts AS f ON f.session_key = s.session_key
+WHERE s.session_key > ?1 ORDER BY s.session_key LIMIT ?2
 
 -- name: verify_last_session
 SELECT max(session_key) FROM sessions

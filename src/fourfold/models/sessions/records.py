@@ -211,7 +211,7 @@ class SessionInfo(msgspec.Struct, frozen=True):
 
     `events` is the id of its newest event and `updated_at` the time of that; `status` is None
     before `session/started`. `turn_status` is that of the newest turn: `waiting` if it waits for
-    a person; None without a turn.
+    a person; None without a turn. `kind` is that of `session/started`, if it is text.
     """
 
     id: str
@@ -221,6 +221,7 @@ class SessionInfo(msgspec.Struct, frozen=True):
     status: str | None = None
     updated_at: str = ""
     turn_status: str | None = None
+    kind: str | None = None
 
 
 class Claim(msgspec.Struct, frozen=True):

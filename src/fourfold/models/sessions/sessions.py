@@ -30,7 +30,13 @@ from fourfold.models.sessions.feed import Broadcast
 from fourfold.models.sessions.feed_calls import FeedCalls
 from fourfold.models.sessions.fork import SessionFork, prepare_fork, write_fork
 from fourfold.models.sessions.lease_calls import LeaseCalls
-from fourfold.models.sessions.listing import ListingOptions, scan_sessions, session_info
+from fourfold.models.sessions.listing import (
+    ListingOptions,
+    SessionOrder,
+    check_listing,
+    scan_sessions,
+    session_info,
+)
 from fourfold.models.sessions.log import Log, LogReader, LogWriter, SessionRow
 from fourfold.models.sessions.memory_log import MemoryLog
 from fourfold.models.sessions.reader import (
@@ -166,20 +172,25 @@ class Sessions(LeaseCalls, FeedCalls):
     def list(
         self,
         *,
-        after: str | None = None,
+        after: str | SessionInfo | None = None,
         limit: int = limits.SESSION_PAGE_EVENTS,
         deleted: bool = False,
         prefix: str = "",
         newest_first: bool = False,
         where: Mapping[str, Any] | None = None,
         at: datetime | None = None,
+        order: SessionOrder = "created",
+        status: str | None = None,
+        kind: str | None = None,
+        since: datetime | None = None,
     ) -> builtins.list[SessionInfo]:
-        """Return sessions in the order of creation.
+        """Return sessions in the order of creation, or of their newest events.
 
-            sessions.list(where={"model": "large", "status": "running"})
+            sessions.list(order="updated", newest_first=True, status="running", limit=10)
 
         Args:
-            after: The id of a session: return those that come after it in this order.
+            after: A session or its id: return those that come after it in this order. A
+                `SessionInfo` continues a list by update even if the session was updated since.
             limit: Maximum number of sessions.
             deleted: Include deleted sessions.
             prefix: Only sessions whose ids begin with it.
@@ -188,28 +199,25 @@ class Sessions(LeaseCalls, FeedCalls):
                 serves it: sessions are examined until `limit` match.
             at: Sessions that existed at this time, as they were; by default now. One that was
                 deleted later has its `deleted_at`, and can no longer be read.
+            order: `created`, or `updated` for the order of the newest events, to the second. In
+                this order an index serves one of `status` and `kind`, and `since`.
+            status: Only sessions with this status.
+            kind: Only sessions of this kind.
+            since: Only sessions with an event at or after this time.
         """
-        check_count(limit, "limit", least=1)
-        for sid in (prefix, after):
-            if sid:
-                check_session_id(sid)
+        options = ListingOptions(
+            *(None, limit, deleted, prefix, newest_first, None, order, status, kind)
+        )
+        listing = check_listing(after, options, since, at)
         condition = None if where is None else parse_filter(where)
         matches: builtins.list[SessionInfo] = []
         while True:
             left = limit - len(matches)
-            listing = ListingOptions(
-                after,
-                left,
-                deleted=deleted,
-                prefix=prefix,
-                newest_first=newest_first,
-                at=_optional_time(at),
-            )
-            sessions_max = limits.PAGE_ITEMS_MAX if condition or at else left
+            sessions_max = limits.PAGE_ITEMS_MAX if condition or listing.is_filtered else left
             with self.log.read() as reading:
-                page = scan_sessions(reading, listing, condition, sessions_max)
+                page = scan_sessions(reading, listing._replace(limit=left), condition, sessions_max)
             matches += page.matches
-            after = page.last
+            listing = listing._replace(after=page.last, after_updated=page.last_updated)
             if len(matches) == limit or not page.more:
                 return matches
 
@@ -241,13 +249,17 @@ class Sessions(LeaseCalls, FeedCalls):
     def list_sessions(
         self,
         *,
-        after: str | None = None,
+        after: str | SessionInfo | None = None,
         limit: int = limits.SESSION_PAGE_EVENTS,
         deleted: bool = False,
         prefix: str = "",
         newest_first: bool = False,
         where: Mapping[str, Any] | None = None,
         at: datetime | None = None,
+        order: SessionOrder = "created",
+        status: str | None = None,
+        kind: str | None = None,
+        since: datetime | None = None,
     ) -> builtins.list[SessionInfo]:
         """Alias of `list`: the name in specification 004."""
         return self.list(
@@ -258,6 +270,10 @@ class Sessions(LeaseCalls, FeedCalls):
             newest_first=newest_first,
             where=where,
             at=at,
+            order=order,
+            status=status,
+            kind=kind,
+            since=since,
         )
 
     def delete_session(self, sid: str) -> None:

@@ -13,6 +13,8 @@ from fourfold.errors import FourfoldError
 from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
 from fourfold.models.sessions.log import (
     EVENT_MAX,
+    INDEXED,
+    SECOND_CHARS,
     HeadRow,
     LeaseRow,
     LineageEdgeRow,
@@ -20,6 +22,7 @@ from fourfold.models.sessions.log import (
     PayloadRow,
     SessionRow,
     SessionSummary,
+    UpdateRange,
     seal_of,
 )
 from fourfold.models.sessions.stamps import EventBatch, StoredEvent, position_check
@@ -76,8 +79,9 @@ class SqliteLogReader:
         prefix: str = "",
         newest_first: bool = False,
     ) -> list[SessionRow]:
-        if not newest_first and prefix.find("/") == len(prefix) - 1 > 0 and not deleted:
-            rows = self._snapshot.all(SQL.sessions_of_family, (after, limit, prefix))
+        if prefix.find("/") == len(prefix) - 1 > 0 and not deleted:
+            family = SQL.newest_sessions_of_family if newest_first else SQL.sessions_of_family
+            rows = self._snapshot.all(family, (after, limit, prefix))
         elif prefix:
             beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
             named = (after, deleted, limit, prefix, beyond)
@@ -87,6 +91,21 @@ class SqliteLogReader:
             sql = SQL.newest_sessions if newest_first else SQL.sessions
             rows = self._snapshot.all(sql, (after, deleted, limit))
         return [SessionRow(*row) for row in rows]
+
+    def updated_sessions(self, page: UpdateRange) -> list[tuple[str, SessionRow]]:
+        name = "update" if page.kind is None else "kind"
+        if page.status is not None:
+            name = "status"
+        sql = getattr(SQL, f"{'newest_' if page.newest_first else ''}sessions_by_{name}")
+        params: tuple[Any, ...] = (*page.after, page.limit, page.bound)
+        if name != "update":
+            params += (page.status if name == "status" else page.kind,)
+        rows = self._snapshot.all(sql, params)
+        return [(updated, SessionRow(*row)) for updated, *row in rows]
+
+    def kind(self, key: int, until: int = EVENT_MAX) -> str | None:
+        kind: str | None = self._snapshot.value(SQL.session_kind, (key, until))
+        return kind
 
     def summary(self, key: int, until: int = EVENT_MAX) -> SessionSummary:
         row = self._snapshot.one(SQL.session_summary, (key, until))
@@ -197,6 +216,7 @@ class SqliteLogWriter(SqliteLogReader):
         key = int(self._snapshot.value(SQL.next_session_key))
         seal = seal_of(SessionRow(key, sid, created_at))
         self._txn.execute(SQL.insert_session, (key, sid, created_at, seal))
+        self.index_session(key)
         return key
 
     def put_lease(self, lease: LeaseRow) -> None:
@@ -207,9 +227,23 @@ class SqliteLogWriter(SqliteLogReader):
 
     def mark_session(self, row: SessionRow) -> None:
         self._txn.execute(SQL.mark_session, (row.key, row.deleted_at, row.purged, seal_of(row)))
+        self._txn.execute(SQL.unindex_session, (row.key,))
+
+    def index_session(self, key: int) -> None:
+        self._txn.execute(SQL.unindex_session, (key,))
+        self._txn.execute(SQL.index_session, (key, None))
 
     def insert_event(self, key: int, row: StoredEvent) -> None:
+        self._insert_event(key, row)
+        self._index(key, row.at, row.type)
+
+    def _insert_event(self, key: int, row: StoredEvent) -> None:
         self._txn.execute(SQL.insert_event, (row[0], key, *row[1:], position_check(row)))
+
+    def _index(self, key: int, at: str, *types: str) -> None:
+        """Index the newest event of a session; most of them change nothing."""
+        second = None if INDEXED.intersection(types) else at[:SECOND_CHARS]
+        self._txn.execute(SQL.index_session, (key, second))
 
     def insert_events(self, key: int, appended: EventBatch) -> None:
         found = appended
@@ -217,6 +251,11 @@ class SqliteLogWriter(SqliteLogReader):
         if count == 1:
             self.insert_event(key, found.rows()[0])
             return
+        self._insert_many(key, found)
+        self._index(key, found.at, *set(found.types))
+
+    def _insert_many(self, key: int, found: EventBatch) -> None:
+        count = len(found)
         fixed = {"session_key": key, "at": found.at, "request_key": found.key}
         counted: dict[tuple[str, ...], int] = {
             ("position",): found.position,
@@ -299,6 +338,10 @@ class SqliteLogAudit:
 
     def payload(self, digest: bytes) -> tuple[Any, ...] | None:
         return self._snapshot.one(SQL.verify_payload, (digest,))
+
+    def indexed(self, after: Any, limit: int) -> list[tuple[Any, Any, bool]]:
+        rows = self._snapshot.all(SQL.verify_index, (after, limit))
+        return [(key, name, bool(is_right)) for key, name, is_right in rows]
 
 
 def _low(after: Any) -> Any:

@@ -68,6 +68,7 @@ def contents(log: Log, files: BlobStore | None) -> list[str]:
 
         messages += (problem for _, problem in of_sessions(log.audit_step, has_payload))
         messages += strays(log.audit_step)
+        messages += of_index(log.audit_step)
     except FourfoldError as error:
         messages.append(error.message)
     return messages
@@ -87,6 +88,20 @@ def strays(open_audit: OpenAudit) -> Iterator[str]:
             if len(owners) < VERIFY_OWNERS:
                 break
             after = owners[-1][0]
+
+
+def of_index(open_audit: OpenAudit) -> Iterator[str]:
+    """Yield problems of the index of sessions by update, status and kind."""
+    after: Any = float("-inf")
+    while True:
+        with open_audit() as audit:
+            rows = audit.indexed(after, VERIFY_OWNERS)
+        for _, name, is_right in rows:
+            if not is_right:
+                yield f"session {_shown(name)}: its row of the index differs from its events"
+        if len(rows) < VERIFY_OWNERS:
+            return
+        after = rows[-1][0]
 
 
 class _StepBudget:
