@@ -26,6 +26,7 @@ PARTS: dict[str, Callable[..., Part]] = {
     "D": sizes.measure,
     "E": bootstrapping.measure,
     "F": spark.measure,
+    "G": spark.measure_seal,
 }
 
 

@@ -1,4 +1,4 @@
-"""F: Spark over what is published, and `seal` of very many streams in one job.
+"""F: Spark over what is published; G: `seal` of very many streams in one job.
 
     parquet     Spark's own reader over the files of the segments, columns under the same names
     published   `published(spark, objects)`: the files that the manifests name, as a table
@@ -8,7 +8,7 @@
     aggregate   one figure of each of these
 
 The clock runs from the call that makes the DataFrame, so with the manifests; for `seal`, over the
-whole job.
+whole job, which takes minutes and has nothing to be compared with.
 """
 
 from __future__ import annotations
@@ -42,45 +42,56 @@ _KINDS = ("noop", "aggregate")
 
 
 def measure(rounds: int, *, quick: bool) -> Part:
-    count, streams = (QUICK, QUICK_STREAMS) if quick else (MESSAGES, STREAMS)
+    count = QUICK if quick else MESSAGES
     root = messages.store("notes", count, published=True)
-    pending = _pending(streams)
     spark = session("local[2]", quiet=True, spark__driver__memory="3g")
     try:
         seconds, shares = in_turns(_runs(spark, root, count), rounds)
-        # It takes minutes, and has nothing to be compared with.
-        for _ in range(1 if quick else min(rounds, 3)):
-            taken, share = _seal(spark, pending, streams)
-            seconds.setdefault("seal", []).append(taken)
-            shares.setdefault("seal", []).append(share)
     finally:
         spark.stop()
-    pairs = [(kind, form) for kind in _KINDS for form in ("published", "source")]
     return Part(
-        title=f"F. Spark over {count:,} published records, and sealing {streams:,} streams",
+        title=f"F. Spark over {count:,} published records",
         rows=count,
         figures=[
-            *(
-                ratio(
-                    f"{kind}, {form} to native Parquet",
-                    seconds,
-                    shares,
-                    f"{kind}: {form}",
-                    f"{kind}: parquet",
-                    TARGET if form == "published" else None,
-                )
-                for kind, form in pairs
-            ),
-            Figure(
-                f"seal of {streams:,} streams",
-                spread([streams / each for each in seconds["seal"]]),
-                "streams/s",
-                clean=undisturbed(shares["seal"]),
-            ),
+            ratio(
+                f"{kind}, {form} to native Parquet",
+                seconds,
+                shares,
+                f"{kind}: {form}",
+                f"{kind}: parquet",
+                TARGET if form == "published" else None,
+            )
+            for kind in _KINDS
+            for form in ("published", "source")
         ],
         seconds=seconds,
         foreign_share=shares,
-        facts={"streams": streams, "segments": len(messages.segment_files(root))},
+        facts={"segments": len(messages.segment_files(root))},
+    )
+
+
+def measure_seal(rounds: int, *, quick: bool) -> Part:
+    streams = QUICK_STREAMS if quick else STREAMS
+    pending = _pending(streams)
+    spark = session("local[2]", quiet=True, spark__driver__memory="3g")
+    try:
+        runs = [_seal(spark, pending, streams) for _ in range(1 if quick else min(rounds, 3))]
+    finally:
+        spark.stop()
+    seconds, shares = [taken for taken, _ in runs], [share for _, share in runs]
+    figure = Figure(
+        f"seal of {streams:,} streams",
+        spread([streams / taken for taken in seconds]),
+        "streams/s",
+        clean=undisturbed(shares),
+    )
+    return Part(
+        title=f"G. Sealing {streams:,} streams in one job",
+        rows=0,
+        figures=[figure],
+        seconds={"seal": seconds},
+        foreign_share={"seal": shares},
+        facts={"streams": streams},
     )
 
 

@@ -113,14 +113,18 @@ def build_every_model(root):
         app = store.graphs.register_app("notes", "Notes").app_id
         note = store.graphs.register_type(app, "parent", "note")
         store.graphs.insert_parent(app, {"type_id": note, "owner_identity": 1})
-        store.streams.create("s", "application/json").append([{"n": 1}, {"n": 2}])
+        stream = store.streams.create("s", "application/json")
+        stream.append([{"n": 1}])
+        store.archive.publish_all()
+        stream.append([{"n": 2}])
     return {
         "revisions": 8,
         "state": [f'{{"m":1,"n":{number}}}' for number in range(4)],
         "history": 8,
         "view": ["worker"],
         "current": ["note"],
-        "messages": ['{"n":1}', '{"n":2}'],
+        "messages": ['{"n":2}'],
+        "published": ['{"n":1}', '{"n":2}'],
         "sql": [["did:web:s0.example", 2]],
     }
 

@@ -6,19 +6,19 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from random_streams import collected, grown, origins, seen
 
 import fourfold
 from fourfold.archive import manifest
-from fourfold.errors import CorruptData, InvalidInput, NotFound
+from fourfold.errors import CorruptData, HistoryTruncated, InvalidInput, NotFound
 from fourfold.objects import open_objects
 from fourfold.pipeline import sql, views
 from fourfold.pipeline.conditions import Condition, Conditions
 from fourfold.pipeline.spark import unwrap_error
-from fourfold.pipeline.streams import published_cut, published_plan
+from fourfold.pipeline.streams import published_cut, published_frame, published_plan
 from fourfold.pipeline.streams.published import published
 from fourfold.pipeline.streams.published_tables import PUBLISHED
 from support.s3_server import serve_s3
@@ -127,17 +127,33 @@ def test_published_dataframe_excludes_later_records(spark, tmp_path):
     assert published(spark, root / "objects").count() == 5
 
 
-def test_tail_published_before_read_raises(spark, tmp_path):
+def test_tail_stays_readable_after_it_is_published(spark, tmp_path):
     root = tmp_path / "store"
     with fourfold.open(root) as opened:
         log = opened.streams.create("log", "text/plain")
         log.append([b"one"])
         frame = published(spark, root / "objects", root=root)
         opened.archive.publish_all()
-    with pytest.raises(Exception, match="retention or the archive deleted records") as caught:
-        frame.collect()
-    assert unwrap_error(caught.value).kind == "history_truncated"
-    assert published(spark, root / "objects", root=root).count() == 1
+    for _ in range(2):
+        assert [(row.text, row.generation) for row in frame.collect()] == [("one", None)]
+    again = published(spark, root / "objects", root=root)
+    assert [(row.text, row.generation) for row in again.collect()] == [("one", 1)]
+
+
+def test_tail_trimmed_while_it_is_exported_raises(spark, tmp_path, monkeypatch):
+    root = tmp_path / "store"
+    with fourfold.open(root) as opened:
+        opened.streams.create("log", "text/plain").append([b"one"])
+        cut = published_cut.read_cut
+
+        def late(*args, **options):
+            found = cut(*args, **options)
+            opened.archive.publish_all()
+            return found
+
+        monkeypatch.setattr(published_cut, "read_cut", late)
+        with pytest.raises(HistoryTruncated, match="retention or the archive deleted records"):
+            published(spark, root / "objects", root=root)
 
 
 def test_truncated_records_of_a_segment_are_skipped(spark, by_source, tmp_path):
@@ -184,8 +200,8 @@ def test_folder_is_read_by_native_reader_with_pruning(spark, store):
     options = frame.where("stream = 'kept/1' and offset > 3").select("offset")
     scan = scan_of(options)
     assert "FileScan parquet" in scan
-    assert "ReadSchema: struct<offset:bigint>" in scan
-    assert "(stream" in scan.split("PartitionFilters")[1]
+    assert "ReadSchema: struct<offset:bigint,stream:string>" in scan
+    assert "EqualTo(stream,kept/1)" in scan
     assert "GreaterThan(offset,3)" in scan
     assert options.count() == len(only_published(store, own(store))["kept/1"]) - 4
 
@@ -385,6 +401,50 @@ def test_fork_source_read_too_early_is_read_again(tmp_path, monkeypatch):
     ]
 
 
-def test_java_reader_is_packaged():
-    source = Path(published_cut.__file__).with_name("PublishedFiles.java")
-    assert "class PublishedFiles" in source.read_text(encoding="utf-8")
+def test_old_segments_without_labels_are_read(spark, by_source, tmp_path):
+    """Rows of segments of older versions do not name their stream."""
+    root = tmp_path / "store"
+    with fourfold.open(root, settings={"archive.seal_rows": 10}) as opened:
+        for name in ("one", "two"):
+            opened.streams.create(name, "text/plain").append([b"%d" % n for n in range(10)])
+        opened.archive.publish_all()
+        opened.streams.open("one").append([b"10"])
+        opened.archive.publish_all()
+        objects = opened.objects
+        key = manifest.manifest_key("one")
+        info = json.loads(objects.get(key).data)
+        info["unlabeled"] = info["segments"]["start_offset"][:1]
+        objects.put(key, json.dumps(info).encode())
+        [old, _] = [part.key for part in manifest.decode(objects.get(key).data, key).kept()]
+        path = objects.path(old)
+    rows = pq.ParquetFile(path).read().drop_columns(["stream", "file_id"])
+    path.chmod(0o600)
+    pq.write_table(rows, path)
+    expected = {"one": [str(n) for n in range(11)], "two": [str(n) for n in range(10)]}
+    for frame in (published(spark, root / "objects"), by_source(root / "objects")):
+        found = {}
+        for row in frame.orderBy("stream", "offset").collect():
+            found.setdefault(row.stream, []).append(row.text)
+        assert found == expected
+
+
+def test_more_content_types_than_scans_are_joined(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(published_frame, "CONTENT_TYPES_MAX", 2)
+    root = tmp_path / "store"
+    kinds = ["text/plain", "text/html", "application/x-own"]
+    with fourfold.open(root) as opened:
+        for kind in kinds:
+            opened.streams.create(kind, kind).append([kind.encode()])
+        opened.archive.publish_all()
+    rows = published(spark, root / "objects").collect()
+    actual = {row.stream: (row.content_type, row.text, bytes(row.payload)) for row in rows}
+    assert actual == {
+        kind: (kind, kind if "text" in kind else None, kind.encode()) for kind in kinds
+    }
+
+
+def test_join_for_generation_is_dropped_if_unused(spark, store):
+    frame = published(spark, store / "objects")
+    assert "Join" in frame.select("generation")._jdf.queryExecution().optimizedPlan().toString()
+    kept = published(spark, store / "objects", streams="kept/1").select("stream", "text")
+    assert "Join" not in kept._jdf.queryExecution().optimizedPlan().toString()

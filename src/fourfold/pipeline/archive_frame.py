@@ -138,7 +138,7 @@ class ArchiveReader:
         types = [pa.string(), *[pa.int64()] * 4]
         arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
         batch = pa.RecordBatch.from_arrays(arrays, names=list(_VISIBLE))
-        cache = open_cache(options)
+        cache = open_cache(options.root)
         key = hashlib.sha256(repr(columns).encode()).hexdigest()
         path = cache.find(key)
         if path is None:

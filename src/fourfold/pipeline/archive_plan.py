@@ -196,7 +196,7 @@ class _Planner:
         self._options = options
         self._raw = raw
         self._needed = needed
-        self._cache = open_cache(options)
+        self._cache = open_cache(options.root)
         self._facts = cuts.open_facts(options)
         self.groups: list[FileGroup] = []
         self.tails: list[FileBound] = []

@@ -60,10 +60,11 @@ def run_exports(exports: Sequence[TableExport]) -> None:
 
 def write_export(export: TableExport) -> None:
     """Write the rows of a task to a Parquet file."""
+    task = export.task
     write_parquet(
         export.path,
-        arrow_schema(export.task.columns),
-        read_batches(export.task),
+        arrow_schema(task.columns if task.fold is None else task.output),
+        read_batches(task),
         numbered=export.numbered,
     )
 

@@ -60,7 +60,7 @@ def frame(spark: SparkSession, options: Mapping[str, str], cut: Cut | None = Non
         return file_frame(spark, table_files(bounds, parsed))
     from fourfold.pipeline.archive_frame import ArchiveReader  # noqa: PLC0415 - it needs the kernel
 
-    reader = ArchiveReader(spark, partial(_addresses, spark), partial(file_frame, spark))
+    reader = ArchiveReader(spark, partial(file_addresses, spark), partial(file_frame, spark))
     return reader.read(plan, parsed)
 
 
@@ -69,7 +69,7 @@ def file_frame(spark: SparkSession, files: TableFiles) -> DataFrame:
     schema = ", ".join(f"`{column.name}` {column.type}" for column in files.columns)
     # The paths are names of files, whatever characters they contain.
     source = spark.read.schema(schema).option("globPaths", "false")
-    rows = source.parquet(*_addresses(spark, [part.path for part in files.parts]))
+    rows = source.parquet(*file_addresses(spark, [part.path for part in files.parts]))
     if files.fold is None:
         return rows
     if not files.whole:
@@ -78,7 +78,7 @@ def file_frame(spark: SparkSession, files: TableFiles) -> DataFrame:
     return rows.mapInArrow(fold_function(files.parts), output)
 
 
-def _addresses(spark: SparkSession, paths: Sequence[str]) -> list[str]:
+def file_addresses(spark: SparkSession, paths: Sequence[str]) -> list[str]:
     """Return where executors find files of this machine: the driver serves them on a cluster."""
     shared = settings.load(None, environ=os.environ).pipeline.cache_shared == "on"
     if shared or driver.is_local(spark):

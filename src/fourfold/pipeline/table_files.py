@@ -82,7 +82,7 @@ def table_files(cut: Cut, options: ReadOptions) -> TableFiles:
     Args:
         options: The table, its columns and conditions; `at` and `since` are in the cut.
     """
-    cache = open_cache(options)
+    cache = open_cache(options.root)
     if options.table_name == FILES:
         return _files_table(cache, options)
     from fourfold.pipeline import plan  # noqa: PLC0415 - workers do not need the kernel
@@ -96,7 +96,7 @@ def table_files(cut: Cut, options: ReadOptions) -> TableFiles:
         tasks = [ScanTask((), read, (), "", "", 1, fold)]
     if fold is not None:
         tasks = [_numbered(task) for task in tasks]
-    paths = _export(cache, tasks, numbered=fold is not None)
+    paths = export_tasks(cache, tasks, numbered=fold is not None)
     columns = tasks[0].columns
     if fold is not None:
         columns = (*columns, Column(ROW, "bigint"))
@@ -113,9 +113,9 @@ def _inputs(task: ScanTask) -> dict[int, FoldInput]:
     }
 
 
-def open_cache(options: ReadOptions) -> ExportCache:
-    """Return the cache that the settings of the store name."""
-    chosen = settings.load(options.root, environ=os.environ).pipeline
+def open_cache(root: str | None) -> ExportCache:
+    """Return the cache that the settings of a store name."""
+    chosen = settings.load(root, environ=os.environ).pipeline
     return ExportCache(java.export_folder(chosen.cache_folder), chosen.cache_bytes)
 
 
@@ -148,7 +148,9 @@ def _described(
     )
 
 
-def _export(cache: ExportCache, tasks: Sequence[ScanTask], *, numbered: bool) -> list[Path]:
+def export_tasks(
+    cache: ExportCache, tasks: Sequence[ScanTask], *, numbered: bool = False
+) -> list[Path]:
     """Return the exports of the tasks, in their order."""
     keys = list(_keys(tasks))
     found = {key: path for key in keys if (path := cache.find(key)) is not None}
@@ -172,6 +174,8 @@ def _keys(tasks: Iterable[ScanTask]) -> Iterator[str]:
     for task in tasks:
         names = [(column.name, column.type) for column in task.columns]
         facts = [_FORMAT, repr(names)]
+        if task.fold is not None:
+            facts.append(repr((task.fold.__qualname__, [column.name for column in task.output])))
         for piece in task.pieces:
             if piece.path not in states:
                 states[piece.path] = _state(piece.path)

@@ -8,33 +8,36 @@
     state = published_state(spark, "shop/objects", root="shop")
 
 The manifests are read once, when the function is called, and define what is read; so counting the
-DataFrame twice uses the same records. A local folder is read by Spark's own Parquet reader, any
-other store by Fourfold's reader, in the workers. Only objects with messages of an older version are
-read through Python.
+DataFrame twice uses the same records. Unpublished records are exported then, too. A local folder is
+read by Spark's own Parquet reader, any other store by Fourfold's reader, in the workers. Only
+objects with messages of an older version are read through Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.objects import FolderStore, open_objects
 from fourfold.pipeline import driver
-from fourfold.pipeline.conditions import parse
+from fourfold.pipeline.conditions import Conditions, parse
 from fourfold.pipeline.options import point
+from fourfold.pipeline.reader import file_addresses
 from fourfold.pipeline.spark import register, unwrap_error
-from fourfold.pipeline.streams import published_cut, published_native, published_plan
+from fourfold.pipeline.streams import published_cut
 from fourfold.pipeline.streams.fold import fold_states
 from fourfold.pipeline.streams.published_cut import ObjectRecords, PublishedCut
-from fourfold.pipeline.streams.published_scan import TailWork, read_batches
+from fourfold.pipeline.streams.published_frame import published_frame
+from fourfold.pipeline.streams.published_plan import narrow, plan_tail_tasks
+from fourfold.pipeline.streams.published_scan import TailWork
 from fourfold.pipeline.streams.published_tables import MESSAGES, PUBLISHED, RECORDS
-from fourfold.query.streams.promotion import Promote, begin_of_version, promoter
-from fourfold.query.tables import arrow
+from fourfold.pipeline.table_files import EXPORT_TASK_BYTES, export_tasks, open_cache
+from fourfold.query.streams.promotion import Promote, Registries, begin_of_version, promoter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,7 +103,8 @@ def published(
         skip_bad=skip_bad,
         promoted=table == MESSAGES,
     )
-    frame = _native(spark, url, cut, until_ms, shared=shared)
+    read = dict.fromkeys((*(column.name for column in selected), *conditions.columns))
+    frame = _native(spark, url, cut, tuple(read), conditions, until_ms=until_ms, root=root)
     for condition in conditions.spark_columns():
         frame = frame.where(condition)
     return frame.select(*(column.name for column in selected))
@@ -154,55 +158,68 @@ def is_folder(url: str) -> bool:
 
 
 def _native(
-    spark: SparkSession, url: str, cut: PublishedCut, until_ms: int | None, *, shared: bool
+    spark: SparkSession,
+    url: str,
+    cut: PublishedCut,
+    names: tuple[str, ...],
+    conditions: Conditions,
+    *,
+    until_ms: int | None,
+    root: str | Path | None,
 ) -> DataFrame:
-    table = PUBLISHED.table(RECORDS)
+    """Return these columns of the records of a cut, read by Spark's own reader."""
+    addresses = partial(file_addresses, spark)
+    parts = [part for part in cut.parts if narrow(part, conditions) is not None]
     frames = []
-    for parts, promote in _by_promotion(cut):
-        late = any(until_ms is not None and part.held.last_ms > until_ms for part in parts)
-        bounded = shared or not all(part.whole for part in parts)
-        until = until_ms if late else None
-        with open_objects(url) as objects:
-            assert isinstance(objects, FolderStore)
-            frames.append(
-                published_native.frame(
-                    spark, objects, parts, until, bounded=bounded, promote=promote
-                )
+    with open_objects(url) as objects:
+        assert isinstance(objects, FolderStore)
+        for group, promote in _by_promotion(parts, cut.registries or {}):
+            late = any(until_ms is not None and part.held.last_ms > until_ms for part in group)
+            until = until_ms if late else None
+            frame = published_frame(
+                spark, objects, group, addresses, until_ms=until, promote=promote
             )
-    tasks = published_plan.plan_tail_tasks(
+            frames.append(frame.select(*names))
+    columns = PUBLISHED.table(RECORDS).select_columns(names)
+    works = plan_tail_tasks(
         cut,
-        table.select_columns(),
+        columns,
         until_ms,
-        limits.SOURCE_PARTITION_BYTES,
+        EXPORT_TASK_BYTES,
         limits.SOURCE_BATCH_ROWS,
+        conditions,
     )
-    if tasks:
-        frames.append(_tail(spark, tasks))
+    if works:
+        tail = _tail(spark, works, until_ms, None if root is None else str(root))
+        frames.append(tail.select(*names))
     if not frames:
-        return spark.createDataFrame([], table.ddl())
+        ddl = ", ".join(f"`{column.name}` {column.type}" for column in columns)
+        return spark.createDataFrame([], ddl)
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
-def _by_promotion(cut: PublishedCut) -> Iterator[tuple[list[ObjectRecords], Promote | None]]:
+def _by_promotion(
+    parts: Iterable[ObjectRecords], registries: Registries
+) -> Iterator[tuple[list[ObjectRecords], Promote | None]]:
     """Yield the parts without outdated messages, and those with messages to promote."""
-    known = cut.registries or {}
     groups: tuple[list[ObjectRecords], list[ObjectRecords]] = ([], [])
-    for part in cut.parts:
-        groups[part.low < begin_of_version(known, part.stream)].append(part)
-    for parts, promote in zip(groups, (None, promoter(known)), strict=True):
-        if parts:
-            yield parts, promote
+    for part in parts:
+        groups[part.low < begin_of_version(registries, part.stream)].append(part)
+    for group, promote in zip(groups, (None, promoter(registries)), strict=True):
+        if group:
+            yield group, promote
 
 
-def _tail(spark: SparkSession, tail_tasks: list[TailWork]) -> DataFrame:
-    """Read the log of the node in Spark tasks."""
+def _tail(
+    spark: SparkSession, works: Sequence[TailWork], until_ms: int | None, root: str | None
+) -> DataFrame:
+    """Return the records that only the log of the node has, exported as Parquet."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - an optional dependency
 
-    def read(numbers: Iterable[Any]) -> Iterator[Any]:
-        pa = arrow()
-        for batch in numbers:
-            for index in batch.column(0).to_pylist():
-                for rows in read_batches(tail_tasks[index]):
-                    yield pa.RecordBatch.from_arrays(rows.columns, schema=rows.schema)
-
-    task_numbers = spark.range(0, len(tail_tasks), 1, len(tail_tasks))
-    return task_numbers.mapInArrow(read, PUBLISHED.table(RECORDS).ddl())
+    paths = export_tasks(open_cache(root), [work.work for work in works])
+    schema = ", ".join(f"`{column.name}` {column.type}" for column in works[0].work.output)
+    source = spark.read.schema(schema).option("globPaths", "false")
+    rows = source.parquet(*file_addresses(spark, [str(path) for path in paths]))
+    if until_ms is None:
+        return rows
+    return rows.where(F.col("time") <= F.timestamp_millis(F.lit(until_ms)))

@@ -5,7 +5,7 @@
 -- segments is one row. The log has the records above `uploaded_through`, segments those below.
 SELECT s.stream, s.incarnation, s.content_type, coalesce(m.uploaded_generation, 0), s.stream_flags & 1, s.first_offset,
        s.uploaded_through + 1, s.next_offset, p.stream, p.incarnation, coalesce(s.fork_offset, 0), s.sid,
-       g.segment_id, g.start_offset, g.end_offset, g.size_bytes, g.last_append_ms
+       g.segment_id, g.start_offset, g.end_offset, g.size_bytes, g.last_append_ms, g.labeled
 FROM streams AS s LEFT JOIN streams AS p ON p.sid = s.forked_from LEFT JOIN manifests AS m ON m.stream = s.stream
 LEFT JOIN segments AS g ON g.stream = s.stream AND g.start_offset <= s.uploaded_through
 ORDER BY s.stream, g.start_offset

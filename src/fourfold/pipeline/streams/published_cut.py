@@ -43,6 +43,8 @@ class RecordsObject(NamedTuple):
     end: int
     size: int
     last_ms: int
+    label: str | None = None
+    """Name of the stream in its rows; None if they do not name it."""
 
 
 class PublishedInfo(NamedTuple):
@@ -304,6 +306,7 @@ def manifest_info(manifest: Manifest) -> PublishedInfo:
     """Return the description of a stream from its manifest."""
     origin = manifest.origin
     through = max(manifest.uploaded_through + 1, manifest.first_offset)
+    labeled = manifest.labeled_starts()
     return PublishedInfo(
         manifest.name,
         manifest.incarnation,
@@ -324,6 +327,7 @@ def manifest_info(manifest: Manifest) -> PublishedInfo:
                 segment.end_offset,
                 segment.size_bytes,
                 segment.last_ts_ms,
+                manifest.name if segment.start_offset in labeled else None,
             )
             for segment in manifest.kept()
         ),
@@ -365,7 +369,7 @@ def _node_info(rows: list[tuple[object, ...]]) -> PublishedInfo:
     first = list(rows[0][:12])
     first[4] = bool(first[4])
     segments = tuple(
-        RecordsObject(key_of(str(row[12])), *row[13:])  # type: ignore[arg-type]
+        RecordsObject._make((key_of(str(row[12])), *row[13:17], row[0] if row[17] else None))
         for row in rows
         if row[12] is not None
     )

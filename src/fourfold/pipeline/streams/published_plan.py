@@ -36,9 +36,11 @@ def plan_tasks(
 ) -> list[SegmentWork | TailWork]:
     """Return the tasks: objects packed to a target size, and the tail of the node."""
     keys = _keys(conditions)
+    narrowed = (narrow(part, conditions) for part in cut.parts)
+    parts_read = [part for part in narrowed if part is not None]
     tasks: list[SegmentWork | TailWork] = [
         SegmentWork(url, parts, columns, batch_rows, until_ms, keys, _registries(cut, parts))
-        for parts in _packed(list(_pruned(cut.parts, conditions)), partition_bytes)
+        for parts in _packed(parts_read, partition_bytes)
     ]
     return [
         *tasks,
@@ -119,15 +121,15 @@ def _keys(conditions: Conditions) -> tuple[bytes, ...] | None:
     return tuple(key.encode() for key in equal[0].values) if equal else None
 
 
-def _pruned(parts: Iterable[ObjectRecords], conditions: Conditions) -> Iterator[ObjectRecords]:
-    """Yield the parts that may have matching records, limited to the selected offsets."""
+def narrow(part: ObjectRecords, conditions: Conditions) -> ObjectRecords | None:
+    """Return a part limited to the selected offsets, or None if no record of it can match."""
     after, until = conditions.bounds("offset")
-    for part in parts:
-        low = max(part.low, after + 1)
-        high = part.high if until is None else min(part.high, until + 1)
-        fits = conditions.allow("content_type", part.content_type)
-        if low < high and fits and conditions.allow("stream", part.stream):
-            yield part._replace(low=low, high=high)
+    low = max(part.low, after + 1)
+    high = part.high if until is None else min(part.high, until + 1)
+    fits = conditions.allow("content_type", part.content_type)
+    if low < high and fits and conditions.allow("stream", part.stream):
+        return part._replace(low=low, high=high)
+    return None
 
 
 def _packed(
