@@ -178,6 +178,33 @@ def test_transaction_of_many_rows_becomes_several_envelopes(nodes):
     assert len(bob.graphs.select_parents(APP)) == 2500
 
 
+def test_transaction_in_two_domains_is_whole_in_each(nodes):
+    alice, bob, _ = nodes
+    for node in (alice, bob):
+        node.graphs.define_domain("extra", 2)
+    bob.graphs.allow_peer(bob.peers[alice.path], "extra")
+    with alice.graphs.transaction() as txn:
+        for flags in (SHARED, 2, SHARED, 2):
+            of = {"owner_identity": alice.me, "type_id": alice.types["parent"]}
+            alice.graphs.insert_parent(APP, {**of, "sync_flags": flags}, txn=txn)
+    for domain in ("extra", "notes"):
+        assert bob.pull_all(alice, domain) == 1
+    seqs = [(row.sync_flags, row.global_seq) for row in bob.graphs.select_parents(APP)]
+    # The rows of each domain arrive under one seq; both domains together need two.
+    assert len(set(seqs)) == 2
+    assert sorted(flags for flags, _ in seqs) == [1, 1, 2, 2]
+
+
+def test_shared_row_that_becomes_private_stops_nothing(nodes):
+    alice, bob, _ = nodes
+    note, _ = write(alice, "once")
+    bob.pull_all(alice)
+    alice.graphs.update_sync_flags(APP, "parent", [note], 0)
+    write(alice, "later")
+    bob.pull_all(alice)
+    assert texts(bob) == ["later", "once"]
+
+
 def test_value_that_does_not_fit_into_an_envelope_stops_nothing(nodes):
     alice, bob, _ = nodes
     write(alice, "x" * (2 << 20))

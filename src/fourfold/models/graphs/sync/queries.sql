@@ -117,17 +117,11 @@ SELECT EXISTS (SELECT 1 FROM sync_member WHERE domain = ?1 AND row_id = ?2)
 -- name: add_member
 INSERT OR IGNORE INTO sync_member (domain, row_id) VALUES (?1, ?2)
 
--- name: domains_of_row
-SELECT domain FROM sync_member WHERE row_id = ?1 ORDER BY domain
-
 -- name: park
 INSERT OR REPLACE INTO sync_parked (row_id, domain, missing, reason) VALUES (?1, ?2, ?3, ?4)
 
 -- name: unpark
 DELETE FROM sync_parked WHERE row_id = ?1
-
--- name: is_parked
-SELECT EXISTS (SELECT 1 FROM sync_parked WHERE row_id = ?1)
 
 -- name: parked
 SELECT p.row_id, p.domain, r.app_id, r.kind, p.missing, p.reason
@@ -158,6 +152,3 @@ WHERE domain = ?1 AND owner = ?2 AND (global_seq, position) > (?3, ?4) ORDER BY 
 
 -- name: dequeue
 DELETE FROM sync_queue WHERE domain = ?1 AND owner = ?2 AND global_seq = ?3 AND position = ?4
-
--- name: count_queued
-SELECT domain, owner, count(*) FROM sync_queue GROUP BY domain, owner ORDER BY domain, owner
