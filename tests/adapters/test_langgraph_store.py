@@ -189,6 +189,44 @@ def test_query_ranks_by_words_with_scores(store):
     assert store.search(ADA, query="leek " * 5_000)[0].key in {"best", "part"}
 
 
+DIRECTIONS = {"cat": [1.0, 0.1], "kitten": [1.0, 0.2], "car": [0.1, 1.0], "pet": [1.0, 0.0]}
+
+
+def embed(texts):
+    """Return the direction of the first known word of each text."""
+    return [next(DIRECTIONS[word] for word in text.split() if word in DIRECTIONS) for text in texts]
+
+
+async def embed_async(texts):
+    return embed(texts)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_items_are_found_by_their_vectors(store, is_async):
+    index = {"dims": 2, "embed": embed_async if is_async else embed, "fields": ["text"]}
+    embedded = FourfoldStore(store.memory, index=index)
+    peer = InMemoryStore(index=index)
+
+    def run(store, ops):
+        return asyncio.run(store.abatch(ops)) if is_async else store.batch(ops)
+
+    puts = [PutOp(ADA, word, {"text": word, "note": "car"}) for word in ("car", "cat", "kitten")]
+    hidden = PutOp(ADA, "hidden", {"text": "pet"}, index=False)
+    for used in (embedded, peer):
+        run(used, [*puts, hidden])
+    for query in ("pet", "kitten"):
+        found, expected = (
+            run(used, [SearchOp(("users",), query=query, limit=3)])[0] for used in (embedded, peer)
+        )
+        assert [item.key for item in found] == [item.key for item in expected], query
+        assert found[0].score > found[-1].score > 0
+    [plain] = run(embedded, [SearchOp(("users",), {"text": "pet"})])
+    assert [item.key for item in plain] == ["hidden"]
+    run(embedded, [PutOp(ADA, "car", {"text": "pet"})])
+    assert run(embedded.at(1), [SearchOp((), query="pet")])[0][-1].key == "car"
+    assert run(embedded, [SearchOp((), query="pet")])[0][0].key == "car"
+
+
 def test_times_to_live_are_minutes_and_reads_extend_them(memory):
     now = [datetime(2026, 3, 1, tzinfo=UTC)]
     store = FourfoldStore(Memory(memory.space, lambda: now[0]), ttl={"default_ttl": 10})

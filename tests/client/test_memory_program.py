@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import uuid
 from datetime import UTC, datetime
@@ -101,6 +102,53 @@ def test_search_skips_and_limits_items(memory):
     memory.put_many(MemoryPut(ADA, f"{number:02}", {"n": number}) for number in range(30))
     pages = [memory.search(limit=7, offset=offset) for offset in range(0, 35, 7)]
     assert sorted(key for page in pages for key in keys(page)) == [f"{n:02}" for n in range(30)]
+
+
+def cosine(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True)) / (math.hypot(*a) * math.hypot(*b))
+
+
+def test_nearest_vectors_agree_with_a_dict(memory):
+    rng = random.Random(3)
+    model, past = {}, {}
+    for step in range(40):
+        item = (rng.choice(NAMES), rng.choice(["x", "y", "z"]))
+        vector = rng.choice([None, [rng.uniform(-1, 1) for _ in range(5)]])
+        seq = memory.put(*item, {"n": step}, vector=vector)
+        model.pop(item, None)
+        if vector is not None:
+            model[item] = vector
+        past[seq] = dict(model)
+    query = [rng.uniform(-1, 1) for _ in range(5)]
+    for seq in (max(past), *rng.sample(sorted(past), 5)):
+        for prefix in ((), ("a",), ("a", "b")):
+            near = {
+                item: cosine(query, vector)
+                for item, vector in past[seq].items()
+                if item[0][: len(prefix)] == prefix
+            }
+            hits = memory.search(vector=query, namespace=prefix, limit=100, at=seq)
+            found = [(hit.item.namespace, hit.item.key) for hit in hits]
+            assert found == sorted(near, key=near.get, reverse=True)
+            assert [hit.score for hit in hits] == pytest.approx([near[item] for item in found])
+
+
+def test_words_and_vectors_are_ranked_together(memory):
+    memory.put(ADA, "both", {"text": "leek soup"}, vector=[1, 0.2])
+    memory.put(ADA, "words", {"text": "leek soup"}, vector=[-1, 0])
+    memory.put(ADA, "vector", {"text": "onion"}, vector=[1, 0.1])
+    memory.put(BOB, "other", {"text": "leek soup"}, vector=[1, 0])
+    memory.put(ADA, "neither", {"text": "onion"})
+    hits = memory.search("leek soup", vector=[1, 0], namespace=ADA)
+    assert keys(hits)[0] == "both"
+    assert set(keys(hits)) == {"both", "words", "vector"}
+    assert keys(memory.search(vector=[1, 0, 0])) == [], "vectors of another length do not compare"
+    for wrong in ([], [0.0, 0.0], ["x"], [float("nan")]):
+        with pytest.raises(errors.InvalidInput):
+            memory.put(ADA, "wrong", {}, vector=wrong)
+        with pytest.raises(errors.InvalidInput):
+            memory.search(vector=wrong)
+    assert memory.get(ADA, "wrong") is None
 
 
 def test_repeated_request_returns_the_first_seq_and_writes_nothing(memory):

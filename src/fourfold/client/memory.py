@@ -22,6 +22,7 @@ from fourfold.content.filters import parse_filter
 from fourfold.content.text import parse_text_query
 from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.encoding import trusted
+from fourfold.models.documents.indexes.vector import check_vector
 from fourfold.models.documents.memory import check_limit, check_offset, did_of_memory
 from fourfold.models.documents.memory_items import (
     MemoryChange,
@@ -77,11 +78,14 @@ class MemoryCalls:
     def search(
         self,
         query: str | None,
+        vector: Sequence[float] | None,
         namespace: str | Sequence[str],
         where: Mapping[str, Any] | None,
         options: Mapping[str, Any],
     ) -> Call:
         """Build the request for a page of a search; `options` are those of the page."""
+        if vector is not None:
+            check_vector(vector)
         if query is not None:
             parse_text_query(query)
         check_limit(options["limit"])
@@ -89,6 +93,7 @@ class MemoryCalls:
         body = {
             **options,
             "query": query,
+            "vector": None if vector is None else [float(number) for number in vector],
             "namespace": check_namespace(namespace, is_prefix=True),
             "where": parse_filter(where).where or None,
             "at": format_at(options["at"]),
@@ -153,7 +158,8 @@ def _checked(change: MemoryPut) -> dict[str, Any]:
         document = make_document(change, namespace, datetime.now(UTC), None)
         operation = {"op": "set", "id": entity, "value": document}
         prepare([operation], None, WriteIdentity(None, None), "", ())
-    return {**msgspec.structs.asdict(change), "namespace": namespace}
+    vector = None if change.vector is None else [float(number) for number in change.vector]
+    return {**msgspec.structs.asdict(change), "namespace": namespace, "vector": vector}
 
 
 def parse(response: Response, kind: type[S]) -> S:

@@ -14,6 +14,7 @@ from fourfold.errors import (
     Busy,
     HistoryTruncated,
     LimitExceeded,
+    MissingDependency,
     NotFound,
     Refused,
     ReplayMismatch,
@@ -182,6 +183,7 @@ def _search(memory: Memory, body: MemorySearch, refresh: bool) -> MemoryHitPage:
     cursor = cursors.parse(body.cursor, listed, int)
     offset = body.offset if cursor is None else cursor.after
     options = {
+        "vector": _or_none(body.vector),
         "namespace": body.namespace,
         "where": _or_none(body.where),
         "limit": body.limit,
@@ -202,7 +204,7 @@ def _search(memory: Memory, body: MemorySearch, refresh: bool) -> MemoryHitPage:
     )
 
 
-_SEARCHED: Final = ("query", "namespace", "where", "offset", "at")
+_SEARCHED: Final = ("query", "vector", "namespace", "where", "offset", "at")
 
 
 def _namespaces(memory: Memory, query: NamespacesQuery) -> NamespacePage:
@@ -376,7 +378,7 @@ _ROUTES: Final = (
         scope="read",
         body=MemorySearch,
         ok={200: Ok("A page of hits.", MemoryHitPage)},
-        errors=(*READ_ERRORS, Busy, LimitExceeded),
+        errors=(*READ_ERRORS, Busy, LimitExceeded, MissingDependency),
     ),
     space_route(
         *("GET", f"{MEMORY}/namespaces", MemoryRoutes.list_namespaces),

@@ -23,6 +23,9 @@ _Path = Annotated[
 ]
 _Prefix = Annotated[_Labels, Meta(description="Only items in this namespace and below it.")]
 _Key = Annotated[str, Meta(max_length=limits.ENTITY_ID_BYTES_MAX)]
+_Vector = Annotated[
+    list[float], Meta(min_length=1, max_length=8192, description="Numbers, not all of them 0.")
+]
 _Refresh = "Extend the time to live of what is returned; a key that may only read extends nothing."
 
 
@@ -83,6 +86,7 @@ class MemoryPutRecord(Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
     strings: Annotated[
         list[str] | None, Meta(description="Strings to search, instead of `text`.")
     ] = None
+    vector: _Vector | None = None
 
 
 class MemoryChanges(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -104,12 +108,13 @@ class MemoryCount(Struct, kw_only=True, frozen=True):
 
 
 class MemorySearch(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """A search; without `query`, the items that were put last come first."""
+    """A search; without `query` and `vector`, the items that were put last come first."""
 
     query: Annotated[
         str | UnsetType,
         Meta(description='Words, "phrases", prefixes (pre*), and -words. One is enough.'),
     ] = UNSET
+    vector: _Vector | UnsetType = UNSET
     namespace: _Prefix = field(default_factory=list)
     where: Annotated[dict[str, Any] | UnsetType, Meta(description="A filter of the values.")] = (
         UNSET

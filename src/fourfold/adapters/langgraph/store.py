@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol, cast
 from langgraph.store.base import (
     BaseStore,
     GetOp,
+    IndexConfig,
     Item,
     ListNamespacesOp,
     MatchCondition,
@@ -30,6 +31,7 @@ from langgraph.store.base import (
     SearchItem,
     SearchOp,
     TTLConfig,
+    ensure_embeddings,
     get_text_at_path,
     tokenize_path,
     validate_op_namespace,
@@ -60,6 +62,7 @@ class StoredMemory(Protocol):
         self,
         query: str | None = None,
         *,
+        vector: Sequence[float] | None = None,
         namespace: Sequence[str] = (),
         where: Mapping[str, Any] | None = None,
         limit: int = 10,
@@ -85,20 +88,32 @@ class FourfoldStore(BaseStore):
         memory: The memory, `store.memory(name)`, of a folder or of a server.
         ttl: `default_ttl` in minutes, and `refresh_on_read`, which is True by default. Expired
             items are always omitted; `sweep_ttl` deletes them.
+        index: `embed`, and the `fields` whose texts are embedded, by default the whole value. An
+            item has one vector, of all its texts. A search ranks by words and by vectors then.
+            Requires `fourfold[vectors]`.
     """
 
-    __slots__ = ("_at", "memory", "ttl_config")
+    __slots__ = ("_at", "_embeddings", "_fields", "index_config", "memory", "ttl_config")
 
     supports_ttl = True
 
-    def __init__(self, memory: StoredMemory, *, ttl: TTLConfig | None = None) -> None:
+    def __init__(
+        self,
+        memory: StoredMemory,
+        *,
+        ttl: TTLConfig | None = None,
+        index: IndexConfig | None = None,
+    ) -> None:
         self.memory = memory
         self.ttl_config = ttl
+        self.index_config = index
+        self._embeddings = None if index is None else ensure_embeddings(index.get("embed"))
+        self._fields: Sequence[str] = (index or {}).get("fields") or ("$",)
         self._at: datetime | int | None = None
 
     def at(self, at: datetime | int) -> FourfoldStore:
         """Return this store as of a time or a seq, for reading."""
-        past = FourfoldStore(self.memory, ttl=self.ttl_config)
+        past = FourfoldStore(self.memory, ttl=self.ttl_config, index=self.index_config)
         past._at = at
         return past
 
@@ -109,20 +124,53 @@ class FourfoldStore(BaseStore):
             InvalidInput: An operation is not valid; nothing was written.
             Refused: The store is one of the past, and an operation writes.
         """
+        listed = self._check(ops)
+        texts = [text for op in listed if (text := self._text_of(op))]
+        vectors = self._embeddings.embed_documents(texts) if texts and self._embeddings else []
+        return self._run(listed, dict(zip(texts, vectors, strict=True)))
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """Run several operations like `batch`, in a thread."""
+        listed = self._check(ops)
+        texts = [text for op in listed if (text := self._text_of(op))]
+        vectors = []
+        if texts and self._embeddings:
+            vectors = await self._embeddings.aembed_documents(texts)
+        return await asyncio.to_thread(self._run, listed, dict(zip(texts, vectors, strict=True)))
+
+    def _check(self, ops: Iterable[Op]) -> list[Op]:
         listed = list(ops)
         for op in listed:
             validate_op_namespace(op)
-        puts = [_to_change(op) for op in listed if isinstance(op, PutOp)]
-        if puts and self._at is not None:
-            raise Refused("cannot write into a store of the past", hint="Use the store itself.")
-        results = [self._read(op) for op in listed]
+            if isinstance(op, PutOp):
+                _to_change(op, None)
+                if self._at is not None:
+                    raise Refused(
+                        "cannot write into a store of the past", hint="Use the store itself."
+                    )
+        return listed
+
+    def _run(self, ops: Sequence[Op], vectors: Mapping[str, Sequence[float]]) -> list[Result]:
+        """Run operations, with the vectors of their texts."""
+        results = [self._read(op, vectors) for op in ops]
+        puts = [
+            _to_change(op, vectors.get(self._text_of(op))) for op in ops if isinstance(op, PutOp)
+        ]
         if puts:
             self.memory.put_many(puts)
         return results
 
-    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Run several operations like `batch`, in a thread."""
-        return await asyncio.to_thread(self.batch, list(ops))
+    def _text_of(self, op: Op) -> str:
+        """Return the text that is embedded for an operation; empty if there is none."""
+        if self._embeddings is None:
+            return ""
+        if isinstance(op, SearchOp):
+            return op.query or ""
+        if not isinstance(op, PutOp) or op.value is None or op.index is False:
+            return ""
+        fields = self._fields if op.index is None else op.index
+        paths = [tokenize_path(field) for field in fields]
+        return "\n".join(text for path in paths for text in get_text_at_path(op.value, path))
 
     def sweep_ttl(self) -> int:
         """Delete expired items; return how many."""
@@ -131,19 +179,19 @@ class FourfoldStore(BaseStore):
             count += swept
         return count
 
-    def _read(self, op: Op) -> Result:
+    def _read(self, op: Op, vectors: Mapping[str, Sequence[float]]) -> Result:
         if isinstance(op, GetOp):
             item = self.memory.get(op.namespace, op.key, at=self._at, refresh=op.refresh_ttl)
             return _to_item(item) if item else None
         if isinstance(op, SearchOp):
-            return self._search(op)
+            return self._search(op, vectors.get(op.query or ""))
         if isinstance(op, ListNamespacesOp):
             return self._list_namespaces(op)
         if isinstance(op, PutOp):
             return None
         raise InvalidInput(f"unknown operation {type(op).__name__}")
 
-    def _search(self, op: SearchOp) -> list[SearchItem]:
+    def _search(self, op: SearchOp, vector: Sequence[float] | None) -> list[SearchItem]:
         """Return the hits of a search, in pages: LangGraph does not limit `limit`."""
         where = to_filter(op.filter) if op.filter else None
         query = _to_query(op.query)
@@ -152,6 +200,7 @@ class FourfoldStore(BaseStore):
             limit = min(op.limit - len(found), MEMORY_LIMIT_MAX)
             hits = self.memory.search(
                 query,
+                vector=vector,
                 namespace=op.namespace_prefix,
                 where=where,
                 limit=limit,
@@ -229,7 +278,7 @@ def _to_query(query: str | None) -> str | None:
     return " ".join(words) or None
 
 
-def _to_change(op: PutOp) -> MemoryPut:
+def _to_change(op: PutOp, vector: Sequence[float] | None) -> MemoryPut:
     if op.value is None:
         return MemoryPut(op.namespace, op.key, None)
     if not isinstance(op.value, Mapping):
@@ -237,10 +286,10 @@ def _to_change(op: PutOp) -> MemoryPut:
     ttl_s = None if op.ttl is None else op.ttl * _MINUTE_S
     value = cast("dict[str, Any]", _plain(op.value))
     if op.index is None or op.index is False:
-        return MemoryPut(op.namespace, op.key, value, ttl_s, text=op.index is None)
+        return MemoryPut(op.namespace, op.key, value, ttl_s, text=op.index is None, vector=vector)
     fields: Sequence[str] = op.index
     strings = [text for field in fields for text in get_text_at_path(value, tokenize_path(field))]
-    return MemoryPut(op.namespace, op.key, value, ttl_s, strings=strings)
+    return MemoryPut(op.namespace, op.key, value, ttl_s, strings=strings, vector=vector)
 
 
 def _plain(value: Any) -> Any:

@@ -47,6 +47,7 @@ class AsyncRemoteMemory(AsyncMemoryContainer):
         *,
         ttl_s: float | None = None,
         text: Sequence[str] | bool = True,
+        vector: Sequence[float] | None = None,
     ) -> int:
         """Store a value; return the seq of the commit. An earlier value stays in the history.
 
@@ -57,11 +58,12 @@ class AsyncRemoteMemory(AsyncMemoryContainer):
             ttl_s: Seconds after which the item expires; a read extends them.
             text: What `search` reads: all strings of the value, none (False), or those at these
                 JSON Pointers.
+            vector: The embedding of the value, for `search(vector=...)`.
 
         Raises:
             InvalidInput: The namespace, the key or the value is not valid; nothing was written.
         """
-        return await self.put_many([MemoryPut(namespace, key, value, ttl_s, text)])
+        return await self.put_many([MemoryPut(namespace, key, value, ttl_s, text, vector=vector)])
 
     async def put_many(self, changes: Iterable[MemoryPut], *, session: str | None = None) -> int:
         """Store and forget several items in one commit, up to 1,000; return its seq.
@@ -132,6 +134,7 @@ class AsyncRemoteMemory(AsyncMemoryContainer):
         self,
         query: str | None = None,
         *,
+        vector: Sequence[float] | None = None,
         namespace: str | Sequence[str] = (),
         where: Mapping[str, Any] | None = None,
         limit: int = 10,
@@ -145,6 +148,8 @@ class AsyncRemoteMemory(AsyncMemoryContainer):
             query: Words, "phrases", prefixes (`pre*`), and `-words` that must not occur. One is
                 enough; the more of them an item has, and the rarer they are, the higher its score.
                 Without a query, the items that were put last come first.
+            vector: An embedding: the items whose vectors of the same length have the most similar
+                direction come first. With a query, the ranks by both are combined.
             namespace: Only items in this namespace and below it.
             where: A filter of the values; see the reference of filters.
             limit: Maximum number of items, up to 1,000.
@@ -160,7 +165,7 @@ class AsyncRemoteMemory(AsyncMemoryContainer):
         cursor: str | None = None
         while True:
             paged = options if cursor is None else {**options, "cursor": cursor}
-            call = self._calls.search(query, namespace, where, paged)
+            call = self._calls.search(query, vector, namespace, where, paged)
             page = memory.parse(await self._connection.send(call), wire.MemoryHitPage)
             hits += map(memory.to_hit, page.items)
             cursor = page.next_cursor

@@ -33,6 +33,7 @@ from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.models.documents.indexes.declaration import IndexKindName
 from fourfold.models.documents.indexes.search import DocumentSearch, search
+from fourfold.models.documents.indexes.vector import check_vector
 from fourfold.models.documents.memory_items import (
     MemoryChange,
     MemoryHit,
@@ -67,12 +68,16 @@ MEMORY_SCAN_MAX: Final = 20_000
 _PAGE_MIN: Final = 16
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _WORDS: Final = "memory_words"
+_VECTORS: Final = "memory_vectors"
 _INDEXES: Final[dict[str, tuple[str | list[str], IndexKindName]]] = {
     _WORDS: (["/text/*", "/scope/*"], "text"),
+    _VECTORS: ("/vector", "vector"),
     "memory_scope": ("/scope/*", "value"),
     "memory_updated": ("/updated_at", "value"),
     "memory_expires": ("/expires_at", "value"),
 }
+_ALL: Final = parse_filter(None)
+"""Matches every value."""
 
 
 class _MemoryCandidate(NamedTuple):
@@ -133,6 +138,7 @@ class Memory:
         *,
         ttl_s: float | None = None,
         text: Sequence[str] | bool = True,
+        vector: Sequence[float] | None = None,
     ) -> int:
         """Store a value; return the seq of the commit. An earlier value stays in the history.
 
@@ -143,11 +149,12 @@ class Memory:
             ttl_s: Seconds after which the item expires; a read extends them.
             text: What `search` reads: all strings of the value, none (False), or those at these
                 JSON Pointers.
+            vector: The embedding of the value, for `search(vector=...)`.
 
         Raises:
             InvalidInput: The namespace, the key or the value is not valid; nothing was written.
         """
-        return self.put_many([MemoryPut(namespace, key, value, ttl_s, text)])
+        return self.put_many([MemoryPut(namespace, key, value, ttl_s, text, vector=vector)])
 
     def put_many(self, changes: Iterable[MemoryPut], *, session: str | None = None) -> int:
         """Store and forget several items in one commit; return its seq.
@@ -255,6 +262,7 @@ class Memory:
         self,
         query: str | None = None,
         *,
+        vector: Sequence[float] | None = None,
         namespace: str | Sequence[str] = (),
         where: Mapping[str, Any] | None = None,
         limit: int = 10,
@@ -270,6 +278,9 @@ class Memory:
             query: Words, "phrases", prefixes (`pre*`), and `-words` that must not occur. One is
                 enough; the more of them an item has, and the rarer they are, the higher its score.
                 Without a query, the items that were put last come first.
+            vector: An embedding: the items whose vectors of the same length have the most similar
+                direction come first. With a query, the ranks by both are combined. Requires
+                `fourfold[vectors]`.
             namespace: Only items in this namespace and below it.
             where: A filter of the values; see the reference of filters.
             limit: Maximum number of items, up to 1,000.
@@ -279,15 +290,16 @@ class Memory:
 
         Raises:
             LimitExceeded: More than 20,000 items would be compared with `where`.
+            MissingDependency: `vector` requires sqlite-vec, which is not installed.
         """
         prefix = check_namespace(namespace, is_prefix=True)
         stop = check_limit(limit) + check_offset(offset)
-        matches: Predicate = parse_filter(where).matches
+        matches: Predicate = (_ALL if where is None else parse_filter(where)).matches
         now = self._time_of(at)
-        if query is None:
+        if query is None and vector is None:
             candidates = self._newest(prefix, stop, at)
         else:
-            candidates = self._ranked(parse_text_query(query), prefix, stop, at)
+            candidates = self._ranked(_make_search(query, vector, prefix, at), stop)
         hits: list[MemoryHit] = []
         chosen = 0
         for scanned, candidate in enumerate(candidates):
@@ -479,19 +491,14 @@ class Memory:
                 return
             after, size = page.next, size * 4
 
-    def _ranked(
-        self, query: TextQuery, prefix: Namespace, count: int, at: At
-    ) -> Iterator[_MemoryCandidate]:
-        """Yield the documents below a namespace with words of a query, the best first."""
-        scope = (TextPart((scope_word(prefix),), required=True),) if prefix else ()
-        words = TextQuery((*scope, *query.parts), any_part=True)
-        made = DocumentSearch(words, None, _WORDS, None, "score", "", at, parse_filter(None))
+    def _ranked(self, made: DocumentSearch, count: int) -> Iterator[_MemoryCandidate]:
+        """Yield the documents that a search finds, the best first."""
         after: str | None = None
         size = max(count, _PAGE_MIN)
         while True:
             page = search(self.space, made, min(size, MEMORY_LIMIT_MAX), after)
             for hit in page:
-                snippets = tuple(part.text for part in hit.snippets if part.path == "/text/*")
+                snippets = tuple(part.text for part in hit.snippets)
                 yield _MemoryCandidate(hit.id, hit.document, hit.seq, hit.score, snippets)
             if page.next is None:
                 return
@@ -570,6 +577,26 @@ class Memory:
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def _make_search(
+    query: str | None, vector: Sequence[float] | None, prefix: Namespace, at: At
+) -> DocumentSearch:
+    """Return the search for words, a vector, or both below a namespace."""
+    words = direction = None
+    if query is not None:
+        scope = (TextPart((scope_word(prefix),), required=True),) if prefix else ()
+        words = TextQuery((*scope, *parse_text_query(query).parts), any_part=True)
+    if vector is not None:
+        direction = check_vector(vector)
+    # The index of words has the namespaces, that of vectors has not.
+    is_filtered = prefix and vector is not None
+    where = parse_filter({"/scope": {"$any": scope_word(prefix)}}) if is_filtered else _ALL
+    index = _VECTORS if words is None else _WORDS
+    return DocumentSearch(
+        *(words, direction, index, None, "score", "", at, where),
+        snippet_paths=("/text/*",),
+    )
 
 
 def _without_times(operations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -26,6 +26,7 @@ import msgspec
 from fourfold import limits
 from fourfold.content.json_pointer import ABSENT, lookup, parse_pointer
 from fourfold.errors import InvalidInput
+from fourfold.models.documents.indexes.vector import check_vector
 from fourfold.models.documents.records import Document
 
 TTL_S_MAX: Final = 100 * 365 * 86_400.0
@@ -63,7 +64,7 @@ class MemoryHit(msgspec.Struct, frozen=True):
 
     item: MemoryItem
     score: float | None
-    """Relevance by BM25, higher is better; None without a query."""
+    """Relevance by BM25, the cosine of two vectors, or both ranks combined; None without both."""
     snippets: tuple[str, ...] = ()
     """Parts of the texts around the first matches."""
 
@@ -106,6 +107,8 @@ class MemoryPut(msgspec.Struct, frozen=True):
     """True to search all strings of the value, False for none, or JSON Pointers to search."""
     strings: Sequence[str] | None = None
     """The strings that a search reads, instead of `text`."""
+    vector: Sequence[float] | None = None
+    """The embedding of the value, for searches by vector."""
 
 
 def check_namespace(namespace: object, *, is_prefix: bool = False) -> Namespace:
@@ -226,6 +229,9 @@ def make_document(
         "scope": [scope_word(namespace[: size + 1]) for size in range(len(namespace))],
         "text": _text_of(change),
     }
+    if change.vector is not None:
+        check_vector(change.vector)
+        document["vector"] = [float(number) for number in change.vector]
     if ttl_s is not None:
         document["ttl_s"] = ttl_s
         document["expires_at"] = format_time(now + timedelta(seconds=ttl_s))

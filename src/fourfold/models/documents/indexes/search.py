@@ -109,6 +109,8 @@ class DocumentSearch(NamedTuple):
     branch: str
     at: At
     where: Filter
+    snippet_paths: tuple[str, ...] | None = None
+    """Paths of the snippets, by default those of the index."""
 
     @property
     def digest(self) -> str:
@@ -223,7 +225,8 @@ def _search(
         if state is not None and state.document is not None:
             snippets: tuple[TextSnippet, ...] = ()
             if query.text is not None and index is not None:
-                snippets = _snippets(index, _columns(query, index), query.text, state.document)
+                columns = _columns(query.snippet_paths or query.paths, index)
+                snippets = _snippets(index, columns, query.text, state.document)
             items.append(SearchHit(row[0], state.document, state.seq, 0.0 - row[1], snippets))
     following = None
     if used < len(rows):
@@ -233,9 +236,9 @@ def _search(
     return SearchPage(Rows(items, SearchHit), following, total, names, target)
 
 
-def _columns(query: DocumentSearch, index: Index) -> list[int] | None:
-    """Return the columns of a text index that are searched; None for all."""
-    return None if query.paths is None else [index.pointers.index(path) for path in query.paths]
+def _columns(paths: Sequence[str] | None, index: Index) -> list[int] | None:
+    """Return the columns of a text index for its paths; None for all."""
+    return None if paths is None else [index.pointers.index(path) for path in paths]
 
 
 def _rows(  # noqa: PLR0917 - a search in one state
@@ -257,7 +260,7 @@ def _rows(  # noqa: PLR0917 - a search in one state
         hits = SQL.hits.format(
             table=table, score=f"bm25({table})", allowed=SQL.allowed if allowed else ""
         )
-        expression = match_expression(query.text, _columns(query, index))
+        expression = match_expression(query.text, _columns(query.paths, index))
         rankings.append(
             view.all(
                 _ORDERS[query.order].format(hits=hits),
