@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
+from fourfold.adapters.newest_event import find_newest_event
 from fourfold.adapters.session_ids import Generations, check_name
 from fourfold.content import encode, encode_each
 from fourfold.errors import (
@@ -142,7 +143,7 @@ class AgentsSession:
         floor, top = 0, None
         if self._last_seen is not None and self._last_seen[0] == view.id:
             _, floor, top = self._last_seen
-        event = _newest_adapter_event(view, floor)
+        event = find_newest_event(view, _is_adapter_event, floor)
         if event is not None:
             top = event.entity_id if event.type == _ADDED else event.data["top"]
         self._last_seen = (view.id, last, top)
@@ -212,24 +213,11 @@ def _is_adapter_event(event: Event) -> bool:
     return event.type == POPPED
 
 
-def _newest_adapter_event(view: SessionView, floor: int = 0) -> Event | None:
-    """Return the newest event of this adapter after the event `floor`, or None."""
-    end, size = view.counters.event, 1
-    while end > floor:
-        # The last event is nearly always the adapter's; each further page is larger.
-        start = max(floor, end - size)
-        event = next(filter(_is_adapter_event, reversed(view.events[start:end])), None)
-        if event is not None:
-            return event
-        end, size = start, min(2 * size, _PAGE)
-    return None
-
-
 def iter_entries(
     sessions: Sessions, view: SessionView, *, full: bool = False
 ) -> Iterator[TranscriptEntry]:
     """Yield the items of a conversation at the event of a view, oldest first; no popped ones."""
-    newest = _newest_adapter_event(view)
+    newest = find_newest_event(view, _is_adapter_event)
     if newest is None:
         return
     top = newest.entity_id if newest.type == _ADDED else newest.data["top"]

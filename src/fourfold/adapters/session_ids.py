@@ -17,8 +17,8 @@ from typing import Any
 from uuid import UUID
 
 from fourfold import limits
-from fourfold.errors import AlreadyExists, InvalidInput, NotFound
-from fourfold.models.sessions import SessionInfo, Sessions
+from fourfold.errors import AlreadyExists, InvalidInput, NotFound, PreconditionFailed
+from fourfold.models.sessions import SessionInfo, Sessions, SessionView
 
 _PLAIN = re.compile(r"[A-Za-z0-9._:@+-]+")
 _FIRST_PAGE = 8
@@ -98,6 +98,9 @@ class Generations:
             view = self._sessions.current_view(self.name_prefix(name))
         except NotFound:
             return 0
+        return self._number_of(view)
+
+    def _number_of(self, view: SessionView) -> int:
         state = view.vars_ref
         if not _is_generation(state):
             # Another program has set variables here: the adapter's own are in the log.
@@ -106,12 +109,22 @@ class Generations:
         return int(state["generation"])
 
     def set_current(self, name: str, number: int) -> None:
-        """Make a generation the current one."""
+        """Make a generation the current one, unless a later one is."""
         name_prefix = self.name_prefix(name)
         options = {"id": name_prefix, "kind": f"{self._library}-name", "name": name}
         self._sessions.create_session(options)
         event = {"type": "session/vars-snapshotted", "vars_ref": {"generation": number}}
-        self._sessions.append_event(name_prefix, event)
+        while True:
+            view = self._sessions.current_view(name_prefix)
+            if self._number_of(view) >= number:
+                return
+            try:
+                self._sessions.append_event(
+                    name_prefix, event, expected_last_id=view.counters.event
+                )
+            except PreconditionFailed:
+                continue
+            return
 
     def delete_before(self, name: str, number: int) -> None:
         """Delete earlier generations, including those that a crash left."""
