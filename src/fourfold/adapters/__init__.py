@@ -3,6 +3,7 @@
     fourfold.adapters.langgraph        a checkpointer and a store of LangGraph; needs
                                        fourfold[langgraph]
     fourfold.adapters.openai_agents    a session of the OpenAI Agents SDK
+    fourfold.adapters.pydantic_ai      a conversation store; needs fourfold[pydantic-ai]
     fourfold.adapters.mcp              a store as tools of an MCP server; needs fourfold[mcp]
     fourfold.adapters.otlp             traces of sessions for OpenTelemetry; needs fourfold[otlp]
 

@@ -33,6 +33,7 @@ EXTRAS: Final = {
     "connect": ("pyspark",),
     "langgraph": ("langgraph-checkpoint",),
     "openai-agents": ("openai-agents",),
+    "pydantic-ai": ("pydantic-ai-slim",),
     "mcp": ("mcp",),
     "otlp": ("opentelemetry-proto",),
 }

@@ -37,11 +37,14 @@ _INTEGER_BITS_MAX: Final = 8_192
 _PAYLOAD_BYTES_MAX: Final = 1024 * 1024
 """A larger payload stays a reference, unless all of them are requested."""
 _RUNNING: Final = "running"
-_OUTSIDE_CONTENT: Final = frozenset({"id", "role", "turn_id", "step_id", "below", "index"})
+_OUTSIDE_CONTENT: Final = frozenset(
+    {"id", "role", "turn_id", "step_id", "below", "index", "entry", "parent"}
+)
 """Fields of a message that place it in the log."""
 _ADAPTERS: Final = {
     "langgraph": "fourfold.adapters.langgraph.transcript",
     "openai-agents": "fourfold.adapters.openai_agents",
+    "pydantic-ai": "fourfold.adapters.pydantic_ai",
 }
 """Modules that read the sessions of other libraries, by the `kind` of these sessions."""
 
