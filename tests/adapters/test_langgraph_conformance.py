@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from served_streams import Served
 
 import fourfold
 from fourfold.models.sessions import Sessions
@@ -48,6 +49,20 @@ def test_conformance_suite_passes_on_a_store(tmp_path):
             yield adapter.FourfoldSaver(store.sessions)
             assert store.sessions.verify() == []
             assert store.sessions.verify_no_dangling_refs() == []
+
+    check(report_of(saver))
+
+
+def test_conformance_suite_passes_on_a_server(tmp_path):
+    number = iter(range(100))
+
+    async def saver():
+        server = Served(tmp_path / str(next(number)))
+        try:
+            with fourfold.connect(f"http://127.0.0.1:{server.port}") as store:
+                yield adapter.FourfoldSaver(store.sessions)
+        finally:
+            server.kill()
 
     check(report_of(saver))
 

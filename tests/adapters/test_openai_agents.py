@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from served_streams import Served
 
 import fourfold
 from fourfold.adapters.openai_agents import AgentsSession
@@ -48,6 +49,31 @@ def test_get_items_returns_items_in_order_up_to_a_limit(sessions):
     stored = sessions.current_view("openai-agents/s/0").messages
     assert (stored[0]["item"], stored[-1]["item"].size > 9_000) == (item(0, 900), True)
     assert sessions.verify_no_dangling_refs() == []
+
+
+def test_a_conversation_on_a_server_has_the_items_of_one_in_a_folder(sessions, tmp_path):
+    server = Served(tmp_path / "served")
+    try:
+        with fourfold.connect(f"http://127.0.0.1:{server.port}") as remote:
+            ours, theirs = AgentsSession("s", sessions), AgentsSession("s", remote.sessions)
+            for session in (ours, theirs):
+                run(session.add_items([item(number) for number in range(5)]))
+                run(session.add_items([item(5, 9_000), item(6)]))
+                assert run(session.pop_item()) == item(6)
+                run(AgentsSession("s", session._sessions).add_items([item(7)]))
+            assert run(ours.get_items()) == run(theirs.get_items())
+            assert run(ours.get_items(2)) == run(theirs.get_items(2)) == [item(5, 9_000), item(7)]
+            stored = [
+                s.current_view("openai-agents/s/0").messages for s in (sessions, remote.sessions)
+            ]
+            assert [*stored[0]] == [*stored[1]]
+            for session in (ours, theirs):
+                run(session.clear_session())
+                assert run(session.get_items()) == []
+                run(session.add_items([item(1)]))
+                assert run(session.get_items()) == [item(1)]
+    finally:
+        server.kill()
 
 
 FOREIGN = (

@@ -15,12 +15,12 @@ reads no other. Other programs may append to the session too: their events are s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fourfold.adapters.newest_event import find_newest_event
-from fourfold.adapters.session_ids import Generations, check_name
+from fourfold.adapters.session_ids import AnySessions, Generations, check_name, check_sessions
 from fourfold.content import encode, encode_each
 from fourfold.errors import (
     CorruptData,
@@ -32,6 +32,9 @@ from fourfold.errors import (
 from fourfold.models.sessions import Event, Payload, Sessions, SessionView
 from fourfold.models.sessions.request import Alike
 from fourfold.models.sessions.transcript import TranscriptEntry, resolve_payloads, to_json
+
+if TYPE_CHECKING:
+    from fourfold.client import RemoteSessions
 
 ADAPTER_ITEM_BYTES_MAX: Final = 4_096
 """A larger item of a conversation is a payload; smaller ones are stored in their event."""
@@ -50,16 +53,11 @@ class AgentsSession:
     """The SDK's SessionSettings of this session."""
 
     def __init__(
-        self, session_id: str, sessions: Sessions, *, session_settings: Any = None
+        self, session_id: str, sessions: AnySessions, *, session_settings: Any = None
     ) -> None:
-        if not isinstance(sessions, Sessions):
-            raise InvalidInput(
-                f"AgentsSession expects store.sessions, got {type(sessions).__name__}",
-                hint='Use AgentsSession("user-42", store.sessions).',
-            )
+        self._sessions = check_sessions(sessions, "AgentsSession")
         self.session_id = check_name(session_id, "session_id")
         self.session_settings = session_settings
-        self._sessions = sessions
         self._names = Generations(sessions, LIBRARY)
         self._current_sid: str | None = None
         self._last_seen: tuple[str, int, int | None] | None = None
@@ -84,7 +82,10 @@ class AgentsSession:
             if sid is None:
                 sid = await asyncio.to_thread(self._get_or_create_sid)
             try:
-                await self._add(sid, new_items)
+                if isinstance(self._sessions, Sessions):
+                    await self._add(self._sessions, sid, new_items)
+                else:
+                    await asyncio.to_thread(self._add_remotely, self._sessions, sid, new_items)
             except PreconditionFailed:
                 # A concurrent change: read again.
                 continue
@@ -167,13 +168,28 @@ class AgentsSession:
             top = message["below"]
         return items[::-1]
 
-    async def _add(self, sid: str, new_items: _NewItems) -> None:
-        view = self._sessions.current_view(sid)
+    async def _add(self, sessions: Sessions, sid: str, new_items: _NewItems) -> None:
+        view = sessions.current_view(sid)
+        last, below = self._places_of(view, new_items.count)
+        events: Any = new_items.encoded_events(below) or new_items.events(below)
+        await sessions.append_events_async(sid, events, expected_last_id=last)
+        self._remember_added(view, new_items.count)
+
+    def _add_remotely(self, sessions: RemoteSessions, sid: str, new_items: _NewItems) -> None:
+        view = sessions.current_view(sid)
+        last, below = self._places_of(view, new_items.count)
+        sessions.append_events(sid, new_items.events(below), expected_last_id=last)
+        self._remember_added(view, new_items.count)
+
+    def _places_of(self, view: SessionView, count: int) -> tuple[int, list[int | None]]:
+        """Return the last event, and the message below each of `count` new ones."""
         last, top = self._find_top(view)
         newest = view.counters.message
-        events = new_items.events([top, *range(newest + 1, newest + new_items.count)])
-        await self._sessions.append_events_async(sid, events, expected_last_id=last)
-        self._last_seen = (sid, last + new_items.count, newest + new_items.count)
+        return last, [top, *range(newest + 1, newest + count)]
+
+    def _remember_added(self, view: SessionView, count: int) -> None:
+        counters = view.counters
+        self._last_seen = (view.id, counters.event + count, counters.message + count)
 
     def _pop(self) -> Any:
         sid = self._sid()
@@ -246,12 +262,10 @@ class _NewItems:
     def __init__(self, items: list[Any]) -> None:
         self.count = len(items)
         self._items = items
-        self._sizes: list[int] = []
         self._texts: list[str] | None = None
         encoded = encode_each(items)
-        if encoded is None:
-            self._sizes = [len(encode(item)) for item in items]
-        elif items and max(map(len, encoded)) <= ADAPTER_ITEM_BYTES_MAX:
+        self._sizes = [len(encode(i)) for i in items] if encoded is None else [*map(len, encoded)]
+        if encoded and max(self._sizes) <= ADAPTER_ITEM_BYTES_MAX:
             # The usual case is encoded once. The keys of a message are in alphabetical order.
             roles = [_role_text(_role(item)) for item in items]
             self._texts = [
@@ -259,18 +273,23 @@ class _NewItems:
                 for data, role in zip(encoded, roles, strict=True)
             ]
             self._size = sum(map(len, self._texts))
-        else:
-            self._sizes = [*map(len, encoded)]
 
-    def events(self, below: list[int | None]) -> Iterable[Any]:
+    def encoded_events(self, below: list[int | None]) -> Alike | None:
+        """Return the events that append the items, encoded; None if an item is large.
+
+        Each is above the message number from `below`.
+        """
+        if self._texts is None:
+            return None
+        numbers = ["null" if number is None else number for number in below]
+        bodies = [
+            f'{{"message":{{"below":{number}{text}'
+            for number, text in zip(numbers, self._texts, strict=True)
+        ]
+        return Alike(_ADDED, bodies, self._size)
+
+    def events(self, below: list[int | None]) -> list[dict[str, Any]]:
         """Return the events that append the items, each above the message number from `below`."""
-        if self._texts is not None:
-            numbers = ["null" if number is None else number for number in below]
-            bodies = [
-                f'{{"message":{{"below":{number}{text}'
-                for number, text in zip(numbers, self._texts, strict=True)
-            ]
-            return Alike(_ADDED, bodies, self._size)
         events = []
         for item, size, number in zip(self._items, self._sizes, below, strict=True):
             # An item of usual size is one row; as a payload it would be two, and is never shared.

@@ -30,10 +30,10 @@ from pydantic_ai.conversation_store import (
 from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
 
 from fourfold.adapters.newest_event import find_newest_event
-from fourfold.adapters.session_ids import Generations, check_name
+from fourfold.adapters.session_ids import AnySessions, Generations, check_name, check_sessions
 from fourfold.cache import LruCache
 from fourfold.content import encode
-from fourfold.errors import AlreadyExists, InvalidInput, NotFound, PreconditionFailed
+from fourfold.errors import AlreadyExists, NotFound, PreconditionFailed
 from fourfold.models.sessions import Event, Payload, Sessions, SessionView
 from fourfold.models.sessions.transcript import TranscriptEntry, resolve_payloads, to_json
 
@@ -60,14 +60,9 @@ class FourfoldConversationStore(ConversationStore):
     its id names none; `load`, `save`, `branch` and `fork` never need to.
     """
 
-    def __init__(self, sessions: Sessions) -> None:
-        if not hasattr(sessions, "append_events"):
-            raise InvalidInput(
-                f"FourfoldConversationStore expects store.sessions, got {type(sessions).__name__}",
-                hint="Use FourfoldConversationStore(store.sessions).",
-            )
-        self._sessions = sessions
-        self._names = Generations(sessions, LIBRARY)
+    def __init__(self, sessions: AnySessions) -> None:
+        self._sessions = check_sessions(sessions, "FourfoldConversationStore")
+        self._names = Generations(self._sessions, LIBRARY)
         self._lock = threading.Lock()
         self._places: LruCache[str, tuple[str, int]] = LruCache(_PLACES_MAX)
         """Session and message number of entries."""

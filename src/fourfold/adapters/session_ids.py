@@ -11,14 +11,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import inspect
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
 from uuid import UUID
 
 from fourfold import limits
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound, PreconditionFailed
 from fourfold.models.sessions import SessionInfo, Sessions, SessionView
+
+if TYPE_CHECKING:
+    from fourfold.client import RemoteSessions
+
+AnySessions: TypeAlias = Union[Sessions, "RemoteSessions"]
+"""The sessions of a folder, or of a server."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9._:@+-]+")
 _FIRST_PAGE = 8
@@ -73,6 +80,17 @@ def check_name(name: Any, label: str) -> str:
     return str(name)
 
 
+def check_sessions(sessions: Any, user: str) -> AnySessions:
+    """Return the sessions of a folder or of a server; raise InvalidInput for anything else."""
+    append = getattr(sessions, "append_events", None)
+    if append is None or inspect.iscoroutinefunction(append):
+        raise InvalidInput(
+            f"{user} expects store.sessions, got {type(sessions).__name__}",
+            hint="Pass the sessions of fourfold.open(ROOT) or of fourfold.connect(URL).",
+        )
+    return cast("AnySessions", sessions)
+
+
 def _is_generation(state: Any) -> bool:
     return isinstance(state, dict) and type(state.get("generation")) is int
 
@@ -80,7 +98,7 @@ def _is_generation(state: Any) -> bool:
 class Generations:
     """Generations of the names of one library."""
 
-    def __init__(self, sessions: Sessions, library: str) -> None:
+    def __init__(self, sessions: AnySessions, library: str) -> None:
         self._sessions = sessions
         self._library = library
 

@@ -20,7 +20,7 @@ from fourfold import limits
 from fourfold.client import responses
 from fourfold.client.requests import Address, Call, format_time, stringify
 from fourfold.client.responses import Response
-from fourfold.content import PayloadRef, content_id, decode, encode
+from fourfold.content import InternedPayload, PayloadRef, content_id, decode, encode
 from fourfold.content.filters import Filter
 from fourfold.errors import BadAnswer, CorruptData, InvalidInput, NotFound
 from fourfold.models.documents.timestamps import stored_time
@@ -28,7 +28,6 @@ from fourfold.models.sessions.feed import Item
 from fourfold.models.sessions.fold import Counters, FoldState
 from fourfold.models.sessions.leases import check_holder, check_ttl
 from fourfold.models.sessions.listing import ListingOptions
-from fourfold.models.sessions.payloads import interned
 from fourfold.models.sessions.records import (
     UNSET,
     Claim,
@@ -226,11 +225,10 @@ class SessionCalls:
         """Build the request for a lineage graph, now or at a time."""
         return self._get("lineage", sid, ("limit", limit), ("at", format_time(at)))
 
-    def put_payload(self, value: Any, kind: str) -> Call:
+    def put_payload(self, payload: InternedPayload) -> Call:
         """Build the request that stores a payload. Repeated, it changes nothing."""
-        payload = interned(value, kind)
         url = self._payload(payload.ref.id)
-        return Call("PUT", url, "store a payload", {}, {"kind": kind}, payload.data)
+        return Call("PUT", url, "store a payload", {}, {"kind": payload.ref.kind}, payload.data)
 
     def get_payload(self, ref: PayloadRef) -> Call:
         """Build the request for a payload."""

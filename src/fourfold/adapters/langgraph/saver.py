@@ -47,7 +47,13 @@ except ImportError as error:
 from fourfold.adapters.langgraph.records import CheckpointRecord
 from fourfold.adapters.langgraph.thread_log import ThreadLog
 from fourfold.adapters.langgraph.values import Serde
-from fourfold.adapters.session_ids import Generations, check_name, encode_name
+from fourfold.adapters.session_ids import (
+    AnySessions,
+    Generations,
+    check_name,
+    check_sessions,
+    encode_name,
+)
 
 LIBRARY = "langgraph"
 TIP: Final = "__fourfold_tip"
@@ -65,7 +71,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
     """Checkpointer that uses the sessions of a store. Threads and coroutines may share it.
 
     Args:
-        sessions: `store.sessions`.
+        sessions: `store.sessions` of a folder, or of a server (`fourfold.connect`).
         serde: A serializer of LangGraph, by default its own.
         stale_writes: `refuse` raises HeadMoved for a checkpoint of a run whose thread has got
             another newest checkpoint since that run loaded its own; `accept` stores it.
@@ -73,7 +79,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
 
     def __init__(
         self,
-        sessions: Sessions,
+        sessions: AnySessions,
         *,
         serde: Any = None,
         stale_writes: Literal["refuse", "accept"] = "refuse",
@@ -81,12 +87,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         super().__init__(serde=serde)
         if stale_writes not in {"refuse", "accept"}:
             raise InvalidInput(f"stale_writes must be refuse or accept, got {stale_writes!r:.100}")
-        if not isinstance(sessions, Sessions):
-            raise InvalidInput(
-                f"FourfoldSaver expects store.sessions, got {type(sessions).__name__}",
-                hint="Use FourfoldSaver(store.sessions).",
-            )
-        self.sessions = sessions
+        self.sessions = check_sessions(sessions, "FourfoldSaver")
         self.stale_writes = stale_writes
         self._names = Generations(sessions, LIBRARY)
         self._reset_caches()
@@ -423,6 +424,9 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
 
     def _threads_of_run(self, run_id: str) -> Names:
         """List the threads that may have a checkpoint of a run, in the order of their creation."""
+        if not isinstance(self.sessions, Sessions):
+            # A server has no route for its index of runs.
+            return list(self._threads())
         threads: dict[str, int] = {}
         with self.sessions.log.read() as reading:
             ids = [row.id for row in reading.sessions_of_run(f"{LIBRARY}/", run_id)]
@@ -486,7 +490,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         Refused inside a transaction: reads would not see what it wrote, and a rollback would leave
         it in the caches.
         """
-        if self.sessions.log.in_transaction():
+        if isinstance(self.sessions, Sessions) and self.sessions.log.in_transaction():
             raise Refused(
                 "checkpoints cannot be written inside a transaction of the sessions",
                 hint="Leave the transaction first.",

@@ -38,7 +38,7 @@ from fourfold.adapters.langgraph.values import (
     value_reader,
     write_node,
 )
-from fourfold.adapters.session_ids import expand_name, shorten_name
+from fourfold.adapters.session_ids import AnySessions, expand_name, shorten_name
 from fourfold.cache import LruCache
 from fourfold.content import InternedPayload
 from fourfold.errors import (
@@ -48,7 +48,7 @@ from fourfold.errors import (
     PreconditionFailed,
     ReplayMismatch,
 )
-from fourfold.models.sessions import UNSET, Event, Sessions
+from fourfold.models.sessions import UNSET, Event
 from fourfold.models.sessions.records import Unset
 
 ADAPTER_EVENTS_MAX: Final = 1_024
@@ -67,7 +67,7 @@ class ThreadLog:
     """A session of checkpoints. The caller holds `lock`."""
 
     def __init__(
-        self, sessions: Sessions, sid: str, serde: Serde, lock: threading.RLock | None = None
+        self, sessions: AnySessions, sid: str, serde: Serde, lock: threading.RLock | None = None
     ) -> None:
         self.sessions = sessions
         self.sid = sid
@@ -82,19 +82,22 @@ class ThreadLog:
         self._stored: LruCache[Item, tuple[str, int]] = LruCache(ADAPTER_LISTS_MAX)
         self._newest: CheckpointRecord | None = None
         self._seen = 0
+        self._last: int | None = None
+        """The last event, if `exists` has just read it."""
 
     # Reading
 
     def exists(self) -> bool:
-        """Return True if the session exists."""
+        """Return True if the session exists. The call that follows does not ask again."""
         try:
-            self.sessions.current_view(self.sid)
+            self._last = self.sessions.current_view(self.sid).counters.event
         except NotFound:
             return False
         return True
 
     def _last_event(self) -> int:
-        return self.sessions.current_view(self.sid).counters.event
+        last, self._last = self._last, None
+        return self.sessions.current_view(self.sid).counters.event if last is None else last
 
     def newest(self) -> CheckpointRecord | None:
         """Return the checkpoint with the greatest id, or None."""
@@ -471,7 +474,9 @@ class ThreadLog:
             stored = self.sessions.append_event(
                 self.sid, event, expected_last_id=expected, key=_key("c", checkpoint_id)
             )
-            if stored.id > self._seen and stored.id == self._last_event():
+            if stored.id > self._seen:
+                # All that was there when this call began has been seen: no older request is
+                # repeated.
                 return _with_data(stored, event)
         # The id may exist: this is a repeated request, or it replaces the step.
         while True:

@@ -18,12 +18,13 @@ from fourfold.client.requests import Call
 from fourfold.client.session_view import RemoteView, ViewLoader
 from fourfold.client.sessions import SessionCalls
 from fourfold.client.threads.connection import Connection
-from fourfold.content import PayloadRef, encode, is_ref
+from fourfold.content import InternedPayload, PayloadRef, encode, is_ref
 from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput
 from fourfold.models.documents.feed import deadline_of
 from fourfold.models.sessions.feed import Item
 from fourfold.models.sessions.listing import ListingOptions, SessionOrder, check_listing
+from fourfold.models.sessions.payloads import interned
 from fourfold.models.sessions.records import (
     UNSET,
     BundleReport,
@@ -331,7 +332,10 @@ class RemoteSessions(SessionsContainer):
 
     def intern_payload(self, value: Any, kind: str = "message") -> PayloadRef:
         """Store a value under the hash of its canonical bytes, and return a reference to it."""
-        return sessions.parse_ref(self._connection.send(self._calls.put_payload(value, kind)))
+        return self._put_payload(interned(value, kind))
+
+    def _put_payload(self, payload: InternedPayload) -> PayloadRef:
+        return sessions.parse_ref(self._connection.send(self._calls.put_payload(payload)))
 
     def maybe_intern(self, value: Any, kind: str = "message") -> Any:
         """Return the value if it has at most 512 canonical bytes, else store it as a payload."""
@@ -353,11 +357,13 @@ class RemoteSessions(SessionsContainer):
         return drafts
 
     def _intern_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        interned = dict(fields)
+        drafted = dict(fields)
         for name, value in fields.items():
             if isinstance(value, Payload):
-                interned[name] = self.maybe_intern(value.value, value.kind)
-        return interned
+                drafted[name] = self.maybe_intern(value.value, value.kind)
+            elif isinstance(value, InternedPayload):
+                drafted[name] = self._put_payload(value)
+        return drafted
 
     def read_payload(self, ref: Any) -> Any:
         """Return the value of a reference, verified by its hash; other values unchanged."""
