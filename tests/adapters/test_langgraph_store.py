@@ -139,7 +139,9 @@ PLAIN_FILTERS = [None, {"n": 1}, {"n": {"$gte": 1, "$lt": 3}}, {"n": {"$ne": 2},
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs_agree_with_the_store_in_sqlite(store, seed):
-    sqlite = pytest.importorskip("langgraph.store.sqlite", reason="langgraph-checkpoint-sqlite is not installed")
+    sqlite = pytest.importorskip(
+        "langgraph.store.sqlite", reason="langgraph-checkpoint-sqlite is not installed"
+    )
     rng = random.Random(seed)
     with sqlite.SqliteStore.from_conn_string(":memory:") as peer:
         peer.setup()

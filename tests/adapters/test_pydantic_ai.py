@@ -307,6 +307,9 @@ async def state(conversations):
         ]
         shown = (record.conversation_id, record.scope, record.forked_from, record.usage)
         found.append((shown, loaded.messages, left))
+    newest = await conversations.list_conversations(limit=2)
+    assert [record.conversation_id for record in newest] == [shown[0] for shown, *_ in found[:2]]
+    assert await conversations.list_conversations(limit=0) == []
     scoped = [
         record.conversation_id for record in await conversations.list_conversations(scope="u")
     ]

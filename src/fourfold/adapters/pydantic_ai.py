@@ -74,7 +74,10 @@ class FourfoldConversationStore(ConversationStore):
     async def read_records(
         self, *, scope: str | None = None, limit: int | None = None
     ) -> Sequence[ConversationRecord]:
-        """Return the records, or those of a scope, newest first. Every record is read."""
+        """Return the records, or those of a scope, newest first.
+
+        With a limit, no more conversations are read than needed, those that changed last first.
+        """
         return await asyncio.to_thread(self._list, scope, limit)
 
     async def write_record(
@@ -236,23 +239,36 @@ class FourfoldConversationStore(ConversationStore):
         self._sessions.delete_session(sid)
 
     def _list(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
-        records = []
-        for view in self._conversations():
+        found: list[ConversationRecord] = []
+        last_second = ""
+        for updated_at, view in self._conversations() if limit != 0 else ():
+            second = updated_at[: len("2030-01-01T00:00:00")]
+            if limit is not None and len(found) >= limit and second != last_second:
+                break
             event = find_newest_event(view, _is_record)
             if event is not None and event.type == SAVED:
-                records.append(self._record(view.id, event))
-        found = [record for record in records if scope is None or record.scope == scope]
+                record = self._record(view.id, event)
+                if scope is None or record.scope == scope:
+                    found.append(record)
+                    last_second = second
         found.sort(key=lambda record: record.updated_at, reverse=True)
         return found[:limit]
 
-    def _conversations(self) -> Iterator[SessionView]:
-        for info in self._names.iter_sessions(f"{LIBRARY}/"):
-            try:
-                view = self._sessions.current_view(info.id)
-            except NotFound:
-                continue
-            if (view.session or {}).get("kind") == LIBRARY:
-                yield view
+    def _conversations(self) -> Iterator[tuple[str, SessionView]]:
+        """Yield the conversations with their last changes, by the second of these, newest first."""
+        after = None
+        while True:
+            page = self._sessions.list(
+                after=after, limit=_PAGE, kind=LIBRARY, order="updated", newest_first=True
+            )
+            for info in page:
+                try:
+                    yield info.updated_at, self._sessions.current_view(info.id)
+                except NotFound:
+                    continue
+            if len(page) < _PAGE:
+                return
+            after = page[-1]
 
     def _history(self, head_id: str, limit: int | None) -> list[ConversationEntry]:
         messages = []
@@ -303,7 +319,7 @@ class FourfoldConversationStore(ConversationStore):
                 pass
             else:
                 return place
-        for view in self._conversations():
+        for _, view in self._conversations():
             places = self._numbers(view, {entry_id}, remembered=False)
             if places:
                 return view.id, places[entry_id]
