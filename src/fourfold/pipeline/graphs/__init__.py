@@ -7,6 +7,7 @@ from fourfold.pipeline.models import PipelineModel, lazy
 MODEL = PipelineModel(
     name="graphs",
     tables=lazy("fourfold.pipeline.graphs.tables", "GRAPHS"),
+    sink=lazy("fourfold.pipeline.graphs.sink", "SINK"),
     materialize=lazy("fourfold.pipeline.graphs.materialize", "MATERIALIZER"),
     load=lazy("fourfold.pipeline.graphs.load", "LOADER"),
     verify=lazy("fourfold.pipeline.graphs.verify", "VERIFIER"),

@@ -7,6 +7,7 @@ from fourfold.pipeline.models import PipelineModel, lazy
 MODEL = PipelineModel(
     name="sessions",
     tables=lazy("fourfold.pipeline.sessions.tables", "SESSIONS"),
+    sink=lazy("fourfold.pipeline.sessions.sink", "SINK"),
     materialize=lazy("fourfold.pipeline.sessions.materialize", "MATERIALIZER"),
     verify=lazy("fourfold.pipeline.sessions.verify", "VERIFIER"),
     gc=lazy("fourfold.pipeline.sessions.gc", "COLLECTOR"),
