@@ -1,4 +1,7 @@
-"""A store that lives and publishes without a pause, or is rebuilt, until it is killed."""
+"""A store that lives and publishes without a pause, or is rebuilt, until it is killed.
+
+`published_child.py FOLDER SEED [URL]`, or `published_child.py FOLDER build`
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from published_stores import Life, open_store, published, rebuilt
 from support.crash import acknowledge, ready
 
 
-def live(root: Path, seed: int) -> None:
-    with open_store(root / "store", root / "objects") as store:
+def live(root: Path, seed: int, url: str) -> None:
+    with open_store(root / "store", url) as store:
         life = Life(store, Random(seed))
         ready()
         while True:
@@ -32,4 +35,5 @@ if __name__ == "__main__":
     if sys.argv[2] == "build":
         build(Path(sys.argv[1]))
     else:
-        live(Path(sys.argv[1]), int(sys.argv[2]))
+        root = Path(sys.argv[1])
+        live(root, int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else str(root / "objects"))

@@ -31,7 +31,7 @@ from fourfold.archive.delta_log import DeltaLog
 from fourfold.archive.table_layout import table_prefix
 from fourfold.errors import ObjectStoreError, PublisherFenced
 from fourfold.kernel import failpoints
-from fourfold.objects import FaultyStore, FolderStore, MemoryStore, open_objects
+from fourfold.objects import FaultyStore, MemoryStore, open_objects
 from fourfold.store.restoration import rebuild
 from fourfold.testing.faulty_store import seeded
 from support import crash
@@ -60,9 +60,9 @@ QUICK = (
 )
 
 
-def check(folder, points):
+def check(folder, points, url=None):
     """Publish again, and restore the newest state and the last reported point."""
-    url = folder / "objects"
+    url = str(url or folder / "objects")
     with open_store(folder / "store", url) as store:
         published(store)
         assert store.verify(objects=True).problems == []
@@ -79,7 +79,7 @@ def check(folder, points):
 
 def check_tables(url):
     """Check that the newest version of every table is the one that the catalog names."""
-    with FolderStore(url) as objects:
+    with open_objects(url) as objects:
         state = catalogs.Catalog(objects).refresh()
         for table, version in state.tables.items():
             assert DeltaLog(objects, table_prefix(table)).snapshot().version == version, table
@@ -99,6 +99,28 @@ def test_a_store_that_is_killed_anywhere_while_it_publishes_goes_on(tmp_path, po
     died = crash.run(CHILD, str(tmp_path), "2", fault=f"archive.{point}=kill@{hit}")
     assert died.killed, died
     check(tmp_path, died.lines)
+
+
+@pytest.fixture
+def s3_url(monkeypatch):
+    """The URL of an archive on a server of the S3 protocol, which children can reach, too."""
+    with serve_s3() as server:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
+        yield server.url("shop") + "&allow_http=true"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    with_slow(
+        ["delta.commit.before=kill@9"],
+        [f"{point}=kill@{hit}" for point in POINTS for hit in (1, 5)],
+    ),
+)
+def test_store_killed_while_it_publishes_to_s3_continues(tmp_path, s3_url, fault):
+    died = crash.run(CHILD, str(tmp_path), "1", s3_url, fault=f"archive.{fault}")
+    assert died.killed, died
+    check(tmp_path, died.lines, s3_url)
 
 
 @pytest.mark.slow
@@ -216,11 +238,8 @@ def test_a_publisher_that_is_paused_before_any_write_is_fenced(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_paused_publisher_to_a_server_of_the_s3_protocol_is_fenced(tmp_path, monkeypatch):
-    with serve_s3() as server:
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
-        wake_up(tmp_path, server.url("shop") + "&allow_http=true", 12)
+def test_a_paused_publisher_to_a_server_of_the_s3_protocol_is_fenced(tmp_path, s3_url):
+    wake_up(tmp_path, s3_url, 12)
 
 
 # Faults of the object store
