@@ -30,6 +30,7 @@
     │   └── UniqueViolation             another entity has that value in a unique index
     ├── Busy                            try again, after `retry_after` seconds if given
     │   ├── Overloaded                  a bounded queue is full; nothing was written
+    │   │   └── QuotaExceeded           a quota of the key is exhausted: wait
     │   ├── DeadlineExceeded            the deadline passed; nothing was written
     │   └── LockTimeout                 another connection held a lock for too long
     ├── Refused                         not allowed in this state or mode
@@ -355,6 +356,13 @@ class Overloaded(Busy):
 
     kind = "overloaded"
     default_hint = "Send fewer requests at a time, and try again; nothing was written."
+
+
+class QuotaExceeded(Overloaded):
+    """A quota of the key is exhausted; nothing was written."""
+
+    kind = "quota_exceeded"
+    default_hint = "Try again after `retry_after` seconds, or ask for a key with a larger quota."
 
 
 class DeadlineExceeded(Busy):

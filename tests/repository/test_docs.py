@@ -179,8 +179,10 @@ CALLS = {
     "stream touch wait": ["ruled", "todos", "--entity", "todo", "--timeout", "0"],
     "serve": ELSEWHERE,
     "key add": ["my-store"],
+    "key expire": ["bob", "0123abcd"],
     "key list": ["my-store"],
     "key remove": ["bob", "0123abcd"],
+    "key rotate": ["bob", "4567cdef"],
     "session list": ["bob"],
     "session show": ["bob", "s-1"],
     "session log": ["bob", "s-1"],
@@ -239,9 +241,11 @@ def test_the_json_documents_have_the_keys_that_are_documented(tmp_path):
             store.streams.create(name, "application/json")
         store.streams.create("states", "application/json").set_profile("state-protocol")
     (tmp_path / "bob").mkdir()
-    known = {"id": "0123abcd", "sha256": "0" * 64, "scopes": ["read"]}
+    known = [
+        {"id": name, "sha256": name * 8, "scopes": ["read"]} for name in ("0123abcd", "4567cdef")
+    ]
     with fourfold.open(tmp_path / "bob") as store:
-        (tmp_path / "bob" / "access.json").write_text(json.dumps({"keys": [known]}))
+        (tmp_path / "bob" / "access.json").write_text(json.dumps({"keys": known}))
         words = store.space("did:web:bob.example")
         words.set("note", {"title": "Hello"})
         words.indexes.create("words", "/title", kind="text")

@@ -49,6 +49,7 @@ KINDS = {
     "unique_violation": 4,
     "busy": 5,
     "overloaded": 5,
+    "quota_exceeded": 5,
     "deadline_exceeded": 5,
     "lock_timeout": 5,
     "refused": 6,

@@ -17,7 +17,7 @@ from fourfold.client import responses
 from fourfold.client.requests import Address, Call, format_time, stringify
 from fourfold.client.responses import Response
 from fourfold.errors import FourfoldError, InvalidInput, Refused
-from fourfold.wire.store import JobInfo, NewJob, NewKey, PointRow
+from fourfold.wire.store import ExpireKey, JobInfo, NewJob, NewKey, PointRow, RotateKey
 
 UPLOAD_PIECE_BYTES: Final = 8 * limits.MIB
 _JSON: Final = {"content-type": "application/json"}
@@ -81,11 +81,9 @@ class StoreCalls:
 
     # Keys
 
-    def create_key(
-        self, scopes: Sequence[str], models: Sequence[str], prefix: str, label: str
-    ) -> Call:
+    def create_key(self, scopes: Sequence[str], models: Sequence[str], **fields: object) -> Call:
         """Build the request that creates a key, once."""
-        fields = {"scopes": list(scopes), "models": list(models), "prefix": prefix, "label": label}
+        fields = {"scopes": list(scopes), "models": list(models), **fields}
         try:
             body = msgspec.convert(fields, NewKey)
         except msgspec.ValidationError as error:
@@ -98,6 +96,18 @@ class StoreCalls:
     def list_keys(self) -> Call:
         """Build the request for the keys."""
         return Call("GET", f"{self._root}/keys", "list the keys", {}, {})
+
+    def rotate_key(self, key_id: str, overlap_s: float, expires_in_s: float | None) -> Call:
+        """Build the request that replaces a key, once."""
+        data = msgspec.json.encode(RotateKey(overlap_s=overlap_s, expires_in_s=expires_in_s))
+        url = f"{self._root}/keys/{quote(key_id, safe='')}/rotate"
+        return Call("POST", url, f"rotate the key {key_id}", _JSON, {}, data, repeatable=False)
+
+    def expire_key(self, key_id: str, after_s: float | None) -> Call:
+        """Build the request that sets when a key expires."""
+        data = msgspec.json.encode(ExpireKey(after_s=after_s))
+        url = f"{self._root}/keys/{quote(key_id, safe='')}/expire"
+        return Call("POST", url, f"expire the key {key_id}", _JSON, {}, data)
 
     def delete_key(self, key_id: str) -> Call:
         """Build the request that deletes a key."""

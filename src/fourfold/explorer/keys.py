@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from typing import Any, Final
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ MEANINGS: Final[dict[str, str]] = {
     "admin": "configure, delete, run jobs and manage keys",
     "query": "run SQL",
     "metrics": "read metrics",
+    "audit": "read the audit log",
 }
 """Descriptions of the scopes."""
 
@@ -35,6 +37,7 @@ class NewKeyQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_field
     admin: str = ""
     metrics: str = ""
     query: str = ""
+    audit: str = ""
     prefix: str = ""
     label: str = ""
 
@@ -93,6 +96,12 @@ def _key_row(key: KeyInfo) -> dict[str, Any]:
         "grants": grants,
         "created_at_ms": key.created_at_ms,
         "created_by": key.created_by,
+        "expires_at_ms": key.expires_at_ms,
+        "is_expired": key.expires_at_ms is not None and key.expires_at_ms <= time.time() * 1000,
+        "last_used_on": key.last_used_on,
+        "replaces": key.replaces,
+        "requests_per_s": key.requests_per_s,
+        "bytes_per_day": key.bytes_per_day,
     }
 
 

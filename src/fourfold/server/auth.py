@@ -14,13 +14,18 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, Self
 
-from fourfold.errors import Forbidden, FourfoldError, InvalidInput, Unauthorized
+from fourfold.errors import Forbidden, FourfoldError, InvalidInput, NotFound, Unauthorized
 from fourfold.kernel.idempotency import IdempotentRequest
 from fourfold.server.key_store import (
     MODELS,
@@ -32,10 +37,16 @@ from fourfold.server.key_store import (
     Model,
     Scope,
 )
+from fourfold.server.key_use import KeyUses
 from fourfold.server.request import Request
 
 KEYS_CHECK_S: Final = 0.005
 """Longest time for which a deleted key is still accepted."""
+USES_RECORDED_EVERY_S: Final = 60.0
+LIFETIME_S_MAX: Final = 3_660 * 86_400.0
+"""Longest lifetime of a key that expires: ten years."""
+REQUESTS_PER_S_MIN: Final = 0.001
+_log = logging.getLogger("fourfold.server")
 
 Required = Literal["auto", "always", "never"]
 """Condition for requiring a key: once one was created, always, or never."""
@@ -55,6 +66,10 @@ class Access:
         """True if a key ever existed, as far as this process has seen."""
         self._effective_keys: tuple[Key, ...] = ()
         self._checked_at = float("-inf")
+        self._valid_of: tuple[Key, ...] = ()
+        self._valid: tuple[Key, ...] = ()
+        self._valid_until_ms = float("inf")
+        self.uses = KeyUses()
 
     def __enter__(self) -> Self:
         return self
@@ -83,14 +98,24 @@ class Access:
         if self._required == "never":
             self._effective_keys = ()
         else:
-            keys = self.stored_keys()
+            keys = self._valid_keys()
             closed = self._had_keys or self._required == "always"
             self._effective_keys = keys or ((_NO_KEY,) if closed else ())
         self._checked_at = now
         return self._effective_keys
 
+    def _valid_keys(self) -> tuple[Key, ...]:
+        """Return the keys that have not expired: the same tuple until they change."""
+        keys, now_ms = self.stored_keys(), time.time_ns() // 1_000_000
+        if keys is not self._valid_of or now_ms >= self._valid_until_ms:
+            self._valid_of = keys
+            self._valid = tuple(key for key in keys if not key.is_expired(now_ms))
+            ends = [key.expires_at_ms for key in self._valid if key.expires_at_ms is not None]
+            self._valid_until_ms = min(ends, default=float("inf"))
+        return self._valid
+
     def stored_keys(self) -> tuple[Key, ...]:
-        """List the keys of the store."""
+        """List the keys of the store, with those that have expired."""
         keys, had_keys = self._store.read()
         self._had_keys = self._had_keys or had_keys
         return keys
@@ -102,13 +127,23 @@ class Access:
         label: str = "",
         *,
         models: Iterable[Model] = (),
+        expires_in_s: float | None = None,
+        requests_per_s: float | None = None,
+        bytes_per_day: int | None = None,
     ) -> tuple[Key, str]:
         """Create a key and return it with its secret, which is not stored.
 
         The key is for the objects of `models` whose names start with `prefix`; by default for all
-        models, and for the store if it has no prefix.
+        models, and for the store if it has no prefix. It expires after `expires_in_s`, and has the
+        quotas that are given.
         """
-        key, secret = make_key(scopes, prefix, label, models=models)
+        key, secret = make_key(
+            *(scopes, prefix, label),
+            models=models,
+            expires_in_s=expires_in_s,
+            requests_per_s=requests_per_s,
+            bytes_per_day=bytes_per_day,
+        )
         self.store_key(key)
         return key, secret
 
@@ -120,6 +155,91 @@ class Access:
         key_id = self._store.add(key, request)
         self._checked_at = float("-inf")
         return key_id
+
+    def find(self, key_id: str) -> Key:
+        """Return a key by its id.
+
+        Raises:
+            NotFound: there is no such key.
+        """
+        for key in self.stored_keys():
+            if key.id == key_id:
+                return key
+        raise NotFound(f"unknown key {key_id!r:.80}")
+
+    def rotate(
+        self, key_id: str, *, overlap_s: float = 0.0, expires_in_s: float | None = None
+    ) -> tuple[Key, str]:
+        """Replace a key, and return its successor with the secret.
+
+        The successor has the same grants, label and quotas. The old key expires after `overlap_s`,
+        until which both are accepted.
+
+        Args:
+            overlap_s: Time until the old key expires.
+            expires_in_s: Lifetime of the successor; by default that of the old key.
+
+        Raises:
+            NotFound: there is no such key.
+        """
+        old = self.find(key_id)
+        successor, secret = make_successor(old, expires_in_s=expires_in_s)
+        self.store_successor(old, successor, overlap_s)
+        return successor, secret
+
+    def store_successor(
+        self, old: Key, successor: Key, overlap_s: float, request: IdempotentRequest | None = None
+    ) -> str:
+        """Store the successor of a key and return its id.
+
+        If the same request stored one before, nothing changes, and the id is that of the first.
+        """
+        until_ms = _expiry(overlap_s, "overlap", at_least=0.0)
+        key_id = self._store.rotate(old.id, successor, until_ms, request)
+        self._checked_at = float("-inf")
+        return key_id
+
+    def expire(self, key_id: str, after_s: float | None = 0.0) -> int | None:
+        """Let a key expire after a time, by default now; None for never. Returns that time.
+
+        Raises:
+            NotFound: there is no such key.
+        """
+        at_ms = None if after_s is None else _expiry(after_s, "expiry", at_least=0.0)
+        self._store.set_expiry(key_id, at_ms)
+        self._checked_at = float("-inf")
+        return at_ms
+
+    def record_uses(self) -> None:
+        """Write the day of their last use for the keys that were used since the last call."""
+        day = datetime.now(UTC).date().isoformat()
+        used = self.uses.used_since(self.stored_keys(), day)
+        if used:
+            self._store.record_uses(used, day)
+
+    @contextmanager
+    def recording_uses(self, every_s: float = USES_RECORDED_EVERY_S) -> Iterator[None]:
+        """Record uses in the background until the block ends."""
+        ended = threading.Event()
+
+        def record() -> None:
+            try:
+                self.record_uses()
+            except FourfoldError as error:
+                _log.warning("The last use of keys was not recorded: %s", error)
+
+        def run() -> None:
+            while not ended.wait(every_s):
+                record()
+
+        thread = threading.Thread(target=run, name="fourfold-key-uses", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            record()
 
     def remove(self, key_id: str) -> int:
         """Delete a key and return the number of keys that are left."""
@@ -144,6 +264,10 @@ class Access:
         key = _find_key(keys, digest) or _find_key(self.stored_keys(), digest)
         if key is None:
             raise Unauthorized("unknown key")
+        if key.is_expired(time.time_ns() // 1_000_000):
+            raise Unauthorized(
+                f"key {key.id}: has expired", hint="Ask the operator of the store for a new key."
+            )
         return key
 
     def may_read_all(self, request: Request, model: Model) -> bool:
@@ -179,12 +303,23 @@ def make_key(
     *,
     models: Iterable[Model] = (),
     created_by: str = "",
+    expires_in_s: float | None = None,
+    requests_per_s: float | None = None,
+    bytes_per_day: int | None = None,
 ) -> tuple[Key, str]:
     """Return a new key with its secret; it is valid once it is stored.
 
     Raises:
-        InvalidInput: a scope or a model is unknown, or the store is to have a prefix.
+        InvalidInput: a scope or a model is unknown, the store is to have a prefix, or a lifetime or
+            a quota is not positive.
     """
+    if requests_per_s is not None and not requests_per_s >= REQUESTS_PER_S_MIN:
+        raise InvalidInput(
+            f"requests_per_s: must be at least {REQUESTS_PER_S_MIN}, got {requests_per_s}"
+        )
+    if bytes_per_day is not None and bytes_per_day < 1:
+        raise InvalidInput(f"bytes_per_day: must be at least 1, got {bytes_per_day}")
+    expires_at_ms = None if expires_in_s is None else _expiry(expires_in_s, "lifetime")
     if not scopes or any(scope not in SCOPES for scope in scopes):
         raise InvalidInput(
             f"scopes: must be one or more known scopes, got {', '.join(scopes) or 'none'}",
@@ -194,7 +329,43 @@ def make_key(
     grants = tuple(Grant(model, granted, prefix) for model in _models_of(models, prefix))
     secret = _PREFIX + secrets.token_urlsafe(32)
     now_ms = time.time_ns() // 1_000_000
-    return Key(secrets.token_hex(4), _hash(secret), grants, label, now_ms, created_by), secret
+    key = Key(
+        *(secrets.token_hex(4), _hash(secret), grants, label, now_ms, created_by),
+        expires_at_ms=expires_at_ms,
+        requests_per_s=requests_per_s,
+        bytes_per_day=bytes_per_day,
+    )
+    return key, secret
+
+
+def make_successor(
+    old: Key, *, created_by: str = "", expires_in_s: float | None = None
+) -> tuple[Key, str]:
+    """Return a key that is allowed what an old one is, with its secret."""
+    if expires_in_s is None and old.expires_at_ms is not None and old.created_at_ms is not None:
+        expires_in_s = (old.expires_at_ms - old.created_at_ms) / 1000
+    now_ms = time.time_ns() // 1_000_000
+    secret = _PREFIX + secrets.token_urlsafe(32)
+    successor = replace(
+        old,
+        id=secrets.token_hex(4),
+        sha256=_hash(secret),
+        created_at_ms=now_ms,
+        created_by=created_by,
+        expires_at_ms=None if expires_in_s is None else _expiry(expires_in_s, "lifetime"),
+        last_used_on=None,
+        replaces=old.id,
+    )
+    return successor, secret
+
+
+def _expiry(after_s: float, what: str, *, at_least: float = 1.0) -> int:
+    """Return the time in milliseconds that is `after_s` from now."""
+    if not at_least <= after_s <= LIFETIME_S_MAX:
+        raise InvalidInput(
+            f"{what}: must be from {at_least:g} to {LIFETIME_S_MAX:g} seconds, got {after_s:g}"
+        )
+    return time.time_ns() // 1_000_000 + round(after_s * 1000)
 
 
 def check_grant(key: Key, scope: Scope, name: str | None, model: Model | Literal["any"]) -> None:

@@ -506,6 +506,9 @@ class FastAppendProtocol(HttpProtocol):
         assert head is not None
         try:
             self.protocol.admit_append(head, name)
+            if head.use is not None:
+                head.use.admit()
+                head.use.spend(len(body))
         except FourfoldError as error:
             pending.complete(self.protocol.append_response(error, wrote=False))
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -26,13 +26,21 @@ FILE_CLOCK_NS: Final = 100_000_000
 KEYS_MAX: Final = 10_000
 """Keys of a store: a request is compared with each of them."""
 OLD_FILE_NAME: Final = "access.json"
-Scope = Literal["read", "write", "admin", "metrics", "query"]
+Scope = Literal["read", "write", "admin", "metrics", "query", "audit"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+IMPLIED_BY_ADMIN: Final = frozenset({"metrics", "audit"})
+"""Scopes that `admin` includes.
+"""
 Model = Literal["documents", "streams", "graphs", "sessions", "store"]
 MODELS: Final[tuple[Model, ...]] = get_args(Model)
 """Subject of a grant: the objects of a model, or the store as a whole, which has no names."""
 NAMED_MODELS: Final = MODELS[:-1]
 """Models whose objects have names, so that a key may be for a prefix of them."""
+_COLUMNS: Final = (
+    *("id", "sha256", "label", "created_at_ms", "created_by", "expires_at_ms", "last_used_on"),
+    *("replaces", "requests_per_s", "bytes_per_day"),
+)
+"""Fields of a key besides its grants, in the order of the queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ class Grant:
 
         None is for requests that name no object: the prefix of the grant does not matter.
         """
-        has = scope in self.scopes or (scope == "metrics" and "admin" in self.scopes)
+        has = scope in self.scopes or (scope in IMPLIED_BY_ADMIN and "admin" in self.scopes)
         return has and (name is None or self.covers(name))
 
 
@@ -68,6 +76,19 @@ class Key:
     """Time of its creation; None if an older version created it."""
     created_by: str = ""
     """Id of the key that created it; empty for the command line or a client without key."""
+    expires_at_ms: int | None = None
+    """Time from which it is refused; None if it does not expire."""
+    last_used_on: str | None = None
+    """Day of its last use in UTC, as in 2026-07-14; None if it was not used."""
+    replaces: str = ""
+    """Id of the key that it replaces by rotation; empty if it replaces none."""
+    requests_per_s: float | None = None
+    bytes_per_day: int | None = None
+    """Quotas; None for no limit."""
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Return True if the key is refused at a time."""
+        return self.expires_at_ms is not None and self.expires_at_ms <= now_ms
 
     def grant(self, model: Model) -> Grant | None:
         """Return the grant for a model, or None if the key has none."""
@@ -141,6 +162,58 @@ class KeyStore:
         with self._writer() as database:
             result = work() if request is None else run_once(database, request, work)[0]
         return result.decode()
+
+    def rotate(
+        self,
+        key_id: str,
+        successor: Key,
+        overlap_until_ms: int,
+        request: IdempotentRequest | None = None,
+    ) -> str:
+        """Store the successor of a key, which expires at `overlap_until_ms` at the latest.
+
+        Returns the id of the successor, or of the one that the same request stored before.
+
+        Raises:
+            NotFound: there is no such key.
+            Refused: there are too many keys.
+        """
+
+        def work() -> bytes:
+            with database.write() as txn:
+                if txn.value(SQL.key_number, (key_id,)) is None:
+                    raise NotFound(f"unknown key {key_id!r}")
+                _add(txn, successor)
+                txn.execute(SQL.bring_forward_key_expiry, (key_id, overlap_until_ms))
+            return successor.id.encode()
+
+        with self._writer() as database:
+            result = work() if request is None else run_once(database, request, work)[0]
+        return result.decode()
+
+    def set_expiry(self, key_id: str, expires_at_ms: int | None) -> None:
+        """Set the time from which a key is refused; None for never.
+
+        Raises:
+            NotFound: there is no such key.
+        """
+
+        def work(txn: Transaction) -> None:
+            if txn.value(SQL.set_key_expiry, (key_id, expires_at_ms)) is None:
+                raise NotFound(f"unknown key {key_id!r}")
+
+        with self._writer() as database:
+            database.transact(work)
+
+    def record_uses(self, key_ids: Iterable[str], day: str) -> None:
+        """Record that keys were used on a day; those that were deleted are left out."""
+
+        def work(txn: Transaction) -> None:
+            for key_id in key_ids:
+                txn.execute(SQL.set_key_use, (key_id, day))
+
+        with self._writer() as database:
+            database.transact(work)
 
     def remove(self, key_id: str) -> int:
         """Delete a key and return the number of keys that are left."""
@@ -221,22 +294,20 @@ def _add(txn: Transaction, key: Key) -> None:
             f"keys: must be at most {KEYS_MAX}", hint="Remove keys that are no longer used."
         )
     txn.execute(SQL.require_key)
-    row = (key.id, key.sha256, key.label, key.created_at_ms, key.created_by)
-    number = txn.value(SQL.add_key, row)
+    number = txn.value(SQL.add_key, tuple(getattr(key, name) for name in _COLUMNS))
     for grant in key.grants:
         txn.execute(SQL.add_grant, (number, grant.model, grant.prefix, " ".join(grant.scopes)))
 
 
 def _read_keys(snapshot: ReadTransaction) -> tuple[Key, ...]:
     keys = []
-    for columns, rows in groupby(snapshot.all(SQL.keys), lambda row: row[:5]):
-        key_id, sha256, label, created_at_ms, created_by = columns
+    for columns, rows in groupby(snapshot.all(SQL.keys), lambda row: row[: len(_COLUMNS)]):
         grants = (
             Grant(model, tuple(scopes.split()), prefix)
             for *_, model, prefix, scopes in rows
             if model is not None
         )
-        keys.append(Key(key_id, sha256, tuple(grants), label, created_at_ms, created_by))
+        keys.append(Key(grants=tuple(grants), **dict(zip(_COLUMNS, columns, strict=True))))
     return tuple(keys)
 
 

@@ -1,7 +1,8 @@
 -- Keys of the server.
 
 -- name: keys
-SELECT k.id, k.sha256, k.label, k.created_at_ms, k.created_by, g.model, g.prefix, g.scopes
+SELECT k.id, k.sha256, k.label, k.created_at_ms, k.created_by, k.expires_at_ms, k.last_used_on, k.replaces,
+  k.requests_per_s, k.bytes_per_day, g.model, g.prefix, g.scopes
 FROM api_key AS k LEFT JOIN api_key_grant AS g ON g.key_number = k.number
 ORDER BY k.number, g.model
 
@@ -15,10 +16,22 @@ INSERT INTO key_requirement (id) VALUES (1) ON CONFLICT DO NOTHING
 SELECT number FROM api_key WHERE id = ?1
 
 -- name: add_key
-INSERT INTO api_key (id, sha256, label, created_at_ms, created_by) VALUES (?1, ?2, ?3, ?4, ?5) RETURNING number
+INSERT INTO api_key
+  (id, sha256, label, created_at_ms, created_by, expires_at_ms, last_used_on, replaces, requests_per_s, bytes_per_day)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) RETURNING number
 
 -- name: add_grant
 INSERT INTO api_key_grant (key_number, model, prefix, scopes) VALUES (?1, ?2, ?3, ?4)
+
+-- name: set_key_expiry
+UPDATE api_key SET expires_at_ms = ?2 WHERE id = ?1 RETURNING number
+
+-- name: bring_forward_key_expiry
+UPDATE api_key SET expires_at_ms = ?2 WHERE id = ?1 AND (expires_at_ms IS NULL OR expires_at_ms > ?2)
+
+-- name: set_key_use
+-- A day before the one that is stored changes nothing.
+UPDATE api_key SET last_used_on = ?2 WHERE id = ?1 AND (last_used_on IS NULL OR last_used_on < ?2)
 
 -- name: remove_key
 DELETE FROM api_key WHERE number = ?1

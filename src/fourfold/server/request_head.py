@@ -8,6 +8,7 @@ from urllib.parse import unquote_to_bytes
 from fourfold.errors import InvalidInput
 from fourfold.server.headers import plain_content_type
 from fourfold.server.key_store import Key
+from fourfold.server.key_use import KeyUse
 from fourfold.server.request import Headers
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
@@ -38,7 +39,7 @@ class AppendHead:
     Most clients repeat their heads exactly, so that a head is parsed, and its key found, once.
     """
 
-    __slots__ = ("content_type", "headers", "key", "keys", "raw")
+    __slots__ = ("content_type", "headers", "key", "keys", "raw", "use")
 
     def __init__(self, raw: RawHeaders, headers: Headers) -> None:
         self.raw = raw
@@ -48,5 +49,7 @@ class AppendHead:
         """The content type, if no other header changes the meaning of the append."""
         self.key: Key | None = None
         """Key of the request, found among `keys`; None if no key is required."""
+        self.use: KeyUse | None = None
+        """Use of that key, with its quotas."""
         self.keys: tuple[Key, ...] | None = None
         """Keys of the server when the head was admitted; None before."""

@@ -170,7 +170,12 @@ def serve(
         **_uvicorn_options(settings),
     )
     server = _server_class(uvicorn, protocol, certificate, settings.handshake_s)(options)
-    with Sweeper(streams), protocol.control.deliverer(), certificate or nullcontext():
+    with (
+        Sweeper(streams),
+        protocol.control.deliverer(),
+        access.recording_uses(),
+        certificate or nullcontext(),
+    ):
         _run(server, listener)
 
 

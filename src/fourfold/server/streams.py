@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from functools import partial
 from shutil import disk_usage
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -48,6 +48,7 @@ from fourfold.server.budget import VISITORS, WORKERS, BodyBudget, Lease
 from fourfold.server.hosts import Hosts
 from fourfold.server.key_routes import KeyRoutes
 from fourfold.server.key_store import Key
+from fourfold.server.key_use import KeyUse
 from fourfold.server.large_appends import LargeAppends
 from fourfold.server.origins import Origins
 from fourfold.server.replies import encode_reply
@@ -104,6 +105,8 @@ class AdmittedRequest(NamedTuple):
     match: RouteMatch | None
     """None for OPTIONS."""
     key: Key | None
+    use: KeyUse | None = None
+    """Use of the key, which counts the bytes of the bodies."""
 
     @property
     def is_cancellable(self) -> bool:
@@ -206,6 +209,7 @@ class StreamProtocol:
             Unauthorized: the request has no valid key.
             Forbidden: the key does not allow the request, or a page of a foreign origin sent it.
             NotFound: no route has this path.
+            QuotaExceeded: a quota of the key is exhausted.
         """
         self._check_source(request)
         # A browser sends a preflight request without the key.
@@ -217,7 +221,12 @@ class StreamProtocol:
             if self._access is not None:
                 self._access.require(request, "admin", "", "streams")
             raise
-        return AdmittedRequest(match, self._authorize(request, match))
+        key = self._authorize(request, match)
+        if key is None or self._access is None:
+            return AdmittedRequest(match, key)
+        use = self._access.uses.get(key)
+        use.admit()
+        return AdmittedRequest(match, key, use)
 
     def _authorize(self, request: Request, target: RouteMatch) -> Key | None:
         """Return the key of an admitted request, or None if no key is required."""
@@ -254,6 +263,9 @@ class StreamProtocol:
             request = Request("POST", headers.STREAM_PREFIX + name, "", head.headers)
             self._check_source(request)
             head.key = None if self._access is None else self._access.identify(request)
+            head.use = None
+            if head.key is not None and self._access is not None:
+                head.use = self._access.uses.get(head.key)
             head.keys = keys
         if head.key is not None:
             check_grant(head.key, "write", name, "streams")
@@ -292,7 +304,14 @@ class StreamProtocol:
             response = Response(405, {"allow": match.allow()})
         else:
             headers.check_encoding(request)
+            use = call.use if call.use is not None and call.use.counts_bytes else None
+            if use is not None:
+                use.spend(len(request.body))
             response = await self._handle(match.route, match.path_parameters, call.key, request)
+            if use is not None:
+                use.spend(len(response.body))
+                if response.pieces is not None:
+                    response.pieces = _counted(response.pieces, use)
         return self._complete(response, request.header("origin"))
 
     async def _handle(
@@ -587,6 +606,17 @@ def _split_bounded(body: bytes, content_type: str, *, empty_list: bool = False) 
         f"{HTTP_APPEND_COMMAS} commas, got {count}",
         hint="Send several requests with fewer messages.",
     )
+
+
+async def _counted(pieces: AsyncIterator[bytes], use: KeyUse) -> AsyncGenerator[bytes, None]:
+    """Yield the pieces of a body, and count their bytes for a key."""
+    try:
+        async for piece in pieces:
+            use.spend(len(piece))
+            yield piece
+    finally:
+        if isinstance(pieces, AsyncGenerator):
+            await pieces.aclose()
 
 
 def error_response(error: FourfoldError, request: Request | None = None) -> Response:

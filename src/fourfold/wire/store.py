@@ -98,6 +98,15 @@ class KeyInfo(Struct, kw_only=True, frozen=True):
     """Time of its creation; None if an older version created it."""
     created_by: str = ""
     """Id of the key that created it; empty for the command line or a client without key."""
+    expires_at_ms: Count | None = None
+    """Time from which it is refused; None if it does not expire."""
+    last_used_on: str | None = None
+    """Day of its last use in UTC, as in 2026-07-14; None if it was not used."""
+    replaces: str = ""
+    """Id of the key that it replaces by rotation; empty if it replaces none."""
+    requests_per_s: float | None = None
+    bytes_per_day: Count | None = None
+    """Quotas; None for no limit."""
 
 
 class CreatedKey(KeyInfo, kw_only=True, frozen=True):
@@ -111,7 +120,7 @@ class NewKey(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Grants of a new key."""
 
     scopes: Annotated[
-        list[Literal["read", "write", "admin", "metrics", "query"]],
+        list[Literal["read", "write", "admin", "metrics", "query", "audit"]],
         Meta(min_length=1, max_length=16, description="What it may do."),
     ]
     models: Annotated[
@@ -122,6 +131,35 @@ class NewKey(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
         str, Meta(max_length=1024, description="Only objects whose names start with this.")
     ] = ""
     label: Annotated[str, Meta(max_length=200, description="A name that is shown in lists.")] = ""
+    expires_in_s: Annotated[
+        float | None, Meta(description="Time until it expires; null for a key that does not.")
+    ] = None
+    requests_per_s: Annotated[
+        float | None, Meta(description="Requests per second that it may send; null for no limit.")
+    ] = None
+    bytes_per_day: Annotated[
+        int | None,
+        Meta(description="Bytes per day of the bodies that it sends and gets; null for no limit."),
+    ] = None
+
+
+class RotateKey(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """How a key is replaced."""
+
+    overlap_s: Annotated[
+        float, Meta(description="Time until the old key expires; both are accepted until then.")
+    ] = 0.0
+    expires_in_s: Annotated[
+        float | None, Meta(description="Lifetime of the new key; null for that of the old one.")
+    ] = None
+
+
+class ExpireKey(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """When a key expires."""
+
+    after_s: Annotated[float | None, Meta(description="Time until it expires; null for never.")] = (
+        0.0
+    )
 
 
 class DeletedKey(Struct, kw_only=True, frozen=True):

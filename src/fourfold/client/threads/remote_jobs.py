@@ -176,19 +176,32 @@ class RemoteKeys:
         models: Sequence[str] = (),
         prefix: str = "",
         label: str = "",
+        expires_in_s: float | None = None,
+        requests_per_s: float | None = None,
+        bytes_per_day: int | None = None,
     ) -> CreatedKey:
         """Create a key; its secret is `key` of the result, and is not shown again.
 
         Args:
-            scopes: What it may do: "read", "write", "admin", "metrics", "query".
+            scopes: What it may do: "read", "write", "admin", "metrics", "query", "audit".
             models: Models that it is for, by default all.
             prefix: Only objects whose names start with this.
             label: Display name of the key.
+            expires_in_s: Time until it expires; None for a key that does not.
+            requests_per_s: Requests per second that it may send; None for no limit.
+            bytes_per_day: Bytes per day of the bodies that it sends and gets; None for no limit.
 
         Raises:
             Forbidden: It would be allowed more than the key of this store.
         """
-        call = self._calls.create_key(scopes, models, prefix, label)
+        call = self._calls.create_key(
+            *(scopes, models),
+            prefix=prefix,
+            label=label,
+            expires_in_s=expires_in_s,
+            requests_per_s=requests_per_s,
+            bytes_per_day=bytes_per_day,
+        )
         return maintenance.parse(self._connection.send(call), CreatedKey)
 
     def list(self) -> builtins.list[KeyInfo]:
@@ -199,6 +212,34 @@ class RemoteKeys:
         """Return the key of this client and what it allows; None if the server requires none."""
         response = self._connection.send(self._calls.get_key())
         return maintenance.parse(response, CurrentKey).key
+
+    def rotate(
+        self, key_id: str, *, overlap_s: float = 0.0, expires_in_s: float | None = None
+    ) -> CreatedKey:
+        """Replace a key by one that is allowed the same; its secret is `key` of the result.
+
+        Args:
+            key_id: The key to replace.
+            overlap_s: Time until it expires; both keys are accepted until then.
+            expires_in_s: Lifetime of the new key; by default that of the old one.
+
+        Raises:
+            NotFound: There is no such key.
+            Forbidden: The new key would be allowed more than the key of this store.
+        """
+        call = self._calls.rotate_key(key_id, overlap_s, expires_in_s)
+        return maintenance.parse(self._connection.send(call), CreatedKey)
+
+    def expire(self, key_id: str, after_s: float | None = 0.0) -> KeyInfo:
+        """Let a key expire after a time, by default at once; None for never. Returns the key.
+
+        Raises:
+            NotFound: There is no such key.
+            Refused: It is the key of this store, and would expire at once.
+            Forbidden: It would last longer than the key of this store.
+        """
+        call = self._calls.expire_key(key_id, after_s)
+        return maintenance.parse(self._connection.send(call), KeyInfo)
 
     def delete(self, key_id: str) -> int:
         """Delete a key and return the number of keys that are left.
