@@ -14,7 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourfold.kernel import Notifier
-from fourfold.kernel.notifier import NOTIFY_PAUSES, NOTIFY_PENDING_MAX, NOTIFY_SLICE_LISTENERS
+from fourfold.kernel.notifier import (
+    NOTIFY_PAUSES,
+    NOTIFY_PAUSES_REPEATED,
+    NOTIFY_PENDING_MAX,
+    NOTIFY_SLICE_LISTENERS,
+)
 
 
 def test_listener_is_notified_of_its_name_and_of_all_names():
@@ -173,13 +178,15 @@ def test_fan_out_pauses_while_others_commit(monkeypatch, took_s, others_every):
         call_later = loop.call_later
 
         def note(delay, function, *arguments):
-            if function.__name__ == "_deliver":
+            if function.__name__ == "_end_pause":
                 pauses.append(delay)
             return call_later(delay, function, *arguments)
 
         monkeypatch.setattr(loop, "call_later", note)
         # Read at the beginning and at the end of a slice.
-        clock = SimpleNamespace(perf_counter=lambda: next(readings) * took_s)
+        clock = SimpleNamespace(
+            perf_counter=lambda: next(readings) * took_s, thread_time=lambda: 0.0
+        )
         monkeypatch.setattr("fourfold.kernel.notifier.time", clock)
         with ExitStack() as stack:
             large = [stack.enter_context(notifier.listen("large")) for _ in range(MANY)]
@@ -197,6 +204,37 @@ def test_fan_out_pauses_while_others_commit(monkeypatch, took_s, others_every):
     # In all as long as one after each slice but the last few.
     slices = MANY // SLICE - 1 - 0.001 / (NOTIFY_PAUSES * took_s)
     assert sum(pauses) >= slices * NOTIFY_PAUSES * took_s
+
+
+@pytest.mark.parametrize(("share", "repeats"), [(0.5, 0), (1.0, NOTIFY_PAUSES_REPEATED)])
+def test_pause_is_repeated_while_the_event_loop_has_no_idle_time(monkeypatch, share, repeats):
+    """Requests wait while the loop is busy, and each slice would add to their delay."""
+
+    async def main():
+        notifier, pauses, readings = Notifier(), [], itertools.count()
+        loop = asyncio.get_running_loop()
+        call_later = loop.call_later
+
+        def note(delay, function, *arguments):
+            if function.__name__ == "_end_pause":
+                pauses.append(function.__self__._repeated)
+            return call_later(delay, function, *arguments)
+
+        monkeypatch.setattr(loop, "call_later", note)
+        clock = SimpleNamespace(perf_counter=lambda: next(readings) * 0.0002)
+        clock.thread_time = lambda: clock.perf_counter() * share
+        monkeypatch.setattr("fourfold.kernel.notifier.time", clock)
+        with ExitStack() as stack:
+            large = [stack.enter_context(notifier.listen("large")) for _ in range(MANY)]
+            notifier.notify(("large",))
+            while not all(listener._notified for listener in large):
+                notifier.notify(("other",))
+                await asyncio.sleep(0)
+        return pauses
+
+    pauses = asyncio.run(main())
+    assert max(pauses) == repeats
+    assert pauses[: repeats + 1] == list(range(repeats + 1))
 
 
 def test_fan_out_buffers_few_undelivered_payloads():

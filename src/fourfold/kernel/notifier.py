@@ -11,9 +11,11 @@ loop:
 
 A slice is followed by a pause in proportion to its time while others commit, so that these keep
 most of the event loop. Others commit for a while after each notification that arrives during a
-fan-out: a slice is shorter than a commit, so most slices see none. Names take turns, so a name with
-few listeners does not wait for one with many. A notification that arrives during the fan-out of its
-name is delivered in the next round: each listener receives everything in order.
+fan-out: a slice is shorter than a commit, so most slices see none. A pause in which the event loop
+had no idle time is repeated a few times: requests wait, and each slice adds to their delay (uvloop
+also sends what a slice wrote after it, where its time is not counted). Names take turns, so a name
+with few listeners does not wait for one with many. A notification that arrives during the fan-out
+of its name is delivered in the next round: each listener receives everything in order.
 """
 
 from __future__ import annotations
@@ -45,6 +47,12 @@ NOTIFY_PAUSE_MIN_S: Final = 0.001
 """Shortest pause: uvloop rounds a delay to milliseconds, and calls at once if none is left. The
 pause of shorter slices follows a later one.
 """
+
+NOTIFY_SATURATED: Final = 0.9
+"""Share of a pause from which on the event loop had no idle time."""
+
+NOTIFY_PAUSES_REPEATED: Final = 8
+"""Times that a pause is repeated at most while the event loop has no idle time."""
 
 NOTIFY_PENDING_MAX: Final = 32
 """Payloads buffered until delivery; on overflow they collapse into one None."""
@@ -226,6 +234,8 @@ class _FanOut:
         self._slice_began = 0.0
         self._owed_s = 0.0
         """Pause of earlier slices that was too short for a timer."""
+        self._repeated = 0
+        """Times that the current pause was repeated."""
         self._queue: deque[_ListenerGroup] = deque()
         self._started = False
 
@@ -293,7 +303,18 @@ class _FanOut:
             self._deliver()
             return
         pause_s, self._owed_s = self._owed_s, 0.0
-        self._loop.call_later(pause_s, self._deliver)
+        self._repeated = 0
+        self._loop.call_later(pause_s, self._end_pause, pause_s, now, time.thread_time())
+
+    def _end_pause(self, pause_s: float, began: float, cpu: float) -> None:
+        """Notify the next slice, or pause again if the event loop was busy since `began`."""
+        now, used = time.perf_counter(), time.thread_time()
+        busy = used - cpu >= NOTIFY_SATURATED * (now - began)
+        if busy and self._repeated < NOTIFY_PAUSES_REPEATED:
+            self._repeated += 1
+            self._loop.call_later(pause_s, self._end_pause, pause_s, now, used)
+        else:
+            self._deliver()
 
     def _notify(self, group: _ListenerGroup, limit: int) -> int:
         """Notify up to `limit` registered listeners of a group; return how many were examined."""
