@@ -179,6 +179,10 @@ TRAVERSE_DEPTH: Final = 3
 """Default number of hops of a traversal."""
 PATH_OBJECTS_MAX: Final = 1_000_000
 """Objects that a search for a path visits, from both ends together."""
+HTTP_PATH_OBJECTS_MAX: Final = 100_000
+"""The same of a search over HTTP: several run at once."""
+DEPTH_MAX: Final = 1_000
+"""Edges of a walk over HTTP."""
 PATH_DEPTH: Final = 16
 """Default maximum number of edges of a path."""
 VERSIONS_MAX: Final = 1_000

@@ -183,3 +183,57 @@ def test_what_cannot_be_done_is_said_with_its_kind_and_code(notes, arguments, co
     done = notes(*arguments)
     assert (done.code, done.out) == (code, "")
     assert done.err.startswith(f"error[{kind}]")
+
+
+@pytest.fixture
+def linked(notes):
+    """A store with three notes: 1 cites 2, and 2 cites 3."""
+    assert notes("type", "here", "notes", "edge", 'cites "a"').code == 0
+    ops = [{"op": "parent_create", "type_key": "note"} for _ in range(3)]
+    ops += [
+        {
+            "op": "edge_create",
+            "type_key": 'cites "a"',
+            "payload": {"src_parent_id": {"$op": n}, "dst_parent_id": {"$op": n + 1}},
+        }
+        for n in range(2)
+    ]
+    assert notes("insert", "here", "notes", NOTE).code == 0
+    assert notes("insert", "here", "notes", json.dumps(ops)).code == 0
+    return notes
+
+
+def test_walks_print_tables_json_and_graphviz(linked):
+    near = linked("neighbours", "here", "notes", 2)
+    assert near.out.splitlines() == [
+        "OBJECT  TYPE  DISTANCE  FROM  EDGE  EDGE TYPE",
+        '3       note  1         2     1     cites "a"',
+    ]
+    far = document(linked("neighbours", "here", "notes", 2, "--depth", 9, "--json"))
+    assert [(row["object_id"], row["distance"]) for row in far["objects"]] == [(3, 1), (4, 2)]
+    some = linked("neighbours", "here", "notes", 2, "--depth", 9, "--limit", 1)
+    assert some.out.endswith("There are more: --limit 10\n")
+    back = linked("path", "here", "notes", 4, 2, "--direction", "in", "--type", 'cites "a"')
+    assert [line.split()[0] for line in back.out.splitlines()] == ["OBJECT", "4", "3", "2"]
+    assert linked("path", "here", "notes", 4, 2).out == "no path\n"
+    assert document(linked("path", "here", "notes", 1, 2, "--json"))["path"] == []
+    assert linked("path", "here", "notes", 4, 2, "--direction", "in", "--dot").out == (
+        "digraph {\n"
+        '  4 [label="note 4"];\n'
+        '  3 [label="note 3"];\n'
+        '  2 [label="note 2"];\n'
+        '  3 -> 4 [label="cites \\"a\\""];\n'
+        '  2 -> 3 [label="cites \\"a\\""];\n'
+        "}\n"
+    )
+    dot = linked("neighbours", "here", "notes", 2, "--dot").out
+    assert '  2 -> 3 [label="cites \\"a\\""];\n' in dot
+
+
+def test_walks_read_the_past_and_refuse_what_is_unknown(linked):
+    assert linked("neighbours", "here", "notes", 1, "--at", 1).out == "no objects\n"
+    assert linked("neighbours", "here", "notes", 2, "--at", 1).code == 3
+    assert linked("path", "here", "notes", 2, 4, "--at", "2999-01-01").code == 0
+    assert linked("query", "here", "notes", "--at", "2001-01-01").out == "no objects\n"
+    unknown = linked("path", "here", "notes", 2, 4, "--type", "likes")
+    assert "app 'notes' has no type 'likes' of edge" in unknown.err

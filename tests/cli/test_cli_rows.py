@@ -48,6 +48,8 @@ LISTS = {
     "app query": (("notes",), "rows"),
     "app history": (("notes", "parent", "1"), "versions"),
     "app feed": ((), "changes"),
+    "app neighbours": (("notes", "1"), "objects"),
+    "app path": (("notes", "1", "1"), "path"),
     "app sync peer": ((), "peers"),
     "app sync identities": ((), "identities"),
     "app sync status": ((), "progress"),

@@ -151,6 +151,10 @@ CALLS = {
     "object_history": lambda c: c.graph.history("parent", 1),
     "neighbours": lambda c: c.graph.neighbours(1),
     "read_objects": lambda c: c.graph.read_many([1]),
+    "traverse": lambda c: c.graph.traverse(1),
+    "find_path": lambda c: c.graph.path(1, 2),
+    "edge_exists": lambda c: c.graph.exists(1, 2),
+    "count_edges": lambda c: c.graph.count(1),
     "graph_feed": lambda c: list(c.store.graphs.follow()),
     "app_feed": lambda c: list(c.graph.follow()),
     # Sessions

@@ -143,6 +143,55 @@ def test_objects_are_read_together_with_parts_of_their_neighbourhood(notes):
             notes.read_many([first], parts=parts)
 
 
+def test_walks_follow_edges_at_every_point(notes):
+    note_type = notes.register_type("parent", "note")
+    cites, quotes = notes.register_type("edge", "cites"), notes.register_type("edge", "quotes")
+    a, b, c, d = notes.insert("parent", [{"type_id": note_type, "owner_identity": 1}] * 4)
+    before = notes.position()
+    link = {"owner_identity": 1, "src_parent_id": a, "dst_parent_id": b}
+    first, second, third = (
+        notes.insert("edge", [{**link, "type_id": kind, "src_parent_id": src, "dst_parent_id": to}])
+        for src, to, kind in ((a, b, cites), (b, c, cites), (c, d, quotes))
+    )
+    reached = notes.traverse(a, depth=5)
+    assert [row.object_id for row in reached.objects] == [b, c, d]
+    assert reached.objects[1] == (c, 2, b, *second)
+    assert (reached.seq, reached.complete) == (notes.position(), True)
+    assert not notes.traverse(a, depth=5, limit=1).complete
+    assert notes.traverse(a, at=before).objects == ()
+    assert notes.traverse(a, types=[]).objects == ()
+    path = notes.path(a, d)
+    assert (path.objects, path.edges) == ((a, b, c, d), (*first, *second, *third))
+    assert notes.path(a, d, types=[cites]) is None
+    assert notes.path(a, d, depth=2) is None
+    assert notes.path(d, a, direction="in").objects == (d, c, b, a)
+    assert notes.path(a, d, at=before) is None
+    assert notes.exists(a, b)
+    assert not notes.exists(b, a)
+    assert not notes.exists(a, b, at=before)
+    assert not notes.exists(a, b, types=[quotes])
+    assert (notes.count(b), notes.count(b, direction="both")) == (1, 2)
+    assert notes.count(b, direction="both", at=before) == 0
+    hidden = {"target_parent_id": c, "type_id": notes.register_type("rating", "suppress")}
+    notes.insert("rating", [{**hidden, "owner_identity": 1}])
+    assert notes.path(a, d) is None
+    assert notes.path(a, d, suppressed=True).objects == (a, b, c, d)
+    assert notes.count(b) == 0
+    for wrong in (
+        lambda: notes.traverse(a, direction="up"),
+        lambda: notes.traverse(a, limit=10_001),
+        lambda: notes.path(a, b, depth=0),
+        lambda: notes.count(a, types="12"),
+        lambda: notes.count(a, at=notes.position() + 1),
+        lambda: notes.traverse(0),
+    ):
+        with pytest.raises(errors.InvalidInput):
+            wrong()
+    for missing in (lambda: notes.path(a, 10**9), lambda: notes.exists(10**9, a)):
+        with pytest.raises(errors.NotFound):
+            missing()
+
+
 def test_versions_of_an_object_stay_readable(notes):
     note_type = notes.register_type("parent", "note")
     text = notes.register_type("attr", "text")

@@ -60,6 +60,8 @@ PAGES = (
     "/app?app=crm&type=2",
     "/object?app=crm&id=1",
     "/object?app=crm&id=1&at=3",
+    "/path?app=crm",
+    "/path?app=crm&start=2&end=4&direction=both",
     "/sql",
     "/sql?query=select+stream,+records+from+streams_streams",
     "/sql?query=select+stream+from+streams_streams&at=2020-01-01T00:00:00Z",
@@ -475,6 +477,18 @@ def test_an_object_shows_its_neighbours_at_any_seq(shop):
     then = json.loads(get(shop, f"/object.json?app=crm&id=1&at={first}").text)
     assert [then["edges"], then["attributes"]] == [[], []]
     assert get(shop, "/object?app=crm&id=99").status == 404
+
+
+def test_a_path_is_drawn_between_two_objects_at_any_seq(shop):
+    page = json.loads(get(shop, "/path.json?app=crm&start=2&end=4").text)
+    assert page["route"]["objects"] == [2, 1, 4]
+    assert [row["name"] for row in page["graph"]["edges"]] == ["← placed", "← about Ada"]
+    body = text_of(get(shop, "/path?app=crm&start=2&end=4"))
+    assert body.count('<g class="node') == 3
+    assert 'href="/object?app=crm&amp;id=4"' in body
+    assert "no path" in text_of(get(shop, "/path?app=crm&start=2&end=4&direction=out"))
+    assert get(shop, "/path?app=crm&start=2&end=4&at=1").status == 404
+    assert get(shop, "/path?app=crm&start=2&end=x").status == 400
 
 
 def test_an_object_shows_what_changed_between_two_seqs(shop):

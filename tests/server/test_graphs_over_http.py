@@ -344,6 +344,17 @@ def test_neighbours_of_a_hub_are_bounded(app):
     assert len(leaf["edges"]) == 2
 
 
+def test_search_for_a_path_is_bounded(app, monkeypatch):
+    monkeypatch.setattr(limits, "HTTP_PATH_OBJECTS_MAX", 10)
+    operations = [parent() for _ in range(14)]
+    operations += [edge({"$op": 0}, {"$op": n}) for n in range(1, 13)]
+    start, *others = app.apply(operations).value["object_ids"][:14]
+    answer = app.ask("GET", "/path", query=f"start={start}&end={others[-1]}")
+    assert (answer.status, answer.value["kind"]) == (409, "limit_exceeded")
+    assert app.ask("GET", "/path", query=f"start={start}&end={others[0]}").status == 200
+    assert app.ask("GET", "/path", query=f"start={start}&end={start}&depth=1001").status == 400
+
+
 # HTTP = in process
 
 
@@ -484,7 +495,9 @@ def test_key_is_for_the_apps_with_its_prefix(tmp_path):
         assert ask("writer", "GET", "/v1/apps/notes") == 403
         assert ask("reader", "POST", "/v1/apps/notes/envelopes", envelope) == 403
         assert ask("reader", "PUT", "/v1/apps/notes-4") == 403
-        for path in ("", "/types", "/objects", "/objects/1", "/history/1", "/neighbours/1"):
+        walks = ("/traverse/1", "/count/1")
+        paths = ("", "/types", "/objects", "/objects/1", "/history/1", "/neighbours/1", *walks)
+        for path in paths:
             assert ask("reader", "GET", f"/v1/apps/notes{path}") == 200, path
             assert ask("reader", "GET", f"/v1/apps/other{path}") == 403, path
             assert ask("streams", "GET", f"/v1/apps/notes{path}") == 403, path

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import datetime
 from typing import Any, Final
 from uuid import uuid4
 
 import click
 
 from fourfold.cli.app_sync import sync_command
+from fourfold.cli.app_walks import neighbours, path
 from fourfold.cli.completion import complete_apps
 from fourfold.cli.graph_command import existing_graphs, graphs_command
+from fourfold.cli.history_options import at_option
 from fourfold.cli.main import SectionedGroup, Sections
 from fourfold.cli.output import Column, Output, counted, size
 from fourfold.cli.space.arguments import json_argument
@@ -289,7 +292,7 @@ def _columns(names: dict[int, str]) -> dict[str, Column]:
     metavar="ID",
     help="Only children of this parent; repeatable.",
 )
-@click.option("--at", type=click.IntRange(min=0), metavar="NUMBER", help="As of this seq.")
+@at_option("As of this seq or time.")
 @click.option("--raw", is_flag=True, help="Every version, instead of the newest of each object.")
 @click.option("--suppressed", is_flag=True, help="Include suppressed objects.")
 @click.option(
@@ -308,12 +311,12 @@ def query(
     type_keys: tuple[str, ...],
     owner: int | None,
     parents: tuple[int, ...],
-    at: int | None,
+    at: int | datetime | None,
     raw: bool,
     suppressed: bool,
     limit: int,
 ) -> None:
-    """Show the objects of an app, now or at an earlier seq.
+    """Show the objects of an app, now or at an earlier seq or time.
 
     Shows the newest version of each object; with --raw every version.
     """
@@ -337,7 +340,12 @@ def query(
     shown = rows[:limit]
     records = [{**row_json(row), "type_key": names.get(row.type_id)} for row in shown]
     out.rows(
-        {"app_id": app_id, "kind": kind, "rows": records, "at": at},
+        {
+            "app_id": app_id,
+            "kind": kind,
+            "rows": records,
+            "at": at.isoformat() if isinstance(at, datetime) else at,
+        },
         "rows",
         _columns(names),
         fields=(*ROWS[kind]._fields, "type_key"),
@@ -449,6 +457,7 @@ SECTIONS: Final[Sections] = (
     ("Apps", ("register", "list", "type", "types", "limits", "stats")),
     ("Write a graph", ("insert",)),
     ("Read it, now or in the past", ("query", "history", "feed")),
+    ("Walk along edges", ("neighbours", "path")),
     ("Exchange it with other stores", ("sync",)),
 )
 
@@ -458,9 +467,10 @@ Examples:
   fourfold app type ROOT notes parent note
   fourfold app insert ROOT notes '[{"op": "parent_create", "type_key": "note"}]'
   fourfold app query ROOT notes --at 1
+  fourfold app path ROOT notes 1 7 --direction both
   fourfold app feed ROOT --follow
 
-ROOT is an argument, --root or FOURFOLD_ROOT. --at takes a seq of the store.
+ROOT is an argument, --root or FOURFOLD_ROOT. --at takes a seq of the store, or a time.
 Every command takes --json and --traceback.
 """
 
@@ -485,6 +495,8 @@ for _each in (
     query,
     history,
     feed,
+    neighbours,
+    path,
     sync_command,
 ):
     command.add_command(_each)

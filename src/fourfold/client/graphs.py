@@ -11,29 +11,35 @@ from urllib.parse import quote
 
 import msgspec
 
+from fourfold import limits
 from fourfold.client import responses
 from fourfold.client.documents import format_at
 from fourfold.client.requests import Address, Call, format_time, stringify
 from fourfold.client.responses import Response
 from fourfold.errors import BadAnswer, InvalidInput, Refused, SequenceRegression
-from fourfold.models.graphs import envelopes
+from fourfold.models.graphs import envelopes, validation
 from fourfold.models.graphs.feed import FeedFilter
 from fourfold.models.graphs.records import (
     App,
     ApplyResult,
     At,
     Attr,
+    Direction,
     Edge,
     GraphChange,
     Kind,
     Neighbours,
     Parent,
     Part,
+    Path,
     Rating,
+    Reached,
     Row,
+    TraverseResult,
     Type,
     Usage,
 )
+from fourfold.models.graphs.traversal import check_direction
 from fourfold.wire import graphs as wire
 
 _JSON: Final = {"content-type": "application/json"}
@@ -44,6 +50,30 @@ _ROWS: Final[dict[type[wire.ObjectRow], tuple[Kind, Any]]] = {
     wire.EdgeRow: ("edge", Edge),
     wire.RatingRow: ("rating", Rating),
 }
+
+
+class EdgeOptions(NamedTuple):
+    """Edges that a walk follows, and its point."""
+
+    types: Iterable[int] | None
+    at: At | None
+    suppressed: bool
+    direction: Direction | None = None
+
+    def params(self) -> dict[str, Any]:
+        """Return the query parameters, checked as a local store does."""
+        if self.direction is not None:
+            check_direction(self.direction)
+        params: dict[str, Any] = stringify(
+            ("direction", self.direction),
+            ("at", format_at(self.at)),
+            ("suppressed", "true" if self.suppressed else None),
+        )
+        if self.types is not None:
+            ids = msgspec.json.decode(validation.check_ids(self.types, "types"))
+            # Without types, all are followed; no type has this id.
+            params["type"] = ids or [limits.INTEGER_MAX]
+        return params
 
 
 class GraphCalls:
@@ -134,6 +164,28 @@ class GraphCalls:
         }
         data = msgspec.json.encode(body)
         return Call("POST", self._app(slug, "/read"), f"read {slug!r}", {**_JSON}, {}, data)
+
+    def traverse(self, slug: str, start: int, depth: int, limit: int, edges: EdgeOptions) -> Call:
+        """Build the request for what is within some hops of an object."""
+        params = {**stringify(("depth", depth), ("limit", limit)), **edges.params()}
+        return self._walk(f"traverse/{start}", slug, params)
+
+    def path(self, slug: str, start: int, end: int, depth: int, edges: EdgeOptions) -> Call:
+        """Build the request for a shortest path between two objects."""
+        params = stringify(("start", start), ("end", end), ("depth", depth))
+        return self._walk("path", slug, {**params, **edges.params()})
+
+    def exists(self, slug: str, src: int, dst: int, edges: EdgeOptions) -> Call:
+        """Build the request whether an edge leads from one object to another."""
+        params = stringify(("src", src), ("dst", dst))
+        return self._walk("exists", slug, {**params, **edges.params()})
+
+    def count(self, slug: str, object_id: int, edges: EdgeOptions) -> Call:
+        """Build the request for the number of edges of an object."""
+        return self._walk(f"count/{object_id}", slug, edges.params())
+
+    def _walk(self, path: str, slug: str, params: dict[str, Any]) -> Call:
+        return Call("GET", self._app(slug, f"/{path}"), f"walk in {slug!r}", {}, params)
 
     def _object(self, verb: str, slug: str, object_id: int, *params: tuple[str, object]) -> Call:
         url = self._app(slug, f"/{verb}/{object_id}")
@@ -260,6 +312,17 @@ def to_neighbours(record: wire.NeighboursInfo) -> Neighbours:
         record.complete,
         tuple(map(to_row, record.versions)),
     )
+
+
+def to_traversal(record: wire.TraverseInfo) -> TraverseResult:
+    """Return what a traversal reached."""
+    rows = tuple(Reached(*msgspec.structs.astuple(row)) for row in record.objects)
+    return TraverseResult(record.seq, rows, record.complete)
+
+
+def to_path(record: wire.PathInfo) -> Path | None:
+    """Return a path, or None if there is none."""
+    return Path(record.seq, tuple(record.objects), tuple(record.edges)) if record.objects else None
 
 
 def parse(response: Response, kind: type[responses.B]) -> responses.B:

@@ -102,7 +102,7 @@ async def app_page(visit: Visit, query: AppPageQuery) -> dict[str, Any]:
     at = format_at(visit.at)
     info, types, page = await asyncio.gather(
         visit.api.get(path, AppInfo),
-        _types(visit, query.app),
+        read_types(visit, query.app),
         visit.api.get(
             *(f"{path}/objects", ObjectPage),
             kind="parent",
@@ -112,7 +112,7 @@ async def app_page(visit: Visit, query: AppPageQuery) -> dict[str, Any]:
             limit=PAGE_ROWS,
         ),
     )
-    reader = _ObjectReader(visit, query.app, types)
+    reader = ObjectReader(visit, query.app, types)
     arounds, log = await asyncio.gather(
         reader.many((row.object_id for row in page.items), str(page.seq)),
         _read_log(visit, query.app, info.seq),
@@ -170,7 +170,7 @@ async def _read_log(visit: Visit, app: str, newest: int) -> list[tuple[int, list
 # An object
 
 
-class _ObjectReader:
+class ObjectReader:
     """Read objects of an app with what is around them."""
 
     def __init__(self, visit: Visit, app: str, types: Types) -> None:
@@ -258,9 +258,9 @@ class _ObjectReader:
 async def object_page(visit: Visit, query: ObjectPageQuery) -> dict[str, Any]:
     """Show an object at a point: its neighbourhood, attributes and changes, with the time bar."""
     info, types = await asyncio.gather(
-        visit.api.get(f"/v1/apps/{query.app}", AppInfo), _types(visit, query.app)
+        visit.api.get(f"/v1/apps/{query.app}", AppInfo), read_types(visit, query.app)
     )
-    reader = _ObjectReader(visit, query.app, types)
+    reader = ObjectReader(visit, query.app, types)
     rows = await reader.history(query.id)
     view = await _read_object(visit, query, reader, rows)
     seqs = sorted({row.global_seq for row in rows})
@@ -278,15 +278,15 @@ async def object_page(visit: Visit, query: ObjectPageQuery) -> dict[str, Any]:
 async def object_part(visit: Visit, query: ObjectPageQuery) -> dict[str, Any]:
     """Show what changes on the page of an object with a step of its time bar."""
     info, types = await asyncio.gather(
-        visit.api.get(f"/v1/apps/{query.app}", AppInfo), _types(visit, query.app)
+        visit.api.get(f"/v1/apps/{query.app}", AppInfo), read_types(visit, query.app)
     )
-    reader = _ObjectReader(visit, query.app, types)
+    reader = ObjectReader(visit, query.app, types)
     rows = await reader.history(query.id)
     return {"app": info, **await _read_object(visit, query, reader, rows)}
 
 
 async def _read_object(
-    visit: Visit, query: ObjectPageQuery, reader: _ObjectReader, rows: list[ObjectRow]
+    visit: Visit, query: ObjectPageQuery, reader: ObjectReader, rows: list[ObjectRow]
 ) -> dict[str, Any]:
     """Return an object at the point of the visit, and what changed since the seq to compare."""
     around = await reader.around(query.id, format_at(visit.at))
@@ -317,7 +317,7 @@ async def _read_object(
 
 async def _read_graph(
     query: ObjectPageQuery,
-    reader: _ObjectReader,
+    reader: ObjectReader,
     around: NeighboursInfo,
     before: NeighboursInfo | None,
     start: int,
@@ -349,7 +349,7 @@ async def _read_graph(
 
 
 async def _second_hop(
-    drawing: Neighbourhood, reader: _ObjectReader, details: list[NeighboursInfo], start: int
+    drawing: Neighbourhood, reader: ObjectReader, details: list[NeighboursInfo], start: int
 ) -> None:
     """Add the neighbours of the neighbours, as many as there is room for."""
     hops = [(info, edge) for info in details for edge in info.edges]
@@ -369,14 +369,14 @@ def _state(edge: EdgeRow, start: int) -> str:
     return "new" if start and edge.global_seq > start else ""
 
 
-async def _types(visit: Visit, app: str) -> Types:
+async def read_types(visit: Visit, app: str) -> Types:
     """Return kind and name of each type by its id."""
     page = await visit.api.get(f"/v1/apps/{app}/types", TypePage, limit=TYPES_READ)
     return {row.id: (row.kind, row.type_key) for row in page.items}
 
 
 def _attributes(
-    around: NeighboursInfo, before: NeighboursInfo | None, reader: _ObjectReader
+    around: NeighboursInfo, before: NeighboursInfo | None, reader: ObjectReader
 ) -> list[dict[str, Any]]:
     """Return the attributes, each with its earlier value if that was another one."""
     earlier = {} if before is None else {row.object_id: _value(row) for row in before.attrs}
@@ -390,7 +390,7 @@ def _attributes(
     return rows
 
 
-def _attribute(row: AttrRow | RatingRow, reader: _ObjectReader) -> dict[str, Any]:
+def _attribute(row: AttrRow | RatingRow, reader: ObjectReader) -> dict[str, Any]:
     return {
         "type": reader.type_name(row),
         "value": _value(row),
@@ -421,7 +421,7 @@ def _between(rows: list[ObjectRow], start: int, end: int) -> list[ObjectRow]:
     return sorted(chosen, key=lambda row: row.global_seq, reverse=True)
 
 
-def _change(row: ObjectRow, reader: _ObjectReader) -> dict[str, Any]:
+def _change(row: ObjectRow, reader: ObjectReader) -> dict[str, Any]:
     name = reader.type_name(row)
     sign = "+" if row.version == 1 else "~"
     if isinstance(row, EdgeRow):
@@ -440,7 +440,7 @@ def _change(row: ObjectRow, reader: _ObjectReader) -> dict[str, Any]:
 
 
 def _bars(
-    visit: Visit, query: ObjectPageQuery, rows: list[ObjectRow], reader: _ObjectReader
+    visit: Visit, query: ObjectPageQuery, rows: list[ObjectRow], reader: ObjectReader
 ) -> list[Bar]:
     """Return a bar for each seq at which something of the object was written."""
     by_seq: dict[int, list[ObjectRow]] = {}

@@ -177,7 +177,7 @@ def _other(edge: GraphEdge, center: int) -> int:
 
 
 def draw(graph: dict[str, Any]) -> Markup:
-    """Return the drawing of an object and its neighbourhood; each node is a link."""
+    """Return the drawing of an object and its neighbourhood, or of a path; a node is a link."""
     columns: dict[int, list[dict[str, Any]]] = {}
     for node in graph["nodes"]:
         columns.setdefault(node["column"], []).append(node)
@@ -197,7 +197,8 @@ def draw(graph: dict[str, Any]) -> Markup:
     parts += [_node(node, places[node["id"]], graph["center"]) for node in graph["nodes"]]
     width = 16 + (len(order) - 1) * COLUMN + NODE_WIDTH
     points = sum(len(columns[column]) for column in order if column < 0)
-    label = f"{points} objects point at it, it points at {len(graph['nodes']) - points - 1}"
+    points_at = len(graph["nodes"]) - points - 1
+    label = graph.get("label", f"{points} objects point at it, it points at {points_at}")
     return Markup(
         '<svg class="neighbourhood wide-{}" viewBox="0 0 {} {}" role="group" aria-label="{}">'
         "{}</svg>"

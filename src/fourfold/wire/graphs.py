@@ -297,6 +297,107 @@ class NeighboursQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
     suppressed: Suppressed = UNSET
 
 
+# Walks along edges
+
+Direction = Annotated[
+    Literal["out", "in", "both"],
+    Meta(description="Follow edges out of each object, in to it, or both."),
+]
+EdgeTypes = Annotated[
+    list[Id], Meta(description="Follow only edges of these type ids; repeatable.")
+]
+Depth = Annotated[int, Meta(ge=1, le=limits.DEPTH_MAX, description="Maximum number of edges.")]
+
+
+class EdgesQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Edges that a read follows, and its point."""
+
+    type: EdgeTypes = field(default_factory=list)
+    at: At | UnsetType = UNSET
+    suppressed: Suppressed = UNSET
+
+
+class CountEdgesQuery(EdgesQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a count of edges."""
+
+    direction: Direction = "out"
+
+
+class TraverseQuery(CountEdgesQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a traversal."""
+
+    depth: Depth = limits.TRAVERSE_DEPTH
+    limit: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=limits.TRAVERSE_OBJECTS_MAX,
+            description="Maximum number of objects that are returned.",
+        ),
+    ] = limits.TRAVERSE_OBJECTS_MAX
+
+
+class ExistsQuery(EdgesQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a read of the edges between two objects."""
+
+    src: Id
+    dst: Id
+
+
+class PathQuery(CountEdgesQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a search for a path."""
+
+    start: Id
+    end: Id
+    depth: Depth = limits.PATH_DEPTH
+
+
+class ReachedRow(Struct, frozen=True):
+    """An object that a traversal reached, with the last edge of a shortest way to it."""
+
+    object_id: int
+    distance: int
+    """Number of edges from the start."""
+    from_id: int
+    edge_id: int
+
+
+class TraverseInfo(Struct, kw_only=True, frozen=True):
+    """Objects within some hops of another, nearest first."""
+
+    app: str
+    seq: Integer
+    objects: list[ReachedRow]
+    complete: bool
+    """False if there are more objects than the limit."""
+
+
+class PathInfo(Struct, kw_only=True, frozen=True):
+    """A shortest path: objects from start to end, and the edges between them."""
+
+    app: str
+    seq: Integer
+    objects: list[int]
+    """Empty if there is no path."""
+    edges: list[int]
+
+
+class ExistsInfo(Struct, kw_only=True, frozen=True):
+    """Existence of an edge between two objects."""
+
+    app: str
+    seq: Integer
+    exists: bool
+
+
+class EdgeCount(Struct, kw_only=True, frozen=True):
+    """The number of edges of an object."""
+
+    app: str
+    seq: Integer
+    count: Count
+
+
 class ObjectHeaders(Struct, kw_only=True, frozen=True, rename=header_name):
     """Headers of a response about one version."""
 

@@ -13,7 +13,7 @@ from fourfold.client import graphs, requests
 from fourfold.client.containers import AsyncGraphContainer, AsyncGraphsContainer
 from fourfold.client.coroutines.connection import AsyncConnection
 from fourfold.client.follower import AsyncRemoteChanges
-from fourfold.client.graphs import ChangesDecoder, GraphCalls
+from fourfold.client.graphs import ChangesDecoder, EdgeOptions, GraphCalls
 from fourfold.client.reader import EventReader
 from fourfold.errors import NotFound, Refused
 from fourfold.models.documents.feed import deadline_of
@@ -25,11 +25,14 @@ from fourfold.models.graphs.records import (
     App,
     ApplyResult,
     At,
+    Direction,
     GraphChange,
     Kind,
     Neighbours,
     Part,
+    Path,
     Row,
+    TraverseResult,
     Type,
     Usage,
 )
@@ -361,6 +364,105 @@ class AsyncRemoteGraph(AsyncGraphContainer):
         )
         response = await self._connection.send(call)
         return graphs.to_neighbours(graphs.parse(response, wire.NeighboursInfo))
+
+    async def traverse(
+        self,
+        start: int,
+        *,
+        depth: int = limits.TRAVERSE_DEPTH,
+        types: Iterable[int] | None = None,
+        direction: Direction = "out",
+        at: At | None = None,
+        limit: int = limits.TRAVERSE_OBJECTS_MAX,
+        suppressed: bool = False,
+    ) -> TraverseResult:
+        """Return the parents within some hops of a parent, nearest first, without itself.
+
+        Args:
+            start: The id of the parent.
+            depth: Maximum number of hops.
+            types: Follow only edges of these type ids.
+            direction: Follow edges "out" of each parent, "in" to it, or "both".
+            at: A seq or a time, by default the newest.
+            limit: Maximum number of returned parents, at most 10,000.
+            suppressed: Visit parents that their owners suppress.
+
+        Raises:
+            NotFound: The app has no such parent at that point.
+        """
+        validation.check_integer(start, "parent.object_id", least=1)
+        edges = EdgeOptions(types, at, suppressed, direction)
+        call = self._calls.traverse(self.slug, start, depth, limit, edges)
+        response = await self._connection.send(call)
+        return graphs.to_traversal(graphs.parse(response, wire.TraverseInfo))
+
+    async def path(
+        self,
+        start: int,
+        end: int,
+        *,
+        depth: int = limits.PATH_DEPTH,
+        types: Iterable[int] | None = None,
+        direction: Direction = "out",
+        at: At | None = None,
+        suppressed: bool = False,
+    ) -> Path | None:
+        """Return a shortest path between two parents, or None if there is none.
+
+        Args:
+            start: The id of the first parent.
+            end: The id of the last parent.
+            depth: Maximum number of edges.
+            types: Follow only edges of these type ids.
+            direction: Follow edges "out" of each parent, "in" to it, or "both".
+            at: A seq or a time, by default the newest.
+            suppressed: Visit parents that their owners suppress.
+
+        Raises:
+            NotFound: The app does not have one of the parents at that point.
+            LimitExceeded: More than 100,000 parents were visited.
+        """
+        edges = EdgeOptions(types, at, suppressed, direction)
+        call = self._calls.path(self.slug, start, end, depth, edges)
+        response = await self._connection.send(call)
+        return graphs.to_path(graphs.parse(response, wire.PathInfo))
+
+    async def exists(
+        self,
+        src: int,
+        dst: int,
+        *,
+        types: Iterable[int] | None = None,
+        at: At | None = None,
+        suppressed: bool = False,
+    ) -> bool:
+        """Return True if an edge leads from one parent to another, at a seq or a time.
+
+        Raises:
+            NotFound: The app does not have one of the parents at that point.
+        """
+        call = self._calls.exists(self.slug, src, dst, EdgeOptions(types, at, suppressed))
+        response = await self._connection.send(call)
+        return graphs.parse(response, wire.ExistsInfo).exists
+
+    async def count(
+        self,
+        object_id: int,
+        *,
+        types: Iterable[int] | None = None,
+        direction: Direction = "out",
+        at: At | None = None,
+        suppressed: bool = False,
+    ) -> int:
+        """Return the number of edges between a parent and others, at a seq or a time.
+
+        Raises:
+            NotFound: The app has no such parent at that point.
+        """
+        validation.check_integer(object_id, "parent.object_id", least=1)
+        edges = EdgeOptions(types, at, suppressed, direction)
+        call = self._calls.count(self.slug, object_id, edges)
+        return graphs.parse(await self._connection.send(call), wire.EdgeCount).count
 
     async def read_many(
         self,

@@ -75,7 +75,19 @@ class Traversal:
                 break
         return TraverseResult(self._seq, tuple(reached), complete=True)
 
-    def path(self, start: int, end: int, depth: int, direction: Direction) -> Path | None:
+    @property
+    def seq(self) -> int:
+        """The seq that the walks read."""
+        return self._seq
+
+    def path(
+        self,
+        start: int,
+        end: int,
+        depth: int,
+        direction: Direction,
+        objects_max: int = limits.PATH_OBJECTS_MAX,
+    ) -> Path | None:
         """Return a shortest path of at most `depth` edges, searched from both ends, or None."""
         check_direction(direction)
         validation.check_integer(depth, "depth", least=1)
@@ -96,9 +108,9 @@ class Traversal:
                     edges = forward.edges_to(hop.to_id)[::-1], backward.edges_to(hop.to_id)
                     return _make_path(self._seq, start, edges)
                 level.append(hop.to_id)
-                if len(side.seen) + len(other.seen) > limits.PATH_OBJECTS_MAX:
+                if len(side.seen) + len(other.seen) > objects_max:
                     raise LimitExceeded(
-                        f"path: more than {limits.PATH_OBJECTS_MAX} objects were visited",
+                        f"path: more than {objects_max} objects were visited",
                         hint="Follow fewer types of edges, or pass a smaller depth.",
                     )
             if not level:
