@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.graphs import dataset
 from fourfold.kernel import Database, load_queries, profiles
 from fourfold.kernel.driver import Connection, connect
-from fourfold.models.graphs import GLOBAL_SEQ, MIGRATIONS, PROFILE, Graphs, Kind, adjacency
+from fourfold.models.graphs import GLOBAL_SEQ, MIGRATIONS, PROFILE, Graphs, Kind, intervals
 from fourfold.models.graphs.records import KINDS, ROWS
 from fourfold.models.graphs.verify import problems
 
@@ -105,7 +105,7 @@ def make_size(path: Path, rows: int) -> None:
             txn.execute(SQL.fill_parents, params)
             txn.execute(SQL.fill_attrs, params)
             txn.execute(SQL.fill_edges, params)
-            adjacency.rebuild(txn)
+            intervals.rebuild(txn)
             txn.execute(SQL.fill_envelopes, params)
             txn.execute(SQL.fill_usage, params[:1])
             txn.execute(SQL.fill_seq, (numbers + 1,))

@@ -8,6 +8,7 @@ from test_inserts import attr, dump, parent
 
 from fourfold.cli.main import run
 from fourfold.errors import CorruptData, NotFound, Refused
+from fourfold.models.graphs import intervals
 from fourfold.models.graphs.verify import is_dangling, problems
 from fourfold.store import open_store, restore
 
@@ -150,6 +151,7 @@ def old_store(tmp_path):
         graphs.insert_attr(app, attr(types, graphs.insert_parent(app, parent(types))))
         with graphs.database.write() as txn:
             txn.execute("UPDATE app_1_attr SET parent_id = 999")
+            intervals.rebuild(txn)
     return root
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fourfold.errors import InvalidInput, NotFound
-from fourfold.models.graphs import adjacency
+from fourfold.models.graphs import intervals as derived_intervals
 from fourfold.models.graphs.traversal import adjacency_statements
 from support.properties import examples
 
@@ -157,7 +157,7 @@ def test_walks_equal_a_naive_model_at_every_seq(tmp_path_factory, steps, data):
         assert world.graphs.verify() == []
         before = intervals(world.graphs)
         with world.graphs.transaction() as handle:
-            adjacency.rebuild(handle.txn)
+            derived_intervals.rebuild(handle.txn)
         assert intervals(world.graphs) == before
     finally:
         world.graphs.database.close()

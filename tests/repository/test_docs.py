@@ -137,6 +137,8 @@ CALLS = {
     "app query": ["my-store", "notes"],
     "app history": ["my-store", "notes", "parent", "1"],
     "app feed": ["my-store"],
+    "app neighbours": ["my-store", "notes", "1"],
+    "app path": ["my-store", "notes", "1", "1"],
     "app sync key": ["my.key"],
     "app sync domain": ["my-store", "messages", "4"],
     "app sync peer": ["my-store", KEY.public_key],

@@ -46,6 +46,24 @@ WHERE r.{pointer} = wanted.value AND r.type_id = type.value AND +r.id > ?2 AND +
 -- Rows that point at one object, by type and then in the order of the log, so that a limit ends the walk.
 SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.{pointer} = ?1 AND +r.id <= ?2 {current} ORDER BY r.type_id, r.id
 
+-- name: held
+-- The newest versions of what belongs to several objects, each found by its id: versions cost nothing.
+SELECT {columns} FROM json_each(?1) AS wanted CROSS JOIN value_now AS v CROSS JOIN app_{n}_{kind} AS r
+WHERE v.app_id = {n} AND v.kind = {bit} AND v.target_kind = {target_kind} AND v.target = wanted.value
+  AND (?4 IS NULL OR v.type_id IN (SELECT value FROM json_each(?4)))
+  AND r.id = (
+    SELECT q.id FROM app_{n}_{kind} AS q
+    WHERE q.object_id = v.object_id AND q.leads = 1 AND q.id <= ?3 ORDER BY q.id DESC LIMIT 1
+) AND r.id > ?2
+
+-- name: held_by_one
+-- The same of one object, by type and then in the order of the objects, so that a limit ends the walk.
+SELECT {columns} FROM value_now AS v CROSS JOIN app_{n}_{kind} AS r
+WHERE v.app_id = {n} AND v.kind = {bit} AND v.target_kind = {target_kind} AND v.target = ?1 AND r.id = (
+    SELECT q.id FROM app_{n}_{kind} AS q
+    WHERE q.object_id = v.object_id AND q.leads = 1 AND q.id <= ?2 ORDER BY q.id DESC LIMIT 1
+) ORDER BY v.type_id, v.object_id
+
 -- name: only_current
 -- The last row up to the same bound that was the newest of its object when it came.
 AND r.leads = 1 AND NOT EXISTS (

@@ -273,6 +273,9 @@ _COLUMNS: dict[str, frozenset[str]] = {
     "log": frozenset(AppLogEntry._fields),
 }
 _INTERVAL = frozenset({"app_id", "src", "type_id", "dst_kind", "dst", "object_id", "from_seq"})
+_VALUE = frozenset(
+    {"app_id", "kind", "target_kind", "target", "type_id", "object_id", "value", "from_seq"}
+)
 _GLOBALS: dict[str, frozenset[str]] = {
     "identities": frozenset(Identity._fields),
     "apps": frozenset(App._fields),
@@ -287,5 +290,7 @@ _GLOBALS: dict[str, frozenset[str]] = {
     "sync_domains": frozenset({"domain", "mask"}),
     "edge_now": _INTERVAL,
     "edge_past": _INTERVAL | {"to_seq"},
+    "value_now": _VALUE,
+    "value_past": _VALUE | {"to_seq"},
     "derived_cache": frozenset({"owner", "cache_key", "value", "source_global_seq", "updated_at"}),
 }

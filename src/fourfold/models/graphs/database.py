@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
-from fourfold.kernel import Sequence, load_migrations, load_queries, profiles
-from fourfold.models.graphs import adjacency
+from fourfold.kernel import Sequence, Transaction, load_migrations, load_queries, profiles
+from fourfold.models.graphs import intervals
 
 _SQL = load_queries("fourfold.models.graphs")
 
 PROFILE = profiles.GRAPHS
-_APPLY = {"edge_intervals": adjacency.rebuild}
+_APPLY: dict[str, Callable[[Transaction], None]] = {
+    "edge_intervals": partial(intervals.rebuild, kinds=("edge",)),
+    "value_intervals": partial(intervals.rebuild, kinds=("attr", "rating")),
+}
 """What a migration does after its SQL, by its name."""
 MIGRATIONS = tuple(
     replace(migration, apply=_APPLY.get(migration.name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fourfold import limits
 from fourfold.errors import NotFound
@@ -14,21 +14,26 @@ from fourfold.models.graphs.reader import Query
 from fourfold.models.graphs.records import (
     ATTRS,
     ROWS,
+    Aggregate,
     App,
     ApplyResult,
     At,
     Direction,
+    FindResult,
     GraphChange,
     Kind,
     Neighbours,
     Part,
     Path,
     Row,
+    TopOrder,
+    TopResult,
     TraverseResult,
     Type,
     Usage,
 )
 from fourfold.models.graphs.traversal import Traversal
+from fourfold.models.graphs.values import ValueReader
 from fourfold.tabular import Rows
 
 if TYPE_CHECKING:
@@ -270,6 +275,93 @@ class Graph:
         """
         with self._traversal(types, at, suppressed=suppressed) as traversal:
             return traversal.count(object_id, direction)
+
+    def find(
+        self,
+        type_key: str,
+        where: Any = None,
+        *,
+        kind: Literal["attr", "rating"] = "attr",
+        at: At | None = None,
+        limit: int = limits.PAGE_ITEMS,
+        after: str | None = None,
+        suppressed: bool = False,
+    ) -> FindResult:
+        """Return attributes or ratings of a type by their value, in the order of values.
+
+        `graph.find("email", "ann@example.org")`, `graph.find("age", {"$gte": 18, "$lt": 30})`
+
+        Args:
+            type_key: The key of the type.
+            where: A value to be equal to, or operators of the filter grammar; None for all.
+            kind: "attr" or "rating".
+            at: A seq or a time, by default the newest.
+            limit: Maximum number of rows.
+            after: The `cursor` of the page before, with all else unchanged.
+            suppressed: Include objects that a rating suppresses.
+
+        Raises:
+            NotFound: The app has no such type.
+        """
+        with self.graphs.snapshot() as reader:
+            values = ValueReader(reader, self.app_id, kind, at)
+            return values.find(type_key, where, limit=limit, after=after, suppressed=suppressed)
+
+    def aggregate(
+        self,
+        type_key: str,
+        *,
+        kind: Literal["attr", "rating"] = "rating",
+        target: int | None = None,
+        target_kind: Literal["parent", "attr"] = "parent",
+        at: At | None = None,
+        suppressed: bool = False,
+    ) -> Aggregate:
+        """Return count, sum, average and bounds of the values of a type, at a seq or a time.
+
+        Args:
+            type_key: The key of the type.
+            kind: "rating" or "attr".
+            target: Only values of this object, by default of all.
+            target_kind: The kind of the target.
+            at: A seq or a time, by default the newest.
+            suppressed: Include values of objects that a rating suppresses.
+
+        Raises:
+            NotFound: The app has no such type.
+        """
+        with self.graphs.snapshot() as reader:
+            values = ValueReader(reader, self.app_id, kind, at)
+            return values.aggregate(type_key, target, target_kind, suppressed=suppressed)
+
+    def top(
+        self,
+        type_key: str,
+        *,
+        kind: Literal["attr", "rating"] = "rating",
+        types: Iterable[int] | None = None,
+        order: TopOrder = "average",
+        at: At | None = None,
+        limit: int = 10,
+        suppressed: bool = False,
+    ) -> TopResult:
+        """Return the parents with the greatest numbers of a type, such as the best rated.
+
+        Args:
+            type_key: The key of the type of the ratings, or of the attributes.
+            kind: "rating" or "attr".
+            types: Only parents of these type ids.
+            order: "average", "sum" or "count" of the numbers of a parent.
+            at: A seq or a time, by default the newest.
+            limit: Maximum number of parents.
+            suppressed: Include parents that a rating suppresses.
+
+        Raises:
+            NotFound: The app has no such type.
+        """
+        with self.graphs.snapshot() as reader:
+            values = ValueReader(reader, self.app_id, kind, at)
+            return values.top(type_key, types, order, limit, suppressed=suppressed)
 
     @contextmanager
     def _traversal(

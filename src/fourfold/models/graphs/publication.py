@@ -3,8 +3,8 @@
 The log is the envelopes and the rows of every app; flags of rows that are set later are noticed by
 triggers. Small tables (apps, settings, peers, how far syncs are) are carried as a whole when they
 changed. Logs of sync are carried with the ids and bodies of their rows. The cache of identities and
-the intervals of edges are rebuilt from the graph, and the queue of rows to sign from the log; the
-incarnation of the node and results that apps cache to save work are dropped.
+the intervals of edges and values are rebuilt from the graph, and the queue of rows to sign from the
+log; the incarnation of the node and results that apps cache to save work are dropped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from fourfold.archive.publication import ChangedRows, Description, PublicationTable
 from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
-from fourfold.models.graphs import adjacency
+from fourfold.models.graphs import intervals
 from fourfold.models.graphs.records import KINDS, SYSTEM_APP
 from fourfold.models.graphs.statements import SQL
 from fourfold.models.graphs.sync import identities
@@ -59,14 +59,15 @@ def _table(name: str) -> PublicationTable:
 
 def _rebuild(database: Database) -> None:
     with database.write(deadline_s=float("inf")) as txn:
-        adjacency.rebuild(txn)
+        intervals.rebuild(txn)
         identities.rebuild(txn, drop_unknown=True)
 
 
 def _advance(txn: Transaction, changes: Sequence[ChangedRows]) -> bool:
-    """Rebuild the intervals if edges changed, and identities if the system's own app changed."""
-    if any(_table(change.table).group == "edge" for change in changes):
-        adjacency.rebuild(txn)
+    """Rebuild the intervals of kinds that changed, and identities if the system's own app did."""
+    groups = {_table(change.table).group for change in changes}
+    if kinds := tuple(kind for kind in intervals.DERIVED if kind in groups):
+        intervals.rebuild(txn, kinds)
     if any(change.table.startswith(_SYSTEM_TABLES) for change in changes):
         identities.rebuild(txn, drop_unknown=True)
     return True

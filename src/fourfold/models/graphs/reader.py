@@ -171,7 +171,10 @@ class Reader:
             if f"{pointing_kind}s" not in parts:
                 return []
             query = Query(app_id, pointing_kind, at=seq)
-            sql = getattr(statements_of(app_id, pointing_kind), f"adjacent_{pointer}_current")
+            name = f"held_by_one_{pointer}"
+            if pointing_kind == "edge":
+                name = f"adjacent_{pointer}_current"
+            sql = getattr(statements_of(app_id, pointing_kind), name)
             last = self._last_id(app_id, pointing_kind, seq)
             make = ROWS[pointing_kind]._make
             rows: Iterator[Row] = (make(row) for row in self._snapshot.rows(sql, (object_id, last)))
@@ -387,10 +390,26 @@ class Reader:
 
     def hidden_parents(self, app_id: int, ids: Iterable[int], seq: int) -> set[int]:
         """Return those of some parents that their owners suppress at a seq."""
-        suppress = self._apps.find_type(self._snapshot, app_id, "rating", SUPPRESS)
+        return self.hidden(app_id, "parent", ids, seq)
+
+    def hidden(self, app_id: int, kind: Kind, ids: Iterable[int], seq: int) -> set[int]:
+        """Return those of some parents or attributes that their owners suppress at a seq."""
+        suppress = self.find_type(app_id, "rating", SUPPRESS)
         if suppress is None:
             return set()
-        return self._suppressed("parent", set(ids), _Judges(app_id, suppress, seq, frozenset()))
+        return self._suppressed(kind, set(ids), _Judges(app_id, suppress, seq, frozenset()))
+
+    def unsuppressed(self, rows: Iterator[Row], query: Query, limit: int) -> Iterator[Any]:
+        """Yield the visible ones of some rows of the kind of a query."""
+        return self._unsuppressed(rows, query, frozenset(), min(_PAGE, limit + _PAGE_MIN))
+
+    def check_app(self, app_id: int) -> None:
+        """Raise NotFound for an unknown app."""
+        self._apps.must_exist(self._snapshot, app_id)
+
+    def find_type(self, app_id: int, kind: Kind, type_key: str) -> int | None:
+        """Return the id of a type, or None."""
+        return self._apps.find_type(self._snapshot, app_id, kind, type_key)
 
     def edge_types(self, app_id: int) -> list[int]:
         """Return the ids of the types of edges of an app."""
@@ -463,8 +482,12 @@ class Reader:
         targets = _ids(question.targets, question.pointer)
         if targets is None or question.owner is not None:
             raise InvalidInput("a question by pointer names its targets, and no owner")
-        name = f"pointing_at_{question.pointer}"
         params: tuple[Any, ...] = (json.dumps(targets), *bounds)
+        if current and question.kind in {"attr", "rating"}:
+            held = getattr(sql, f"held_{question.pointer}")
+            wanted = None if types is None else json.dumps(types)
+            return iter(sorted(self._snapshot.all(held, (*params, wanted))))
+        name = f"pointing_at_{question.pointer}"
         if types is not None:
             name = f"pointing_at_of_type_{question.pointer}"
             params = (*params, json.dumps(types))

@@ -169,6 +169,49 @@ class Path(NamedTuple):
     edges: tuple[int, ...]
 
 
+ValueRow: TypeAlias = Attr | Rating
+"""A row that has a value."""
+TopOrder: TypeAlias = Literal["average", "sum", "count"]
+
+
+class FindResult(NamedTuple):
+    """A page of attributes or ratings in the order of their values."""
+
+    seq: int
+    rows: tuple[ValueRow, ...]
+    cursor: str | None
+    """Pass it as `after` for the next page; None on the last."""
+
+
+class Aggregate(NamedTuple):
+    """Aggregates of the values of a type; those of numbers are None if there are none."""
+
+    seq: int
+    values: int
+    """Number of values, of any type."""
+    numbers: int
+    sum: float | None
+    average: float | None
+    least: float | None
+    greatest: float | None
+
+
+class Ranked(NamedTuple):
+    """A parent and the aggregates of its numbers of one type."""
+
+    object_id: int
+    numbers: int
+    sum: float
+    average: float
+
+
+class TopResult(NamedTuple):
+    """The parents with the greatest numbers of a type, greatest first."""
+
+    seq: int
+    objects: tuple[Ranked, ...]
+
+
 class AppLogEntry(NamedTuple):
     """An entry of the local log of an app."""
 

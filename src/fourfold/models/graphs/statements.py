@@ -11,7 +11,7 @@ from functools import lru_cache
 from fourfold.kernel import Queries, load_queries
 from fourfold.kernel.bulk_insert import values_statement
 from fourfold.models.graphs import validation
-from fourfold.models.graphs.records import KINDS, ROWS, Kind
+from fourfold.models.graphs.records import BITS, KINDS, ROWS, Kind
 
 _APP = load_queries("fourfold.models.graphs", "app.sql")
 _TEMPLATES = load_queries("fourfold.models.graphs", "app_queries.sql")
@@ -45,6 +45,7 @@ def statements_of(app_id: int, kind: Kind) -> Queries:
         text = getattr(_TEMPLATES, name).replace("{n}", str(app_id)).replace("{kind}", kind)
         made[name] = text.replace("{columns}", columns)
     only_current = made.pop("only_current")
+    held = {name: made.pop(name) for name in ("held", "held_by_one")}
     for name, text in list(made.items()):
         if "{pointer}" in text:
             del made[name]
@@ -57,6 +58,13 @@ def statements_of(app_id: int, kind: Kind) -> Queries:
             made[f"{name}_current"] = text.replace(
                 "{current}", only_current.replace("{bound}", bound)
             )
+    if kind in {"attr", "rating"}:
+        for pointer, target in REFERENCES[kind]:
+            for name, text in held.items():
+                filled = text.replace("{bit}", str(BITS[kind]))
+                made[f"{name}_{pointer}"] = filled.replace(
+                    "{target_kind}", str(int(target == "attr"))
+                )
     return Queries(f"table {kind} of app {app_id}", made)
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, LimitExceeded
+from fourfold.kernel import Queries, load_queries
 from fourfold.models.graphs import validation
-from fourfold.models.graphs.adjacency import adjacency_statements
 from fourfold.models.graphs.reader import Reader
 from fourfold.models.graphs.records import At, Direction, Path, Reached, TraverseResult
 
@@ -25,6 +26,17 @@ _WAYS: dict[Direction, tuple[str, ...]] = {"out": ("out",), "in": ("in",), "both
 _REVERSE: dict[Direction, Direction] = {"out": "in", "in": "out", "both": "both"}
 _STEP = 500
 """Objects whose edges, or suppressions, are read with one statement."""
+
+
+_TEMPLATES = load_queries("fourfold.models.graphs", "adjacency.sql")
+
+
+@lru_cache(maxsize=4096)
+def adjacency_statements(app_id: int) -> Queries:
+    """Return the statements about the edges of one app."""
+    number = str(validation.check_integer(app_id, "app_id"))
+    filled = {name: getattr(_TEMPLATES, name).replace("{n}", number) for name in _TEMPLATES}
+    return Queries(f"edges of app {number}", filled)
 
 
 class _Hop(NamedTuple):

@@ -28,7 +28,7 @@ import msgspec
 
 from fourfold.errors import InvalidInput, LimitExceeded, NotFound, Refused
 from fourfold.kernel import Transaction
-from fourfold.models.graphs import adjacency, validation
+from fourfold.models.graphs import intervals, validation
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.database import GLOBAL_SEQ
 from fourfold.models.graphs.records import BITS, ROWS, SYSTEM_APP, Attr, Kind, Row, Usage
@@ -578,8 +578,7 @@ class GraphTransaction:
 
         Every row comes through here, whether it was written on this node or on another.
         """
-        if kind == "edge":
-            adjacency.add(self.txn, app_id, ids)
+        intervals.add(self.txn, app_id, kind, ids)
         progress, rows = self._progress, len(ids)
         progress.position += rows
         progress.next_ids[app_id, kind] = ids.stop
