@@ -237,3 +237,29 @@ def test_walks_read_the_past_and_refuse_what_is_unknown(linked):
     assert linked("query", "here", "notes", "--at", "2001-01-01").out == "no objects\n"
     unknown = linked("path", "here", "notes", 2, 4, "--type", "likes")
     assert "app 'notes' has no type 'likes' of edge" in unknown.err
+
+
+def test_values_are_found_ranked_and_continued(notes):
+    assert notes("type", "here", "notes", "rating", "stars").code == 0
+    ops = [{"op": "parent_create", "type_key": "note"} for _ in range(2)]
+    for at, value in ((0, "b"), (1, "a"), (1, 7)):
+        body = {"parent_id": {"$op": at}, "value": value}
+        ops.append({"op": "attr_create", "type_key": "body", "payload": body})
+    for at, value in ((0, 2), (0, 3), (1, 5)):
+        body = {"target_parent_id": {"$op": at}, "value": value}
+        ops.append({"op": "rating_create", "type_key": "stars", "payload": body})
+    assert notes("insert", "here", "notes", json.dumps(ops)).code == 0
+    assert notes("find", "here", "notes", "body", '{"$gte": "a"}').out.splitlines() == [
+        "OBJECT  OF        OWNER  VALUE",
+        "2       parent 2  0      a",
+        "1       parent 1  0      b",
+    ]
+    page = document(notes("find", "here", "notes", "body", "--limit", 2, "--json"))
+    assert [row["object_id"] for row in page["rows"]] == [3, 2]
+    cursor = page["next_cursor"]
+    rest = document(notes("find", "here", "notes", "body", "--after", cursor, "--json"))
+    assert [row["value_text"] for row in rest["rows"]] == ["b"]
+    ranked = document(notes("top", "here", "notes", "stars", "--order", "count", "--json"))
+    assert [(row["object_id"], row["average"]) for row in ranked["objects"]] == [(1, 2.5), (2, 5.0)]
+    assert notes("top", "here", "notes", "stars", "--at", 0).out == "no objects\n"
+    assert notes("top", "here", "notes", "none").code == 3

@@ -48,6 +48,8 @@ LISTS = {
     "app query": (("notes",), "rows"),
     "app history": (("notes", "parent", "1"), "versions"),
     "app feed": ((), "changes"),
+    "app find": (("notes", "title"), "rows"),
+    "app top": (("notes", "stars"), "objects"),
     "app neighbours": (("notes", "1"), "objects"),
     "app path": (("notes", "1", "1"), "path"),
     "app sync peer": ((), "peers"),
@@ -102,7 +104,8 @@ def store(tmp_path_factory):
         for kind in ("green", "black"):
             store.memory("agent").put(("users", "ada"), "tea", {"likes": f"{kind} and green tea"})
         app = store.graphs.register_app("notes", "Notes")
-        store.graphs.register_type(app.app_id, "parent", "note")
+        for kind, key in (("parent", "note"), ("attr", "title"), ("rating", "stars")):
+            store.graphs.register_type(app.app_id, kind, key)
         operation = {"app_id": app.app_id, "owner_identity": 0, "op": "parent_create"}
         store.graphs.apply(
             {"trace_id": "t", "ops": [{**operation, "type_key": "note", "payload": {}}]}

@@ -192,6 +192,47 @@ def test_walks_follow_edges_at_every_point(notes):
             missing()
 
 
+def test_values_are_found_and_aggregated(notes):
+    kind, text = notes.register_type("parent", "note"), notes.register_type("attr", "text")
+    stars, other = notes.register_type("rating", "stars"), notes.register_type("parent", "other")
+    a, b = notes.insert("parent", [{"type_id": kind, "owner_identity": 1}] * 2)
+    before = notes.position()
+    row = {"type_id": text, "owner_identity": 1, "parent_id": a}
+    values = ({"value_text": "b"}, {"value_text": "a"}, {"value_number": 2.0})
+    ids = [notes.insert("attr", [{**row, **value}])[0] for value in values]
+    assert [row.object_id for row in notes.find("text").rows] == [ids[2], ids[1], ids[0]]
+    [found] = notes.find("text", "a").rows
+    assert (found, found.parent_id) == (notes.read("attr", ids[1]), a)
+    assert [row.object_id for row in notes.find("text", {"$gte": "a"}).rows] == [ids[1], ids[0]]
+    first = notes.find("text", limit=2)
+    rest = notes.find("text", limit=2, after=first.cursor)
+    assert (len(first.rows), len(rest.rows), rest.cursor) == (2, 1, None)
+    assert notes.find("text", at=before).rows == ()
+    for target, number in ((a, 1), (a, 2), (b, 5)):
+        rating = {"type_id": stars, "owner_identity": 1, "target_parent_id": target}
+        notes.insert("rating", [{**rating, "value_number": float(number)}])
+    whole = notes.aggregate("stars")
+    assert whole == (notes.position(), 3, 3, 8.0, 8 / 3, 1.0, 5.0)
+    assert notes.aggregate("stars", target=a).average == 1.5
+    assert notes.aggregate("stars", at=before) == (before, 0, 0, None, None, None, None)
+    assert notes.aggregate("text", kind="attr")[1:3] == (3, 1)
+    assert notes.top("stars").objects == ((b, 1, 5.0, 5.0), (a, 2, 3.0, 1.5))
+    assert [row.object_id for row in notes.top("stars", order="count", limit=1).objects] == [a]
+    assert notes.top("stars", types=[other]).objects == notes.top("stars", types=[]).objects == ()
+    for wrong in (
+        lambda: notes.find("text", {"$like": 1}),
+        lambda: notes.find("text", after="x"),
+        lambda: notes.find("text", "\ud800"),
+        lambda: notes.find("text", limit=0),
+        lambda: notes.aggregate("stars", target=0),
+        lambda: notes.top("stars", order="best"),
+    ):
+        with pytest.raises(errors.InvalidInput):
+            wrong()
+    with pytest.raises(errors.NotFound):
+        notes.find("none")
+
+
 def test_versions_of_an_object_stay_readable(notes):
     note_type = notes.register_type("parent", "note")
     text = notes.register_type("attr", "text")

@@ -137,6 +137,8 @@ CALLS = {
     "app query": ["my-store", "notes"],
     "app history": ["my-store", "notes", "parent", "1"],
     "app feed": ["my-store"],
+    "app find": ["bob", "notes", "stars", "--kind", "rating"],
+    "app top": ["bob", "notes", "stars"],
     "app neighbours": ["my-store", "notes", "1"],
     "app path": ["my-store", "notes", "1", "1"],
     "app sync key": ["my.key"],
@@ -259,7 +261,8 @@ def test_the_json_documents_have_the_keys_that_are_documented(tmp_path):
         Sessions(store.sessions.log, clock=lambda: second).claim("owned", "worker 2")
         store.sessions.publish_head("s-1")
         store.sessions.publish_head("s-1")
-        store.graphs.register_app("notes", "Notes")
+        notes = store.graphs.create("notes", "Notes")
+        notes.register_type("rating", "stars")
         store.graphs.define_domain("messages", 1)
         store.graphs.add_peer(store.graphs.add_identity(KEY.public_key).id, "file:")
         store.graphs.allow_peer(1, "messages")

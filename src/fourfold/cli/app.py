@@ -14,6 +14,7 @@ from uuid import uuid4
 import click
 
 from fourfold.cli.app_sync import sync_command
+from fourfold.cli.app_values import find, top
 from fourfold.cli.app_walks import neighbours, path
 from fourfold.cli.completion import complete_apps
 from fourfold.cli.graph_command import existing_graphs, graphs_command
@@ -457,6 +458,7 @@ SECTIONS: Final[Sections] = (
     ("Apps", ("register", "list", "type", "types", "limits", "stats")),
     ("Write a graph", ("insert",)),
     ("Read it, now or in the past", ("query", "history", "feed")),
+    ("Find by value", ("find", "top")),
     ("Walk along edges", ("neighbours", "path")),
     ("Exchange it with other stores", ("sync",)),
 )
@@ -467,6 +469,7 @@ Examples:
   fourfold app type ROOT notes parent note
   fourfold app insert ROOT notes '[{"op": "parent_create", "type_key": "note"}]'
   fourfold app query ROOT notes --at 1
+  fourfold app find ROOT notes title '{"$prefix": "He"}'
   fourfold app path ROOT notes 1 7 --direction both
   fourfold app feed ROOT --follow
 
@@ -495,6 +498,8 @@ for _each in (
     query,
     history,
     feed,
+    find,
+    top,
     neighbours,
     path,
     sync_command,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -20,24 +21,29 @@ from fourfold.errors import BadAnswer, InvalidInput, Refused, SequenceRegression
 from fourfold.models.graphs import envelopes, validation
 from fourfold.models.graphs.feed import FeedFilter
 from fourfold.models.graphs.records import (
+    Aggregate,
     App,
     ApplyResult,
     At,
     Attr,
     Direction,
     Edge,
+    FindResult,
     GraphChange,
     Kind,
     Neighbours,
     Parent,
     Part,
     Path,
+    Ranked,
     Rating,
     Reached,
     Row,
+    TopResult,
     TraverseResult,
     Type,
     Usage,
+    ValueRow,
 )
 from fourfold.models.graphs.traversal import check_direction
 from fourfold.wire import graphs as wire
@@ -184,6 +190,35 @@ class GraphCalls:
         """Build the request for the number of edges of an object."""
         return self._walk(f"count/{object_id}", slug, edges.params())
 
+    def find(self, slug: str, request: Mapping[str, Any], at: At | None) -> Call:
+        """Build the request for attributes or ratings by their value."""
+        validation.check_stored_text(json.dumps(request["where"], ensure_ascii=False), "where")
+        body = {**request, **stringify(("at", format_at(at)))}
+        data = msgspec.json.encode({key: value for key, value in body.items() if value is not None})
+        return Call("POST", self._app(slug, "/find"), f"search {slug!r}", {**_JSON}, {}, data)
+
+    def aggregate(
+        self, slug: str, request: Mapping[str, Any], at: At | None, *, suppressed: bool
+    ) -> Call:
+        """Build the request for aggregates of values."""
+        return self._walk("aggregate", slug, _value_params(request, at, suppressed=suppressed))
+
+    def top(
+        self,
+        slug: str,
+        request: Mapping[str, Any],
+        types: Iterable[int] | None,
+        at: At | None,
+        *,
+        suppressed: bool,
+    ) -> Call:
+        """Build the request for the objects with the greatest numbers of a type."""
+        params = _value_params(request, at, suppressed=suppressed)
+        if types is not None:
+            ids = msgspec.json.decode(validation.check_ids(types, "types"))
+            params["parent_type"] = ids or [limits.INTEGER_MAX]
+        return self._walk("top", slug, params)
+
     def _walk(self, path: str, slug: str, params: dict[str, Any]) -> Call:
         return Call("GET", self._app(slug, f"/{path}"), f"walk in {slug!r}", {}, params)
 
@@ -210,6 +245,11 @@ class GraphCalls:
         url = f"{self._root}/graph/feed" if slug is None else self._app(slug, "/feed")
         operation = "follow the graphs" if slug is None else f"follow the app {slug!r}"
         return Call("GET", url, operation, _EVENTS, params, live=True)
+
+
+def _value_params(request: Mapping[str, Any], at: At | None, *, suppressed: bool) -> dict[str, Any]:
+    hidden = "true" if suppressed else None
+    return stringify(*request.items(), ("at", format_at(at)), ("suppressed", hidden))
 
 
 def _to_wire(operation: envelopes.Operation) -> dict[str, Any]:
@@ -318,6 +358,23 @@ def to_traversal(record: wire.TraverseInfo) -> TraverseResult:
     """Return what a traversal reached."""
     rows = tuple(Reached(*msgspec.structs.astuple(row)) for row in record.objects)
     return TraverseResult(record.seq, rows, record.complete)
+
+
+def to_find_result(record: wire.ValuePage) -> FindResult:
+    """Return a page of attributes or ratings."""
+    rows = tuple(cast("ValueRow", to_row(row)) for row in record.items)
+    return FindResult(record.seq, rows, record.next_cursor)
+
+
+def to_aggregate(record: wire.AggregateInfo) -> Aggregate:
+    """Return aggregates of values."""
+    return Aggregate(*(getattr(record, name) for name in Aggregate._fields))
+
+
+def to_top_result(record: wire.TopInfo) -> TopResult:
+    """Return the objects with the greatest numbers."""
+    rows = tuple(Ranked(*msgspec.structs.astuple(row)) for row in record.objects)
+    return TopResult(record.seq, rows)
 
 
 def to_path(record: wire.PathInfo) -> Path | None:

@@ -6,6 +6,7 @@ from fourfold.server.blobs import BlobRoutes
 from fourfold.server.branches import BranchRoutes
 from fourfold.server.find import FindRoutes
 from fourfold.server.graph_feed import GraphFeedRoutes
+from fourfold.server.graph_values import GraphValueRoutes
 from fourfold.server.graph_walks import GraphWalkRoutes
 from fourfold.server.graphs import GraphRoutes, OpenGraphs
 from fourfold.server.jobs import Jobs
@@ -48,6 +49,7 @@ def model_routes(store: Store, workers: Workers) -> tuple[RouteGroup, ...]:
         BlobRoutes(workers, spaces),
         GraphRoutes(workers, graphs),
         GraphWalkRoutes(workers, graphs),
+        GraphValueRoutes(workers, graphs),
         GraphFeedRoutes(workers, graphs),
         StoreRoutes(store, workers, jobs, backups),
         PipelineRoutes(store, workers),

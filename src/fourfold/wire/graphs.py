@@ -398,6 +398,102 @@ class EdgeCount(Struct, kw_only=True, frozen=True):
     count: Count
 
 
+# Values
+
+ValueKind = Annotated[Literal["attr", "rating"], Meta(description="Kind of the values.")]
+TypeKey = Annotated[Name, Meta(description="Key of the type of the values.")]
+
+
+class FindValues(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A search for attributes or ratings by their value."""
+
+    type: TypeKey
+    where: Annotated[
+        Any, Meta(description="A value, or operators of the filter grammar; without one, all.")
+    ] = None
+    kind: ValueKind = "attr"
+    at: At | UnsetType = UNSET
+    limit: Annotated[
+        int, Meta(ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum number of items.")
+    ] = limits.PAGE_ITEMS
+    cursor: Annotated[
+        Annotated[str, Meta(max_length=8192)] | UnsetType,
+        Meta(description="The next_cursor of the page before, with all else unchanged."),
+    ] = UNSET
+    suppressed: Annotated[bool, Meta(description="Include objects that a rating suppresses.")] = (
+        False
+    )
+
+
+class ValuePage(Page, kw_only=True, frozen=True):
+    """A page of attributes or ratings in the order of their values, as of `seq`."""
+
+    seq: Integer
+    items: list[AttrRow | RatingRow]
+
+
+class AggregateValuesQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of aggregates of values."""
+
+    type: TypeKey
+    kind: ValueKind = "rating"
+    target: Annotated[Id | UnsetType, Meta(description="Only values of this object.")] = UNSET
+    target_kind: Annotated[Literal["parent", "attr"], Meta(description="Kind of the target.")] = (
+        "parent"
+    )
+    at: At | UnsetType = UNSET
+    suppressed: Suppressed = UNSET
+
+
+class AggregateInfo(Struct, kw_only=True, frozen=True):
+    """Aggregates of the values of a type; those of numbers are null if there are none."""
+
+    app: str
+    seq: Integer
+    values: Count
+    """Number of values, of any type."""
+    numbers: Count
+    sum: float | None
+    average: float | None
+    least: float | None
+    greatest: float | None
+
+
+class TopQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a ranking of objects."""
+
+    type: TypeKey
+    kind: ValueKind = "rating"
+    parent_type: Annotated[
+        list[Id], Meta(description="Only objects of these type ids; repeatable.")
+    ] = field(default_factory=list)
+    order: Annotated[Literal["average", "sum", "count"], Meta(description="What is compared.")] = (
+        "average"
+    )
+    limit: Annotated[
+        int, Meta(ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum number of objects.")
+    ] = 10
+    at: At | UnsetType = UNSET
+    suppressed: Suppressed = UNSET
+
+
+class RankedRow(Struct, frozen=True):
+    """An object and the aggregates of its numbers."""
+
+    object_id: int
+    numbers: Count
+    sum: float
+    average: float
+
+
+class TopInfo(Struct, kw_only=True, frozen=True):
+    """Objects with the greatest numbers of a type, greatest first."""
+
+    app: str
+    seq: Integer
+    objects: list[RankedRow]
+
+
 class ObjectHeaders(Struct, kw_only=True, frozen=True, rename=header_name):
     """Headers of a response about one version."""
 

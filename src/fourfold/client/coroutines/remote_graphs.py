@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from fourfold import limits
 from fourfold.client import graphs, requests
@@ -22,16 +22,20 @@ from fourfold.models.graphs.feed import FeedFilter
 from fourfold.models.graphs.records import (
     ATTRS,
     ROWS,
+    Aggregate,
     App,
     ApplyResult,
     At,
     Direction,
+    FindResult,
     GraphChange,
     Kind,
     Neighbours,
     Part,
     Path,
     Row,
+    TopOrder,
+    TopResult,
     TraverseResult,
     Type,
     Usage,
@@ -463,6 +467,112 @@ class AsyncRemoteGraph(AsyncGraphContainer):
         edges = EdgeOptions(types, at, suppressed, direction)
         call = self._calls.count(self.slug, object_id, edges)
         return graphs.parse(await self._connection.send(call), wire.EdgeCount).count
+
+    async def find(
+        self,
+        type_key: str,
+        where: Any = None,
+        *,
+        kind: Literal["attr", "rating"] = "attr",
+        at: At | None = None,
+        limit: int = limits.PAGE_ITEMS,
+        after: str | None = None,
+        suppressed: bool = False,
+    ) -> FindResult:
+        """Return attributes or ratings of a type by their value, in the order of values.
+
+        `graph.find("email", "ann@example.org")`, `graph.find("age", {"$gte": 18, "$lt": 30})`
+
+        Args:
+            type_key: The key of the type.
+            where: A value to be equal to, or operators of the filter grammar; None for all.
+            kind: "attr" or "rating".
+            at: A seq or a time, by default the newest.
+            limit: Maximum number of rows; large values make a page shorter.
+            after: The `cursor` of the page before, with all else unchanged.
+            suppressed: Include objects that a rating suppresses.
+
+        Raises:
+            NotFound: The app has no such type.
+        """
+        request = {
+            "type": validation.check_text(type_key, "type"),
+            "where": where,
+            "kind": kind,
+            "limit": limit,
+            "cursor": after,
+            "suppressed": suppressed,
+        }
+        response = await self._connection.send(self._calls.find(self.slug, request, at))
+        return graphs.to_find_result(graphs.parse(response, wire.ValuePage))
+
+    async def aggregate(
+        self,
+        type_key: str,
+        *,
+        kind: Literal["attr", "rating"] = "rating",
+        target: int | None = None,
+        target_kind: Literal["parent", "attr"] = "parent",
+        at: At | None = None,
+        suppressed: bool = False,
+    ) -> Aggregate:
+        """Return count, sum, average and bounds of the values of a type, at a seq or a time.
+
+        Args:
+            type_key: The key of the type.
+            kind: "rating" or "attr".
+            target: Only values of this object, by default of all.
+            target_kind: The kind of the target.
+            at: A seq or a time, by default the newest.
+            suppressed: Include values of objects that a rating suppresses.
+
+        Raises:
+            NotFound: The app has no such type.
+        """
+        request = {
+            "type": validation.check_text(type_key, "type"),
+            "kind": kind,
+            "target": target,
+            "target_kind": target_kind,
+        }
+        call = self._calls.aggregate(self.slug, request, at, suppressed=suppressed)
+        response = await self._connection.send(call)
+        return graphs.to_aggregate(graphs.parse(response, wire.AggregateInfo))
+
+    async def top(
+        self,
+        type_key: str,
+        *,
+        kind: Literal["attr", "rating"] = "rating",
+        types: Iterable[int] | None = None,
+        order: TopOrder = "average",
+        at: At | None = None,
+        limit: int = 10,
+        suppressed: bool = False,
+    ) -> TopResult:
+        """Return the parents with the greatest numbers of a type, such as the best rated.
+
+        Args:
+            type_key: The key of the type of the ratings, or of the attributes.
+            kind: "rating" or "attr".
+            types: Only parents of these type ids.
+            order: "average", "sum" or "count" of the numbers of a parent.
+            at: A seq or a time, by default the newest.
+            limit: Maximum number of parents.
+            suppressed: Include parents that a rating suppresses.
+
+        Raises:
+            NotFound: The app has no such type.
+        """
+        request = {
+            "type": validation.check_text(type_key, "type"),
+            "kind": kind,
+            "order": order,
+            "limit": limit,
+        }
+        call = self._calls.top(self.slug, request, types, at, suppressed=suppressed)
+        response = await self._connection.send(call)
+        return graphs.to_top_result(graphs.parse(response, wire.TopInfo))
 
     async def read_many(
         self,

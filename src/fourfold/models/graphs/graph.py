@@ -296,7 +296,7 @@ class Graph:
             where: A value to be equal to, or operators of the filter grammar; None for all.
             kind: "attr" or "rating".
             at: A seq or a time, by default the newest.
-            limit: Maximum number of rows.
+            limit: Maximum number of rows; large values make a page shorter.
             after: The `cursor` of the page before, with all else unchanged.
             suppressed: Include objects that a rating suppresses.
 

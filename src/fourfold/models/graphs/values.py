@@ -98,12 +98,14 @@ class ValueReader:
         start = None if cursor is None else _position(cursor.after)
         entries = self._entries(type_id, condition, seq, start)
         rows: list[ValueRow] = []
+        size = 0
         for row in self._rows(entries, condition, seq, limit, suppressed=suppressed):
-            if len(rows) == limit:
+            if len(rows) == limit or size > limits.PAGE_BYTES:
                 last = rows[-1]
                 place = [_encode_key(key_of(last)), last.object_id]
                 return FindResult(seq, tuple(rows), cursors.encode(digest, seq, place))
             rows.append(row)
+            size += sum(len(value) for value in row if isinstance(value, str | bytes))
         return FindResult(seq, tuple(rows), None)
 
     def aggregate(
