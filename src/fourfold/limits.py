@@ -323,6 +323,10 @@ HTTP_LOOP_BYTES: Final = 64 * KIB
 """A larger body is decoded, and a larger document read, in a worker thread."""
 RETRY_AFTER_S: Final = 1
 """`Retry-After` of a refused request, unless a better value is known."""
+SLOW_REQUEST_S: Final = 1.0
+"""Requests that take longer, without waiting for something new, are logged."""
+AUDIT_BYTES: Final = 64 * MIB
+"""Size of the audit log."""
 WEBHOOK_TIMEOUT_S: Final = 30.0
 """Timeout of a webhook call, from name resolution to the last byte of the response."""
 WEBHOOK_CONCURRENCY: Final = 16

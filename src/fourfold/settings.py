@@ -359,6 +359,18 @@ class ServerSettings(Struct, frozen=True):
         _Seconds,
         _describe("Time for a TLS handshake; a slower client is disconnected.", "seconds"),
     ] = limits.HTTP_HANDSHAKE_S
+    audit_bytes: Annotated[
+        int,
+        Meta(ge=0, le=1024 * limits.GIB),
+        _describe(
+            "Size of the audit log; its oldest entries are deleted. 0: no audit log.", "bytes"
+        ),
+    ] = limits.AUDIT_BYTES
+    slow_request_ms: Annotated[
+        int,
+        Meta(ge=0, le=3_600_000),
+        _describe("Log requests that take longer than this as slow.", "milliseconds"),
+    ] = int(limits.SLOW_REQUEST_S * 1000)
     trusted_proxies: Annotated[
         str,
         Meta(min_length=1, max_length=4_096),

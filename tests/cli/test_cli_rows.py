@@ -12,6 +12,7 @@ from command_tree import COMMANDS
 import fourfold
 from fourfold.cli.output import Output
 from fourfold.models.streams.rule_changes import profile
+from fourfold.server.audit import record_command
 from fourfold.server.auth import Access
 
 DID = "did:web:shop.example"
@@ -65,6 +66,7 @@ LISTS = {
     "verify": ((), "checked"),
     "show": ((), "models"),
     "key list": ((), "keys"),
+    "audit": ((), "entries"),
     "publish": (("--points",), "points"),
 }
 """Arguments after ROOT, and the key of the list in the JSON document."""
@@ -113,6 +115,7 @@ def store(tmp_path_factory):
         store.publish()
     with Access(root) as access:
         access.add(("read", "write"), "shop/", "a label")
+    record_command(root, "create_key", "/v1/keys/0123abcd")
     return root
 
 

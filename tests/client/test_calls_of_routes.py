@@ -94,6 +94,7 @@ CALLS = {
     "delete_upload": lambda c: c.store.jobs.delete_upload("lines"),
     "create_key": lambda c: c.store.keys.create(["read"]),
     "list_keys": lambda c: c.store.keys.list(),
+    "list_audit": lambda c: c.store.audit(),
     "rotate_key": lambda c: c.store.keys.rotate("1"),
     "expire_key": lambda c: c.store.keys.expire("1"),
     "delete_key": lambda c: c.store.keys.delete("1"),

@@ -187,6 +187,7 @@ CALLS = {
     "key list": ["my-store"],
     "key remove": ["bob", "0123abcd"],
     "key rotate": ["bob", "4567cdef"],
+    "audit": ["bob"],
     "session list": ["bob"],
     "session show": ["bob", "s-1"],
     "session log": ["bob", "s-1"],

@@ -11,6 +11,7 @@ import click
 from fourfold.cli.options import Age, root_argument
 from fourfold.cli.options import command as _command
 from fourfold.cli.output import Output
+from fourfold.server.audit import record_command
 from fourfold.server.auth import Access
 from fourfold.server.key_store import MODELS, SCOPES, Key, Model, Scope
 from fourfold.store import open_store
@@ -70,7 +71,16 @@ def add(
     """
     with open_store(root), Access(root) as access:
         key, secret = access.add(scopes, models=models, **options)
+    _record(root, "create_key", key.id)
     _show_secret(out, key, secret)
+
+
+def _record(root: Path, operation: str, path: str) -> None:
+    """Record a change of keys in the audit log, unless that is off."""
+    with open_store(root, mode="r") as store:
+        is_on = store.settings.server.audit_bytes > 0
+    if is_on:
+        record_command(root, operation, f"/v1/keys/{path}")
 
 
 def _show_secret(out: Output, key: Key, secret: str) -> None:
@@ -173,6 +183,7 @@ def rotate(
     """
     with open_store(root, mode="r"), Access(root) as access:
         key, secret = access.rotate(key_id, overlap_s=overlap_s, expires_in_s=expires_in_s)
+    _record(root, "rotate_key", f"{key_id}/rotate")
     _show_secret(out, key, secret)
 
 
@@ -185,6 +196,7 @@ def expire(out: Output, root: Path, *, key_id: str, after_s: float, never: bool)
     """Set when a key expires, by default now; it stays in the list, and can be given more time."""
     with open_store(root, mode="r"), Access(root) as access:
         at_ms = access.expire(key_id, None if never else after_s)
+    _record(root, "expire_key", f"{key_id}/expire")
     if out.as_json:
         out.document({"id": key_id, "expires_at_ms": at_ms})
     else:
@@ -202,6 +214,7 @@ def remove(out: Output, root: Path, *, key_id: str) -> None:
     """
     with open_store(root, mode="r"), Access(root) as access:
         left = access.remove(key_id)
+    _record(root, "delete_key", key_id)
     if out.as_json:
         out.document({"id": key_id, "removed": True, "left": left})
         return

@@ -88,7 +88,7 @@ SECTIONS: Final[Sections] = (
     ("Start here", ("demo", "show", "open")),
     ("Work with documents", ("space", "memory")),
     ("Work with graphs", ("app",)),
-    ("Work with streams", ("stream", "serve", "key")),
+    ("Work with streams", ("stream", "serve", "key", "audit")),
     ("Work with sessions", ("session", "mcp")),
     ("Process all history", ("sql", "pipeline")),
     ("Keep the data safe", ("backup", "restore", "publish", "bootstrap", "follow", "verify")),

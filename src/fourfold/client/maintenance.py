@@ -160,6 +160,22 @@ class StoreCalls:
         """Build the request for a page of restore points."""
         return Call("GET", f"{self._root}/points", "list restore points", {}, {})
 
+    def audit(
+        self,
+        limit: int,
+        cursor: str | None,
+        key: str | None,
+        operation: str | None,
+        *,
+        refused: bool,
+    ) -> Call:
+        """Build the request for a page of the audit log."""
+        params = stringify(
+            *(("limit", limit), ("cursor", cursor), ("key", key), ("operation", operation)),
+            ("refused", "true" if refused else None),
+        )
+        return Call("GET", f"{self._root}/audit", "get the audit log", {}, params)
+
     def metrics(self) -> Call:
         """Build the request for the metrics."""
         url = f"{self._root.removesuffix('/v1')}/metrics"

@@ -78,6 +78,7 @@ class Api:
             b"" if body is None else msgspec.json.encode(body),
             self._request.scheme,
             self._request.root,
+            self._request.client,
         )
         return await self._protocol.run(self._protocol.admit(request), request)
 

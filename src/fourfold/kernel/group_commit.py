@@ -130,7 +130,7 @@ class GroupRunner:
             raise
         hooks = txn._after_commit  # noqa: SLF001
         commit_or_rollback(writer)
-        writer.metrics.requests += 1
+        writer.metrics.record_group(1, 1)
         try:
             if hooks:
                 writer.run_hooks(hooks)
@@ -210,7 +210,7 @@ class GroupRunner:
             writer.rollback()
             return
         commit_or_rollback(writer)
-        writer.metrics.requests += len(done)
+        writer.metrics.record_group(len(done), sum(request.count for request in done))
         for request in done:
             if request.hooks is not None:
                 self._call_hooks(request)
@@ -475,7 +475,7 @@ class GroupCommit:
                 raise
             hooks = txn._after_commit  # noqa: SLF001
             commit_or_rollback(writer)
-            writer.metrics.requests += 1
+            writer.metrics.record_group(1, 1)
             try:
                 writer.run_hooks(hooks or ())
             finally:

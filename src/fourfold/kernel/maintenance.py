@@ -212,6 +212,10 @@ def reading(
         },
         latency_sum_s=metrics.latency_sum_s,
         latency_buckets=tuple(metrics.latency_buckets),
+        commit_sum_s=metrics.commit_sum_s,
+        commit_buckets=tuple(metrics.commit_buckets),
+        group_sum=metrics.group_sum,
+        group_buckets=tuple(metrics.group_buckets),
     )
 
 

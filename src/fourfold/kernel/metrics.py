@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -20,6 +20,8 @@ BUSY_REMEMBERED_MAX: Final = 1_000
 SLOW_LOG_ENTRIES: Final = 256
 
 LATENCY_BUCKETS_MS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000)
+GROUP_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Upper bounds of group sizes, in requests."""
 
 
 @dataclass(slots=True)
@@ -35,17 +37,29 @@ class Metrics:
     checkpoints: int = 0
     latency_sum_s: float = 0.0
     latency_buckets: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BUCKETS_MS) + 1))
+    commit_sum_s: float = 0.0
+    commit_buckets: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BUCKETS_MS) + 1))
+    group_sum: int = 0
+    group_buckets: list[int] = field(default_factory=lambda: [0] * (len(GROUP_BUCKETS) + 1))
     slow_log: deque[tuple[str, float]] = field(
         default_factory=lambda: deque(maxlen=SLOW_LOG_ENTRIES)
     )
     slow_total: int = 0
     _busy_times: deque[float] = field(default_factory=lambda: deque(maxlen=BUSY_REMEMBERED_MAX))
 
-    def record_commit(self, seconds: float) -> None:
-        """Count a committed transaction."""
+    def record_commit(self, seconds: float, commit_s: float) -> None:
+        """Count a committed transaction, whose COMMIT and sync took `commit_s` of its time."""
         self.transactions += 1
+        self.commit_sum_s += commit_s
+        self.commit_buckets[bisect_left(LATENCY_BUCKETS_MS, commit_s * 1000)] += 1
         self.latency_sum_s += seconds
         self.latency_buckets[bisect_left(LATENCY_BUCKETS_MS, seconds * 1000)] += 1
+
+    def record_group(self, requests: int, items: int) -> None:
+        """Count committed requests that shared a transaction; a batch has several items."""
+        self.requests += requests
+        self.group_sum += items
+        self.group_buckets[bisect_left(GROUP_BUCKETS, items)] += 1
 
     def record_slow(self, seconds: float) -> None:
         """Add a transaction to the slow log."""
@@ -97,6 +111,10 @@ class MetricsReading:
     counters: dict[str, int]
     latency_sum_s: float
     latency_buckets: tuple[int, ...]
+    commit_sum_s: float
+    commit_buckets: tuple[int, ...]
+    group_sum: int
+    group_buckets: tuple[int, ...]
 
 
 _GAUGES = {
@@ -153,22 +171,32 @@ class _Collector:
         latency = HistogramMetricFamily(
             "fourfold_txn_latency_seconds", "Time from BEGIN to COMMIT.", labels=["database"]
         )
+        commit = HistogramMetricFamily(
+            "fourfold_commit_seconds", "Time of COMMIT, with its sync.", labels=["database"]
+        )
+        group = HistogramMetricFamily(
+            "fourfold_group_items", "Writes that share a transaction.", labels=["database"]
+        )
         for reading in self._readings:
             for name, value in reading.sequences.items():
                 sequence.add_metric([reading.database, name], value)
             for name, value in reading.durable.items():
                 durable.add_metric([reading.database, name], value)
-            latency.add_metric(
-                [reading.database], list(_cumulative(reading)), sum_value=reading.latency_sum_s
-            )
-        yield from (sequence, durable, latency)
+            labels, seconds = [reading.database], [bound / 1000 for bound in LATENCY_BUCKETS_MS]
+            buckets = list(_cumulative(seconds, reading.latency_buckets))
+            latency.add_metric(labels, buckets, sum_value=reading.latency_sum_s)
+            buckets = list(_cumulative(seconds, reading.commit_buckets))
+            commit.add_metric(labels, buckets, sum_value=reading.commit_sum_s)
+            buckets = list(_cumulative(GROUP_BUCKETS, reading.group_buckets))
+            group.add_metric(labels, buckets, sum_value=reading.group_sum)
+        yield from (sequence, durable, latency, commit, group)
 
 
-def _cumulative(reading: MetricsReading) -> Iterator[tuple[str, float]]:
+def _cumulative(bounds: Sequence[float], counts: tuple[int, ...]) -> Iterator[tuple[str, float]]:
     total = 0
-    for bound, count in zip((*LATENCY_BUCKETS_MS, None), reading.latency_buckets, strict=True):
+    for bound, count in zip((*bounds, None), counts, strict=True):
         total += count
-        yield ("+Inf" if bound is None else str(bound / 1000), total)
+        yield ("+Inf" if bound is None else str(bound), total)
 
 
 def prometheus_text(readings: Iterable[MetricsReading]) -> str:

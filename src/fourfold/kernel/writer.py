@@ -239,7 +239,7 @@ class Writer:
         self._finish()
         if failpoints.armed:
             failpoints.hit("kernel.commit.after")
-        self._record(now - self._began)
+        self._record(now - self._began, now - started)
 
     def rollback(self) -> None:
         """Roll back the transaction, if there is still one."""
@@ -275,8 +275,8 @@ class Writer:
         )
         return self.failure
 
-    def _record(self, seconds: float) -> None:
-        self.metrics.record_commit(seconds)
+    def _record(self, seconds: float, commit_s: float) -> None:
+        self.metrics.record_commit(seconds, commit_s)
         if seconds > self._slow_s:
             self.metrics.record_slow(seconds)
             _log.warning("%s: slow transaction: %.0f ms", self.subject, seconds * 1000)

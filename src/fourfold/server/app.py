@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -64,7 +65,8 @@ class StreamsApp:
         if response.pieces is None or head:
             await _send(send, response, head=head)
         else:
-            await _stream(receive, send, response, response.pieces)
+            in_flight = self._protocol.observer.metrics.in_flight
+            await _stream(receive, send, response, response.pieces, in_flight)
 
     async def _respond(self, request: Request, receive: Receive) -> Response:
         """Return the response to a request whose body is still to be received.
@@ -129,6 +131,7 @@ def _has_body(request: Request) -> bool:
 def _build_request(scope: Scope) -> Request:
     root: str = scope.get("root_path", "").rstrip("/")
     path: str = scope["path"]
+    client = scope.get("client")
     # Some servers pass the path as the client sent it, some without the root.
     if path == root or path.startswith(f"{root}/"):
         path = path.removeprefix(root)
@@ -139,6 +142,7 @@ def _build_request(scope: Scope) -> Request:
         parse_headers(scope["headers"]),
         scheme=scope.get("scheme", "http"),
         root=root,
+        client=client[0] if client else "",
     )
 
 
@@ -184,10 +188,15 @@ async def _until_disconnect(receive: Receive, work: Coroutine[Any, Any, Response
 
 
 async def _stream(
-    receive: Receive, send: Send, response: Response, pieces: AsyncIterator[bytes]
+    receive: Receive,
+    send: Send,
+    response: Response,
+    pieces: AsyncIterator[bytes],
+    in_flight: Counter[str],
 ) -> None:
     """Send a body as it is produced, until its end or until the client disconnects."""
     await _send(send, response, head=False, more=True)
+    in_flight["feed"] += 1
     task = asyncio.current_task()
     assert task is not None
     disconnected = asyncio.ensure_future(receive())
@@ -202,6 +211,7 @@ async def _stream(
             raise
         task.uncancel()
     finally:
+        in_flight["feed"] -= 1
         disconnected.cancel()
         if isinstance(pieces, AsyncGenerator):
             await pieces.aclose()

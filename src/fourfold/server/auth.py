@@ -266,7 +266,9 @@ class Access:
             raise Unauthorized("unknown key")
         if key.is_expired(time.time_ns() // 1_000_000):
             raise Unauthorized(
-                f"key {key.id}: has expired", hint="Ask the operator of the store for a new key."
+                f"key {key.id}: has expired",
+                hint="Ask the operator of the store for a new key.",
+                details={"key": key.id},
             )
         return key
 
@@ -372,7 +374,9 @@ def check_grant(key: Key, scope: Scope, name: str | None, model: Model | Literal
     """Raise Forbidden if a key lacks a scope for an object of a model, or for a prefix."""
     if not key.allows(scope, name, model):
         what = model if name is None else f"{name!r:.200}"
-        raise Forbidden(f"key {key.id}: not allowed to {scope} {what}", details={"scope": scope})
+        raise Forbidden(
+            f"key {key.id}: not allowed to {scope} {what}", details={"scope": scope, "key": key.id}
+        )
 
 
 def _models_of(models: Iterable[Model], prefix: str) -> tuple[Model, ...]:

@@ -31,6 +31,8 @@ class Connections:
         self._proxies = proxies
         self._by_source: Counter[str] = Counter()
         self.count = 0
+        self.refused = 0
+        """Connections that were refused."""
 
     def enter(self, address: str | None) -> bool:
         """Count a connection from an address; return False, without counting, if there are too
@@ -38,6 +40,7 @@ class Connections:
         """
         source = self._source(address)
         if self.count >= self._total or self._by_source[source or ""] >= self._per_address:
+            self.refused += 1
             return False
         self.count += 1
         if source is not None:

@@ -29,9 +29,10 @@ import asyncio
 import os
 import re
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
+from time import perf_counter
 from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -54,6 +55,8 @@ from fourfold.server.http_protocol import (
 )
 from fourfold.server.request import Request, Response
 from fourfold.server.request_head import AppendHead, RawHeaders, check_head, parse_headers
+from fourfold.server.request_metrics import Histogram
+from fourfold.server.stream_reads import STREAM
 from fourfold.server.streams import StreamProtocol
 from fourfold.settings import ServerSettings
 
@@ -161,6 +164,7 @@ class BusyPoll:
 
 
 _PREFIX_CHARS: Final = len(STREAM_PREFIX)
+_PLAIN_RESPONSE: Final = ("POST", STREAM, 204)
 # Names that need no decoding; a segment that begins with an underscore may be a reserved path.
 _PLAIN_PATH: Final = re.compile(
     re.escape(STREAM_PREFIX.encode()) + rb"(?!_)(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|/(?!_))+"
@@ -176,10 +180,11 @@ _HEAD, _BODY, _BUSY, _IDLE = Phase.HEAD, Phase.BODY, Phase.BUSY, Phase.IDLE
 class _PendingAppend:
     """A response that a connection has still to send; `outcome` is None until it is known."""
 
-    __slots__ = ("connection", "outcome", "wrote")
+    __slots__ = ("connection", "outcome", "since", "wrote")
 
     def __init__(self, connection: FastAppendProtocol) -> None:
         self.connection = connection
+        self.since = perf_counter()
         self.outcome: Outcome | Response | None = None
         self.wrote = False
 
@@ -217,6 +222,9 @@ class FastAppendProtocol(HttpProtocol):
     """Stream names by path, so that a path is validated once."""
     heads: ClassVar[dict[bytes, tuple[AppendHead, int]]]
     """Parsed head and body length, by the bytes of the head after the path."""
+    latency: ClassVar[Histogram]
+    responses: ClassVar[Counter[tuple[str, str, int]]]
+    """Metrics of the server that concern appends."""
     append_headers: ClassVar[bytes]
     """Headers of a response to a plain append, up to the value of the offset."""
     _defaults: ClassVar[tuple[Any, bytes, bytes]] = (None, b"", b"")
@@ -486,6 +494,7 @@ class FastAppendProtocol(HttpProtocol):
         except FourfoldError as error:
             self._is_append, self._discarding, self._parts = False, True, []
             self._release_budget()
+            self.protocol.record_refused_append(error, self._name, self._address)
             self._respond(self.protocol.append_response(error, wrote=False))
 
     def _release_budget(self) -> None:
@@ -510,6 +519,7 @@ class FastAppendProtocol(HttpProtocol):
                 head.use.admit()
                 head.use.spend(len(body))
         except FourfoldError as error:
+            self.protocol.record_refused_append(error, name, self._address)
             pending.complete(self.protocol.append_response(error, wrote=False))
             return
         except Exception:
@@ -582,8 +592,10 @@ class FastAppendProtocol(HttpProtocol):
         append_cycle = self._append_cycle
         out: list[bytes] = []
         closing = False
+        now, latency, responses = perf_counter(), self.latency, self.responses
         while pending and (outcome := pending[0].outcome) is not None and not closing:
             first = pending.popleft()
+            latency.record(now - first.since)
             self.server_state.total_requests += 1
             # When the server or the client stops, the last response carries Connection: close.
             closing = (
@@ -597,6 +609,7 @@ class FastAppendProtocol(HttpProtocol):
             ):
                 position = (outcome.incarnation_number, outcome.next_offset)
                 out.append(b"%b%016d_%016d\r\n\r\n" % (self._default_headers()[1], *position))
+                responses[_PLAIN_RESPONSE] += 1
                 continue
             response = (
                 outcome
@@ -604,6 +617,7 @@ class FastAppendProtocol(HttpProtocol):
                 else self.protocol.append_response(outcome, wrote=first.wrote)
             )
             closing = closing or "connection" in response.headers
+            responses["POST", STREAM, response.status] += 1
             out.append(self.encode_response(response, closing=closing))
         if not out:
             return
@@ -652,13 +666,14 @@ def make_protocol_class(
 ) -> type[HttpProtocol]:
     """Return the protocol class of a server, with the limits of its settings."""
     settings = settings or ServerSettings()
+    protocol.connections = Connections(
+        settings.connections_max,
+        settings.connections_per_address,
+        frozenset(proxies(settings.trusted_proxies)),
+    )
     shared: dict[str, Any] = {
         "timeouts": RequestTimeouts(write_stall_s=settings.write_stall_s),
-        "connection_limit": Connections(
-            settings.connections_max,
-            settings.connections_per_address,
-            frozenset(proxies(settings.trusted_proxies)),
-        ),
+        "connection_limit": protocol.connections,
     }
     if not fast:
         return type("ServerHttpProtocol", (HttpProtocol,), shared)
@@ -668,6 +683,8 @@ def make_protocol_class(
         "names": {},
         "heads": {},
         "busy_poll": BusyPoll(),
+        "latency": protocol.observer.metrics.latency("POST", STREAM),
+        "responses": protocol.observer.metrics.responses,
         "append_headers": encode_headers(
             {**DEFAULT_HEADERS, **protocol.origins.response_headers(None)}
         )

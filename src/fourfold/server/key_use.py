@@ -90,7 +90,7 @@ class KeyUse:
                 raise QuotaExceeded(
                     f"key {self._key_id}: its quota of {quota} is exhausted",
                     retry_after=math.ceil(wait),
-                    details={"quota": quota},
+                    details={"quota": quota, "key": self._key_id},
                 )
         if self._requests is not None:
             self._requests.take(1)

@@ -28,6 +28,8 @@ class Request(Struct, frozen=True):
     scheme: str = "http"
     root: str = ""
     """Path where an application has mounted the server, decoded, without a trailing slash."""
+    client: str = ""
+    """Address of the client; empty if it is unknown."""
     key_id: str = ""
     """Id of the key that allowed the request; empty if no key is required."""
     grant: Grant | None = None

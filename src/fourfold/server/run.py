@@ -25,10 +25,12 @@ from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput, MissingDependency, Refused
 from fourfold.models.streams import Streams
 from fourfold.server.app import StreamsApp
+from fourfold.server.audit import AuditLog
 from fourfold.server.auth import Access
 from fourfold.server.budget import BodyBudget
 from fourfold.server.connections import proxies
 from fourfold.server.hosts import Hosts
+from fourfold.server.observer import Observer
 from fourfold.server.origins import Origins
 from fourfold.server.routes import Pages, RouteGroup
 from fourfold.server.signing_keys import Keys
@@ -140,12 +142,11 @@ def serve(
     check_listen_address(host, access)
     if not is_loopback(host):
         access.always_require()
-    uvicorn = _uvicorn()
-    settings = settings or ServerSettings()
-    control = None
-    if keys_file is not None:
-        control = Control(streams, Keys(keys_file), access, settings=settings)
+    uvicorn, settings = _uvicorn(), settings or ServerSettings()
+    keys = None if keys_file is None else Keys(keys_file)
+    control = None if keys is None else Control(streams, keys, access, settings=settings)
     transport = choose_transport(fast=fast_front)
+    audit = AuditLog(streams.database.path.parent.parent, settings.audit_bytes)
     protocol = StreamProtocol(
         streams,
         ReadTimeouts(long_poll_s=long_poll_s),
@@ -158,6 +159,7 @@ def serve(
         transport=transport.name,
         models=models,
         workers=workers,
+        observer=Observer(audit, settings.slow_request_ms / 1000),
     )
     if pages is not None:
         protocol.add_pages(pages(protocol))
@@ -174,6 +176,7 @@ def serve(
         Sweeper(streams),
         protocol.control.deliverer(),
         access.recording_uses(),
+        audit.running(),
         certificate or nullcontext(),
     ):
         _run(server, listener)

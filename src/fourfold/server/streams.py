@@ -12,44 +12,48 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
-from shutil import disk_usage
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
-from msgspec import UNSET
 
 from fourfold import limits
 from fourfold.errors import (
     AlreadyExists,
     ContentTypeMismatch,
+    Forbidden,
     FourfoldError,
+    HostRefused,
     InvalidInput,
     MissingDependency,
     NotFound,
     PreconditionFailed,
     ProducerFenced,
     ProducerGap,
-    PublisherFenced,
+    QuotaExceeded,
     StreamClosed,
     StreamGone,
     StreamSeqOutOfOrder,
     TooLarge,
+    Unauthorized,
 )
-from fourfold.kernel import prometheus_text
 from fourfold.models.streams import Append, AppendResult, Fork, StreamOptions, Streams
 from fourfold.models.streams.json_messages import split
 from fourfold.models.streams.listing import parse_filter, scan_streams
 from fourfold.models.streams.validation import JSON, parse_offset, plain_type
-from fourfold.server import errors, headers, health, listing, openapi, stream_rules
+from fourfold.server import errors, headers, listing, openapi, stream_rules
 from fourfold.server.auth import Access, check_grant
 from fourfold.server.budget import VISITORS, WORKERS, BodyBudget, Lease
+from fourfold.server.connections import Connections
+from fourfold.server.diagnostics import Diagnostics
 from fourfold.server.hosts import Hosts
 from fourfold.server.key_routes import KeyRoutes
 from fourfold.server.key_store import Key
 from fourfold.server.key_use import KeyUse
 from fourfold.server.large_appends import LargeAppends
+from fourfold.server.observer import Observer, is_live
 from fourfold.server.origins import Origins
 from fourfold.server.replies import encode_reply
 from fourfold.server.request import Headers, Request, Response, json_response
@@ -74,7 +78,6 @@ from fourfold.server.stream_rules import StreamRules
 from fourfold.server.stream_search import StreamSearch
 from fourfold.server.subscriptions import Control, control_error_document, is_control
 from fourfold.server.workers import Workers
-from fourfold.wire.errors import Health, HealthError, ObjectsHealth, ProblemKind
 from fourfold.wire.streams import (
     AppendedHeaders,
     AppendHeaders,
@@ -132,7 +135,11 @@ class StreamProtocol:
         transport: str = "asgi",
         models: Iterable[RouteGroup] = (),
         workers: Workers | None = None,
+        observer: Observer | None = None,
     ) -> None:
+        self.observer = observer or Observer()
+        self.connections = Connections()
+        """Connections of this server; replaced by those with the limits of its settings."""
         self.streams = self._streams = streams
         self._models = tuple(models)
         self._workers = workers or Workers()
@@ -141,16 +148,11 @@ class StreamProtocol:
         self._reads = StreamRead(streams, timing, lambda: self.is_open)
         self._rules = StreamRules(streams, timing)
         self._feed = StreamFeed(streams, timing)
-        self._started_at_ms = time.time_ns() // 1_000_000
-        self._transport = transport
-        """Transport of the requests, as reported by `/health`."""
         self.hosts = hosts or Hosts()
         self.origins = origins or Origins()
         self.budget = budget or BodyBudget()
         """Memory for request bodies that are being received."""
         self.large_appends = LargeAppends.of(streams.database)
-        self._publishing = publishing
-        """Publisher of the store, if there is one."""
         # By default the keys are in the store, next to the folder of the database.
         self.control = control or Control(
             streams, Keys(streams.database.path.parent.parent / FILE_NAME), access
@@ -160,7 +162,7 @@ class StreamProtocol:
         """OpenAPI documents, by the path where the server is mounted."""
         self.routes = RouteTable(
             (
-                *bind(_SERVER_ROUTES, self),
+                *Diagnostics(self, self._workers, access, publishing, transport).routes(),
                 *KeyRoutes(access, self._workers).routes(),
                 *(route for group in self._models for route in group.routes()),
                 *self.control.routes(),
@@ -211,7 +213,29 @@ class StreamProtocol:
             NotFound: no route has this path.
             QuotaExceeded: a quota of the key is exhausted.
         """
-        self._check_source(request)
+        try:
+            self._check_source(request)
+            call = self._admit(request)
+            if call.use is not None:
+                call.use.admit()
+        except _REFUSALS as error:
+            self._record_refusal(request, error)
+            raise
+        return call
+
+    def _record_refusal(self, request: Request, error: FourfoldError) -> None:
+        route = None
+        with suppress(NotFound):
+            route = self.routes.find(request.method, request.path).route
+        self.observer.refused(request, error, "" if route is None else route.operation)
+
+    def record_refused_append(self, error: FourfoldError, name: str, address: str | None) -> None:
+        """Record an append that was not admitted; for the fast append path."""
+        if isinstance(error, _REFUSALS):
+            path = headers.STREAM_PREFIX + name
+            self.observer.refused(Request("POST", path, client=address or ""), error, "append")
+
+    def _admit(self, request: Request) -> AdmittedRequest:
         # A browser sends a preflight request without the key.
         if request.method == "OPTIONS":
             return AdmittedRequest(None, None)
@@ -224,9 +248,7 @@ class StreamProtocol:
         key = self._authorize(request, match)
         if key is None or self._access is None:
             return AdmittedRequest(match, key)
-        use = self._access.uses.get(key)
-        use.admit()
-        return AdmittedRequest(match, key, use)
+        return AdmittedRequest(match, key, self._access.uses.get(key))
 
     def _authorize(self, request: Request, target: RouteMatch) -> Key | None:
         """Return the key of an admitted request, or None if no key is required."""
@@ -303,16 +325,45 @@ class StreamProtocol:
         elif match.route is None:
             response = Response(405, {"allow": match.allow()})
         else:
-            headers.check_encoding(request)
-            use = call.use if call.use is not None and call.use.counts_bytes else None
-            if use is not None:
-                use.spend(len(request.body))
-            response = await self._handle(match.route, match.path_parameters, call.key, request)
-            if use is not None:
-                use.spend(len(response.body))
-                if response.pieces is not None:
-                    response.pieces = _counted(response.pieces, use)
+            response = await self._run(call, match.route, match.path_parameters, request)
         return self._complete(response, request.header("origin"))
+
+    async def _run(
+        self, call: AdmittedRequest, route: Route, parameters: Mapping[str, str], request: Request
+    ) -> Response:
+        """Return the response of a route, and record it."""
+        observer, key, started = self.observer, call.key, time.perf_counter()
+        live = observer.metrics.in_flight
+        kind = "long-poll" if is_live(request) else "request"
+        live[kind] += 1
+        try:
+            headers.check_encoding(request)
+            response = await self._handle_counted(call, route, parameters, request)
+        except FourfoldError as error:
+            status = errors.status_of(type(error))
+            observer.answered(route, key, request, status=status, started=started, error=error)
+            raise
+        except Exception:
+            observer.answered(route, key, request, status=500, started=started)
+            raise
+        finally:
+            live[kind] -= 1
+        observer.answered(route, key, request, status=response.status, started=started)
+        return response
+
+    async def _handle_counted(
+        self, call: AdmittedRequest, route: Route, parameters: Mapping[str, str], request: Request
+    ) -> Response:
+        """Return the response of a route, and count the bytes of its bodies for the key."""
+        use = call.use if call.use is not None and call.use.counts_bytes else None
+        if use is None:
+            return await self._handle(route, parameters, call.key, request)
+        use.spend(len(request.body))
+        response = await self._handle(route, parameters, call.key, request)
+        use.spend(len(response.body))
+        if response.pieces is not None:
+            response.pieces = _counted(response.pieces, use)
+        return response
 
     async def _handle(
         self, route: Route, parameters: Mapping[str, str], key: Key | None, request: Request
@@ -355,69 +406,6 @@ class StreamProtocol:
         if isinstance(result, FourfoldError):
             return self._complete(error_response(result))
         return self._complete(_success_response(result, wrote=wrote))
-
-    # The server itself
-
-    async def health(self, request: Request) -> Response:
-        """Return the health of the server.
-
-        Names, and messages that may contain them, are only for keys that may read every stream,
-        and those of databases for keys that may read the store.
-        """
-        failure = (
-            self._streams.database.health().reason()
-            or self._streams.sweep_failure
-            or self._streams.subscriptions.failure
-        )
-        ready = failure is None
-        failing = self._streams.unpublished() if self._streams.unpublished is not None else {}
-        access = self._access
-        detailed = access is None or access.may_read_all(request, "streams")
-        store_detailed = access is None or access.may_read_all(request, "store")
-        publishing = self._publishing
-        # A stream that cannot be published is still served.
-        document = Health(
-            ok=ready,
-            error=_health_error(failure, detailed=detailed),
-            front=self._transport,
-            unpublished_count=len(failing),
-            fenced_count=sum(isinstance(error, PublisherFenced) for error in failing.values()),
-            databases=None
-            if publishing is None
-            else health.databases_health(publishing.backup, detailed=store_detailed),
-            objects=None
-            if publishing is None
-            else ObjectsHealth(
-                ok=publishing.failure is None,
-                error=_health_error(publishing.failure, detailed=store_detailed),
-            ),
-            started_at_ms=self._started_at_ms,
-            free_bytes=disk_usage(self._streams.database.path.parent).free
-            if store_detailed
-            else UNSET,
-            unpublished=sorted(failing) if detailed else UNSET,
-        )
-        return json_response(document, 200 if ready else 503)
-
-    async def metrics(self, _request: Request) -> Response:
-        """Return the metrics in the Prometheus text format."""
-        # The first call imports the library of Prometheus.
-        text = await self._workers.run(self._metrics_text)
-        if self._publishing is not None:
-            text += health.metrics_text(self._publishing.backup)
-        return Response(200, {"content-type": "text/plain; version=0.0.4"}, text.encode())
-
-    def _metrics_text(self) -> str:
-        return prometheus_text([self._streams.database.metrics()])
-
-    async def openapi(self, request: Request) -> Response:
-        """Return the OpenAPI document."""
-        response_headers = {"content-type": JSON, "cache-control": "public, max-age=300"}
-        return Response(200, response_headers, self.openapi_document(request.root))
-
-    async def problem(self, _request: Request, kind: str) -> Response:
-        """Return the meaning of a kind of error."""
-        return json_response(errors.problem_kind(kind))
 
     def openapi_document(self, root: str = "") -> bytes:
         """Return the OpenAPI document of all routes, for a server mounted at `root`."""
@@ -657,50 +645,8 @@ def _success_response(result: AppendResult, *, wrote: bool) -> Response:
     return Response(200 if is_new else 204, response_headers)
 
 
-def _health_error(error: FourfoldError | None, *, detailed: bool) -> HealthError | None:
-    """Return an error as `/health` reports it: only its kind unless `detailed`."""
-    if error is None:
-        return None
-    if not detailed:
-        return HealthError(kind=error.kind, retryable=error.retryable)
-    return HealthError(**errors.redact_paths(error).as_dict())  # type: ignore[arg-type]
-
-
+_REFUSALS: Final = (Unauthorized, Forbidden, HostRefused, QuotaExceeded)
 _GONE: Final = (NotFound, StreamGone)
-_SERVER_ROUTES: Final = (
-    Route(
-        *("GET", "/health", StreamProtocol.health),
-        operation="health",
-        summary="Check the health of the server.",
-        scope="public",
-        ok={
-            200: Ok("The server is healthy.", Health),
-            503: Ok("The server is unhealthy; the body has the error.", Health),
-        },
-    ),
-    Route(
-        *("GET", "/metrics", StreamProtocol.metrics),
-        operation="metrics",
-        summary="Get metrics in the Prometheus text format.",
-        scope="metrics",
-        ok={200: Ok("The metrics.", "text", content_type="text/plain")},
-    ),
-    Route(
-        *("GET", "/openapi.json", StreamProtocol.openapi),
-        operation="openapi",
-        summary="Get this OpenAPI document.",
-        scope="public",
-        ok={200: Ok("The document.", "object")},
-    ),
-    Route(
-        *("GET", f"{errors.PROBLEMS}{{kind}}", StreamProtocol.problem),
-        operation="problem",
-        summary="Get the meaning of a kind of error.",
-        scope="public",
-        ok={200: Ok("The kind.", ProblemKind)},
-        errors=(NotFound,),
-    ),
-)
 _STREAM_ROUTES: Final = (
     Route(
         *("GET", "/v1/streams", StreamProtocol.list_streams),

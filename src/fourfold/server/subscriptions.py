@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -90,6 +91,8 @@ class Control:
         self._keys = keys
         self._access = access
         self._settings = settings or ServerSettings()
+        self.webhook_outcomes: Counter[str] = Counter()
+        """Calls of webhooks by outcome: the class of the status, or the kind of failure."""
 
     def routes(self) -> tuple[Route, ...]:
         """Return the routes of these handlers."""
@@ -103,6 +106,7 @@ class Control:
             self.targets,
             concurrency=self._settings.webhook_concurrency,
             timeout_s=self._settings.webhook_timeout_s,
+            outcomes=self.webhook_outcomes,
         )
 
     def targets(self) -> Targets:

@@ -244,7 +244,9 @@ class Deliverer:
         *,
         concurrency: int = limits.WEBHOOK_CONCURRENCY,
         timeout_s: float = limits.WEBHOOK_TIMEOUT_S,
+        outcomes: Counter[str] | None = None,
     ) -> None:
+        self._outcomes = Counter[str]() if outcomes is None else outcomes
         self._subscriptions = subscriptions
         self._keys = keys
         self._targets = targets
@@ -368,14 +370,17 @@ class Deliverer:
             }
             url = wake.subscription.webhook_url or ""
             response = await post(url, body, headers, self._targets(), self._timeout_s)
-        except (WebhookFailed, WebhookRefused):
+        except (WebhookFailed, WebhookRefused) as error:
+            self._outcomes["refused" if isinstance(error, WebhookRefused) else "failed"] += 1
             # Retried later: a refused address may be allowed by then.
             self._subscriptions.failed(wake)
             return
         except FourfoldError:
             # Keys or extras are missing: retried later, and reported by `/health`.
+            self._outcomes["error"] += 1
             self._subscriptions.failed(wake)
             raise
+        self._outcomes[f"{response.status // 100}xx"] += 1
         if 200 <= response.status < 300:
             self._subscriptions.delivered(wake, done=_is_done(response.body))
         else:

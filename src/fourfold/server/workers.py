@@ -35,8 +35,11 @@ class Workers:
         deadline_s: float = DEADLINE_S,
     ) -> None:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="fourfold-worker")
+        self._counting = threading.Lock()
         self._places = threading.Semaphore(threads + waiting_max)
         self._deadline_s = deadline_s
+        self.count = 0
+        """Calls that run or wait."""
 
     async def run(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Call a function that only reads, in a thread, and return its result.
@@ -71,13 +74,17 @@ class Workers:
             raise Overloaded(
                 "too many requests are waiting for a worker", retry_after=limits.RETRY_AFTER_S
             )
+        with self._counting:
+            self.count += 1
         try:
             work = self._executor.submit(function)
         except BaseException:
-            self._places.release()
+            self._release()
             raise
         work.add_done_callback(self._release)
         return work
 
-    def _release(self, _work: Future[Any]) -> None:
+    def _release(self, _work: Future[Any] | None = None) -> None:
+        with self._counting:
+            self.count -= 1
         self._places.release()

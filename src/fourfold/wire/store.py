@@ -184,6 +184,48 @@ class CurrentKey(Struct, kw_only=True, frozen=True):
     key: KeyInfo | None
 
 
+# Audit log
+
+
+class AuditEntry(Struct, kw_only=True, frozen=True):
+    """A write or a refused request: who, what and its outcome."""
+
+    time_ms: Count
+    key: str
+    """Id of the key; empty without one, or if it is unknown."""
+    address: str
+    """Address of the client, or `uid NUMBER` for a command on the machine of the store."""
+    operation: str
+    """Operation, as in the OpenAPI document; empty if none has this path."""
+    method: str
+    path: str
+    """Path without the query, at most 500 characters of it."""
+    status: Count
+    """Status of the response; 0 for a command."""
+    error: str = ""
+    """Kind of the error; empty for a success."""
+    suppressed: Count = 0
+    """Refusals of the same key or address before this one that are not in the log."""
+
+
+class AuditPage(Page, kw_only=True, frozen=True):
+    """A page of the audit log, newest entries first."""
+
+    items: list[AuditEntry]
+
+
+class AuditQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the audit log."""
+
+    key: Annotated[str | UnsetType, Meta(description="Only entries of this key.")] = UNSET
+    operation: Annotated[str | UnsetType, Meta(description="Only entries of this operation.")] = (
+        UNSET
+    )
+    refused: Annotated[
+        Literal["true", "false"], Meta(description="Only requests that failed or were refused.")
+    ] = "false"
+
+
 # Restore points and backups
 
 

@@ -31,6 +31,7 @@ from fourfold.sql_result import Result
 from fourfold.wire.sql import SqlTable
 from fourfold.wire.store import (
     Activity,
+    AuditPage,
     BackupPage,
     BackupRow,
     DatabaseStatusPage,
@@ -221,6 +222,29 @@ class AsyncRemoteStore(AsyncStoreContainer):
         async for page in self._client.pages(self._calls.list_backups(), BackupPage):
             rows += page.items
         return rows
+
+    async def audit(
+        self,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        key: str | None = None,
+        operation: str | None = None,
+        refused: bool = False,
+    ) -> AuditPage:
+        """Return a page of the audit log, newest entries first.
+
+        Needs a key for the store with the scope `audit` or `admin`.
+
+        Args:
+            limit: Maximum number of entries.
+            cursor: `next_cursor` of the page before.
+            key: Only entries of this key.
+            operation: Only entries of this operation.
+            refused: Only requests that failed or were refused.
+        """
+        call = self._calls.audit(limit, cursor, key=key, operation=operation, refused=refused)
+        return maintenance.parse(await self._client.send(call), AuditPage)
 
     async def metrics_text(self) -> str:
         """Return the metrics of every open database in the Prometheus exposition format."""

@@ -1,0 +1,93 @@
+"""Observation of requests: each is counted, audited if it may have written, and logged if slow."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+from fourfold import limits
+from fourfold.errors import FourfoldError
+from fourfold.server.audit import AuditLog, make_entry
+from fourfold.server.errors import status_of
+from fourfold.server.key_store import Key
+from fourfold.server.request import Request
+from fourfold.server.request_metrics import RequestMetrics
+from fourfold.server.routes import Route
+
+_NOT_AUDITED: Final = frozenset({"public", "read", "query", "metrics", "audit"})
+"""Scopes of routes that write nothing, whatever their method."""
+_log = logging.getLogger("fourfold.server")
+
+
+class Observer:
+    """Metrics, audit log and log of the requests of one server."""
+
+    def __init__(
+        self, audit: AuditLog | None = None, slow_s: float = limits.SLOW_REQUEST_S
+    ) -> None:
+        self.metrics = RequestMetrics()
+        self.audit = audit
+        self._slow_s = slow_s
+
+    def answered(
+        self,
+        route: Route,
+        key: Key | None,
+        request: Request,
+        *,
+        status: int,
+        started: float,
+        error: FourfoldError | None = None,
+    ) -> None:
+        """Record the response to an admitted request, which began at `started`."""
+        metrics, method = self.metrics, request.method
+        metrics.responses[method, route.path, status] += 1
+        if not is_live(request):
+            seconds = time.perf_counter() - started
+            metrics.latency(method, route.path).record(seconds)
+            if seconds > self._slow_s:
+                fields = {"operation": route.operation, "path": request.path, "status": status}
+                _log.warning(
+                    "slow request: %s %s: %.0f ms",
+                    *(method, request.path, seconds * 1000),
+                    extra={"fields": {**fields, "ms": round(seconds * 1000)}},
+                )
+        if self.audit is not None and is_audited(route):
+            self.audit.record(
+                make_entry(
+                    *(route.operation, method, request.path),
+                    key="" if key is None else key.id,
+                    address=request.client,
+                    status=status,
+                    error=error,
+                )
+            )
+
+    def refused(self, request: Request, error: FourfoldError, operation: str = "") -> None:
+        """Record a request that was refused before its route ran."""
+        self.metrics.refused[error.kind] += 1
+        if self.audit is not None:
+            self.audit.record_refusal(
+                make_entry(
+                    *(operation, request.method, request.path),
+                    key=str(error.details.get("key", "")),
+                    address=request.client,
+                    status=status_of(type(error)),
+                    error=error,
+                )
+            )
+
+
+def is_audited(route: Route) -> bool:
+    """Return True if requests of a route are entries of the audit log."""
+    return (
+        route.method not in {"GET", "HEAD"}
+        and route.scope not in _NOT_AUDITED
+        and route.operation != "append"
+    )
+
+
+def is_live(request: Request) -> bool:
+    """Return True for a request that waits for what has not happened yet."""
+    return "live=" in request.query or request.header("accept") == "text/event-stream"
