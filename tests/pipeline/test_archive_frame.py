@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -11,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from archive_reads import archived, options_of, publish, same, spark_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import seed as seeded
 from random_spaces import LIVES, Life, same_states, same_versions
@@ -21,12 +21,11 @@ from fourfold.archive.table_layout import TABLES
 from fourfold.errors import CorruptData, NotFound
 from fourfold.models.documents import GcPolicy
 from fourfold.objects import MemoryStore
-from fourfold.pipeline import archive_plan, cut, read, table_files
+from fourfold.pipeline import archive_plan, cut, read
 from fourfold.pipeline.archive_plan import plan_archive
 from fourfold.pipeline.cut import Cut
 from fourfold.pipeline.export_cache import ExportCache
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.reader import frame
 from fourfold.store import retention, table_maintenance
 from fourfold.store.restoration import rebuild
 
@@ -36,12 +35,6 @@ A, B, C, FACTS = (f"did:web:{name}.example" for name in ("a", "b", "c", "facts")
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("FOURFOLD_PIPELINE_CACHE_FOLDER", str(tmp_path / "cache"))
-
-
-def publish(store):
-    report = store.publish()
-    report.raise_if_failed()
-    return report.point
 
 
 def write(store, did, number, count=6):
@@ -56,80 +49,6 @@ def say(store, sid, text):
     agent = fourfold.Runtime(store.sessions, lambda turn: fourfold.Final("done"))
     agent.start({"id": sid, "model": "any"})
     agent.run_turn(sid, text)
-
-
-def options_of(root, table, **more):
-    model = "sessions" if table == "events" else "documents"
-    texts = {name: str(value) for name, value in more.items()}
-    return {"root": str(root), "table": table, "model": model, **texts}
-
-
-def archived(root, table="revisions", **more):
-    """Return the databases that a read takes from the archive, and its plan."""
-    options = read_options(options_of(root, table, **more))
-    plan = plan_archive(cut.read_cut(options).bounds, options)
-    return plan and {bound.space for bound in plan.archived}
-
-
-def live_rows(options):
-    """Return the rows that SQLite has, by the scan that streaming queries use."""
-    parsed = read_options(options)
-    files = table_files.table_files(cut.read_cut(parsed), parsed)
-    rows = [
-        row
-        for part in files.parts
-        for batch in table_files.read_part(part)
-        for row in batch.to_pylist()
-    ]
-    return [{name: plain(value) for name, value in row.items()} for row in rows]
-
-
-def plain(value):
-    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
-
-
-def spark_rows(spark, reads):
-    """Return the rows of several reads, in one Spark job."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - it needs pyspark
-
-    frames = []
-    for number, options in enumerate(reads):
-        rows = frame(spark, options)
-        times = {name for name, kind in rows.dtypes if kind == "timestamp"}
-        columns = [
-            f.unix_micros(name).alias(name) if name in times else f.col(name)
-            for name in rows.columns
-        ]
-        text = f.to_json(f.struct(*columns), {"ignoreNullFields": "false"})
-        frames.append(rows.select(f.lit(number).alias("number"), text.alias("text")))
-    joined = frames[0]
-    for other in frames[1:]:
-        joined = joined.union(other)
-    result = [[] for _ in reads]
-    for number, text in joined.collect():
-        result[number].append(json.loads(text))
-    return result
-
-
-def micros(row):
-    def changed(value):
-        if not isinstance(value, str) or not value.endswith("+00:00"):
-            return value
-        return round(datetime.fromisoformat(value).timestamp() * 1_000_000)
-
-    return {
-        name: changed(value) if name in {"time", "created", "deleted"} else value
-        for name, value in row.items()
-    }
-
-
-def same(spark, reads):
-    """Assert that Spark returns the rows of the live files for each read."""
-    for options, rows in zip(reads, spark_rows(spark, reads), strict=True):
-        expected = [micros(row) for row in live_rows(options)]
-        assert sorted(map(repr, (dict(sorted(row.items())) for row in rows))) == sorted(
-            map(repr, (dict(sorted(row.items())) for row in expected))
-        ), options
 
 
 @pytest.mark.spark

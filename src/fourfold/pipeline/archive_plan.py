@@ -4,10 +4,11 @@ The rows of a database are those of the archive until its last publication, and 
 the live file, its *tail*. Both are bounded by the cut. A database is read from the archive if
 
 - it is the file that the archive has (`file_id`), in the state that it recorded when it published;
-- no row of the table was changed or removed since the row was written: such a log is append-only.
+- no change or removal of rows is unpublished or was made by gc.
 
 All other databases are exported as a whole: those that were never published, and those that gc
-collected. So every row comes from one place, and none needs to be compared with another version.
+collected. So every row comes from one place. Most logs are append-only; of a table whose rows
+change, such as the flags of graphs, the newest version of each row is read (`ArchivedTable.key`).
 
 The catalog bounds which rows of a file count (`Interval`). What a file contains is read once, from
 three columns, and remembered by its digest. Spark reads files whose rows all count as they are; the
@@ -19,7 +20,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -56,55 +57,88 @@ from fourfold.store.store import objects_of, objects_url
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    ArchivedFold = Callable[[SparkSession, ReadOptions, Sequence[FileBound], DataFrame], DataFrame]
+    FoldFunction = Callable[[SparkSession, ReadOptions, Sequence[FileBound], DataFrame], DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
     """Columns of a table that are in another one, joined by `on`.
 
-    Either `source` is a table of the archive, of the same database, with one row for each value of
-    `on`; or `live` is an internal table of the model, which has only some of the rows.
+    Either `source` is a table of the archive, of the same database; its rows with equal values of
+    `on` are equal. Or `live` is a small table of the model, which is exported.
     """
 
     columns: Mapping[str, str]
+    """Expression for each column, in terms of the other table."""
     on: tuple[str, ...]
     source: ArchivedTable | None = None
     live: str = ""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Expression for a column of `on` in terms of the other table, unless it has that column."""
+    required: bool = False
+    """True if a row without a match is left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedTable:
-    """A table of a model, in terms of a table of the archive.
-
-    A folded table has `rows`, the raw table with its input, and `fold`.
-    """
+    """A table of a model, in terms of a table of the archive."""
 
     kind: str
     """Kind of the databases that have it."""
     source: str = ""
-    """Name of the archive table; its part after the model is the table of the database."""
+    """Name of the archive table, which ends with that of the table of the database; empty if
+    databases of the kind have no rows.
+    """
     schema: Mapping[str, str] = field(default_factory=dict)
     """Columns of the archive table with their types in Spark."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Expression in Spark SQL for each column."""
+    """Expression in Spark SQL for each column; it may use those of lookups."""
     position: str = ""
-    """Column of the archive table that a cut bounds."""
-    lookup: Lookup | None = None
-    rows: str = ""
-    fold: ArchivedFold | None = None
+    """Column of the archive table that a cut bounds; empty if none does."""
+    log: str = ""
+    """Table of the database whose published position is that of this table; default: itself."""
+    key: tuple[str, ...] = ()
+    """Key of a row, if rows change; the newest version of each is read."""
+    shared: bool = False
+    """True if the archive table has rows of several tables of a database."""
+    lookups: tuple[Lookup, ...] = ()
 
     @property
     def table(self) -> str:
         """Name of the table in a database."""
         return self.source.rpartition(".")[2]
 
-    def needs_lookup(self, columns: Iterable[str]) -> bool:
-        """Return True if one of these columns is in another table, or rows are."""
-        lookup = self.lookup
-        return lookup is not None and (
-            bool(lookup.live) or not lookup.columns.keys().isdisjoint(columns)
+    def has_changes(self, changed: Iterable[str]) -> bool:
+        """Return True if one of these tables of a database is this one."""
+        if self.shared:
+            return any(name.endswith(f"_{self.table}") for name in changed)
+        return self.table in changed
+
+    def needed_lookups(self, columns: Iterable[str]) -> tuple[Lookup, ...]:
+        """Return the lookups that these columns need."""
+        names = set(columns)
+        return tuple(
+            lookup
+            for lookup in self.lookups
+            if lookup.required or not lookup.columns.keys().isdisjoint(names)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFold:
+    """A table of a model that is computed from the rows of another one."""
+
+    rows: str
+    """Name of the other table."""
+    input: tuple[str, ...]
+    """Columns of it that are read."""
+    fold: FoldFunction
+    selected_by: tuple[str, ...] = ()
+    """Columns of the table by which rows of the other one can be selected."""
+
+
+Archived = ArchivedFold | tuple[ArchivedTable, ...]
+"""How a table is read from the archive: its parts, each for the databases of one kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +156,8 @@ class Visible:
 class FileGroup:
     """Published files of one store; of several if `root` is None."""
 
+    tables: tuple[ArchivedTable, ...]
+    """Tables whose rows together are those of the read."""
     root: str | None
     bounds: list[FileBound] = field(default_factory=list)
     """Databases whose rows are in the files."""
@@ -139,7 +175,7 @@ class FileGroup:
 class ArchivePlan:
     """The parts of a read: published files, tails of their databases, and other databases."""
 
-    table: ArchivedTable
+    fold: ArchivedFold | None
     groups: tuple[FileGroup, ...]
     tails: tuple[FileBound, ...]
     live: tuple[FileBound, ...]
@@ -158,44 +194,67 @@ def plan_archive(
     Args:
         rooted: Keep the files of different stores apart, because `root` is read.
     """
-    table = archived_table(options.model, options.table_name)
-    if table is None or not bounds:
+    archived = archived_table(options.model, options.table_name)
+    if archived is None or not bounds:
         return None
-    raw = table if table.fold is None else archived_table(options.model, table.rows)
-    assert raw is not None
-    if table.fold is not None and any(bound.since for bound in bounds):
+    fold = archived if isinstance(archived, ArchivedFold) else None
+    if fold is not None and any(bound.since for bound in bounds):
         # Few entities changed, which an index of the live file finds.
         return None
+    tables = archived if fold is None else archived_table(options.model, fold.rows)
+    assert isinstance(tables, tuple)
     names = [column.name for column in options.table.select_columns(options.columns)]
-    needed = [raw]
-    if raw.lookup is not None and raw.lookup.source is not None and raw.needs_lookup(names):
-        needed.append(raw.lookup.source)
-    planner = _Planner(options, raw, needed)
+    if fold is not None:
+        names, rooted = list(fold.input), True
     selected = [bound for bound in bounds if options.conditions.allow(SPACE, bound.space)]
-    for root in dict.fromkeys(bound.root for bound in selected):
-        planner.add(root, [bound for bound in selected if bound.root == root])
-    if not planner.groups:
+    kinds = {table.kind for table in tables}
+    groups: list[FileGroup] = []
+    tails: list[FileBound] = []
+    live = [bound for bound in selected if bound.kind not in kinds]
+    for kind in sorted({table.kind for table in tables if table.source}):
+        of_kind = tuple(table for table in tables if table.kind == kind)
+        planner = _Planner(options, of_kind, names, None if fold is None else fold.selected_by)
+        same = [bound for bound in selected if bound.kind == kind]
+        for root in dict.fromkeys(bound.root for bound in same):
+            planner.add(root, [bound for bound in same if bound.root == root])
+        is_local = any(lookup.live for table in of_kind for lookup in table.lookups)
+        groups += planner.groups if rooted or is_local else _merged(planner.groups)
+        tails += planner.tails
+        live += planner.live
+    if not groups:
         return None
-    is_local = raw.lookup is not None and bool(raw.lookup.live)
-    groups = planner.groups if rooted or is_local else _merged(planner.groups)
-    return ArchivePlan(table, tuple(groups), tuple(planner.tails), tuple(planner.live))
+    return ArchivePlan(fold, tuple(groups), tuple(tails), tuple(live))
 
 
-def archived_table(model: str, name: str) -> ArchivedTable | None:
+def archived_table(model: str, name: str) -> Archived | None:
     """Return a table of a model in terms of the archive, or None if it is only read live."""
     archived = get_model(model).archived
     return None if archived is None else archived().get(name)
+
+
+def _sources(table: ArchivedTable, names: Iterable[str]) -> Iterator[ArchivedTable]:
+    """Yield a table of the archive, and those in which its columns are looked up."""
+    yield table
+    for lookup in table.needed_lookups(names):
+        if lookup.source is not None:
+            yield from _sources(lookup.source, lookup.columns)
 
 
 class _Planner:
     """Divides the databases of a read, store by store."""
 
     def __init__(
-        self, options: ReadOptions, raw: ArchivedTable, needed: Sequence[ArchivedTable]
+        self,
+        options: ReadOptions,
+        tables: tuple[ArchivedTable, ...],
+        names: Sequence[str],
+        selected_by: tuple[str, ...] | None,
     ) -> None:
         self._options = options
-        self._raw = raw
-        self._needed = needed
+        self._tables = tables
+        self._selected_by = selected_by
+        sources = [source for table in tables for source in _sources(table, names)]
+        self._needed = list({source.source: source for source in sources}.values())
         self._cache = open_cache(options.root)
         self._facts = cuts.open_facts(options)
         self.groups: list[FileGroup] = []
@@ -221,12 +280,13 @@ class _Planner:
             if row is None or publication is None:
                 self.live.append(bound)
             else:
-                entries.append(_Entry(bound, row, publication.positions[self._raw.table]))
+                log = self._tables[0].log or self._tables[0].table
+                entries.append(_Entry(bound, row, publication.positions[log]))
         files = {table.source: self._files(archive, table, entries) for table in self._needed}
         entries = self._without_removed(entries, files.values())
         if not entries:
             return
-        group = _group(root, entries, files)
+        group = _group(self._tables, root, entries, files)
         self.groups.append(group)
         for entry in entries:
             since = max(entry.bound.since, entry.position)
@@ -237,8 +297,6 @@ class _Planner:
         """Return how far databases are published, without opening those that are unchanged."""
         result: dict[str, PublishedPositions | None] = {}
         for bound in bounds:
-            if bound.kind != self._raw.kind:
-                continue
             state = file_state(bound.path)
             known = self._facts.find(bound.path, state)
             if known is not None and known.publication is not None:
@@ -261,7 +319,9 @@ class _Planner:
         if publication.collected:
             return None
         for table in self._needed:
-            if table.table in publication.changed or table.table not in publication.positions:
+            if table.has_changes(publication.changed):
+                return None
+            if (table.log or table.table) not in publication.positions:
                 return None
         row = state.find(_database_name(self._options.model, bound), publication.generation)
         if row is None or row.absent or row.is_older or row.file_id != bound.file_id:
@@ -296,11 +356,13 @@ class _Planner:
             if not stats.admits_range(SPACE, min(spaces), max(spaces)):
                 return False
         # A condition on a revision says nothing about its commit.
-        conditions = self._options.conditions.without(SPACE) if table is self._raw else []
+        is_read, selected_by = table in self._tables, self._selected_by
+        conditions = self._options.conditions.without(SPACE) if is_read else []
         return all(
             _is_possible(stats, condition)
             for condition in conditions
             if table.columns.get(condition.column) == condition.column
+            and (selected_by is None or condition.column in selected_by)
         )
 
     def _without_removed(
@@ -327,8 +389,13 @@ def _has_columns(snapshot: Snapshot, table: ArchivedTable) -> bool:
     """Return True if every file of a table has the columns that are read."""
     if not snapshot.exists:
         return False
-    added = defaults_in(snapshot.defined().configuration).keys()
-    return set(table.schema) <= set(snapshot.schema.names) and added.isdisjoint(table.schema)
+    added = defaults_in(snapshot.defined().configuration)
+    names = set(table.schema)
+    return names <= set(snapshot.schema.names) and not any(
+        # Spark reads a column that a file does not have as null.
+        value is not None and name in names
+        for name, value in added.items()
+    )
 
 
 def _database_name(model: str, bound: FileBound) -> str:
@@ -373,10 +440,13 @@ class _PlannedFile:
 
 
 def _group(
-    root: str, entries: Sequence[_Entry], files: Mapping[str, Sequence[_PlannedFile]]
+    tables: tuple[ArchivedTable, ...],
+    root: str,
+    entries: Sequence[_Entry],
+    files: Mapping[str, Sequence[_PlannedFile]],
 ) -> FileGroup:
     """Return the files of a store, divided into those whose rows all count, and others."""
-    group = FileGroup(root, [entry.bound for entry in entries])
+    group = FileGroup(tables, root, [entry.bound for entry in entries])
     bounds = _common_bounds(entries)
     if bounds is not None:
         group.since, group.until = bounds
@@ -424,11 +494,13 @@ def _common_bounds(entries: Sequence[_Entry]) -> tuple[int, int | None] | None:
 
 def _merged(groups: Sequence[FileGroup]) -> list[FileGroup]:
     """Return one group for all stores, unless two have copies of one database."""
+    if not groups:
+        return []
     ids = [visible.file_id for group in groups for visible in group.visible]
     bounds = {(group.since, group.until) for group in groups}
     if len(groups) == 1 or len(set(ids)) < len(ids) or len(bounds) > 1:
         return list(groups)
-    merged = FileGroup(None, since=groups[0].since, until=groups[0].until)
+    merged = FileGroup(groups[0].tables, None, since=groups[0].since, until=groups[0].until)
     for group in groups:
         merged.bounds += group.bounds
         merged.visible += group.visible

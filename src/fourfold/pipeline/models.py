@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
     from pyspark.sql.types import StructType
 
-    from fourfold.pipeline.archive_plan import ArchivedTable
+    from fourfold.pipeline.archive_plan import Archived
     from fourfold.pipeline.gc_tasks import Collector
     from fourfold.pipeline.jobs.load import Loader
     from fourfold.pipeline.jobs.materialize import Materializer
@@ -62,7 +62,7 @@ class PipelineModel:
     verify: Callable[[], Verifier] | None = None
     gc: Callable[[], Collector] | None = None
     stats: Callable[[], Statistics] | None = None
-    archived: Callable[[], Mapping[str, ArchivedTable]] | None = None
+    archived: Callable[[], Mapping[str, Archived]] | None = None
     jobs: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from fourfold.models.documents.facts.log import FACTS
 from fourfold.models.documents.revisions.log import REVISIONS
-from fourfold.pipeline.archive_plan import ArchivedTable, Lookup
+from fourfold.pipeline.archive_plan import Archived, ArchivedFold, ArchivedTable, Lookup
 from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.documents import spark_fold
 from fourfold.pipeline.options import ReadOptions
@@ -14,22 +16,22 @@ from fourfold.pipeline.options import ReadOptions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_KIND: Final = REVISIONS.profile.name
+_COMMIT: Final = {
+    "space": "string",
+    "file_id": "string",
+    "_point": "bigint",
+    "seq": "bigint",
+    "branch": "string",
+    "session_id": "string",
+    "local_seq": "bigint",
+    "created_at": "string",
+    "original": "string",
+    "resolution": "string",
+}
 _COMMITS: Final = ArchivedTable(
-    kind=_KIND,
+    kind=REVISIONS.profile.name,
     source="documents.commit",
-    schema={
-        "space": "string",
-        "file_id": "string",
-        "_point": "bigint",
-        "seq": "bigint",
-        "branch": "string",
-        "session_id": "string",
-        "local_seq": "bigint",
-        "created_at": "string",
-        "original": "string",
-        "resolution": "string",
-    },
+    schema=_COMMIT,
     columns={
         "space": "space",
         "seq": "seq",
@@ -44,20 +46,26 @@ _COMMITS: Final = ArchivedTable(
     },
     position="seq",
 )
+_COMMITS_OF_FACTS: Final = replace(
+    _COMMITS,
+    kind=FACTS.profile.name,
+    source="documents.facts.commit",
+    schema={**_COMMIT, "hash": "string", "previous": "string"},
+    columns={**_COMMITS.columns, "hash": "hash", "previous": "previous"},
+)
+_OPERATION: Final = {
+    "space": "string",
+    "file_id": "string",
+    "_point": "bigint",
+    "branch": "string",
+    "id": "string",
+    "seq": "bigint",
+    "op_index": "bigint",
+}
 _REVISIONS: Final = ArchivedTable(
-    kind=_KIND,
+    kind=_COMMITS.kind,
     source="documents.revision",
-    schema={
-        "space": "string",
-        "file_id": "string",
-        "_point": "bigint",
-        "branch": "string",
-        "id": "string",
-        "seq": "bigint",
-        "op_index": "bigint",
-        "op": "string",
-        "data": "string",
-    },
+    schema={**_OPERATION, "op": "string", "data": "string"},
     columns={
         "space": "space",
         "branch": "branch",
@@ -69,8 +77,65 @@ _REVISIONS: Final = ArchivedTable(
         "fact": "cast(null as string)",
     },
     position="seq",
-    lookup=Lookup(
-        columns={"time": "cast(created_at as timestamp)"}, on=("file_id", "seq"), source=_COMMITS
+    lookups=(
+        Lookup({"time": "cast(created_at as timestamp)"}, on=("file_id", "seq"), source=_COMMITS),
+    ),
+)
+_VALUES: Final = ArchivedTable(
+    kind=FACTS.profile.name,
+    source="documents.facts.value",
+    schema={"file_id": "string", "_point": "bigint", "hash": "string", "data": "string"},
+    columns={},
+)
+_FACTS: Final = ArchivedTable(
+    kind=FACTS.profile.name,
+    source="documents.facts.fact",
+    schema={
+        **{name: _OPERATION[name] for name in ("space", "file_id", "_point", "id")},
+        "hash": "string",
+        "value_ref": "string",
+        "parent": "string",
+        "branch": "string",
+        "seq": "bigint",
+        "commit_ref": "string",
+        "fact_type": "string",
+    },
+    columns={
+        "space": "space",
+        "hash": "hash",
+        "id": "id",
+        "value_ref": "value_ref",
+        "parent": "parent",
+        "branch": "branch",
+        "seq": "seq",
+        "commit_ref": "commit_ref",
+        "op": "fact_type",
+    },
+    position="seq",
+    lookups=(
+        Lookup({"data": "data"}, ("file_id", "value_ref"), _VALUES, keys={"value_ref": "hash"}),
+    ),
+)
+_OCCURRENCES: Final = ArchivedTable(
+    kind=FACTS.profile.name,
+    source="documents.facts.occurrence",
+    schema={**_OPERATION, "fact_hash": "string", "fact_type": "string", "text": "string"},
+    columns={
+        **_REVISIONS.columns,
+        "op": "fact_type",
+        "data": "coalesce(text, data)",
+        "fact": "fact_hash",
+    },
+    position="seq",
+    lookups=(
+        replace(_REVISIONS.lookups[0], source=_COMMITS_OF_FACTS),
+        # A fact may be older than the rows that are read.
+        Lookup(
+            {"data": "data"},
+            ("file_id", "fact_hash"),
+            replace(_FACTS, position=""),
+            keys={"fact_hash": "hash"},
+        ),
     ),
 )
 
@@ -97,9 +162,12 @@ def _of_lines(
     return visible
 
 
-ARCHIVED: Final = {
-    "commits": _COMMITS,
-    "revisions": _REVISIONS,
-    "state": ArchivedTable(kind=_KIND, rows="revisions", fold=_state),
-    "history": ArchivedTable(kind=_KIND, rows="revisions", fold=_history),
+_FOLD_INPUT: Final = ("space", "branch", "id", "seq", "op_index", "op", "data")
+ARCHIVED: Final[Mapping[str, Archived]] = {
+    "commits": (_COMMITS, _COMMITS_OF_FACTS),
+    "revisions": (_REVISIONS, _OCCURRENCES),
+    "facts": (_FACTS, ArchivedTable(kind=REVISIONS.profile.name)),
+    "state": ArchivedFold("revisions", _FOLD_INPUT, _state, ("id",)),
+    "history": ArchivedFold("revisions", _FOLD_INPUT, _history, ("id",)),
 }
+"""Tables of documents by name. The others change without a commit, or are derived."""
