@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from datetime import UTC, datetime
 
 from fourfold.pipeline import cut, table_files
@@ -44,6 +45,8 @@ def live_rows(options):
 
 
 def plain(value):
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
     return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
 
 

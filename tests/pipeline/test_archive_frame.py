@@ -72,7 +72,7 @@ def test_published_rows_and_tail_equal_those_of_the_store(spark, tmp_path):
         store.space(B).set("e0-1", {"late": 1}, branch="late")
         store.space(C).set("new", {"n": None})
         say(store, "s-2", "Hello.")
-        assert archived(root) == {A, B}
+        assert archived(root) == {A, B, FACTS}
         same(
             spark,
             [
@@ -293,7 +293,8 @@ def compare_random(spark, root, count, seed):
         @given(LIVES)
         def live(steps):
             did = f"did:key:z{len(lives):04}"
-            lives[did] = life = Life(store.space(did))
+            history = ("revisions", "facts")[len(lives) % 2]
+            lives[did] = life = Life(store.space(did, history=history))
             until = draw.randrange(len(steps) + 1)
             life.live(steps[:until])
             if draw.random() < 0.3:
@@ -317,7 +318,9 @@ def compare_random(spark, root, count, seed):
             expected_versions |= lives[bound.space].versions(bound)
         same_states(states, expected)
         same_versions(versions, expected_versions)
-        same(spark, [options_of(root, name, cut=token) for name in ("revisions", "commits")])
+        same(
+            spark, [options_of(root, name, cut=token) for name in ("revisions", "commits", "facts")]
+        )
     return names
 
 

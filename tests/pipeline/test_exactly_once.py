@@ -91,12 +91,12 @@ def written(root):
     return result
 
 
-def start(source, target, checkpoint, *arguments):
+def start(source, target, checkpoint, *arguments, child="copy_child.py"):
     """Start a copy in a child process; its output is in a file beside its checkpoint."""
-    child = Path(__file__).with_name("copy_child.py")
+    program = Path(__file__).with_name(child)
     with said_by(checkpoint).open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, child, *map(str, (source, target, checkpoint, *arguments))],
+            [sys.executable, program, *map(str, (source, target, checkpoint, *arguments))],
             start_new_session=True,
             stdout=output,
             stderr=output,

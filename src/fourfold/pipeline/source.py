@@ -78,6 +78,10 @@ class FourfoldSource(DataSource):
         """Return the columns, and read the cut: Spark calls this once per DataFrame."""
         scan.freeze_garbage()
         try:
+            if _is_archive(self.options):
+                from fourfold.pipeline.archive_stream import archive_ddl  # noqa: PLC0415
+
+                return archive_ddl(self.options)
             options = read_options(self.options)
             if options.table.name != FILES:
                 self._cut = _read_cut(options)
@@ -92,6 +96,11 @@ class FourfoldSource(DataSource):
         """Return a batch reader, which takes over the cut: Spark sends this object to workers."""
         scan.freeze_garbage()
         try:
+            if _is_archive(self.options):
+                raise InvalidInput(
+                    "option 'archive' is only supported by a streaming read",
+                    hint="Read a table of the archive by its folder, or the store with `read`.",
+                )
             texts = _table_options(schema) | dict(self.options)
             if not texts:
                 raise InvalidInput(
@@ -124,6 +133,10 @@ class FourfoldSource(DataSource):
         """Return a streaming reader of the model."""
         from fourfold.pipeline.stream_reader import stream_reader  # noqa: PLC0415 - only for streams
 
+        if _is_archive(self.options):
+            from fourfold.pipeline.archive_stream import archive_stream_reader  # noqa: PLC0415
+
+            return archive_stream_reader(self.options, schema)
         own = _model(self.options).stream_reader
         open_reader = stream_reader if own is None else own()
         reader = open_reader(self.options, schema)
@@ -207,6 +220,11 @@ def _table_schema(options: ReadOptions, texts: dict[str, str]) -> StructType:
 def _table_options(schema: StructType) -> dict[str, str]:
     """Return the options stored in the columns of a created table; empty for a DataFrame."""
     return next((field.metadata[_OPTIONS] for field in schema if _OPTIONS in field.metadata), {})
+
+
+def _is_archive(options: Mapping[str, str]) -> bool:
+    """Return True if the options name an archive instead of a store."""
+    return any(name.lower() == "archive" for name in options)
 
 
 def _model(options: Mapping[str, str]) -> PipelineModel:
