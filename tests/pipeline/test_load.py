@@ -206,3 +206,32 @@ def test_conflicting_load_options_are_refused(load, tmp_path, root):
         with pytest.raises(InvalidInput, match=word):
             load(file, **options)
     assert seq(root) == 0
+
+
+def test_csv_files_are_loaded_with_their_header(load, root, tmp_path):
+    file = tmp_path / "orders.csv"
+    file.write_text('id,name,total\na,"Smith, ""J""\nLtd.",9.5\nb,é,\n', encoding="utf-8")
+    assert load(file, space=A).rows_out == 2
+    assert documents(root) == {
+        "a": {"id": "a", "name": 'Smith, "J"\nLtd.', "total": "9.5"},
+        "b": {"id": "b", "name": "é", "total": None},
+    }
+    assert load(file, space=A).outcome == "nothing"
+    load(file, space=B, schema="id string, name string, total double")
+    assert documents(root, B)["a"]["total"] == 9.5
+
+
+def test_csv_files_that_do_not_fit_are_refused(load, root, tmp_path):
+    one, other = tmp_path / "1.csv", tmp_path / "2.csv"
+    one.write_text("id,n\na,1\n")
+    other.write_text("n,id\n2,b\n")
+    with pytest.raises(InvalidInput, match="expected the columns id, n, got n, id"):
+        load(one, other, space=A)
+    with pytest.raises(InvalidInput, match="does not have the columns and types"):
+        load(one, space=A, schema="id string, n boolean")
+    other.write_text("id,id\n1,2\n")
+    with pytest.raises(InvalidInput, match="distinct names"):
+        load(other, space=A)
+    with pytest.raises(InvalidInput, match="schema is for CSV"):
+        load(lines(tmp_path / "a.ndjson", {"id": "a"}), space=A, schema="id string")
+    assert seq(root) == 0

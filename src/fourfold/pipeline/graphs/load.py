@@ -35,7 +35,7 @@ ENVELOPE_LOAD_PAGE: Final = 500
 
 SCHEMA: Final = "line string, problem string, _file string, _block bigint, _line bigint"
 _ORDER: Final = ("_file", "_block", "_line")
-_FOR_DOCUMENTS: Final = ("space", "space_from", "order", "history")
+_FOR_DOCUMENTS: Final = ("space", "space_from", "order", "history", "schema")
 
 
 class EnvelopeCheck:

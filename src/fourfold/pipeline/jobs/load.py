@@ -9,6 +9,7 @@ A model implements `Loader`; see `documents.load` and `graphs.load`.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _NDJSON: Final = (".ndjson", ".jsonl", ".json")
-_FORMATS: Final = ("ndjson", "parquet")
+_MALFORMED: Final = "MALFORMED_RECORD_IN_PARSING"
+"""Spark's name of the error of a row of CSV that does not fit."""
+_FORMATS: Final = ("ndjson", "parquet", "csv")
 
 
 class Loader(ABC):
@@ -62,16 +65,18 @@ class Load(Job):
     """Load files into spaces."""
 
     name = "load"
-    summary = "Load JSON lines, Parquet files or a DataFrame into spaces."
+    summary = "Load JSON lines, Parquet files, CSV files or a DataFrame into spaces."
     explanation = (
         "A row is a document, whose field `id` (or --id) is its id, or with --as operations "
         "a change: id, op (set, patch or delete), data, and if needed space and branch. "
-        "Each space gets its rows in one transaction. Repeating a load changes nothing."
+        "Each space gets its rows in one transaction. Repeating a load changes nothing. "
+        "CSV files have a header; their values are text unless --schema has other types."
     )
     options = (
         model_option("load"),
         Option("from", "A file, or a folder of files, to load.", kind="path", many=True),
         Option("format", "Format of the files; default: by their names.", choices=_FORMATS),
+        Option("schema", "Columns of CSV files with their types, as in 'id string, n bigint'."),
         Option(
             "as", "The meaning of a row.", default="documents", choices=("documents", "operations")
         ),
@@ -99,6 +104,8 @@ class Load(Job):
             )
         loader.check_options(options)
         ranges = self._ranges(context)
+        if options["schema"] is not None and _format(options, ranges) != "csv":
+            raise InvalidInput("option schema is for CSV files")
         name = self._job_name(context, ranges)
         return Plan(
             output=loader.output(options),
@@ -115,7 +122,15 @@ class Load(Job):
                 return self._frame
             return _read_files(context.spark, plan, context.options)
 
-        return _loader(context).stage(context, read)
+        try:
+            return _loader(context).stage(context, read)
+        except Exception as error:
+            if _MALFORMED not in str(error):
+                raise
+            raise InvalidInput(
+                "a row of the CSV files does not have the columns and types of the schema",
+                hint="Load the column as string, or correct the file.",
+            ) from error
 
     def commit(self, context: Context, plan: Plan, result: Any) -> Report:
         """Write the staged rows."""
@@ -199,10 +214,21 @@ def _range(file: Path) -> Range:
     return Range(f"{file}@{status.st_mtime_ns}", 0, status.st_size)
 
 
+def _names(ranges: Sequence[Range]) -> list[str]:
+    return [range_.source.rpartition("@")[0] for range_ in ranges]
+
+
+def _format(options: Mapping[str, Any], ranges: Sequence[Range]) -> str:
+    """Return the format of the files, by their names unless an option names it."""
+    return str(options["format"] or _kind_of(_names(ranges)))
+
+
 def _read_files(spark: Any, plan: Plan, options: Mapping[str, Any]) -> DataFrame:
-    files = [range_.source.rpartition("@")[0] for range_ in plan.ranges]
-    kind = options["format"] or _kind_of(files)
-    rows: DataFrame = spark.read.format("text" if kind == "ndjson" else "parquet").load(files)
+    files = _names(plan.ranges)
+    kind = _format(options, plan.ranges)
+    rows = _read_csv(spark, files, options["schema"]) if kind == "csv" else None
+    if rows is None:
+        rows = spark.read.format("text" if kind == "ndjson" else "parquet").load(files)
     return rows.selectExpr(
         "*",
         "_metadata.file_path as _file",
@@ -211,15 +237,44 @@ def _read_files(spark: Any, plan: Plan, options: Mapping[str, Any]) -> DataFrame
     )
 
 
+def _read_csv(spark: Any, files: Sequence[str], schema: str | None) -> DataFrame:
+    """Read CSV files, all with the same header; a row that does not fit fails the load."""
+    names = _header(files[0])
+    if schema is None:
+        schema = ", ".join("`{}` string".format(name.replace("`", "``")) for name in names)
+    rows: DataFrame = (
+        spark.read.schema(schema)
+        .options(header="true", mode="FAILFAST", multiLine="true", escape='"', encoding="UTF-8")
+        .csv(list(files))
+    )
+    for file in files:
+        if _header(file) != rows.columns:
+            raise InvalidInput(
+                f"{file}: expected the columns {', '.join(rows.columns)}, "
+                f"got {', '.join(_header(file))}"
+            )
+    return rows
+
+
+def _header(file: str) -> list[str]:
+    """Return the names of the columns of a CSV file."""
+    with Path(file).open(encoding="utf-8-sig", newline="") as lines:
+        names = next(csv.reader(lines), [])
+    if not names or len(set(names)) < len(names) or not all(names):
+        raise InvalidInput(
+            f"{file}: the first line must be distinct names of columns, got {names}",
+            hint="Write the names of the columns into the first line.",
+        )
+    return names
+
+
 def _kind_of(files: Sequence[str]) -> str:
-    kinds = {
-        "ndjson" if file.endswith(_NDJSON) else "parquet" if file.endswith(".parquet") else ""
-        for file in files
-    }
+    suffixes = {**dict.fromkeys(_NDJSON, "ndjson"), ".parquet": "parquet", ".csv": "csv"}
+    kinds = {suffixes.get(Path(file).suffix, "") for file in files}
     if kinds - {""} != kinds or len(kinds) != 1:
         raise InvalidInput(
             "cannot infer one format from the file names",
-            hint=f"Pass --format {' or '.join(_FORMATS)}.",
+            hint=f"Pass --format {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}.",
         )
     return kinds.pop()
 
