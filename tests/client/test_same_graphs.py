@@ -192,6 +192,41 @@ def test_walks_follow_edges_at_every_point(notes):
             missing()
 
 
+def test_an_update_is_refused_if_another_came_first(notes):
+    kind, text = notes.register_type("parent", "note"), notes.register_type("attr", "text")
+    [one] = notes.insert("parent", [{"type_id": kind, "owner_identity": 1}])
+    row = {"type_id": text, "owner_identity": 1, "parent_id": one, "value_text": "a"}
+    [attr] = notes.insert("attr", [row])
+    read = notes.read("attr", attr)
+    newer = notes.update("attr", attr, {"value_text": "b"}, expected=read.id)
+    before = notes.position()
+    with pytest.raises(errors.PreconditionFailed, match=f"is {newer}, not {read.id}") as caught:
+        notes.update("attr", attr, {"value_text": "c"}, expected=read.id)
+    assert caught.value.details["id"] == newer
+    operations = [
+        {"op": "parent_create", "type_key": "note"},
+        {
+            "op": "attr_update",
+            "type_key": "text",
+            "expected": read.id,
+            "payload": {"attr_id": attr, "value": "c"},
+        },
+    ]
+    with pytest.raises(errors.PreconditionFailed, match=r"ops\[1\]"):
+        notes.apply(operations, owner=1, trace_id="t")
+    assert notes.position() == before
+    assert notes.read("attr", attr).value_text == "b"
+    operations[1]["expected"] = newer
+    notes.apply(operations, owner=1, trace_id="t")
+    assert notes.read("attr", attr).value_text == "c"
+    for wrong in (0, True, "1"):
+        operations[1]["expected"] = wrong
+        with pytest.raises(errors.InvalidInput):
+            notes.apply(operations, owner=1, trace_id="t")
+    with pytest.raises(errors.InvalidInput, match="is for updates"):
+        notes.apply([{**operations[0], "expected": 1}], owner=1, trace_id="t")
+
+
 def test_values_are_found_and_aggregated(notes):
     kind, text = notes.register_type("parent", "note"), notes.register_type("attr", "text")
     stars, other = notes.register_type("rating", "stars"), notes.register_type("parent", "other")

@@ -479,18 +479,6 @@ def test_an_object_shows_its_neighbours_at_any_seq(shop):
     assert get(shop, "/object?app=crm&id=99").status == 404
 
 
-def test_a_path_is_drawn_between_two_objects_at_any_seq(shop):
-    page = json.loads(get(shop, "/path.json?app=crm&start=2&end=4").text)
-    assert page["route"]["objects"] == [2, 1, 4]
-    assert [row["name"] for row in page["graph"]["edges"]] == ["← placed", "← about Ada"]
-    body = text_of(get(shop, "/path?app=crm&start=2&end=4"))
-    assert body.count('<g class="node') == 3
-    assert 'href="/object?app=crm&amp;id=4"' in body
-    assert "no path" in text_of(get(shop, "/path?app=crm&start=2&end=4&direction=out"))
-    assert get(shop, "/path?app=crm&start=2&end=4&at=1").status == 404
-    assert get(shop, "/path?app=crm&start=2&end=x").status == 400
-
-
 def test_an_object_shows_what_changed_between_two_seqs(shop):
     page = json.loads(get(shop, "/object.json?app=crm&id=1").text)
     assert page["seqs"] == sorted(page["seqs"])

@@ -10,7 +10,7 @@ import click
 
 from fourfold.cli.app_walks import app_argument, graph_of, type_ids
 from fourfold.cli.graph_command import graphs_command
-from fourfold.cli.history_options import at_option
+from fourfold.cli.history_options import Decorator, at_option
 from fourfold.cli.output import Output
 from fourfold.cli.space.arguments import json_argument
 from fourfold.limits import PAGE_ITEMS_MAX
@@ -20,7 +20,7 @@ from fourfold.models.graphs.records import ROWS, TopOrder
 _RANKED: Final = ("object_id", "numbers", "sum", "average")
 
 
-def _kind_option(default: str) -> Any:
+def _kind_option(default: str) -> Decorator:
     return click.option(
         "--kind",
         type=click.Choice(["attr", "rating"]),

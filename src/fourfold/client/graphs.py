@@ -261,8 +261,12 @@ def _to_wire(operation: envelopes.Operation) -> dict[str, Any]:
     blob = payload.get("value_blob")
     if isinstance(blob, bytes | bytearray | memoryview):
         payload["value_blob"] = base64.b64encode(blob).decode()
-    types = {"type_key": operation.type_key, "type_id": operation.type_id}
-    named = {key: value for key, value in types.items() if value is not None}
+    fields = {
+        "type_key": operation.type_key,
+        "type_id": operation.type_id,
+        "expected": operation.expected,
+    }
+    named = {key: value for key, value in fields.items() if value is not None}
     return {"op": name, **named, "payload": payload}
 
 
@@ -287,7 +291,9 @@ def to_operations(
     return operations
 
 
-def to_update(app_id: int, kind: Kind, old: Row, changes: Mapping[str, Any]) -> dict[str, Any]:
+def to_update(
+    app_id: int, kind: Kind, old: Row, changes: Mapping[str, Any], expected: int | None = None
+) -> dict[str, Any]:
     """Return changes of an object as an operation; its type and its owner never change."""
     if not isinstance(changes, Mapping):
         raise InvalidInput(f"a row of {kind} must be a mapping, not {changes!r:.80}")
@@ -301,6 +307,7 @@ def to_update(app_id: int, kind: Kind, old: Row, changes: Mapping[str, Any]) -> 
         "type_id": old.type_id,
         "owner_identity": old.owner_identity,
         "payload": payload,
+        "expected": expected,
     }
 
 

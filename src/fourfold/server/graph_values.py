@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from fourfold.errors import DeadlineExceeded, NotFound
 from fourfold.models.graphs import Graphs
@@ -71,7 +71,7 @@ def _find(graphs: Graphs, slug: str, body: FindValues) -> ValuePage:
             body.type,
             body.where,
             limit=body.limit,
-            after=None if body.cursor is UNSET else cast("str", body.cursor),
+            after=None if isinstance(body.cursor, UnsetType) else body.cursor,
             suppressed=body.suppressed,
         )
     rows = [cast("AttrRow | RatingRow", object_row(body.kind, row)) for row in result.rows]
@@ -83,7 +83,7 @@ def _aggregate(graphs: Graphs, slug: str, query: AggregateValuesQuery) -> Aggreg
     with graphs.snapshot() as reader:
         result = ValueReader(reader, app_id, query.kind, parse_at(query.at)).aggregate(
             query.type,
-            None if query.target is UNSET else cast("int", query.target),
+            None if isinstance(query.target, UnsetType) else query.target,
             query.target_kind,
             suppressed=query.suppressed is not UNSET,
         )

@@ -21,6 +21,7 @@ from fourfold.errors import (
     InvalidInput,
     LimitExceeded,
     NotFound,
+    PreconditionFailed,
     Refused,
     ReplayMismatch,
     TooLarge,
@@ -510,7 +511,7 @@ _ROUTES: Final = (
         headers=IdempotencyHeaders,
         body=NewEnvelope,
         ok={200: Ok("Applied.", ApplyInfo)},
-        errors=(NotFound, Refused, LimitExceeded, ReplayMismatch),
+        errors=(NotFound, PreconditionFailed, Refused, LimitExceeded, ReplayMismatch),
     ),
     graph_route(
         *("GET", f"{APP}/objects", GraphRoutes.list_objects),

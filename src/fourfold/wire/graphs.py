@@ -556,6 +556,10 @@ class GraphOperation(Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     type_key: Name | UnsetType = UNSET
     type_id: Id | UnsetType = UNSET
     payload: ObjectFields = ObjectFields()
+    expected: Annotated[
+        Id | UnsetType,
+        Meta(description="Id of the row that an update replaces; refused if there is a newer one."),
+    ] = UNSET
 
 
 class NewEnvelope(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):

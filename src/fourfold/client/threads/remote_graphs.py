@@ -275,12 +275,29 @@ class RemoteGraph(GraphContainer):
         return list(result.object_ids)
 
     def update(
-        self, kind: Kind, object_id: int, changes: Mapping[str, Any], *, txn: None = None
+        self,
+        kind: Kind,
+        object_id: int,
+        changes: Mapping[str, Any],
+        *,
+        expected: int | None = None,
+        txn: None = None,
     ) -> int:
-        """Write a new version of an object; earlier versions stay readable."""
+        """Write a new version of an object and return its row id; earlier versions stay readable.
+
+        Args:
+            kind: "parent", "attr", "edge" or "rating".
+            object_id: The object.
+            changes: The fields that change.
+            expected: The `id` of the row that was read; refuse the change if there is a newer one.
+            txn: None: a server has no transactions over several requests.
+
+        Raises:
+            PreconditionFailed: `expected` is not the newest row; nothing was written.
+        """
         graphs.check_no_transaction(txn)
         old = self._newest(kind, object_id)
-        operation = graphs.to_update(self.app_id, kind, old, changes)
+        operation = graphs.to_update(self.app_id, kind, old, changes, expected)
         result = self._apply({"trace_id": "update", "ops": [operation]})
         return (self._newest(kind, object_id, result.global_seq)).id
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from fourfold import limits
-from fourfold.errors import InvalidInput, NotFound, Refused
+from fourfold.errors import InvalidInput, NotFound, PreconditionFailed, Refused
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import KINDS, ApplyResult, Kind
@@ -24,7 +24,9 @@ from fourfold.models.graphs.statements import REFERENCES
 from fourfold.models.graphs.writer import GraphTransaction
 
 _ENVELOPE = frozenset({"ops", "trace_id"})
-_OPERATION = frozenset({"op", "app_id", "type_key", "type_id", "owner_identity", "payload"})
+_OPERATION = frozenset(
+    {"op", "app_id", "type_key", "type_id", "owner_identity", "payload", "expected"}
+)
 _FORBIDDEN = frozenset({"global_seq", "owner_identity", "type_id", "created_at", "updated_at"})
 _ID_FIELDS: dict[Kind, str] = {kind: f"{kind}_id" for kind in KINDS}
 _TARGETS: dict[Kind, tuple[tuple[str, Kind], ...]] = {
@@ -48,6 +50,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     type_id: int | None
     owner_identity: int
     payload: Mapping[str, Any]
+    expected: int | None = None
+    """Id of the row that an update replaces; None replaces the newest."""
 
 
 class ParsedEnvelope(msgspec.Struct, frozen=True):
@@ -124,7 +128,7 @@ def _apply_some(
                 rows.append(_new_row(handle, apps, operation, made))
             at = first
             ids = handle.insert(run[0].app_id, kind, rows)
-    except (InvalidInput, NotFound, Refused) as error:
+    except (InvalidInput, NotFound, PreconditionFailed, Refused) as error:
         if len(run) > 1:
             # These are raised before anything is written: one by one the culprit shows itself.
             for place, operation in enumerate(run, start=first):
@@ -163,7 +167,12 @@ def _checked(operation: Any) -> Operation:
     if type(app_id) is not int or type(owner) is not int or app_id < 0 or owner < 0:
         validation.check_integer(app_id, "app_id")
         validation.check_integer(owner, "owner_identity")
-    return Operation(kind, update, app_id, type_key, type_id, owner, payload)
+    expected = op.get("expected")
+    if expected is not None:
+        validation.check_integer(expected, "expected", least=1)
+        if not update:
+            raise InvalidInput(f"expected is for updates, and {name} creates an object")
+    return Operation(kind, update, app_id, type_key, type_id, owner, payload, expected)
 
 
 def _new_row(
@@ -186,7 +195,7 @@ def _update(handle: GraphTransaction, apps: Apps, operation: Operation, made: _N
         raise Refused(
             f"{kind} {object_id} belongs to {old.owner_identity}, not to {operation.owner_identity}"
         )
-    handle.update(app_id, kind, object_id, row)
+    handle.update(app_id, kind, object_id, row, expected=operation.expected)
     return int(object_id)
 
 

@@ -102,10 +102,22 @@ class Graph:
         object_id: int,
         changes: Mapping[str, Any],
         *,
+        expected: int | None = None,
         txn: GraphTransaction | None = None,
     ) -> int:
-        """Write a new version of an object; earlier versions stay readable."""
-        return self.graphs.update(self.app_id, kind, object_id, changes, txn=txn)
+        """Write a new version of an object and return its row id; earlier versions stay readable.
+
+        Args:
+            kind: "parent", "attr", "edge" or "rating".
+            object_id: The object.
+            changes: The fields that change.
+            expected: The `id` of the row that was read; refuse the change if there is a newer one.
+            txn: A transaction of `graphs.transaction()` to take part in.
+
+        Raises:
+            PreconditionFailed: `expected` is not the newest row; nothing was written.
+        """
+        return self.graphs.update(self.app_id, kind, object_id, changes, expected=expected, txn=txn)
 
     def apply(
         self, operations: Iterable[Mapping[str, Any]], *, owner: int, trace_id: str

@@ -330,11 +330,19 @@ class Graphs(Selections, Registers, Exchange, Maintenance):
         object_id: int,
         changes: Mapping[str, Any],
         *,
+        expected: int | None = None,
         txn: GraphTransaction | None = None,
     ) -> int:
-        """Write a new version of an object; earlier versions stay readable."""
+        """Write a new version of an object and return its row id; earlier versions stay readable.
+
+        Raises:
+            PreconditionFailed: `expected` is given, and is not the `id` of the newest row.
+        """
         checked = validation.check_kind(kind)
-        return self._write(txn, lambda handle: handle.update(app_id, checked, object_id, changes))
+        return self._write(
+            txn,
+            lambda handle: handle.update(app_id, checked, object_id, changes, expected=expected),
+        )
 
     def insert_parent(
         self, app_id: int, row: Mapping[str, Any], *, txn: GraphTransaction | None = None

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from fourfold.errors import InvalidInput, LimitExceeded, NotFound, Refused
+from fourfold.errors import InvalidInput, LimitExceeded, NotFound, PreconditionFailed, Refused
 from fourfold.kernel import Transaction
 from fourfold.models.graphs import intervals, validation
 from fourfold.models.graphs.apps import Apps
@@ -426,13 +426,26 @@ class GraphTransaction:
         self._count(app_id, kind, ids, batch.flags, batch.size)
         return list(ids)
 
-    def update(self, app_id: int, kind: Kind, object_id: int, changes: Mapping[str, Any]) -> int:
-        """Add a version of an object with `changes`.
+    def update(
+        self,
+        app_id: int,
+        kind: Kind,
+        object_id: int,
+        changes: Mapping[str, Any],
+        *,
+        expected: int | None = None,
+    ) -> int:
+        """Add a version of an object with `changes`, if its newest row is the expected one.
 
         The owner, the type and the parent of an object cannot change.
         """
-        shape, seq = SHAPES[kind], self.seq
         old = self.newest(app_id, kind, object_id)
+        if expected is not None and old.id != validation.check_integer(expected, "expected"):
+            raise PreconditionFailed(
+                f"the newest row of {kind} {object_id} in app {app_id} is {old.id}, not {expected}",
+                details={"id": old.id, "version": old.version},
+            )
+        shape, seq = SHAPES[kind], self.seq
         if app_id == SYSTEM_APP and kind == "attr":
             self._refuse_identities(kind, (identities.PUBKEY,), {old.type_id})
         validation.check_fields(changes, kind, shape.fields)
