@@ -2,12 +2,16 @@
 
 A checkpoint is a `step/started` event. Its step refers to the event of another checkpoint, its
 *base*, and stores what differs: versions of channels, versions that nodes have seen, and values of
-channels that changed. A value is written in one of three forms, called *nodes* here:
+channels that changed. A value is written in one of four forms, called *nodes* here:
 
     {"value": item}                               the whole value
     {"list": [item...], "keep": n, "on": event}   a list: the first n items of the list that another
                                                   event holds for this channel, and then these
+    {"delta": item, "on": event}                  the value that another event holds for this
+                                                  channel, changed by a delta
     {"at": event}                                 the value that another event holds
+
+Long chains of lists and deltas repeat their parts in packs (`list_chain`, `delta_chain`).
 
 Some checkpoints have no base and are complete, with `at` for values, so that a checkpoint is read
 in few steps, however long its thread is. References are to events, which never change.

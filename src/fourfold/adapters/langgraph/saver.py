@@ -528,8 +528,7 @@ def _copy_checkpoints(log: ThreadLog, target: ThreadLog, ids: set[str]) -> None:
             "channel_values": log.values(record.places),
         }
         target.put(checkpoint, log.read_document(record.metadata), record.parent, None)
-        for event in log.write_events(record.id):
-            target.add_writes(record.id, {"type": event.type, **event.data})
+        log.copy_writes(record.id, target)
 
 
 def _latest_ids(log: ThreadLog) -> set[str]:

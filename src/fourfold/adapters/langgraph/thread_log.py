@@ -10,8 +10,15 @@ import copy
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from fourfold.adapters.langgraph.delta_chain import (
+    DELTA_WEIGHT_MIN,
+    DeltaChain,
+    find_whole,
+)
+from fourfold.adapters.langgraph.deltas import fold, weigh
+from fourfold.adapters.langgraph.list_chain import Chain, Pack, read_chain
 from fourfold.adapters.langgraph.records import (
     DEPTH_MAX,
     CheckpointRecord,
@@ -23,17 +30,16 @@ from fourfold.adapters.langgraph.records import (
     parse_record,
 )
 from fourfold.adapters.langgraph.values import (
-    Chain,
     EventValues,
     Item,
     NotPlainError,
     Serde,
+    Values,
     copy_plain,
     is_itemized,
     is_same,
     parse_item,
     parse_items,
-    read_chain,
     read_value,
     value_reader,
     write_node,
@@ -54,13 +60,22 @@ from fourfold.models.sessions.records import Unset
 ADAPTER_EVENTS_MAX: Final = 1_024
 """Events of a thread that are cached in memory."""
 ADAPTER_LISTS_MAX: Final = 32
-"""Lists of a thread that are cached in memory."""
+"""Lists of a thread that are cached in memory, and other values that are stored as deltas."""
 
 WRITES = "langgraph/writes"
 _PAGE = 64
 
 Write = tuple[str, str, int, str, Any]
 """Task path, task id, index of the write, channel, value."""
+
+
+class _NewValues(NamedTuple):
+    """Values of a new checkpoint that caches need when it is stored."""
+
+    event_values: EventValues
+    extended: dict[str, int]
+    """The retained length of each extended list."""
+    deltas: dict[str, Item]
 
 
 class ThreadLog:
@@ -79,6 +94,7 @@ class ThreadLog:
         self._write_event_ids: LruCache[str, list[int]] = LruCache(ADAPTER_EVENTS_MAX)
         """Events with the writes of a checkpoint, if all of them are known."""
         self._chains: LruCache[str, Chain] = LruCache(ADAPTER_LISTS_MAX)
+        self._delta_chains: LruCache[str, DeltaChain] = LruCache(ADAPTER_LISTS_MAX)
         self._stored: LruCache[Item, tuple[str, int]] = LruCache(ADAPTER_LISTS_MAX)
         self._newest: CheckpointRecord | None = None
         self._seen = 0
@@ -178,21 +194,24 @@ class ThreadLog:
 
     def values(self, places: Mapping[str, int]) -> dict[str, Any]:
         """Return the values of channels, each from the event that holds it."""
-        result = {}
-        for name, place in places.items():
-            chain = self._chains.get(name)
-            if chain is not None and place in chain.lengths:
-                result[name] = chain.values(chain.lengths[place], self._serde, self._read)
-                continue
-            event = self._event(place)
-            node = _node(event, name)
-            if "list" in node:
-                chain = self._chain(name, place)
-                result[name] = chain.values(chain.lengths[place], self._serde, self._read)
-            else:
-                values = value_reader(event, self._event)
-                result[name] = read_value(node, values, self._serde, self._read)
-        return result
+        return {name: self._value(name, place) for name, place in places.items()}
+
+    def _value(self, name: str, place: int) -> Any:
+        """Return the value of a channel from the event that holds it."""
+        chain = self._chains.get(name)
+        if chain is not None and place in chain.lengths:
+            return chain.values(chain.lengths[place], self._serde, self._read)
+        deltas = self._delta_chains.get(name)
+        if deltas is not None and deltas.holds(place):
+            return deltas.value(place)
+        event = self._event(place)
+        node = _node(event, name)
+        if "delta" in node:
+            return self._delta_chain(name, place).value(place)
+        if "list" in node:
+            chain = self._chain(name, place)
+            return chain.values(chain.lengths[place], self._serde, self._read)
+        return read_value(node, value_reader(event, self._event), self._serde, self._read)
 
     def origins(self, name: str, place: int, count: int) -> list[Event]:
         """Return, for each item of a list of `count` items, the event that added it."""
@@ -224,9 +243,23 @@ class ThreadLog:
             for channel, index, node in data["writes"]:
                 place = (data["task"], index)
                 if data.get("replace") or place not in writes:
-                    value = read_value(node, values, self._serde, self._read)
+                    value = self._written_value(channel, node, values)
                     writes[place] = (data["path"], data["task"], index, channel, value)
         return sorted(writes.values(), key=lambda write: write[:3])
+
+    def _written_value(self, channel: str, node: Mapping[str, Any], values: Values) -> Any:
+        if "at" in node:
+            return self._value(channel, node["at"])
+        if "delta" not in node:
+            return read_value(node, values, self._serde, self._read)
+        item = parse_item(node["delta"], values)
+        delta = self._serde.loads(item, self._read)
+        try:
+            return fold(self._value(channel, node["on"]), [delta])
+        except (TypeError, ValueError, LookupError) as error:
+            raise CorruptData(
+                f"session {self.sid!r}: a write to {channel!r} does not fit: {error}"
+            ) from error
 
     def write_events(self, checkpoint_id: str) -> list[Event]:
         """Return the events with the writes of a checkpoint."""
@@ -305,14 +338,13 @@ class ThreadLog:
             mapping = {key: _copy(value) for key, value in checkpoint[field].items()}
             before = None if is_complete or base is None else getattr(base, name)
             step.update(diff_mapping(name, before, mapping))
-        extended = self._channels(
-            step, checkpoint, base, changed, event_values, is_complete=is_complete
-        )
+        new = _NewValues(event_values, {}, {})
+        self._channels(step, checkpoint, base, changed, new, is_complete=is_complete)
         omit_updated_channels(step)
         if newest is not None and checkpoint["id"] < newest.id:
             step["latest"] = newest.event
         event = self._append(checkpoint["id"], step, event_values, expected)
-        self._remember(event, None if is_complete else base, extended)
+        self._remember(event, None if is_complete else base, new)
 
     def put_writes(
         self,
@@ -326,7 +358,14 @@ class ThreadLog:
         event_values = EventValues()
         nodes = []
         for channel, index, value in writes:
-            node = write_node(value, self._serde, event_values, f"the write to {channel!r}")
+            node: Mapping[str, Any] | None = None
+            if _may_have_delta(value):
+                # LangGraph may store what a task wrote before the checkpoint that it ran on.
+                record = self._find(checkpoint_id) or self._newest
+                place = None if record is None else record.places.get(channel)
+                node = self._delta_node(channel, value, place, event_values)
+            if node is None:
+                node = write_node(value, self._serde, event_values, f"the write to {channel!r}")
             nodes.append([channel, index, node])
         event: dict[str, Any] = {"type": WRITES, "task": task[0], "path": task[1], "writes": nodes}
         if event_values.values:
@@ -363,6 +402,22 @@ class ThreadLog:
                 self._seen = stored.id
             return stored
 
+    def copy_writes(self, checkpoint_id: str, target: ThreadLog) -> None:
+        """Copy the pending writes of a checkpoint into another log that has the checkpoint."""
+        for event in self.write_events(checkpoint_id):
+            data = event.data
+            if not any("delta" in node or "at" in node for _, _, node in data["writes"]):
+                target.add_writes(checkpoint_id, {"type": event.type, **data})
+                continue
+            # Deltas refer to events of this log.
+            values = value_reader(event, self._event)
+            writes = [
+                (channel, index, self._written_value(channel, node, values))
+                for channel, index, node in data["writes"]
+            ]
+            task = (data["task"], data["path"])
+            target.put_writes(checkpoint_id, writes, task, replace=bool(data.get("replace")))
+
     # Inside
 
     def _channels(
@@ -371,14 +426,13 @@ class ThreadLog:
         checkpoint: Mapping[str, Any],
         base: CheckpointRecord | None,
         changed: Mapping[str, Any] | None,
-        event_values: EventValues,
+        new: _NewValues,
         *,
         is_complete: bool,
-    ) -> dict[str, int]:
-        """Write the channels into a step; return the retained length of each extended list."""
+    ) -> None:
+        """Write the channels into a step."""
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
         nodes: dict[str, Any] = {}
-        extended: dict[str, int] = {}
         for name, value in values.items():
             place = None if base is None else base.places.get(name)
             node: dict[str, Any] | None = None
@@ -392,9 +446,9 @@ class ThreadLog:
             ):
                 node = {"at": place}
             elif is_itemized(value):
-                node = self._list_node(name, value, place, event_values, extended)
+                node = self._list_node(name, value, place, new)
             else:
-                node = self._whole_node(name, value, place, event_values)
+                node = self._other_node(name, value, place, new)
             if is_complete or node.get("at") != place or "at" not in node:
                 nodes[name] = node
         if nodes:
@@ -402,30 +456,65 @@ class ThreadLog:
         gone = [] if base is None or is_complete else sorted(base.places.keys() - values.keys())
         if gone:
             step["gone"] = gone
-        return extended
 
     def _list_node(
-        self,
-        name: str,
-        value: list[Any],
-        place: int | None,
-        event_values: EventValues,
-        extended: dict[str, int],
+        self, name: str, value: list[Any], place: int | None, new: _NewValues
     ) -> dict[str, Any]:
-        keep = 0
+        keep, chain = 0, None
         if place is not None and self._holds_list(name, place):
             chain = self._chain(name, place)
             length = chain.lengths[place]
             keep = chain.prefix_length(length, value, self._serde, self._read)
             if keep == length == len(value):
                 return {"at": place}
+        if chain is None or keep < chain.lengths[place or 0]:
+            node = self._delta_node(name, value, place, new.event_values, new)
+            if node is not None:
+                return node
         label = f"the channel {name!r}"
-        node: dict[str, Any] = {
-            "list": [event_values.put(self._serde.dumps(item, label)) for item in value[keep:]]
+        node = {
+            "list": [new.event_values.put(self._serde.dumps(item, label)) for item in value[keep:]]
         }
-        if keep:
+        if keep and chain is not None:
             node.update(keep=keep, on=place)
-        extended[name] = keep
+            pack = chain.pack(keep, value, self._serde, new.event_values)
+            if pack is not None:
+                node["pack"] = pack
+        new.extended[name] = keep
+        return node
+
+    def _other_node(
+        self, name: str, value: Any, place: int | None, new: _NewValues
+    ) -> dict[str, Any]:
+        node = self._delta_node(name, value, place, new.event_values, new)
+        return node or self._whole_node(name, value, place, new.event_values)
+
+    def _delta_node(
+        self,
+        name: str,
+        value: Any,
+        place: int | None,
+        event_values: EventValues,
+        new: _NewValues | None = None,
+    ) -> dict[str, Any] | None:
+        """Return the node of what differs from the value at a place, or None to store it whole.
+
+        The deltas of a checkpoint (`new`) may have a pack.
+        """
+        if place is None or not _may_have_delta(value):
+            return None
+        chain = self._delta_chain(name, place)
+        item, is_changed = chain.diff(value)
+        if not is_changed:
+            return {"at": place}
+        if item is None:
+            return None
+        node: dict[str, Any] = {"delta": event_values.put(item), "on": place}
+        if new is not None:
+            new.deltas[name] = item
+            pack = chain.pack(event_values)
+            if pack is not None:
+                node["pack"] = pack
         return node
 
     def _whole_node(
@@ -493,9 +582,7 @@ class ThreadLog:
                     )
                     return _with_data(stored, versioned)
 
-    def _remember(
-        self, event: Event, base: CheckpointRecord | None, extended: dict[str, int]
-    ) -> None:
+    def _remember(self, event: Event, base: CheckpointRecord | None, new: _NewValues) -> None:
         record = parse_record(event, base)
         self._events.put(event.id, event)
         self._records.put(event.id, record)
@@ -503,14 +590,24 @@ class ThreadLog:
         if event.id == self._seen + 1:
             self._seen = event.id
             self._newest = record if record.latest is None else self._newest
-        for name, keep in extended.items():
+        for name, keep in new.extended.items():
             chain = self._chains.get(name)
             node = _node(event, name)
-            items = parse_items(node["list"], value_reader(event, self._event))
+            values = value_reader(event, self._event)
+            items = parse_items(node["list"], values)
             if not keep:
-                self._chains.put(name, Chain(event.id, items, {event.id: len(items)}))
+                self._chains.put(name, Chain(event.id, [*items], {event.id: len(items)}, []))
             elif chain is not None and node["on"] in chain.lengths:
-                self._chains.put(name, chain.extended(event.id, keep, items))
+                pack = None
+                if "pack" in node:
+                    item = parse_item(node["pack"][2], values)
+                    pack = Pack(event.id, node["pack"][0], keep, item, is_whole=True)
+                self._chains.put(name, chain.extended(event.id, keep, items, pack))
+        for name, item in new.deltas.items():
+            deltas = self._delta_chains.get(name)
+            node = _node(event, name)
+            if deltas is not None and deltas.place == node["on"]:
+                deltas.extend(event.id, node, item, self._read)
 
     def _versions(self, checkpoint_id: str) -> Iterator[Event]:
         """Yield the events that put a checkpoint, the first one first."""
@@ -524,6 +621,16 @@ class ThreadLog:
         if chain is not None and place in chain.lengths:
             return True
         return "list" in _node(self._event(place), name)
+
+    def _delta_chain(self, name: str, place: int) -> DeltaChain:
+        """Return a chain whose newest value is the one at a place."""
+        chain = self._delta_chains.get(name)
+        if chain is None or chain.place != place:
+            whole, nodes = find_whole(name, place, self._event)
+            chain = DeltaChain(whole, self._value(name, whole), self._serde)
+            chain.load(nodes, self._event, self._read)
+            self._delta_chains.put(name, chain)
+        return chain
 
     def _chain(self, name: str, place: int) -> Chain:
         chain = self._chains.get(name)
@@ -570,6 +677,22 @@ class ThreadLog:
 
 
 _SEPARATE_FIELDS = frozenset({"id", "channel_values", "channel_versions", "versions_seen"})
+
+
+def _may_have_delta(value: Any) -> bool:
+    """Return True if the difference to another value may be much smaller than a value."""
+    kind = type(value)
+    if kind is list and not _PARTS.issuperset(map(type, value)):
+        return False
+    try:
+        return kind in _DIFFERED and weigh(value) >= DELTA_WEIGHT_MIN
+    except RecursionError:
+        return False
+
+
+_DIFFERED = frozenset({dict, list, str, bytes})
+_PARTS = frozenset({dict, list, str, bytes, int, float, bool, type(None)})
+"""Types of the items of a list that is compared by its parts."""
 
 
 def _node(event: Event, channel: str) -> Mapping[str, Any]:

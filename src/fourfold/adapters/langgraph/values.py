@@ -73,6 +73,11 @@ class Item(NamedTuple):
     type: str
     data: Stored
 
+    @property
+    def size(self) -> int:
+        """The number of stored bytes or characters."""
+        return self.data.size if isinstance(self.data, PayloadRef) else len(self.data)
+
 
 class Serde:
     """A serializer of LangGraph, with typed errors, and without pickles."""
@@ -116,10 +121,11 @@ def make_item(kind: str, data: bytes) -> Item:
     stored = encode_stored(data)
     if len(data) >= _COMPRESSED_BYTES_MIN:
         # A small window is much faster to set up, and most messages are small.
-        window, memory = (-12, 5) if len(data) <= _SMALL_BYTES_MAX else (-15, 8)
+        is_small = len(data) <= _SMALL_BYTES_MAX
+        window, memory = (-12, 5) if is_small else (-15, 8)
         deflate = zlib.compressobj(6, zlib.DEFLATED, window, memory, zdict=_DICTIONARY)
         compressed = deflate.compress(data) + deflate.flush()
-        if len(compressed) * 5 < len(data) * 3:
+        if len(compressed) * 5 < len(data) * (3 if is_small else 4):
             return Item(f"{kind}{COMPRESSED}1", compressed)
     return Item(kind, stored)
 
@@ -481,68 +487,6 @@ def _leaf(value: Any) -> Any:
 Read = Callable[[Any], Any]
 
 
-class Chain:
-    """The list of one channel at an event, and at earlier events that it starts with."""
-
-    def __init__(self, tip: int, items: list[Item], lengths: dict[int, int]) -> None:
-        self.tip = tip
-        self.items = items
-        self.lengths = lengths
-        """Length of the list at each event; later events did not change these items."""
-        self._originals: list[Original | None] = []
-        self._fingerprint: Fingerprint | None = Fingerprint()
-
-    def values(self, length: int, serde: Serde, read: Read) -> list[Any]:
-        """Return copies of the first items."""
-        with gc_paused:
-            self._load(length, serde, read)
-            return [
-                serde.loads(self.items[index], read) if original is None else original.copy()
-                for index, original in enumerate(self._originals[:length])
-            ]
-
-    def prefix_length(self, length: int, value: list[Any], serde: Serde, read: Read) -> int:
-        """Return how many of the first `length` items a list starts with."""
-        limit = min(length, len(value))
-        if self._fingerprint is not None:
-            self._load(limit, serde, read)
-        if self._fingerprint is not None and self._fingerprint.starts_with(value[:limit]):
-            return limit
-        for index in range(limit):
-            if not is_same(serde.dumps(value[index], f"item {index} of a list"), self.items[index]):
-                return index
-        return limit
-
-    def extended(self, event: int, keep: int, new: Sequence[Item]) -> Chain:
-        """Return the list of a later event: the first items of this one, and new ones."""
-        if keep == len(self.items):
-            self.items.extend(new)
-            self.lengths[event] = len(self.items)
-            self.tip = event
-            return self
-        lengths = {event_id: length for event_id, length in self.lengths.items() if length <= keep}
-        chain = Chain(event, [*self.items[:keep], *new], lengths)
-        chain.lengths[event] = len(chain.items)
-        chain._originals = self._originals[:keep]
-        return chain
-
-    def _load(self, length: int, serde: Serde, read: Read) -> None:
-        for index in range(len(self._originals), length):
-            value = serde.loads(self.items[index], read)
-            try:
-                self._originals.append(Original(value))
-            except UncopiedValue:
-                self._originals.append(None)
-        fingerprint = self._fingerprint
-        if fingerprint is None:
-            return
-        for index in range(len(fingerprint), length):
-            original = self._originals[index]
-            if original is None or not fingerprint.add(original.value):
-                self._fingerprint = None
-                return
-
-
 def value_reader(event: Event, find: Callable[[int], Event]) -> Values:
     """Return a function that reads the larger values of an event, or those it refers to."""
 
@@ -551,30 +495,3 @@ def value_reader(event: Event, find: Callable[[int], Event]) -> Values:
         return source.data["values"][name]
 
     return value
-
-
-def read_chain(channel: str, event: int, find: Callable[[int], Event]) -> Chain:
-    """Read the list that an event holds for a channel, back to its beginning."""
-    parts: list[list[Item]] = []
-    lengths: dict[int, int] = {}
-    event_id: int | None = event
-    limit = None
-    while event_id is not None:
-        source = find(event_id)
-        node = source.data["step"].get("channels", {}).get(channel)
-        if node is None or "list" not in node:
-            raise CorruptData(f"event {event_id}: has no list for the channel {channel!r}")
-        keep = node.get("keep", 0)
-        part_items = parse_items(node["list"], value_reader(source, find))
-        length = keep + len(part_items)
-        if limit is None or length <= limit:
-            lengths[event_id] = length
-        else:
-            part_items = part_items[: max(0, limit - keep)]
-        parts.append(part_items)
-        limit = keep if limit is None else min(limit, keep)
-        event_id = node.get("on") if limit else None
-    items = [item for part in reversed(parts) for item in part]
-    if len(items) != lengths[event]:
-        raise CorruptData(f"event {event}: keeps more of the list {channel!r} than exists")
-    return Chain(event, items, lengths)
