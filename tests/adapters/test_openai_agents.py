@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,41 @@ def test_read_after_foreign_events_costs_the_same_in_long_conversations(store, m
         assert run(AgentsSession(name, store.sessions).get_items(1)) == [item(count - 1)]
         costs.append(len(reads))
     assert costs[0] == costs[1] <= 5
+
+
+def test_items_that_were_read_are_not_read_again(store, monkeypatch):
+    session = AgentsSession("known", store.sessions)
+    run(session.add_items([item(number) for number in range(300)]))
+    assert len(run(session.get_items())) == 300
+    reads = Counter()
+    method = AgentsSession._item
+
+    def counted(self, message):
+        reads["items"] += 1
+        return method(self, message)
+
+    monkeypatch.setattr(AgentsSession, "_item", counted)
+    other = AgentsSession("known", store.sessions)
+    run(session.add_items([item(300)]))
+    assert run(session.get_items())[-2:] == [item(299), item(300)]
+    assert reads.total() == 1
+    assert run(session.get_items(limit=2)) == [item(299), item(300)]
+    assert reads.total() == 1
+    assert run(other.pop_item()) == item(300)
+    run(other.add_items([item(301)]))
+    assert run(session.get_items(limit=2)) == [item(299), item(301)]
+    assert reads.total() == 3
+
+
+def test_changing_returned_items_changes_nothing(store):
+    session = AgentsSession("own", store.sessions)
+    nested = {"role": "user", "content": [{"type": "text", "text": "hello"}]}
+    run(session.add_items([nested]))
+    for _ in range(2):
+        result = run(session.get_items())
+        assert result == [nested]
+        result[0]["content"][0]["text"] = "changed"
+        result[0]["role"] = "system"
 
 
 def test_missing_payload_is_reported_and_pops_nothing(store):

@@ -15,6 +15,7 @@ reads no other. Other programs may append to the session too: their events are s
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -29,6 +30,7 @@ from fourfold.errors import (
     PayloadMissing,
     PreconditionFailed,
 )
+from fourfold.kernel.collector import gc_paused
 from fourfold.models.sessions import Event, Payload, Sessions, SessionView
 from fourfold.models.sessions.request import Alike
 from fourfold.models.sessions.transcript import TranscriptEntry, resolve_payloads, to_json
@@ -62,6 +64,8 @@ class AgentsSession:
         self._current_sid: str | None = None
         self._last_seen: tuple[str, int, int | None] | None = None
         """Session, last event and newest item at the last access of this object."""
+        self._known = _KnownItems("")
+        self._lock = threading.Lock()
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """Return the items, oldest first; with a limit, the newest ones."""
@@ -157,16 +161,26 @@ class AgentsSession:
         view = self._sessions.current_view(sid)
         messages = view.messages
         _, top = self._find_top(view)
-        items: list[Any] = []
-        page: dict[int, dict[str, Any]] = {}
-        while top is not None and (limit is None or len(items) < limit):
-            if top not in page:
-                size = _PAGE if limit is None else min(_PAGE, limit)
-                page = {message["id"]: message for message in messages[max(0, top - size) : top]}
-            message = page[top]
-            items.append(self._item(message))
-            top = message["below"]
-        return items[::-1]
+        with self._lock:
+            known = self._known if self._known.sid == sid else _KnownItems(sid)
+            items: list[tuple[int, Any]] = []
+            page: dict[int, dict[str, Any]] = {}
+            while top is not None and top not in known and (limit is None or len(items) < limit):
+                if top not in page:
+                    size = _PAGE if limit is None else min(_PAGE, limit)
+                    start = max(0, top - size)
+                    page = {message["id"]: message for message in messages[start:top]}
+                message = page[top]
+                items.append((top, self._item(message)))
+                top = message["below"]
+            if top is not None and top not in known:
+                # The limit ended the search, and the items below are not known.
+                return [item for _, item in reversed(items)]
+            known.cut(top)
+            for number, item in reversed(items):
+                known.add(number, item)
+            self._known = known
+            return known.copies(limit)
 
     async def _add(self, sessions: Sessions, sid: str, new_items: _NewItems) -> None:
         view = sessions.current_view(sid)
@@ -219,6 +233,46 @@ class AgentsSession:
 
     def __repr__(self) -> str:
         return f"<AgentsSession {self.session_id!r}>"
+
+
+class _KnownItems:
+    """Items of a conversation that were read, from the first one on; only copies are returned."""
+
+    def __init__(self, sid: str) -> None:
+        self.sid = sid
+        self._items: list[Any] = []
+        self._numbers: list[int] = []
+        self._places: dict[int, int] = {}
+
+    def __contains__(self, number: int) -> bool:
+        """Return True if the item of a message is known, and all below it."""
+        return number in self._places
+
+    def cut(self, top: int | None) -> None:
+        """Drop the items above a message; all of them if it is None."""
+        size = 0 if top is None else self._places[top] + 1
+        for number in self._numbers[size:]:
+            del self._places[number]
+        del self._items[size:], self._numbers[size:]
+
+    def add(self, number: int, item: Any) -> None:
+        """Add the item of a message above the others."""
+        self._places[number] = len(self._items)
+        self._items.append(item)
+        self._numbers.append(number)
+
+    def copies(self, limit: int | None) -> list[Any]:
+        """Return copies of the newest items."""
+        with gc_paused:
+            items = self._items if limit is None else self._items[-limit:]
+            return [_copy(item) for item in items]
+
+
+def _copy(value: Any) -> Any:
+    kind = type(value)
+    if kind is dict:
+        return {name: _copy(item) for name, item in value.items()}
+    return [_copy(item) for item in value] if kind is list else value
 
 
 def _is_adapter_event(event: Event) -> bool:
