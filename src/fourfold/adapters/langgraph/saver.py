@@ -4,7 +4,7 @@
     graph = builder.compile(checkpointer=saver)
 
 LangGraph passes its whole state at every step. Here each step is an event with what is new: of a
-list of messages only the appended ones, of the other channels only those with a new version.
+list of messages the appended ones, of a dict or a text what changed in it.
 Threads are sessions, so all features of sessions apply: views of the past, verification, bundles,
 garbage collection, the pipeline.
 
