@@ -161,6 +161,11 @@ CALLS = {
     "count_edges": lambda c: c.graph.count(1),
     "graph_feed": lambda c: list(c.store.graphs.follow()),
     "app_feed": lambda c: list(c.graph.follow()),
+    "sync_heads": lambda c: c.store.graphs.sync.heads("a/b"),
+    "sync_pull": lambda c: c.store.graphs.sync.pull("a/b", b'{"format":1,"domain":"a","logs":[]}'),
+    "sync_push": lambda c: c.store.graphs.sync.push("a/b", b"x"),
+    "sync_reconcile": lambda c: c.store.graphs.sync.reconcile("a/b", b"x"),
+    "sync_events": lambda c: list(c.store.graphs.sync.events()),
     # Sessions
     "list_sessions": lambda c: c.store.sessions.list(),
     "create_session": lambda c: c.store.sessions.create({"id": "s/1"}),

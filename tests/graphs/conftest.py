@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from graph_nodes import open_graphs, with_notes
+from graph_nodes import Node, open_graphs, with_notes
 
 
 @pytest.fixture
@@ -22,3 +22,16 @@ def graphs(path):
 def types(graphs):
     """The ids of the types of app 1, by kind."""
     return with_notes(graphs)
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    """Alice, Bob and Carol, who accept each other in the domain `notes`."""
+    three = [Node(tmp_path / f"{name}.db", seed + 1) for seed, name in enumerate("abc")]
+    for node in three:
+        for other in three:
+            if other is not node:
+                node.meet(other)
+    yield three
+    for node in three:
+        node.graphs.database.close()

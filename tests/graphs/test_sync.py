@@ -36,19 +36,6 @@ from fourfold.models.graphs.sync.incarnation import token_path
 from fourfold.models.graphs.sync.keys import Ed25519Signer, to_bytes
 
 
-@pytest.fixture
-def nodes(tmp_path):
-    """Alice, Bob and Carol, who accept each other in the domain `notes`."""
-    three = [Node(tmp_path / f"{name}.db", seed + 1) for seed, name in enumerate("abc")]
-    for node in three:
-        for other in three:
-            if other is not node:
-                node.meet(other)
-    yield three
-    for node in three:
-        node.graphs.database.close()
-
-
 def opened(data):
     """The envelopes of a package, decoded."""
     return [msgspec.msgpack.decode(raw, type=SignedEnvelope) for raw in envelopes.unpack(data)]

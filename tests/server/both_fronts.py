@@ -67,6 +67,7 @@ class Front:
         origins=None,
         budget=None,
         store_settings=None,
+        port=0,
         **options,
     ):
         self.store = fourfold.open(root, settings=store_settings)
@@ -85,7 +86,7 @@ class Front:
             protocol_class.timeouts = timeouts
         config = uvicorn.Config(
             StreamsApp(protocol),
-            port=0,
+            port=port,
             http=protocol_class,
             ws="none",
             log_level="critical",

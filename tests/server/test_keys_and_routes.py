@@ -35,8 +35,10 @@ DECIDED_BY_HANDLER = {
     *("create_session", "get_head", "list_ancestors", "list_descendants", "compare_heads"),
     *("create_payload", "put_payload", "get_payload", "import_bundle", "run_sql"),
     "list_sql_tables",
+    *("sync_heads", "sync_pull", "sync_push", "sync_reconcile", "sync_events"),
 }
-"""Routes for keys with any prefix; each has a test below, and queries in `test_sql_over_http`."""
+"""Routes for keys with any prefix; each has a test below, queries in `test_sql_over_http`,
+and those of sync, whose keys are for one peer, in `test_sync_over_http`."""
 DECIDED_BY_OWNER = {
     "subscribe": {"type": "pull-wake", "streams": ["mine/a"], "wake_stream": "mine/w"},
     "subscription": b"",
@@ -125,6 +127,7 @@ def path_of(route, where):
         "head": UNKNOWN,
         "other": UNKNOWN,
         "subscription": "s",
+        "domain": "talk",
     }
     path = route.path
     for name, value in values.items():

@@ -41,6 +41,7 @@ NAMES = {
     "branch": "known",
     "index": "known",
     "app": "known",
+    "domain": "known",
     "object_id": "1",
     "job_id": "1",
     "key_id": "unknown",

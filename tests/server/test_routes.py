@@ -33,6 +33,9 @@ def test_only_routes_that_reveal_no_data_need_no_key():
     assert by_scope.pop("token") == {"ack", "callback", "release"}
     assert by_scope.pop("metrics") == {"metrics"}
     assert by_scope.pop("query") == {"list_sql_tables", "run_sql"}
+    assert by_scope.pop("sync") == {
+        *("sync_heads", "sync_pull", "sync_push", "sync_reconcile", "sync_events")
+    }
     assert set(by_scope) == {"read", "write", "admin", "owner"}
     # A route for the objects of a name or prefix says so; the others need a key for everything.
     whole = {route.operation for route in TABLE.routes if route.resource == "all"}

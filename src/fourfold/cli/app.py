@@ -14,6 +14,7 @@ from uuid import uuid4
 import click
 
 from fourfold.cli.app_sync import sync_command
+from fourfold.cli.app_sync_http import pull, push, run
 from fourfold.cli.app_values import find, top
 from fourfold.cli.app_walks import neighbours, path
 from fourfold.cli.completion import complete_apps
@@ -505,3 +506,6 @@ for _each in (
     sync_command,
 ):
     command.add_command(_each)
+
+for _each in (run, pull, push):
+    sync_command.add_command(_each)

@@ -1,4 +1,4 @@
-"""`fourfold app sync`: exchange rows with other stores in files."""
+"""`fourfold app sync`: exchange rows with other stores. `app_sync_http` has those over HTTP."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Two stores, A and B:
     cls=SectionedGroup,
     sections=(
         ("Prepare", ("key", "domain", "peer", "allow", "identities")),
-        ("Exchange", ("export", "import", "tips", "confirm")),
+        ("Exchange", ("run", "pull", "push", "export", "import", "tips", "confirm")),
         ("Inspect", ("status", "forks", "parked")),
         ("Upgrade", ("migrate",)),
     ),

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from fourfold import limits
+from fourfold.cli.app_sync_http import running
 from fourfold.cli.options import command as _command
 from fourfold.cli.options import published_store, refuse_without_conditions, root_argument
 from fourfold.cli.output import Output
@@ -145,10 +146,24 @@ class _Endpoint:
     multiple=True,
     help="Allow web pages of this origin, such as https://app.example, or * for all; repeatable.",
 )
+@click.option(
+    "--sync-key",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Sign new shared rows of graphs with this key, and keep in step with peers at URLs.",
+)
+@click.option(
+    "--sync-access",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File with a line `URL KEY` for each peer; requires --sync-key.",
+)
 def command(
     out: Output,
     root: Path,
     *,
+    sync_key: Path | None,
+    sync_access: Path | None,
     long_poll: float,
     fast_front: bool,
     objects: str | None,
@@ -171,6 +186,8 @@ def command(
     Web pages of other origins can neither change nor read anything, unless you allow their origin
     with --cors.
 
+    With --sync-key, graphs are kept in step with the peers that have URLs (`fourfold app sync`).
+
     With --objects, appended records are sealed into segments and published in the background, and
     so are new data of every space, the sessions and the graphs of ROOT. /health lists databases
     that another process writes. While the object store is down, the server still starts and serves.
@@ -181,13 +198,11 @@ def command(
     origins = Origins(cors)
     endpoint = _Endpoint(**address)
     endpoint.check()
-    if publish_first and objects is None:
-        raise click.UsageError("--publish-first requires --objects.")
+    _require("--publish-first", publish_first, "--objects", objects)
+    _require("--sync-access", sync_access, "--sync-key", sync_key)
     _check_address(root, endpoint.host, is_open=is_open)
-    publishing: ServerPublisher | None = None
     with _opened(root, objects, publish_first=publish_first) as store, ExitStack() as stack:
-        if objects is not None:
-            publishing = _start_publishing(out, store, stack)
+        publishing = None if objects is None else _start_publishing(out, store, stack)
         settings = store.settings.server
         certificate = endpoint.load_certificate(root, settings)
         listener = stack.enter_context(endpoint.listening())
@@ -195,6 +210,7 @@ def command(
         required = "never" if is_open else settings.require_key
         access = stack.enter_context(Access(root, require_key=required))
         pool = workers.Workers()
+        _start_sync(store, stack, sync_key, sync_access)
         run.serve(
             *(store.streams, access),
             host=endpoint.host,
@@ -211,6 +227,12 @@ def command(
             certificate=certificate,
             pages=lambda protocol: Explorer(protocol, root.resolve().name),
         )
+
+
+def _require(option: str, value: object, other: str, other_value: object) -> None:
+    """Raise UsageError if an option was passed without another one that it requires."""
+    if value and other_value is None:
+        raise click.UsageError(f"{option} requires {other}.")
 
 
 def _opened(
@@ -259,6 +281,12 @@ def _report_unpublished(out: Output, publishing: ServerPublisher) -> None:
     for name, error in publishing.backup.left.items():
         message = f"{name or 'the store'} is not published: {error.message}"
         out.error({**error.as_dict(), "message": message})
+
+
+def _start_sync(store: Store, stack: ExitStack, key: Path | None, access: Path | None) -> None:
+    """Sign new rows of graphs and keep them in step with peers until the stack ends."""
+    if key is not None:
+        stack.enter_context(running(store.graphs, (), access, key))
 
 
 def _start_publishing(out: Output, store: Store, stack: ExitStack) -> ServerPublisher:

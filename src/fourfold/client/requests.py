@@ -46,6 +46,8 @@ class Call(NamedTuple):
     """True for a request with a deadline of its own: after that it is not sent again."""
     accepted: tuple[int, ...] = ()
     """Statuses besides 2xx whose body is a result, not an error."""
+    response_max: int | None = None
+    """Bytes of the response after which it is refused; None without a limit."""
 
 
 class Address:

@@ -20,6 +20,7 @@ MEANINGS: Final[dict[str, str]] = {
     "query": "run SQL",
     "metrics": "read metrics",
     "audit": "read the audit log",
+    "sync": "exchange rows of graphs as a peer",
 }
 """Descriptions of the scopes."""
 
@@ -38,6 +39,7 @@ class NewKeyQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_field
     metrics: str = ""
     query: str = ""
     audit: str = ""
+    sync: str = ""
     prefix: str = ""
     label: str = ""
 

@@ -26,7 +26,7 @@ FILE_CLOCK_NS: Final = 100_000_000
 KEYS_MAX: Final = 10_000
 """Keys of a store: a request is compared with each of them."""
 OLD_FILE_NAME: Final = "access.json"
-Scope = Literal["read", "write", "admin", "metrics", "query", "audit"]
+Scope = Literal["read", "write", "admin", "metrics", "query", "audit", "sync"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 IMPLIED_BY_ADMIN: Final = frozenset({"metrics", "audit"})
 """Scopes that `admin` includes.

@@ -6,6 +6,7 @@ from fourfold.server.blobs import BlobRoutes
 from fourfold.server.branches import BranchRoutes
 from fourfold.server.find import FindRoutes
 from fourfold.server.graph_feed import GraphFeedRoutes
+from fourfold.server.graph_sync import GraphSyncRoutes
 from fourfold.server.graph_values import GraphValueRoutes
 from fourfold.server.graph_walks import GraphWalkRoutes
 from fourfold.server.graphs import GraphRoutes, OpenGraphs
@@ -51,6 +52,7 @@ def model_routes(store: Store, workers: Workers) -> tuple[RouteGroup, ...]:
         GraphWalkRoutes(workers, graphs),
         GraphValueRoutes(workers, graphs),
         GraphFeedRoutes(workers, graphs),
+        GraphSyncRoutes(workers, graphs),
         StoreRoutes(store, workers, jobs, backups),
         PipelineRoutes(store, workers),
         UploadRoutes(uploads_folder(store.root), workers),

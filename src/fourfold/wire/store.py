@@ -120,7 +120,7 @@ class NewKey(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Grants of a new key."""
 
     scopes: Annotated[
-        list[Literal["read", "write", "admin", "metrics", "query", "audit"]],
+        list[Literal["read", "write", "admin", "metrics", "query", "audit", "sync"]],
         Meta(min_length=1, max_length=16, description="What it may do."),
     ]
     models: Annotated[

@@ -25,7 +25,7 @@ from fourfold.client.transport import (
     request_options,
     start_retries,
 )
-from fourfold.errors import Closed, DeadlineExceeded, FourfoldError
+from fourfold.errors import BadAnswer, Closed, DeadlineExceeded, FourfoldError
 from fourfold.wire.pages import Page
 
 Out = TypeVar("Out")
@@ -44,7 +44,15 @@ class AsyncTransport:
     async def send(self, call: Call) -> Response:
         """Send a request once and return its response, or raise its error."""
         async with self.open(call) as (response, pieces):
-            return response._replace(body=b"".join([piece async for piece in pieces]))
+            body, size = [], 0
+            async for piece in pieces:
+                body.append(piece)
+                size += len(piece)
+                if call.response_max is not None and size > call.response_max:
+                    raise BadAnswer(
+                        f"{call.operation}: the response is larger than {call.response_max} bytes"
+                    )
+            return response._replace(body=b"".join(body))
 
     @asynccontextmanager
     async def open(self, call: Call) -> AsyncIterator[tuple[Response, AsyncIterator[bytes]]]:

@@ -12,6 +12,7 @@ from fourfold import limits
 from fourfold.client import graphs, requests
 from fourfold.client.containers import AsyncGraphContainer, AsyncGraphsContainer
 from fourfold.client.coroutines.connection import AsyncConnection
+from fourfold.client.coroutines.remote_sync import AsyncRemoteSync
 from fourfold.client.follower import AsyncRemoteChanges
 from fourfold.client.graphs import ChangesDecoder, EdgeOptions, GraphCalls
 from fourfold.client.reader import EventReader
@@ -55,6 +56,8 @@ class AsyncRemoteGraphs(AsyncGraphsContainer):
         self.calls = GraphCalls(connection.settings.address)
         self._slugs: dict[int, str] = {}
         """Slugs of apps by their ids; neither ever changes."""
+        self.sync = AsyncRemoteSync(connection)
+        """The node of the server as a peer, for a key with the scope `sync`."""
 
     # Apps
 

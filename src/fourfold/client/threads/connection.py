@@ -26,7 +26,7 @@ from fourfold.client.transport import (
     request_options,
     start_retries,
 )
-from fourfold.errors import Closed, DeadlineExceeded, FourfoldError
+from fourfold.errors import BadAnswer, Closed, DeadlineExceeded, FourfoldError
 from fourfold.wire.pages import Page
 
 Out = TypeVar("Out")
@@ -45,7 +45,15 @@ class Transport:
     def send(self, call: Call) -> Response:
         """Send a request once and return its response, or raise its error."""
         with self.open(call) as (response, pieces):
-            return response._replace(body=b"".join([piece for piece in pieces]))
+            body, size = [], 0
+            for piece in pieces:
+                body.append(piece)
+                size += len(piece)
+                if call.response_max is not None and size > call.response_max:
+                    raise BadAnswer(
+                        f"{call.operation}: the response is larger than {call.response_max} bytes"
+                    )
+            return response._replace(body=b"".join(body))
 
     @contextmanager
     def open(self, call: Call) -> Iterator[tuple[Response, Iterator[bytes]]]:

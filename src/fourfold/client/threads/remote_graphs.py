@@ -16,6 +16,7 @@ from fourfold.client.follower import RemoteChanges
 from fourfold.client.graphs import ChangesDecoder, EdgeOptions, GraphCalls
 from fourfold.client.reader import EventReader
 from fourfold.client.threads.connection import Connection
+from fourfold.client.threads.remote_sync import RemoteSync
 from fourfold.errors import NotFound, Refused
 from fourfold.models.documents.feed import deadline_of
 from fourfold.models.graphs import fold, validation
@@ -56,6 +57,8 @@ class RemoteGraphs(GraphsContainer):
         self.calls = GraphCalls(connection.settings.address)
         self._slugs: dict[int, str] = {}
         """Slugs of apps by their ids; neither ever changes."""
+        self.sync = RemoteSync(connection)
+        """The node of the server as a peer, for a key with the scope `sync`."""
 
     # Apps
 

@@ -183,7 +183,7 @@ class RemoteKeys:
         """Create a key; its secret is `key` of the result, and is not shown again.
 
         Args:
-            scopes: What it may do: "read", "write", "admin", "metrics", "query", "audit".
+            scopes: What it may do: "read", "write", "admin", "metrics", "query", "audit", "sync".
             models: Models that it is for, by default all.
             prefix: Only objects whose names start with this.
             label: Display name of the key.

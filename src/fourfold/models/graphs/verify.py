@@ -9,7 +9,7 @@ from fourfold.models.graphs import intervals
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import BITS, KINDS, Kind
 from fourfold.models.graphs.statements import REFERENCES, table_of
-from fourfold.models.graphs.sync import identities
+from fourfold.models.graphs.sync import entries, identities
 from fourfold.models.problem import Problem
 
 _SQL = load_queries("fourfold.models.graphs", "verification.sql")
@@ -55,6 +55,7 @@ def of_registers(snapshot: ReadTransaction, subject: str) -> list[str]:
     ]
     problems += intervals.unknown_apps(snapshot)
     problems += identities.problems(snapshot)
+    problems += entries.problems(snapshot)
     return problems
 
 

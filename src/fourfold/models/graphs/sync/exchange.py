@@ -11,11 +11,13 @@ from fourfold.errors import NotFound
 from fourfold.kernel import Database, load_queries
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.records import Kind
-from fourfold.models.graphs.sync import export, ingest, keys, log
+from fourfold.models.graphs.sync import entries, export, ingest, keys, log, ranges
+from fourfold.models.graphs.sync.entries import SyncHeads
 from fourfold.models.graphs.sync.envelope import PACKAGE_BYTES_TARGET
 from fourfold.models.graphs.sync.export import Export
 from fourfold.models.graphs.sync.ingest import IngestReport
 from fourfold.models.graphs.sync.keys import Signer
+from fourfold.models.graphs.sync.log import SignReport
 from fourfold.models.graphs.writer import GraphTransaction
 
 if TYPE_CHECKING:
@@ -97,6 +99,18 @@ class Exchange:
             rows = snapshot.all(_SQL.rights)
         return tuple(PeerRight(int(p), str(d), bool(r), bool(w)) for p, d, r, w in rows)
 
+    def peer_right(self, peer_id: int, domain: str) -> PeerRight:
+        """Return what a peer may do in a domain; nothing if the domain is closed to it."""
+        with self.database.read() as snapshot:
+            row = snapshot.one(_SQL.right, (peer_id, domain))
+        return PeerRight(peer_id, domain, *((False, False) if row is None else map(bool, row)))
+
+    def find_peer(self, public_key: str) -> int | None:
+        """Return the first peer with a public key, or None."""
+        with self.database.read() as snapshot:
+            peer = snapshot.value(_SQL.peer_of_key, (public_key,))
+        return None if peer is None else int(peer)
+
     def restrict_domain(
         self, domain: str, app_ids: Iterable[int], *, txn: GraphTransaction | None = None
     ) -> None:
@@ -128,6 +142,7 @@ class Exchange:
         tips: bytes | str | None = None,
         after: int = 0,
         max_bytes: int = PACKAGE_BYTES_TARGET,
+        trust_seqs: bool = False,
     ) -> Export:
         """Sign the new shared rows of the signer, and pack the entries that a peer lacks.
 
@@ -138,10 +153,18 @@ class Exchange:
                 has confirmed.
             after: Continue after the `position` of a package that was not complete.
             max_bytes: Size of the package, unless one envelope is larger.
+            trust_seqs: Leave out a log of which the receiver has a later seq, also if its tip is
+                not known here. If it is a fork, only `reconcile` finds that.
         """
-        graphs = cast("Graphs", self)
         return export.export(
-            graphs, domain, signer, peer_id=peer_id, tips=tips, after=after, max_bytes=max_bytes
+            cast("Graphs", self),
+            domain,
+            signer,
+            peer_id=peer_id,
+            tips=tips,
+            after=after,
+            max_bytes=max_bytes,
+            trust_seqs=trust_seqs,
         )
 
     def ingest_package(self, peer_id: int, data: bytes) -> IngestReport:
@@ -150,6 +173,52 @@ class Exchange:
         Envelopes that are refused are listed in the result; the others are imported.
         """
         return ingest.ingest(cast("Graphs", self), peer_id, data)
+
+    def sign_shared(self, domain: str, signer: Signer) -> SignReport:
+        """Sign the new shared rows of the signer, and append them to its log."""
+        return log.sign_rows(cast("Graphs", self), domain, signer)
+
+    def sync_heads(self, domain: str) -> SyncHeads:
+        """Return the number of entries of a domain here, and their fingerprint.
+
+        Two nodes with equal fingerprints have the same entries.
+        """
+        return entries.read_heads(cast("Graphs", self), domain)
+
+    def newest_arrival(self) -> int:
+        """Return the place of the newest entry in the order of arrival; 0 without any."""
+        with self.database.read() as snapshot:
+            return int(snapshot.value(_SQL.newest_arrival) or 0)
+
+    def count_logs(self, domain: str) -> int:
+        """Return the number of logs of a domain."""
+        with self.database.read() as snapshot:
+            return int(snapshot.value(_SQL.count_logs, (domain,)))
+
+    def reconcile(self, domain: str, message: bytes | None = None) -> bytes:
+        """Return the answer to a message of a reconciliation; without one, the first message.
+
+        `fourfold.models.graphs.sync.ranges` describes the messages.
+        """
+        parsed = None if message is None else ranges.decode_message(message)
+        return ranges.encode_message(entries.reconcile(cast("Graphs", self), domain, parsed))
+
+    def export_entries(
+        self,
+        domain: str,
+        ids: Iterable[bytes],
+        *,
+        after: int = 0,
+        max_bytes: int = PACKAGE_BYTES_TARGET,
+    ) -> Export:
+        """Pack entries by their ids, or by prefixes of 12 bytes, in the order of their arrival.
+
+        Entries that are not here are left out. If the package is not complete, export again with
+        `after=position`.
+        """
+        limit = validation.check_integer(max_bytes, "max_bytes", least=1)
+        position = validation.check_integer(after, "after")
+        return entries.export_ids(cast("Graphs", self), domain, ids, position, limit)
 
     def sync_tips(self, domain: str) -> bytes:
         """Return what this node has of a domain, as JSON: the last entries of each log."""

@@ -63,6 +63,7 @@ def export(
     tips: bytes | str | None = None,
     after: int = 0,
     max_bytes: int = PACKAGE_BYTES_TARGET,
+    trust_seqs: bool = False,
 ) -> Export:
     """Sign what is new of the signer, and pack the entries that the peer does not have."""
     limit = validation.check_integer(max_bytes, "max_bytes", least=1)
@@ -92,7 +93,9 @@ def export(
     envelopes: list[SignedEnvelope] = []
     rows, size, complete = 0, 0, True
     with graphs.database.read_current() as snapshot:
-        for arrival, envelope in _iter_missing(snapshot, peer_tips, position):
+        for arrival, envelope in _iter_missing(
+            snapshot, peer_tips, position, trust_seqs=trust_seqs
+        ):
             length = packed_size(envelope)
             if envelopes and size + length > limit:
                 complete = False
@@ -126,6 +129,10 @@ def confirm(graphs: Graphs, peer_id: int, data: bytes | str) -> int:
     """
     tips = decode_tips(data)
     log.mask_of(graphs, tips.domain)
+    text = encode_tips(tips).decode()
+    with graphs.database.read_current() as snapshot:
+        if snapshot.value(_SQL.peer_tips, (peer_id, tips.domain)) == text:
+            return int(snapshot.value(_SQL.sent, (peer_id, tips.domain)) or 0)
 
     def work(handle: GraphTransaction) -> int:
         txn = handle.txn
@@ -141,27 +148,29 @@ def confirm(graphs: Graphs, peer_id: int, data: bytes | str) -> int:
             is_own = known is not None and log_tips.incarnation == known.hex()
             if lost and is_own and txn.value(_SQL.has_log_of, (author, known)):
                 known = incarnation.renew(txn, graphs.database.path)
-        txn.execute(_SQL.put_peer_tips, (peer_id, tips.domain, encode_tips(tips).decode()))
+        txn.execute(_SQL.put_peer_tips, (peer_id, tips.domain, text))
         txn.execute(_SQL.put_sent, (peer_id, tips.domain, confirmed))
         return confirmed
 
     return graphs.with_transaction(work)
 
 
-def _starts(snapshot: ReadTransaction, tips: Tips) -> dict[int, int]:
+def _starts(snapshot: ReadTransaction, tips: Tips, *, trust_seqs: bool = False) -> dict[int, int]:
     """Return the seq up to which a peer has each log of a domain, by the id of the log."""
-    peer = {
-        (keys.to_bytes(each.author), each.incarnation): [bytes.fromhex(e) for _, e in each.tips]
-        for each in tips.logs
-    }
+    peer = {(keys.to_bytes(each.author), each.incarnation): each.tips for each in tips.logs}
     starts = {}
     for log_id, author, node in snapshot.all(_SQL.logs, (tips.domain,)):
-        theirs = peer.get((bytes(author), bytes(node).hex()), [])
-        ours = {bytes(entry) for _, entry in snapshot.all(_SQL.tips, (log_id,))}
+        known = peer.get((bytes(author), bytes(node).hex()), ())
+        theirs = [bytes.fromhex(entry) for _, entry in known]
+        ours = {bytes(entry): int(seq) for seq, entry in snapshot.all(_SQL.tips, (log_id,))}
         rows = [row for tip in theirs if (row := snapshot.one(_SQL.entry, (tip,))) is not None]
         start = max((int(row[1]) for row in rows if row[0] == log_id), default=0)
+        newest = max((seq for seq, _ in known), default=0)
+        if trust_seqs and not rows and newest >= max(ours.values(), default=0):
+            starts[int(log_id)] = newest
+            continue
         fork = snapshot.value(_SQL.first_fork, (log_id,))
-        if fork is not None and not ours <= set(theirs):
+        if fork is not None and not set(ours) <= set(theirs):
             # They may have one branch only, so both are sent.
             start = min(start, int(fork) - 1)
         starts[int(log_id)] = start
@@ -169,14 +178,19 @@ def _starts(snapshot: ReadTransaction, tips: Tips) -> dict[int, int]:
 
 
 def _iter_missing(
-    snapshot: ReadTransaction, tips: Tips, after: int
+    snapshot: ReadTransaction, tips: Tips, after: int, *, trust_seqs: bool
 ) -> Iterator[tuple[int, SignedEnvelope]]:
     """Yield the envelopes that a peer lacks after a place, in the order of their arrival here."""
     logs = [
         snapshot.rows(_SQL.entries, (log_id, start, after))
-        for log_id, start in _starts(snapshot, tips).items()
+        for log_id, start in _starts(snapshot, tips, trust_seqs=trust_seqs).items()
     ]
     for arrival, head, signature in heapq.merge(*logs, key=lambda row: row[0]):
-        ids = decode_head(bytes(head)).rows
-        bodies = tuple(bytes(snapshot.value(_SQL.body, (row_id,))) for row_id in ids)
-        yield int(arrival), SignedEnvelope(bytes(head), bytes(signature), bodies)
+        yield int(arrival), read_envelope(snapshot, head, signature)
+
+
+def read_envelope(snapshot: ReadTransaction, head: bytes, signature: bytes) -> SignedEnvelope:
+    """Return a stored envelope with the bodies of its rows."""
+    ids = decode_head(bytes(head)).rows
+    bodies = tuple(bytes(snapshot.value(_SQL.body, (row_id,))) for row_id in ids)
+    return SignedEnvelope(bytes(head), bytes(signature), bodies)

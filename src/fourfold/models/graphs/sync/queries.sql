@@ -47,6 +47,9 @@ ON CONFLICT (peer_id, domain) DO UPDATE SET tips = excluded.tips
 INSERT INTO sync_sent (peer_id, domain, last_seq) VALUES (?1, ?2, ?3)
 ON CONFLICT (peer_id, domain) DO UPDATE SET last_seq = excluded.last_seq
 
+-- name: sent
+SELECT last_seq FROM sync_sent WHERE peer_id = ?1 AND domain = ?2
+
 -- name: add_progress
 INSERT INTO sync_state (peer_id, domain, last_seq) VALUES (?1, ?2, ?3)
 ON CONFLICT (peer_id, domain) DO UPDATE SET last_seq = last_seq + excluded.last_seq
@@ -152,3 +155,50 @@ WHERE domain = ?1 AND owner = ?2 AND (global_seq, position) > (?3, ?4) ORDER BY 
 
 -- name: dequeue
 DELETE FROM sync_queue WHERE domain = ?1 AND owner = ?2 AND global_seq = ?3 AND position = ?4
+
+-- name: has_unsummed
+SELECT (SELECT coalesce(max(arrival), 0) FROM sync_entry) > coalesce((SELECT arrival FROM sync_summed), 0)
+
+-- name: summed
+SELECT arrival FROM sync_summed WHERE id = 1
+
+-- name: put_summed
+INSERT INTO sync_summed (id, arrival) VALUES (1, ?1) ON CONFLICT (id) DO UPDATE SET arrival = excluded.arrival
+
+-- name: unsummed
+SELECT e.arrival, l.domain, e.id FROM sync_entry AS e CROSS JOIN sync_log AS l ON l.id = e.log_id
+WHERE e.arrival > ?1 ORDER BY e.arrival LIMIT ?2
+
+-- name: domain_unsummed
+SELECT e.id, e.arrival FROM sync_entry AS e CROSS JOIN sync_log AS l ON l.id = e.log_id
+WHERE l.domain = ?1 AND e.arrival > ?2 ORDER BY e.arrival
+
+-- name: bucket
+SELECT count, total FROM sync_bucket WHERE domain = ?1 AND bucket = ?2
+
+-- name: buckets
+SELECT bucket, count, total FROM sync_bucket WHERE domain = ?1
+
+-- name: put_bucket
+INSERT INTO sync_bucket (domain, bucket, count, total) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (domain, bucket) DO UPDATE SET count = excluded.count, total = excluded.total
+
+-- name: ids_of_domain
+SELECT e.id FROM sync_entry AS e CROSS JOIN sync_log AS l ON l.id = e.log_id
+WHERE e.id >= ?2 AND e.id < ?3 AND l.domain = ?1 ORDER BY e.id
+
+-- name: entry_by_prefix
+SELECT e.arrival, e.head, e.signature FROM sync_entry AS e CROSS JOIN sync_log AS l ON l.id = e.log_id
+WHERE e.id >= ?2 AND e.id <= ?3 AND l.domain = ?1 LIMIT 4
+
+-- name: domains_of_logs
+SELECT DISTINCT domain FROM sync_log ORDER BY domain
+
+-- name: count_logs
+SELECT count(*) FROM sync_log WHERE domain = ?1
+
+-- name: peer_of_key
+SELECT p.id FROM peers AS p JOIN identities AS i ON i.id = p.identity_id WHERE i.pubkey = ?1 ORDER BY p.id LIMIT 1
+
+-- name: newest_arrival
+SELECT max(arrival) FROM sync_entry
