@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import fourfold
 from fourfold.cli import main
 from fourfold.errors import InvalidInput, NotFound, QuotaExceeded, Unauthorized
+from fourfold.explorer.explorer import Explorer
 from fourfold.server import auth, key_use
 from fourfold.server.auth import Access
 from fourfold.server.key_store import SCOPES
@@ -386,3 +387,26 @@ def test_commands_rotate_expire_and_list(root, capsys):
     shown = capsys.readouterr().out
     assert "5/s, 1000 B/day" in shown
     assert main.run(["key", "rotate", str(root), "unknown"]) == 3
+
+
+def test_explorer_shows_lifetimes_uses_and_quotas(root):
+    with fourfold.open(root) as store, Access(root) as access:
+        _, admin = access.add(("read", "admin"))
+        protocol = both_fronts.store_protocol(store, access=access)
+        protocol.add_pages(Explorer(protocol, "store"))
+
+        def page():
+            headers = {"host": "localhost", "cookie": f"fourfold_key={admin}"}
+            response = asyncio.run(protocol.handle(Request("GET", "/keys", "", headers)))
+            assert response.status == 200
+            return response.body.decode()
+
+        limited = {"expires_in_s": 60, "requests_per_s": 2.5, "bytes_per_day": 1_000_000}
+        key, _ = access.add(("read",), **limited)
+        assert "2.5/s" in page()
+        assert "never" in page()
+        assert "expired" not in page()
+        access.record_uses()
+        assert f">{access.stored_keys()[0].last_used_on}<" in page()
+        access.expire(key.id)
+        assert "expired" in page()
