@@ -263,3 +263,16 @@ def test_values_are_found_ranked_and_continued(notes):
     assert [(row["object_id"], row["average"]) for row in ranked["objects"]] == [(1, 2.5), (2, 5.0)]
     assert notes("top", "here", "notes", "stars", "--at", 0).out == "no objects\n"
     assert notes("top", "here", "notes", "none").code == 3
+
+
+def test_batches_are_found_by_their_names(notes):
+    for name in ("first", "second", "first"):
+        assert notes("insert", "here", "notes", NOTE, "--trace", name).code == 0
+    found = document(notes("trace", "here", "notes", "first", "--json"))["envelopes"]
+    assert [(row["global_seq"], row["kinds"]) for row in found] == [
+        (1, ["parent"]),
+        (3, ["parent"]),
+    ]
+    lines = notes("trace", "here", "notes", "first", "--after", 1).out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["NUMBER", "WROTE"], ["3", "parent"]]
+    assert notes("trace", "here", "notes", "third").out == "no batch has this name\n"

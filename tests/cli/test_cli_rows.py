@@ -48,6 +48,7 @@ LISTS = {
     "app stats": ((), "tables"),
     "app query": (("notes",), "rows"),
     "app history": (("notes", "parent", "1"), "versions"),
+    "app trace": (("notes", "t"), "envelopes"),
     "app feed": ((), "changes"),
     "app find": (("notes", "title"), "rows"),
     "app top": (("notes", "stars"), "objects"),

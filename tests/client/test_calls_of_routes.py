@@ -155,6 +155,7 @@ CALLS = {
     "traverse": lambda c: c.graph.traverse(1),
     "find_path": lambda c: c.graph.path(1, 2),
     "edge_exists": lambda c: c.graph.exists(1, 2),
+    "list_envelopes": lambda c: c.graph.envelopes("t"),
     "find_values": lambda c: c.graph.find("age", {"$gte": 1}),
     "aggregate_values": lambda c: c.graph.aggregate("stars"),
     "top_objects": lambda c: c.graph.top("stars"),

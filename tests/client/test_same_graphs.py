@@ -227,6 +227,22 @@ def test_an_update_is_refused_if_another_came_first(notes):
         notes.apply([{**operations[0], "expected": 1}], owner=1, trace_id="t")
 
 
+def test_envelopes_are_found_by_their_trace_id(store, slug, notes):
+    create = [{"op": "parent_create", "type_key": "note"}]
+    seqs = [notes.apply(create, owner=1, trace_id=t).global_seq for t in ("a", "b", "a", "a")]
+    other = store.graphs.create(f"{slug}-2")
+    other.register_type("parent", "note")
+    other.apply(create, owner=1, trace_id="a")
+    rows = notes.envelopes("a")
+    assert [row.global_seq for row in rows] == [seqs[0], seqs[2], seqs[3]]
+    assert {(row.app_id, row.kinds, row.trace_id) for row in rows} == {(notes.app_id, 1, "a")}
+    assert notes.envelopes("a", after=seqs[0], limit=1) == rows[1:2]
+    assert notes.envelopes("none") == []
+    for wrong in (lambda: notes.envelopes(""), lambda: notes.envelopes("a", limit=0)):
+        with pytest.raises(errors.InvalidInput):
+            wrong()
+
+
 def test_values_are_found_and_aggregated(notes):
     kind, text = notes.register_type("parent", "note"), notes.register_type("attr", "text")
     stars, other = notes.register_type("rating", "stars"), notes.register_type("parent", "other")

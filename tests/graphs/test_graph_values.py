@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.graphs import intervals
-from fourfold.models.graphs.statements import statements_of
+from fourfold.models.graphs.statements import SQL, statements_of
 from fourfold.models.graphs.values import value_statements
 from support.properties import examples
 
@@ -309,6 +309,11 @@ def test_lookups_seek_the_index_of_values(world):
     assert "COVERING INDEX value_now_value (app_id=? AND kind=? AND type_id=? AND value>?" in step
     [step] = plan(world.graphs, sql.between_past, 5)
     assert "PRIMARY KEY (app_id=? AND kind=? AND type_id=? AND value>?" in step
+
+
+def test_trace_ids_seek_their_index(world):
+    [step] = plan(world.graphs, SQL.envelopes_of_trace, 4)
+    assert "INDEX envelopes_trace (app_id=? AND trace_id=? AND global_seq>?)" in step
 
 
 @pytest.mark.parametrize("name", ["held_parent_id", "held_by_one_parent_id"])

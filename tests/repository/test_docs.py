@@ -136,6 +136,7 @@ CALLS = {
     "app insert": ["my-store", "notes", '{"op": "parent_create", "type_key": "note"}'],
     "app query": ["my-store", "notes"],
     "app history": ["my-store", "notes", "parent", "1"],
+    "app trace": ["my-store", "notes", "import"],
     "app feed": ["my-store"],
     "app find": ["bob", "notes", "stars", "--kind", "rating"],
     "app top": ["bob", "notes", "stars"],

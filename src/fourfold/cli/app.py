@@ -26,8 +26,10 @@ from fourfold.cli.space.arguments import json_argument
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.graphs import App, GraphChange, Graphs, Kind, Query
 from fourfold.models.graphs.records import (
+    BITS,
     KINDS,
     ROWS,
+    Envelope,
     Type,
     Usage,
 )
@@ -375,6 +377,37 @@ def history(out: Output, graphs: Graphs, *, app: str, kind: Kind, object_id: int
     )
 
 
+@graphs_command("trace", rows=True)
+@app_argument
+@click.argument("trace_id", metavar="TRACE")
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Start after this seq.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Maximum number of batches.",
+)
+def trace(out: Output, graphs: Graphs, *, app: str, trace_id: str, after: int, limit: int) -> None:
+    """List the batches that were written with the name TRACE, oldest first."""
+    graph = graphs.open(app_of(graphs, app).app_id)
+    rows = [row._asdict() for row in graph.envelopes(trace_id, after=after, limit=limit)]
+    for row in rows:
+        row["kinds"] = [kind for kind in KINDS if row["kinds"] & BITS[kind]]
+    out.rows(
+        {"app_id": graph.app_id, "envelopes": rows},
+        "envelopes",
+        {
+            "number": "global_seq",
+            "wrote": lambda row: ", ".join(row["kinds"]),
+            "flags": "sync_flags",
+            "time": "created_at",
+        },
+        fields=Envelope._fields,
+        empty="no batch has this name",
+    )
+
+
 @graphs_command("feed", rows=True, optional=True)
 @click.option(
     "--after", type=click.IntRange(min=0), default=0, metavar="NUMBER", help="Start after this seq."
@@ -458,7 +491,7 @@ def _change(change: GraphChange) -> dict[str, Any]:
 SECTIONS: Final[Sections] = (
     ("Apps", ("register", "list", "type", "types", "limits", "stats")),
     ("Write a graph", ("insert",)),
-    ("Read it, now or in the past", ("query", "history", "feed")),
+    ("Read it, now or in the past", ("query", "history", "trace", "feed")),
     ("Find by value", ("find", "top")),
     ("Walk along edges", ("neighbours", "path")),
     ("Exchange it with other stores", ("sync",)),
@@ -498,6 +531,7 @@ for _each in (
     insert,
     query,
     history,
+    trace,
     feed,
     find,
     top,

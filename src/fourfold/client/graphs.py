@@ -130,6 +130,12 @@ class GraphCalls:
         headers = {**_JSON, "idempotency-key": uuid.uuid4().hex}
         return Call("POST", self._app(slug, "/envelopes"), f"write to {slug!r}", headers, {}, data)
 
+    def envelopes(self, slug: str, trace_id: str, after: int) -> Call:
+        """Build the request for the envelopes with a trace id."""
+        params = stringify(("trace_id", trace_id), ("after", after))
+        url = self._app(slug, "/envelopes")
+        return Call("GET", url, f"list envelopes of {slug!r}", {}, params)
+
     def get_object(self, slug: str, kind: Kind, object_id: int, at: At | None) -> Call:
         """Build the request for the newest version of an object."""
         return self._object("objects", slug, object_id, ("kind", kind), ("at", format_at(at)))

@@ -43,6 +43,9 @@ from fourfold.wire.graphs import (
     AppsQuery,
     AttrRow,
     EdgeRow,
+    EnvelopeInfo,
+    EnvelopePage,
+    EnvelopesQuery,
     GraphOperation,
     NeighboursInfo,
     NeighboursQuery,
@@ -158,6 +161,11 @@ class GraphRoutes:
             digest = digest_of(b"apply_envelope", app.encode(), request.body)
             sent = IdempotentRequest(request.key_id, key, digest)
         return Reply(await self._workers.write(_apply, graphs, app, body, sent), is_large=True)
+
+    async def list_envelopes(self, _request: Request, app: str, query: EnvelopesQuery) -> Reply:
+        """Return a page of the envelopes with a trace id."""
+        graphs = await self._graphs.get()
+        return Reply(await self._workers.run(_list_envelopes, graphs, app, query), is_large=True)
 
     async def get_object(
         self, _request: Request, app: str, object_id: str, query: ObjectQuery
@@ -313,6 +321,20 @@ def _apply(
         return _APPLIED.decode(work())
     stored, replayed = run_once(graphs.database, sent, work)
     return msgspec.structs.replace(_APPLIED.decode(stored), replayed=replayed)
+
+
+def _list_envelopes(graphs: Graphs, slug: str, query: EnvelopesQuery) -> EnvelopePage:
+    listed = cursors.digest_of("envelopes", slug, query.trace_id, query.after)
+    cursor = cursors.parse(query.cursor, listed, int)
+    after = query.after if cursor is None else cursor.after
+    app_id = graphs.app(slug).app_id
+    with graphs.snapshot() as reader:
+        rows = reader.envelopes(app_id, query.trace_id, after, query.limit + 1)
+    page = [EnvelopeInfo(*cast("Any", row)) for row in rows[: query.limit]]
+    more = len(rows) > len(page)
+    return EnvelopePage(
+        items=page, next_cursor=cursors.format_cursor(listed, 0, page[-1].seq) if more else None
+    )
 
 
 def _get_object(graphs: Graphs, slug: str, object_id: int, query: ObjectQuery) -> ObjectState:
@@ -512,6 +534,16 @@ _ROUTES: Final = (
         body=NewEnvelope,
         ok={200: Ok("Applied.", ApplyInfo)},
         errors=(NotFound, PreconditionFailed, Refused, LimitExceeded, ReplayMismatch),
+    ),
+    graph_route(
+        *("GET", f"{APP}/envelopes", GraphRoutes.list_envelopes),
+        operation="list_envelopes",
+        no_past="envelopes never change; `after` chooses a part of the log",
+        summary="List the envelopes of an app that have a trace id, oldest first.",
+        scope="read",
+        query=EnvelopesQuery,
+        ok={200: Ok("A page of envelopes.", EnvelopePage)},
+        errors=(NotFound,),
     ),
     graph_route(
         *("GET", f"{APP}/objects", GraphRoutes.list_objects),

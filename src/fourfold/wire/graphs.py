@@ -574,6 +574,32 @@ class NewEnvelope(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True)
     """Text that is stored with the seq, by default a random one."""
 
 
+class EnvelopesQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a list of envelopes."""
+
+    trace_id: Annotated[Name, Meta(description="Only envelopes with this trace id.")]
+    after: Annotated[Integer, Meta(description="Only envelopes after this seq.")] = 0
+
+
+class EnvelopeInfo(Struct, frozen=True):
+    """What one envelope wrote in an app."""
+
+    seq: Integer
+    app_id: Integer
+    kinds: Integer
+    """Sum of the bits of the kinds that it wrote: 1 parent, 2 attr, 4 edge, 8 rating."""
+    sync_flags: Integer
+    """All flags of its rows."""
+    created_at: str
+    trace_id: str
+
+
+class EnvelopePage(Page, kw_only=True, frozen=True):
+    """A page of envelopes, oldest first."""
+
+    items: list[EnvelopeInfo]
+
+
 class ApplyInfo(Struct, kw_only=True, frozen=True):
     """An applied envelope.
 

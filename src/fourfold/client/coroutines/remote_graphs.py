@@ -8,6 +8,8 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Literal
 
+import msgspec
+
 from fourfold import limits
 from fourfold.client import graphs, requests
 from fourfold.client.containers import AsyncGraphContainer, AsyncGraphsContainer
@@ -28,6 +30,7 @@ from fourfold.models.graphs.records import (
     ApplyResult,
     At,
     Direction,
+    Envelope,
     FindResult,
     GraphChange,
     Kind,
@@ -619,6 +622,27 @@ class AsyncRemoteGraph(AsyncGraphContainer):
         response = await self._connection.send(call)
         items = graphs.parse(response, wire.ObjectsInfo).items
         return [graphs.to_neighbours(item) for item in items]
+
+    async def envelopes(
+        self, trace_id: str, *, after: int = 0, limit: int = limits.PAGE_ITEMS
+    ) -> Rows[Envelope]:
+        """Return the envelopes that were written with a trace id, oldest first.
+
+        Args:
+            trace_id: The text that was passed to `apply`.
+            after: Begin after this seq.
+            limit: Maximum number of envelopes.
+        """
+        validation.check_text(trace_id, "trace_id")
+        validation.check_integer(after, "after")
+        validation.check_integer(limit, "limit", least=1)
+        call = self._calls.envelopes(self.slug, trace_id, after)
+        rows: list[Envelope] = []
+        async for page in self._connection.pages(call, wire.EnvelopePage, limit):
+            rows += (Envelope(*msgspec.structs.astuple(item)) for item in page.items)
+            if len(rows) >= limit:
+                break
+        return Rows(rows[:limit], Envelope)
 
     async def history(self, kind: Kind, object_id: int) -> Rows[Row]:
         """Return every version of an object, oldest first."""

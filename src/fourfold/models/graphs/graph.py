@@ -19,6 +19,7 @@ from fourfold.models.graphs.records import (
     ApplyResult,
     At,
     Direction,
+    Envelope,
     FindResult,
     GraphChange,
     Kind,
@@ -408,6 +409,19 @@ class Graph:
             suppressed=suppressed,
             parts=parts,
         )
+
+    def envelopes(
+        self, trace_id: str, *, after: int = 0, limit: int = limits.PAGE_ITEMS
+    ) -> Rows[Envelope]:
+        """Return the envelopes that were written with a trace id, oldest first.
+
+        Args:
+            trace_id: The text that was passed to `apply`.
+            after: Begin after this seq.
+            limit: Maximum number of envelopes.
+        """
+        with self.graphs.snapshot() as reader:
+            return Rows(reader.envelopes(self.app_id, trace_id, after, limit), Envelope)
 
     def history(self, kind: Kind, object_id: int) -> Rows[Row]:
         """Return every version of an object, oldest first."""

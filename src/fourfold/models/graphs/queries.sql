@@ -59,6 +59,10 @@ SELECT name FROM pragma_table_info(?1)
 -- name: add_envelope
 INSERT INTO envelopes (global_seq, app_id, kinds, sync_flags, created_at, trace_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 
+-- name: envelopes_of_trace
+SELECT global_seq, app_id, kinds, sync_flags, created_at, trace_id FROM envelopes
+WHERE app_id = ?1 AND trace_id = ?2 AND global_seq > ?3 ORDER BY global_seq LIMIT ?4
+
 -- name: envelope_until
 -- The newest envelope up to a seq.
 SELECT global_seq, created_at FROM envelopes WHERE global_seq <= ?1 ORDER BY global_seq DESC LIMIT 1

@@ -32,6 +32,7 @@ from fourfold.models.graphs.records import (
     At,
     Attr,
     Edge,
+    Envelope,
     Kind,
     Neighbours,
     Part,
@@ -353,6 +354,15 @@ class Reader:
     def apps(self) -> tuple[App, ...]:
         """Return all apps, the system app included."""
         return self._apps.all(self._snapshot)
+
+    def envelopes(self, app_id: int, trace_id: str, after: int, limit: int) -> list[Envelope]:
+        """Return envelopes of an app with a trace id, after a seq."""
+        self._apps.must_exist(self._snapshot, app_id)
+        validation.check_text(trace_id, "trace_id")
+        validation.check_integer(after, "after")
+        validation.check_integer(limit, "limit", least=1)
+        rows = self._snapshot.all(SQL.envelopes_of_trace, (app_id, trace_id, after, limit))
+        return list(map(Envelope._make, rows))
 
     def newest_seq(self, at_most: int | None = None) -> int:
         """Return the newest seq that this snapshot sees."""

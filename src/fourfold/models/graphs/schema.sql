@@ -67,6 +67,9 @@ CREATE TABLE envelopes (
     PRIMARY KEY (global_seq, app_id)
 ) WITHOUT ROWID;
 
+-- Envelopes by the text that their writer gave them.
+CREATE INDEX envelopes_trace ON envelopes (app_id, trace_id) WHERE trace_id IS NOT NULL;
+
 -- Rows and bytes of an app, and their limits; NULL is unlimited.
 CREATE TABLE app_usage (
     app_id    INTEGER PRIMARY KEY,
