@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 _WAYS: dict[Direction, tuple[str, ...]] = {"out": ("out",), "in": ("in",), "both": ("out", "in")}
 _REVERSE: dict[Direction, Direction] = {"out": "in", "in": "out", "both": "both"}
-_STEP = 500
-"""Objects whose edges, or suppressions, are read with one statement."""
+_STEP, _STEP_MIN = 500, 16
+"""Objects whose edges, or suppressions, are read with one statement; a limit makes it fewer."""
 
 
 _TEMPLATES = load_queries("fourfold.models.graphs", "adjacency.sql")
@@ -77,8 +77,9 @@ class Traversal:
         seen = {start}
         reached: list[Reached] = []
         for distance in range(1, depth + 1):
-            level = self._visit(frontier, direction, seen)
-            hops = list(islice(level, limit - len(reached) + 1))
+            wanted = limit - len(reached) + 1
+            level = self._visit(frontier, direction, seen, min(_STEP, wanted + _STEP_MIN))
+            hops = list(islice(level, wanted))
             reached += [Reached(hop.to_id, distance, hop.from_id, hop.edge_id) for hop in hops]
             if len(reached) > limit:
                 return TraverseResult(self._seq, tuple(reached[:limit]), complete=False)
@@ -166,8 +167,13 @@ class Traversal:
         hidden = self._hidden({hop.to_id for hop in hops})
         return (hop for hop in hops if hop.to_id not in hidden)
 
-    def _visit(self, frontier: list[int], direction: Direction, seen: set[int]) -> Iterator[_Hop]:
-        """Yield one hop to each parent that is next to the frontier and not in `seen`."""
+    def _visit(
+        self, frontier: list[int], direction: Direction, seen: set[int], size: int = _STEP
+    ) -> Iterator[_Hop]:
+        """Yield one hop to each parent that is next to the frontier and not in `seen`.
+
+        Reads about `size` edges at a time.
+        """
 
         def new_hops() -> Iterator[_Hop]:
             for hop in self._hops(frontier, direction):
@@ -175,7 +181,7 @@ class Traversal:
                     seen.add(hop.to_id)
                     yield hop
 
-        for hops in _batches(new_hops()):
+        for hops in _batches(new_hops(), size):
             yield from self._visible(hops)
 
     def _hops(self, frontier: list[int], direction: Direction) -> Iterator[_Hop]:
@@ -219,7 +225,7 @@ def check_direction(direction: str) -> None:
         raise InvalidInput(f"direction must be one of {', '.join(_WAYS)}, got {direction!r:.80}")
 
 
-def _batches(items: Iterable[T]) -> Iterator[list[T]]:
+def _batches(items: Iterable[T], size: int = _STEP) -> Iterator[list[T]]:
     rest = iter(items)
-    while batch := list(islice(rest, _STEP)):
+    while batch := list(islice(rest, size)):
         yield batch
