@@ -17,7 +17,17 @@ from fourfold.models.graphs.records import KINDS, ROWS
 from fourfold.models.graphs.statements import SQL as GRAPHS
 
 Row = tuple[Any, ...]
-_ENDS = ("app_id", "src", "type_id", "dst_kind", "dst", "object_id", "from_seq")
+DERIVED = (
+    (
+        *("edge_now", SQL.edges_after),
+        ("app_id", "src", "type_id", "dst_kind", "dst", "object_id", "from_seq"),
+    ),
+    (
+        *("value_now", SQL.values_after),
+        ("app_id", "kind", "target_kind", "target", "type_id", "object_id", "value", "from_seq"),
+    ),
+)
+"""Tables that Fourfold derives from the rows in their transaction: name, statement, columns."""
 Written = tuple[Row, list[tuple[str, tuple[str, ...], list[Row]]], tuple[int, int, int]]
 """An envelope, its rows table by table, and what it adds to the usage of its app."""
 
@@ -26,6 +36,7 @@ def ready(path: Path, after: int) -> list[Written]:
     """What Fourfold wrote behind a number, envelope by envelope."""
     connection = store.bare_connection(path)
     rows: dict[int, list[tuple[str, tuple[str, ...], list[Row]]]] = {}
+    counts: dict[int, int] = {}
     sizes: dict[int, int] = {}
     for kind in KINDS:
         fields = ROWS[kind]._fields
@@ -35,16 +46,18 @@ def ready(path: Path, after: int) -> list[Written]:
             groups.setdefault(row[at], []).append(row)
         for seq, group in groups.items():
             rows.setdefault(seq, []).append((store.table(kind), fields, group))
+            counts[seq] = counts.get(seq, 0) + len(group)
             sizes[seq] = sizes.get(seq, 0) + sum(_size(kind, row) for row in group)
-    ends: dict[int, list[Row]] = {}
-    for row in connection.execute(SQL.ends_after, (after,)):
-        ends.setdefault(row[-1], []).append(row)
+    for table, query, columns in DERIVED:
+        intervals: dict[int, list[Row]] = {}
+        for row in connection.execute(query, (after,)):
+            intervals.setdefault(row[-1], []).append(row)
+        for seq, group in intervals.items():
+            rows[seq].append((table, columns, group))
     found = []
     for envelope in connection.execute(SQL.envelopes_after, (after,)):
         seq = envelope[0]
-        count = sum(len(group) for _, _, group in rows[seq])
-        derived = [("edge_now", _ENDS, ends[seq])] if seq in ends else []
-        found.append((tuple(envelope), [*rows[seq], *derived], (dataset.APP, count, sizes[seq])))
+        found.append((tuple(envelope), rows[seq], (dataset.APP, counts[seq], sizes[seq])))
     connection.close()
     return found
 

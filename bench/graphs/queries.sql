@@ -4,9 +4,13 @@ BEGIN IMMEDIATE
 -- name: commit
 COMMIT
 
--- name: ends_after
+-- name: edges_after
 -- Edges by their ends, in the order of the log.
 SELECT app_id, src, type_id, dst_kind, dst, object_id, from_seq FROM edge_now WHERE from_seq > ?1 ORDER BY object_id
+
+-- name: values_after
+-- Attributes and ratings by their values, in the order of the log.
+SELECT app_id, kind, target_kind, target, type_id, object_id, value, from_seq FROM value_now WHERE from_seq > ?1 ORDER BY object_id
 
 -- name: envelopes_after
 SELECT global_seq, app_id, kinds, sync_flags, created_at, trace_id FROM envelopes WHERE global_seq > ? ORDER BY global_seq
