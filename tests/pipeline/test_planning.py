@@ -31,6 +31,7 @@ from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.pipeline import cut, plan, scan, store_files
 from fourfold.pipeline.conditions import Condition, Conditions, parse
+from fourfold.pipeline.file_facts import FileFacts, InspectedFile
 from fourfold.pipeline.models import model_tables
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import Piece
@@ -408,3 +409,20 @@ def test_gc_is_enabled_again_after_task(many):
     next(unfinished)
     unfinished.close()
     assert gc.isenabled()
+
+
+def test_facts_are_those_that_were_saved_last(tmp_path):
+    def facts(seq):
+        return InspectedFile("state", "documents", seq, 1, "id", 0)
+
+    one = FileFacts(tmp_path, "folder")
+    one.put("a", facts(1))
+    assert FileFacts(tmp_path, "folder").find("a", "state") is None
+    one.save()
+    other = FileFacts(tmp_path, "folder")
+    assert other.find("a", "state") == facts(1)
+    other.put("a", facts(2))
+    assert FileFacts(tmp_path, "folder").find("a", "state") == facts(1), "it is not saved"
+    other.save()
+    assert FileFacts(tmp_path, "folder").find("a", "state") == facts(2)
+    assert FileFacts(tmp_path, "folder").find("a", "other state") is None

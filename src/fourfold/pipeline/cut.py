@@ -47,7 +47,7 @@ from fourfold.kernel.files import APPLICATION_ID, DatabasePlan, check_for_readin
 from fourfold.kernel.sequences import current
 from fourfold.kernel.transaction import SQL, ReadTransaction
 from fourfold.pipeline import java
-from fourfold.pipeline.file_facts import FileFacts, InspectedFile, PublishedPositions, file_state
+from fourfold.pipeline.file_facts import FileFacts, InspectedFile, PublishedPositions
 from fourfold.pipeline.options import Point, ReadOptions
 from fourfold.pipeline.store_files import (
     StoreFile,
@@ -161,12 +161,11 @@ def read_files_cut(
 
     Files that are unchanged since `facts` were collected are not opened.
     """
-    states = {} if facts is None else {file.path: file_state(file.path) for file in store_files}
 
     def inspect(file: StoreFile) -> FileBound | UnreadableFile:
         return inspect_file(file, tables, deep=deep)
 
-    known = {file.path: _known_bound(file, facts, states.get(file.path)) for file in store_files}
+    known = {file.path: _known_bound(file, facts) for file in store_files}
     new = [file for file in store_files if known[file.path] is None]
     if len(new) > 1:
         with ThreadPoolExecutor(SOURCE_OPENERS) as pool:
@@ -174,9 +173,8 @@ def read_files_cut(
     else:
         inspected = [inspect(file) for file in new]
     for file, result in zip(new, inspected, strict=True):
-        state = states.get(file.path)
-        if facts is not None and state is not None and isinstance(result, FileBound):
-            facts.put(file.path, _facts(result, state))
+        if facts is not None and file.state is not None and isinstance(result, FileBound):
+            facts.put(file.path, _facts(result, file.state))
     found = dict(zip((file.path for file in new), inspected, strict=True))
     results = [known[file.path] or found[file.path] for file in store_files]
     bounds = tuple(result for result in results if isinstance(result, FileBound))
@@ -193,8 +191,8 @@ def open_facts(options: ReadOptions) -> FileFacts:
     return FileFacts(java.export_folder(chosen.cache_folder), where)
 
 
-def _known_bound(file: StoreFile, facts: FileFacts | None, state: str | None) -> FileBound | None:
-    known = None if facts is None else facts.find(file.path, state)
+def _known_bound(file: StoreFile, facts: FileFacts | None) -> FileBound | None:
+    known = None if facts is None else facts.find(file.path, file.state)
     if known is None:
         return None
     return FileBound(

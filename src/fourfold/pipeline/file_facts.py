@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
+import threading
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from fourfold._version import __version__
+from fourfold.cache import LruCache
 
 _RECENT_NS: Final = 100_000_000
 """A file that was modified this recently may change again within the resolution of its time."""
-_VERSION: Final = f"1 {__version__}"
+_VERSION: Final = f"2 {__version__}"
 """Facts of another version are not used: it may refuse other files."""
 
 
@@ -57,18 +59,37 @@ class _StoredFacts(msgspec.Struct):
 _DECODER: Final = msgspec.json.Decoder(_StoredFacts)
 
 
+_decoded: Final = LruCache[Path, tuple[tuple[int, ...], dict[str, InspectedFile]]](16)
+"""Files of facts by path, each with the state in which it was decoded."""
+_decoded_lock: Final = threading.Lock()
+
+
+def _read_facts(path: Path) -> dict[str, InspectedFile]:
+    """Return the facts in a file, which is only decoded if another process replaced it."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            state = status.st_ino, status.st_size, status.st_mtime_ns
+            with _decoded_lock:
+                known = _decoded.get(path)
+            if known is None or known[0] != state:
+                content = _DECODER.decode(file.read())
+                known = state, content.files if content.version == _VERSION else {}
+                with _decoded_lock:
+                    _decoded.put(path, known)
+            return known[1].copy()
+    except (FileNotFoundError, msgspec.DecodeError):
+        return {}
+
+
 class FileFacts:
     """The facts about the files of one folder. Call `save` after the last `put`."""
 
     def __init__(self, cache: Path, folder: str) -> None:
         name = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()
         self._path = cache / "facts" / f"{name[:32]}.json"
-        self._files: dict[str, InspectedFile] = {}
+        self._files = _read_facts(self._path)
         self._is_changed = False
-        with suppress(FileNotFoundError, msgspec.DecodeError):
-            content = _DECODER.decode(self._path.read_bytes())
-            if content.version == _VERSION:
-                self._files = content.files
 
     def find(self, path: str, state: str | None) -> InspectedFile | None:
         """Return the facts about a file that has this state, or None."""
@@ -96,16 +117,33 @@ class FileFacts:
         self._is_changed = False
 
 
-def file_state(path: str) -> str | None:
-    """Return a text that changes whenever a file or its WAL does; None if it may change unseen."""
-    now = time.time_ns()
-    state: list[Any] = []
+class FileStatus(NamedTuple):
+    """What the file system knows about a file and its WAL."""
+
+    bytes: int
+    state: str | None
+    """Changes whenever the file or its WAL does; None if it may change unseen."""
+
+
+def file_status(path: str) -> FileStatus | None:
+    """Return the status of a file, or None if it is missing or not a regular file."""
+    now, size, text, is_settled = time.time_ns(), 0, "", True
     for name in (path, f"{path}-wal"):
         try:
             facts = os.stat(name)  # noqa: PTH116 - it runs for every file
         except FileNotFoundError:
+            if name == path:
+                return None
             continue
-        if now - facts.st_mtime_ns < _RECENT_NS:
+        if name == path and not stat.S_ISREG(facts.st_mode):
             return None
-        state.append((facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns))
-    return repr(state)
+        is_settled = is_settled and now - facts.st_mtime_ns >= _RECENT_NS
+        size += facts.st_size
+        text += f"{facts.st_dev} {facts.st_ino} {facts.st_size} {facts.st_mtime_ns};"
+    return FileStatus(size, text if is_settled else None)
+
+
+def file_state(path: str) -> str | None:
+    """Return the state of a file that exists; None if it is missing, or may change unseen."""
+    status = file_status(path)
+    return None if status is None else status.state

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import os
-import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from fourfold.errors import (
     InvalidInput,
     NotFound,
 )
+from fourfold.pipeline.file_facts import file_status
 from fourfold.query.tables import ModelTables
 
 
@@ -29,6 +29,8 @@ class StoreFile:
     path: str
     space: str
     bytes: int
+    state: str | None
+    """Changes whenever the file or its WAL does; None if it may change unseen."""
 
 
 def find_stores(root: str | None, roots: str | None) -> list[Path]:
@@ -63,7 +65,7 @@ def find_files(
     """Return the files of a model in these stores, ordered by path; `space` selects one."""
     store_files = []
     for folder in folders:
-        model_folder = folder / tables.folder
+        root, model_folder = str(folder), folder / tables.folder
         try:
             entries = sorted(os.scandir(model_folder), key=lambda entry: _space(entry.name, tables))
         except FileNotFoundError:
@@ -72,9 +74,9 @@ def find_files(
             name = _space(entry.name, tables)
             if name == entry.name or name.startswith(".") or space not in {None, name}:
                 continue
-            size = _size(entry.path)
-            if size is not None:
-                store_files.append(StoreFile(str(folder), entry.path, name, size))
+            status = file_status(entry.path)
+            if status is not None:
+                store_files.append(StoreFile(root, entry.path, name, *status))
     if space is not None and not store_files:
         raise NotFound(
             f"{', '.join(map(str, folders))}: unknown space {space!r}",
@@ -92,19 +94,3 @@ def _space(name: str, tables: ModelTables) -> str:
 
 def _is_store(folder: Path) -> bool:
     return (folder / settings.FILE_NAME).is_file()
-
-
-def _size(path: str) -> int | None:
-    """Return the size of the file and its WAL, or None if it is missing or not a regular file."""
-    total = 0
-    for name in (path, f"{path}-wal"):
-        try:
-            facts = os.stat(name)  # noqa: PTH116 - it runs for every file
-        except FileNotFoundError:
-            if name == path:
-                return None
-            continue
-        if name == path and not stat.S_ISREG(facts.st_mode):
-            return None
-        total += facts.st_size
-    return total
