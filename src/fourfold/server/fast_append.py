@@ -29,7 +29,7 @@ import asyncio
 import os
 import re
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import perf_counter
@@ -55,7 +55,7 @@ from fourfold.server.http_protocol import (
 )
 from fourfold.server.request import Request, Response
 from fourfold.server.request_head import AppendHead, RawHeaders, check_head, parse_headers
-from fourfold.server.request_metrics import Histogram
+from fourfold.server.request_metrics import Histogram, RequestMetrics
 from fourfold.server.stream_reads import STREAM
 from fourfold.server.streams import StreamProtocol
 from fourfold.settings import ServerSettings
@@ -164,7 +164,6 @@ class BusyPoll:
 
 
 _PREFIX_CHARS: Final = len(STREAM_PREFIX)
-_PLAIN_RESPONSE: Final = ("POST", STREAM, 204)
 # Names that need no decoding; a segment that begins with an underscore may be a reserved path.
 _PLAIN_PATH: Final = re.compile(
     re.escape(STREAM_PREFIX.encode()) + rb"(?!_)(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|/(?!_))+"
@@ -223,8 +222,8 @@ class FastAppendProtocol(HttpProtocol):
     heads: ClassVar[dict[bytes, tuple[AppendHead, int]]]
     """Parsed head and body length, by the bytes of the head after the path."""
     latency: ClassVar[Histogram]
-    responses: ClassVar[Counter[tuple[str, str, int]]]
-    """Metrics of the server that concern appends."""
+    metrics: ClassVar[RequestMetrics]
+    """Latency of appends, and the metrics of the server."""
     append_headers: ClassVar[bytes]
     """Headers of a response to a plain append, up to the value of the offset."""
     _defaults: ClassVar[tuple[Any, bytes, bytes]] = (None, b"", b"")
@@ -592,7 +591,7 @@ class FastAppendProtocol(HttpProtocol):
         append_cycle = self._append_cycle
         out: list[bytes] = []
         closing = False
-        now, latency, responses = perf_counter(), self.latency, self.responses
+        now, latency, metrics = perf_counter(), self.latency, self.metrics
         while pending and (outcome := pending[0].outcome) is not None and not closing:
             first = pending.popleft()
             latency.record(now - first.since)
@@ -609,7 +608,7 @@ class FastAppendProtocol(HttpProtocol):
             ):
                 position = (outcome.incarnation_number, outcome.next_offset)
                 out.append(b"%b%016d_%016d\r\n\r\n" % (self._default_headers()[1], *position))
-                responses[_PLAIN_RESPONSE] += 1
+                metrics.plain_appends += 1
                 continue
             response = (
                 outcome
@@ -617,7 +616,7 @@ class FastAppendProtocol(HttpProtocol):
                 else self.protocol.append_response(outcome, wrote=first.wrote)
             )
             closing = closing or "connection" in response.headers
-            responses["POST", STREAM, response.status] += 1
+            metrics.responses["POST", STREAM, response.status] += 1
             out.append(self.encode_response(response, closing=closing))
         if not out:
             return
@@ -684,7 +683,7 @@ def make_protocol_class(
         "heads": {},
         "busy_poll": BusyPoll(),
         "latency": protocol.observer.metrics.latency("POST", STREAM),
-        "responses": protocol.observer.metrics.responses,
+        "metrics": protocol.observer.metrics,
         "append_headers": encode_headers(
             {**DEFAULT_HEADERS, **protocol.origins.response_headers(None)}
         )

@@ -11,10 +11,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from fourfold.server.stream_reads import STREAM
+
 LATENCY_BUCKETS_S: Final = (
     *(0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1),
     *(0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
+
+
+PLAIN_APPEND: Final = ("POST", STREAM, 204)
 
 
 class Histogram:
@@ -54,7 +59,9 @@ class RequestMetrics:
 
     def __init__(self) -> None:
         self.responses: Counter[tuple[str, str, int]] = Counter()
-        """Responses by method, path of the route, and status."""
+        """Responses by method, path of the route, and status, without `plain_appends`."""
+        self.plain_appends = 0
+        """Responses of the fast append path to appends that succeeded without a producer."""
         self.latencies: dict[tuple[str, str], Histogram] = {}
         """Time to a response by method and path of the route, without live reads."""
         self.refused: Counter[str] = Counter()
@@ -71,13 +78,16 @@ class RequestMetrics:
 
     def families(self) -> Iterator[Family]:
         """Return the metrics as they are now."""
+        responses = self.responses.copy()
+        if self.plain_appends:
+            responses[PLAIN_APPEND] += self.plain_appends
         yield Family(
             "fourfold_http_requests_total",
             "counter",
             "Responses by route and status.",
             [
                 Sample("", (("method", method), ("route", path), ("status", str(status))), count)
-                for (method, path, status), count in sorted(self.responses.items())
+                for (method, path, status), count in sorted(responses.items())
             ],
         )
         yield Family(
