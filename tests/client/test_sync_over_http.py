@@ -88,6 +88,8 @@ def test_new_entries_are_sent_once(nodes, monkeypatch):
         for number in range(4):
             alice.write(f"a{number}")
             bob.write(f"b{number}")
+            # Each is ahead of the other in its own log.
+            sign(alice)
             sign(bob)
             ingested = []
             original = alice.graphs.ingest_package
@@ -142,16 +144,16 @@ def test_branches_of_a_fork_are_found_by_ranges(nodes, tmp_path):
     # Two copies of Carol that do not notice it: the same incarnation writes two branches.
     log = carol.graphs.sync_tips("talk")
     incarnation = bytes.fromhex(msgspec.json.decode(log)["logs"][0]["incarnation"])
-    for node, count in ((alice, 1), (bob, 3)):
+    for node in (alice, bob):
         prev = bytes.fromhex(msgspec.json.decode(log)["logs"][0]["tips"][0][1])
-        for number in range(count):
+        for number in range(2):
             data, prev = forged_entry(carol, incarnation, 2 + number, prev, f"{node.root.name}")
             done = node.graphs.ingest_package(node.peers[carol.root], data)
             assert not done.refused
     with peer(alice, bob) as sync:
         report = sync.run("talk")
         assert report.in_step
-        assert (report.pulled, report.pushed) == (3, 1)
+        assert (report.pulled, report.pushed) == (2, 2)
     assert len(alice.graphs.sync_forks()) == len(bob.graphs.sync_forks()) == 1
     carol.stop()
 

@@ -15,6 +15,8 @@ from fourfold.server.request import Request
 from fourfold.server.request_metrics import RequestMetrics
 from fourfold.server.routes import Route
 
+_MANY: Final = frozenset({"append", "sync_pull", "sync_reconcile"})
+"""Operations that are not entries of the audit log: plain appends, and reads with a body."""
 _NOT_AUDITED: Final = frozenset({"public", "read", "query", "metrics", "audit"})
 """Scopes of routes that write nothing, whatever their method."""
 _log = logging.getLogger("fourfold.server")
@@ -84,7 +86,7 @@ def is_audited(route: Route) -> bool:
     return (
         route.method not in {"GET", "HEAD"}
         and route.scope not in _NOT_AUDITED
-        and route.operation != "append"
+        and route.operation not in _MANY
     )
 
 

@@ -34,6 +34,7 @@ PULL_IDS_MAX: Final = 1_000
 _STEP_ENTRIES: Final = 1_000
 """Entries that one transaction adds to the sums."""
 _MODULUS: Final = 1 << 256
+_NO_LIMIT: Final = -1
 
 
 class SyncHeads(NamedTuple):
@@ -214,18 +215,19 @@ def export_ids(
 def problems(snapshot: ReadTransaction) -> list[str]:
     """Return the sums that differ from the entries."""
     summed = int(snapshot.value(_SQL.summed) or 0)
-    found = []
-    for (domain,) in snapshot.all(_SQL.domains_of_logs):
-        sums: dict[int, Summary] = {}
-        for entry, arrival in snapshot.rows(_SQL.domain_unsummed, (domain, 0)):
-            if int(arrival) > summed:
-                continue
-            count, total = sums.get(bytes(entry)[0], (0, 0))
+    sums: dict[tuple[str, int], Summary] = {}
+    for arrival, domain, entry in snapshot.rows(_SQL.unsummed, (0, _NO_LIMIT)):
+        if int(arrival) <= summed:
+            place = str(domain), bytes(entry)[0]
+            size, total = sums.get(place, (0, 0))
             total = (total + int.from_bytes(entry, "big")) % _MODULUS
-            sums[bytes(entry)[0]] = Summary(count + 1, total)
-        found += [
-            f"sync_bucket: {domain!r} {bucket} differs from its entries"
-            for bucket in range(BUCKETS)
-            if _bucket(snapshot, domain, bucket) != sums.get(bucket, Summary(0, 0))
-        ]
-    return found
+            sums[place] = Summary(size + 1, total)
+    stored = {
+        (str(domain), int(bucket)): Summary(int(size), int.from_bytes(total, "big"))
+        for domain, bucket, size, total in snapshot.all(_SQL.all_buckets)
+    }
+    return [
+        f"sync_bucket: {domain!r} {bucket} differs from its entries"
+        for domain, bucket in sorted(sums.keys() | stored.keys())
+        if sums.get((domain, bucket)) != stored.get((domain, bucket))
+    ]

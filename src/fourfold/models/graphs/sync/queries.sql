@@ -191,8 +191,8 @@ WHERE e.id >= ?2 AND e.id < ?3 AND l.domain = ?1 ORDER BY e.id
 SELECT e.arrival, e.head, e.signature FROM sync_entry AS e CROSS JOIN sync_log AS l ON l.id = e.log_id
 WHERE e.id >= ?2 AND e.id <= ?3 AND l.domain = ?1 LIMIT 4
 
--- name: domains_of_logs
-SELECT DISTINCT domain FROM sync_log ORDER BY domain
+-- name: all_buckets
+SELECT domain, bucket, count, total FROM sync_bucket
 
 -- name: count_logs
 SELECT count(*) FROM sync_log WHERE domain = ?1
