@@ -15,7 +15,7 @@ import msgspec
 
 import fourfold
 from bench.measurement import cpu_seconds
-from bench.sessions import conversation, limit, peers
+from bench.sessions import conversation, limit, peers, state
 from bench.sessions.lines import BATCH
 from bench.sessions.task import Found, Run, Task
 
@@ -110,6 +110,8 @@ def form_of(run: Run) -> Callable[[Run, Path], dict[str, float]]:
         "agents": peers.agents,
         "sqlitesession": peers.sqlite_session,
         "eventsourcing": peers.recorder,
+        "state": state.state,
+        "read": state.items,
     }
     return forms[kind]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bench.sessions.state import SHAPES
 from bench.sessions.task import Run
 
 WORKLOADS = {
@@ -11,6 +12,7 @@ WORKLOADS = {
     "B": "reopening a store and reading a view, against the length of the log",
     "C": "a conversation of 1,000 turns through LangGraph",
     "D": "durable appends beside other stores of conversations and events",
+    "E": "state that grows or changes, through LangGraph and the OpenAI Agents SDK",
 }
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 BATCH = 100
@@ -25,11 +27,12 @@ class Counts:
     reopened: int
     views: int
     turns: int
+    states: int
     sizes: tuple[int, ...]
 
 
-FULL = Counts(2_000, 100_000, 20, 2_000, 1_000, SIZES)
-QUICK = Counts(500, 5_000, 10, 500, 60, SIZES[:2])
+FULL = Counts(2_000, 100_000, 20, 2_000, 1_000, 300, SIZES)
+QUICK = Counts(500, 5_000, 10, 500, 60, 60, SIZES[:2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,38 @@ def lines(counts: Counts) -> list[Line]:
                     Run(f"eventsourcing {form}{more}", count, size),
                 )
                 found.append(Line("D", title, "rate", ours, theirs, name, target))
+    return found + _states(counts)
+
+
+def _states(counts: Counts) -> list[Line]:
+    full = counts.states == FULL.states
+    found = []
+    for shape in SHAPES:
+        ours = Run(f"state fourfold {shape}", counts.states)
+        theirs = Run(f"state sqlite {shape}", counts.states)
+        for title, figure, target in (
+            ("disk", "bytes", None),
+            ("processor", "cpu", 1.0 if full else None),
+            ("first read", "cold_ms", 2.0 if full and shape == "messages" else None),
+        ):
+            line = Line(
+                "E", f"{shape}, {title}", figure, ours, theirs, "SqliteSaver", target, at_most=True
+            )
+            found.append(line)
+    ours, theirs = Run("read fourfold", counts.turns), Run("read sqlite", counts.turns)
+    for title, figure in (("all reads", "cpu"), ("last read", "last_ms")):
+        found.append(
+            Line(
+                "E",
+                f"items, {title}",
+                figure,
+                ours,
+                theirs,
+                "OpenAI SQLiteSession",
+                1.0 if full else None,
+                at_most=True,
+            )
+        )
     return found
 
 

@@ -11,7 +11,15 @@ from bench.measurement import Spread
 from bench.sessions.results import Flatness, Outcome, Result
 
 COLUMNS = ("", "Fourfold", "against", "its", "ratio (min..max)", "target", "", "rounds")
-_UNITS = {"rate": "/s", "bytes": "B", "last_ms": "ms", "get_ms": "ms", "seconds": "s"}
+_UNITS = {
+    "rate": "/s",
+    "bytes": "B",
+    "last_ms": "ms",
+    "get_ms": "ms",
+    "cold_ms": "ms",
+    "seconds": "s",
+    "cpu": "s",
+}
 _STYLES = {"pass": "green", "FAIL": "bold red"}
 _DISTURBED = "Others used the machine during a line marked with *, which is inconclusive."
 

@@ -60,7 +60,11 @@ class Bench:
     def _groups(self) -> list[list[Run]]:
         groups: dict[str, dict[Run, None]] = {}
         for line in self.lines:
-            name = f"talk{line.workload}" if line.workload == "C" else line.title
+            name = line.title
+            if line.workload == "C":
+                name = "talk"
+            elif line.workload == "E":
+                name = f"state {line.title.partition(',')[0]}"
             groups.setdefault(name, {}).update(dict.fromkeys((line.subject, line.reference)))
         for curve in self.curves:
             groups[curve.title] = dict.fromkeys(run for _, run in curve.runs)
