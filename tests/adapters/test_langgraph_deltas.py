@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections import Counter
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from langchain_core.messages import AIMessage
 from langgraph_calls import checkpoint, config, put, values
 
 from fourfold.adapters.langgraph import FourfoldSaver, delta_chain, list_chain, thread_log
-from fourfold.adapters.langgraph.deltas import apply, diff, fold, weigh
+from fourfold.adapters.langgraph.deltas import apply, diff, fold, weigh, weighs_at_least
 from fourfold.adapters.langgraph.values import Serde
 from fourfold.content import PayloadRef
 from fourfold.errors import CorruptData
@@ -64,7 +65,10 @@ def test_delta_leads_from_one_value_to_the_next(steps):
 
 @given(trees)
 def test_weight_of_a_value_is_near_its_serialized_size(value):
-    assert 0 < weigh(value) <= 9 * len(repr(value)) + 9
+    weight = weigh(value)
+    assert 0 < weight <= 9 * len(repr(value)) + 9
+    assert weighs_at_least(value, weight)
+    assert not weighs_at_least(value, weight + 1)
 
 
 @contextmanager
@@ -72,7 +76,6 @@ def small_limits():
     """Every value may have a delta, chains are short, and packs have two parts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(thread_log, "DELTA_WEIGHT_MIN", 1)
-        patch.setattr(delta_chain, "DELTA_WEIGHT_MIN", 1)
         patch.setattr(delta_chain, "DELTAS_MAX", 7)
         patch.setattr(delta_chain, "PACK_ITEMS_MIN", 2)
         patch.setattr(list_chain, "PACK_ITEMS_MIN", 2)
@@ -191,6 +194,18 @@ def test_growing_value_is_stored_as_what_was_added(sessions, shape):
     assert sum(stored.values()) < 4 * len(TEXT) * turns
 
 
+def test_deeply_nested_value_is_stored(sessions):
+    saver = FourfoldSaver(sessions)
+    for number, depth in enumerate((200, 201)):
+        nested = TEXT
+        for _ in range(depth):
+            nested = {"in": nested}
+        result = checkpoint(f"c{number}", x=nested)
+        result["channel_versions"] = {"x": number}
+        saver.put(config("t", "c0" if number else None), result, {}, {"x": number})
+        assert repr(values(FourfoldSaver(sessions))["x"]) == repr(nested)
+
+
 def test_value_changed_in_place_is_stored_as_changed(sessions):
     saver = FourfoldSaver(sessions)
     files = {"a": {"lines": [TEXT]}}
@@ -201,6 +216,23 @@ def test_value_changed_in_place_is_stored_as_changed(sessions):
     for fresh in (saver, FourfoldSaver(sessions)):
         assert values(fresh, name="c1") == {"x": {"a": {"lines": [TEXT]}}}
         assert values(fresh, name="c2") == {"x": {"a": {"lines": [TEXT + "!"]}}}
+
+
+def test_write_that_is_smaller_than_its_delta_is_stored_whole(sessions):
+    """As the output of a node that a reducer merges into a large dict."""
+    saver = FourfoldSaver(sessions)
+    chance = random.Random(1)
+    put(saver, "c1", x={chance.randbytes(20).hex(): TEXT for _ in range(100)})
+    saver.put_writes(config("t", "c1"), [("x", {"new": TEXT})], TASK)
+    [sid] = [info.id for info in sessions.list()]
+    event = sessions.events_since(sid)[-1]
+    assert [set(node) for _, _, node in event.data["writes"]] == [{"value"}]
+    saver.put_writes(config("t", "c1"), [("x", {**values(saver)["x"], "new": TEXT})], TASK)
+    event = sessions.events_since(sid)[-1]
+    assert [set(node) for _, _, node in event.data["writes"]] == [{"delta", "on"}]
+    assert FourfoldSaver(sessions).get_tuple(config()).pending_writes == [
+        (TASK, "x", {"new": TEXT})
+    ]
 
 
 def test_pruned_thread_keeps_writes_that_were_stored_as_deltas(sessions):

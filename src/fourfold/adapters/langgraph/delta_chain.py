@@ -48,6 +48,9 @@ class DeltaChain:
         self._base = base
         self._deltas: list[deltas.Delta] = []
         self._sizes: list[int] = []
+        self._total = 0
+        self._weight = 0
+        """About how many bytes a recent value had."""
         self._places: list[int | None] = [place]
         """The event of the whole value, and the event of each delta, if it is known."""
         self._newest = self._copy(base)
@@ -83,13 +86,14 @@ class DeltaChain:
             if delta is None:
                 return None, False
             item = self._serde.dumps(delta, "a delta")
-            weight = deltas.weigh(value)
+            total = self._total + item.size
+            # The weight is an old one while that is enough to decide.
+            if total > 2 * self._weight:
+                self._weight = deltas.weigh(value)
+            is_smaller = total <= 2 * self._weight and deltas.weighs_at_least(value, 2 * item.size)
         except (RecursionError, InvalidInput):
             return None, True
-        total = sum(self._sizes) + item.size
-        if weight < DELTA_WEIGHT_MIN or item.size * 2 > weight or total > 2 * weight:
-            return None, True
-        return (item, True) if len(self._deltas) < DELTAS_MAX else (None, True)
+        return (item if is_smaller and len(self._deltas) < DELTAS_MAX else None), True
 
     def pack(self, event_values: EventValues) -> list[Any] | None:
         """Return the pack for the next delta, if it is time for one."""
@@ -136,6 +140,7 @@ class DeltaChain:
     def _add(self, delta: Any, size: int, place: int | None) -> None:
         self._deltas.append(delta)
         self._sizes.append(size)
+        self._total += size
         self._places.append(place)
 
     def _is_same(self, before: Any, after: Any) -> bool:

@@ -19,6 +19,7 @@ the same bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 Delta: TypeAlias = list[Any]
@@ -28,6 +29,7 @@ Same: TypeAlias = Callable[[Any, Any], bool]
 _EXACT: Final = frozenset({str, int, bool, bytes, type(None)})
 """Types whose equal values are identical; 0.0 and -0.0 are not."""
 _SPLICED: Final = frozenset({str, bytes, list})
+_NAMES: Final = frozenset({str})
 _LEAF_WEIGHT: Final = 9
 
 
@@ -41,6 +43,23 @@ def weigh(value: Any) -> int:
     if kind is dict:
         return sum(weigh(name) + weigh(item) for name, item in value.items()) + 3
     return _LEAF_WEIGHT
+
+
+def weighs_at_least(value: Any, minimum: int) -> bool:
+    """Return True if a value weighs that much; reads no more of it than necessary."""
+    kind = type(value)
+    if kind is dict:
+        parts = chain.from_iterable(value.items())
+    elif kind is list:
+        parts = iter(value)
+    else:
+        return weigh(value) >= minimum
+    weight = 3
+    for part in parts:
+        weight += weigh(part)
+        if weight >= minimum:
+            return True
+    return weight >= minimum
 
 
 def diff(before: Any, after: Any, same: Same) -> Delta | None:
@@ -59,7 +78,7 @@ def diff(before: Any, after: Any, same: Same) -> Delta | None:
 
 
 def _has_names(value: dict[Any, Any]) -> bool:
-    return all(type(name) is str for name in value)
+    return _NAMES.issuperset(map(type, value))
 
 
 def _diff_dicts(before: dict[str, Any], after: dict[str, Any], same: Same) -> Delta | None:

@@ -17,7 +17,7 @@ from fourfold.adapters.langgraph.delta_chain import (
     DeltaChain,
     find_whole,
 )
-from fourfold.adapters.langgraph.deltas import fold, weigh
+from fourfold.adapters.langgraph.deltas import fold, weighs_at_least
 from fourfold.adapters.langgraph.list_chain import Chain, Pack, read_chain
 from fourfold.adapters.langgraph.records import (
     DEPTH_MAX,
@@ -685,7 +685,7 @@ def _may_have_delta(value: Any) -> bool:
     if kind is list and not _PARTS.issuperset(map(type, value)):
         return False
     try:
-        return kind in _DIFFERED and weigh(value) >= DELTA_WEIGHT_MIN
+        return kind in _DIFFERED and weighs_at_least(value, DELTA_WEIGHT_MIN)
     except RecursionError:
         return False
 
