@@ -36,6 +36,7 @@ def test_only_routes_that_reveal_no_data_need_no_key():
     assert by_scope.pop("sync") == {
         *("sync_heads", "sync_pull", "sync_push", "sync_reconcile", "sync_events")
     }
+    assert by_scope.pop("audit") == {"list_audit"}
     assert set(by_scope) == {"read", "write", "admin", "owner"}
     # A route for the objects of a name or prefix says so; the others need a key for everything.
     whole = {route.operation for route in TABLE.routes if route.resource == "all"}
@@ -43,7 +44,8 @@ def test_only_routes_that_reveal_no_data_need_no_key():
         *("metrics", "totals", "subscribe", "subscription", "unsubscribe"),
         *("follow", "unfollow", "claim"),
         *("get_activity", "get_key", "get_store", "list_backups", "list_databases"),
-        *("create_key", "delete_key", "list_keys", "list_runs", "list_tables"),
+        *("create_key", "delete_key", "expire_key", "rotate_key", "list_keys", "list_audit"),
+        *("list_runs", "list_tables"),
         *("list_points", "get_point"),
         *("put_upload", "list_uploads", "delete_upload"),
         *("start_job", "list_jobs", "get_job", "cancel_job", "follow_job"),
