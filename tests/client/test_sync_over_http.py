@@ -345,6 +345,26 @@ def test_runner_reaches_a_peer_that_comes_back(nodes, impatient):
     assert bob_texts == ["one", "two"]
 
 
+def test_runner_continues_after_an_unexpected_error(nodes, monkeypatch):
+    alice, bob = nodes
+    rounds, failed, run = Rounds(), [], PeerSync.run
+
+    def fail_once(self, domain, *, audit=False):
+        if not failed:
+            failed.append(domain)
+            raise ZeroDivisionError
+        return run(self, domain, audit=audit)
+
+    monkeypatch.setattr(PeerSync, "run", fail_once)
+    alice.write("one")
+    with SyncRunner(
+        alice.graphs, [alice.target(bob)], alice.signer, on_status=rounds.notify
+    ) as runner:
+        rounds.until(lambda: runner.status()[0].in_step)
+    assert failed == ["talk"]
+    assert bob.texts() == ["one"]
+
+
 def test_peer_that_is_gone_does_not_delay_another(tmp_path, impatient):
     nodes = alice, bob, carol = serve_nodes(tmp_path, 3)
     targets = [alice.target(bob), alice.target(carol)]

@@ -197,9 +197,10 @@ class _PeerLoop:
             audit = time.monotonic() - audited >= SYNC_AUDIT_S
             try:
                 reports = tuple(peer.run(domain, audit=audit) for domain in peer.domains())
-            except FourfoldError as error:
+            except Exception as error:  # noqa: BLE001 - reported; the thread continues
+                # If this thread died silently, the peer would never be reached again.
                 failures += 1
-                self._report(self.status._replace(error=error))
+                self._report(self.status._replace(error=_to_error(error)))
                 self._stop.wait(pause_after(failures, SYNC_PAUSE_S, SYNC_PAUSE_MAX_S))
                 continue
             failures = 0
@@ -233,3 +234,11 @@ class _PeerLoop:
             self._stop.wait(pause_after(failures, SYNC_PAUSE_S, SYNC_PAUSE_MAX_S))
             self._hints = self._remote.events()
             self._closing.callback(self._hints.close)
+
+
+def _to_error(error: Exception) -> FourfoldError:
+    """Return an error of a round as one that can be reported."""
+    if isinstance(error, FourfoldError):
+        return error
+    _log.error("sync: a round failed", exc_info=error)
+    return FourfoldError(f"sync: a round failed: {error!r:.200}")
