@@ -377,12 +377,16 @@ def test_commands_rotate_expire_and_list(root, capsys):
     assert new["replaces"] == old["id"]
     rows = {row["id"]: row for row in run("list", str(root))["keys"]}
     assert rows[old["id"]]["expires_at_ms"] < old["expires_at_ms"]
-    with Access(root) as access:
-        assert accepts(access, old["key"])
-        assert run("expire", str(root), old["id"])["expires_at_ms"] is not None
-        assert not accepts(access, old["key"])
-        assert run("expire", str(root), new["id"], "--never")["expires_at_ms"] is None
-        assert accepts(access, new["key"])
+
+    def is_accepted(key):
+        with Access(root) as access:
+            return accepts(access, key["key"])
+
+    assert is_accepted(old)
+    assert run("expire", str(root), old["id"])["expires_at_ms"] is not None
+    assert not is_accepted(old)
+    assert run("expire", str(root), new["id"], "--never")["expires_at_ms"] is None
+    assert is_accepted(new)
     assert main.run(["key", "list", str(root)]) == 0
     shown = capsys.readouterr().out
     assert "5/s, 1000 B/day" in shown
