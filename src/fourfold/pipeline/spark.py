@@ -16,6 +16,7 @@ error, with its kind and its exit code.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import socket
@@ -307,8 +308,13 @@ def quick_start(chosen: java.Java, cache: Path) -> list[str]:
 
 
 def trained_archive(chosen: java.Java, cache: Path) -> Path:
-    """Return the path of the class archive of a Java that does not write it by itself."""
-    name = f"{chosen.version}-{chosen.origin}"
+    """Return the path of the class archive of a Java that does not write it by itself.
+
+    It is named by the folder of the Java, not by how that was found: the process that writes the
+    archive finds the Java by JAVA_HOME.
+    """
+    home = hashlib.sha256(os.fsencode(chosen.home.resolve())).hexdigest()[:12]
+    name = f"{chosen.version}-{home}"
     return cache / "spark" / f"classes-{name}-{_spark_version()}.jsa"
 
 
