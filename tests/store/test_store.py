@@ -164,3 +164,15 @@ def test_the_environment_is_one_layer_of_settings(root, monkeypatch):
     monkeypatch.setitem(os.environ, "FOURFOLD_KERNEL_READERS_MAX", "3")
     with fourfold.open(root) as store:
         assert store.settings.kernel.readers_max == 3
+
+
+def test_archive_of_streams_publishes_positions_before_it_collects(root):
+    with fourfold.open(root) as store:
+        store.streams.create("orders", "application/json").append({"id": 1})
+        store.publish()
+    with fourfold.open(root) as store:
+        store.streams["orders"].append({"id": 2})
+        store.streams.archive.publish_all()
+        before = len(store.points())
+        store.streams.archive.collect(grace_s=0)
+        assert len(store.points()) == before + 1

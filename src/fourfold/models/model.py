@@ -116,6 +116,8 @@ class StoreContext:
     """Opens the object store, on first use."""
     sql: Callable[..., Result] | None = None
     """Runs a query over the tables of the store; its option `space` selects one space."""
+    before_collect: Callable[[], None] | None = None
+    """Called before published objects are deleted, to remove other references to them."""
 
 
 def _same(profile: Profile, _settings: Settings) -> Profile:

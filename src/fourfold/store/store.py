@@ -114,7 +114,14 @@ class Store:
         """Databases that stay open until `release` or `close`."""
         self._collections: dict[str, tuple[Model[Any], Any]] = {}
         self._objects: ObjectStore | None = None
-        self._context = StoreContext(root, settings, mode == "rw", lambda: self.objects, self.sql)
+        self._context = StoreContext(
+            root,
+            settings,
+            mode == "rw",
+            lambda: self.objects,
+            self.sql,
+            before_collect=self._publish_positions,
+        )
         self._lock = threading.Lock()
         self._opening = threading.Lock()
         self.publishing = threading.Lock()
@@ -224,9 +231,7 @@ class Store:
     @property
     def archive(self) -> Archive:
         """Archive that seals the streams into segments and publishes them."""
-        archive = self.streams.archive
-        archive.before_collect = self._publish_positions
-        return archive
+        return self.streams.archive
 
     def _publish_positions(self) -> None:
         from fourfold.store import publish as publish_module  # noqa: PLC0415 - few stores publish

@@ -82,6 +82,7 @@ class Archive:
         policy: Policy | None = None,
         retries: Retries | None = None,
         cache: DiskCache | None = None,
+        before_collect: Callable[[], None] | None = None,
     ) -> None:
         self.policy = policy or Policy()
         self.folder = folder
@@ -120,7 +121,7 @@ class Archive:
             publish=self._publish_one,
         )
         """Indexes and compacts published segments."""
-        self.before_collect: Callable[[], None] | None = None
+        self._before_collect = before_collect
         """Called before objects are deleted, to remove other references to them."""
 
     @property
@@ -486,8 +487,8 @@ class Archive:
     ) -> list[RetiredSegment]:
         """Delete retired objects after their grace period; with `dry_run`, only return them."""
         self._check_not_in_transaction()
-        if self.before_collect is not None and not dry_run:
-            self.before_collect()
+        if self._before_collect is not None and not dry_run:
+            self._before_collect()
         grace = self.policy.grace_s if grace_s is None else grace_s
         before = self._clock() - int(1000 * grace)
         with self._round, self.upkeep.naming:

@@ -69,6 +69,7 @@ class ArchiveOpener:
                     clock=self._clock,
                     policy=policy_of(self._context.settings),
                     cache=self._cache,
+                    before_collect=self._context.before_collect,
                 )
             return self._archive
 
