@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import apsw
 import pytest
 
 import fourfold
+from fourfold import limits
+from fourfold.client import AsyncRemoteStore
 from fourfold.errors import NotFound
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
+
+from served_streams import Served
 
 
 class Subject(NamedTuple):
@@ -100,12 +109,123 @@ def position(handle):
 
 
 MODELS = [documents, streams, graphs, sessions]
+COLLECTIONS = ["documents", "streams", "graphs", "sessions"]
+NAMES = {
+    "documents": [f"did:web:{letter}.example" for letter in "abc"],
+    "streams": ["a", "b/1", "b/2"],
+    "graphs": ["system", "a", "b"],
+    "sessions": ["c", "a", "b"],
+}
+"""Names of each collection in the order of its list."""
 
 
 @pytest.fixture
 def store(tmp_path):
     with fourfold.open(tmp_path / "store") as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    server = Served(tmp_path_factory.mktemp("served") / "store")
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module", params=["folder", "server"])
+def filled(request, tmp_path_factory):
+    """Return a store with some names in each collection: in a folder, and of a server."""
+    if request.param == "folder":
+        opened = fourfold.open(tmp_path_factory.mktemp("folder") / "store")
+    else:
+        served = request.getfixturevalue("served")
+        opened = fourfold.connect(f"http://127.0.0.1:{served.port}")
+    with opened as store:
+        for did in NAMES["documents"]:
+            store.documents.create(did)
+        for name in reversed(NAMES["streams"]):
+            store.streams.create(name)
+        for slug in NAMES["graphs"][1:]:
+            store.graphs.create(slug)
+        for sid in NAMES["sessions"]:
+            store.sessions.create({"id": sid})
+        yield store
+
+
+@pytest.mark.parametrize("collection", COLLECTIONS)
+def test_collections_are_mappings_of_names_to_handles(filled, collection):
+    handles = getattr(filled, collection)
+    names = NAMES[collection]
+    assert list(handles) == names
+    assert [repr(handles[name]) for name in handles] == [repr(handles.open(name)) for name in names]
+    assert names[0] in handles
+    assert not [odd for odd in ("z", "", "\ud800", "a b", 5, None, b"a", ()) if odd in handles]
+    assert bool(handles)
+    with pytest.raises(KeyError):
+        handles["did:web:z.example" if collection == "documents" else "z"]
+
+
+@pytest.mark.parametrize("collection", COLLECTIONS)
+def test_len_is_defined_where_it_reads_no_names(filled, collection):
+    handles = getattr(filled, collection)
+    if collection in {"documents", "graphs"}:
+        assert len(handles) == len(NAMES[collection])
+        return
+    with pytest.raises(TypeError, match=r"use len\(list\(\.\.\.\)\)"):
+        len(handles)
+
+
+def test_graphs_contain_the_ids_of_apps(filled):
+    app = filled.graphs["a"].app_id
+    assert app in filled.graphs
+    assert app + 100 not in filled.graphs
+
+
+@pytest.mark.parametrize("collection", ["streams", "sessions"])
+def test_iteration_reads_names_in_pages(store, collection, monkeypatch):
+    handles = getattr(store, collection)
+    names = [f"n{number:04}" for number in range(limits.PAGE_ITEMS_MAX + 2)]
+    with handles.database.write() if collection == "streams" else handles.log.database.write():
+        for name in names:
+            handles.create(name if collection == "streams" else {"id": name})
+    pages = []
+    read_page = type(handles)._names
+
+    def recorded(self, after):
+        page = read_page(self, after)
+        pages.append(len(page))
+        return page
+
+    monkeypatch.setattr(type(handles), "_names", recorded)
+    first = iter(handles)
+    assert next(first) == names[0]
+    assert pages == [limits.PAGE_ITEMS_MAX]
+    assert list(handles) == names
+    assert pages[1:] == [limits.PAGE_ITEMS_MAX, 2, 0]
+
+
+def test_deleted_names_are_neither_listed_nor_contained(store):
+    store.streams.create("a").fork("b")
+    store.streams.delete("a")
+    store.sessions.create({"id": "a"})
+    store.sessions.delete_session("a")
+    assert list(store.streams) == ["b"]
+    assert "a" not in store.streams
+    assert list(store.sessions) == []
+    assert "a" not in store.sessions
+
+
+def test_coroutines_iterate_over_the_names_of_a_server(served):
+    with fourfold.connect(f"http://127.0.0.1:{served.port}") as store:
+        expected = [list(getattr(store, collection)) for collection in COLLECTIONS]
+
+    async def read():
+        async with AsyncRemoteStore(f"http://127.0.0.1:{served.port}") as remote:
+            return [
+                [name async for name in getattr(remote, collection)] for collection in COLLECTIONS
+            ]
+
+    assert asyncio.run(read()) == expected
 
 
 @pytest.mark.parametrize("model", MODELS)

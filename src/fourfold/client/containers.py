@@ -21,7 +21,8 @@ from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.records import Commit, Document, Reads, State, no_entity
 from fourfold.models.documents.space import show_space
-from fourfold.models.graphs.records import ApplyResult
+from fourfold.models.graphs.records import App, ApplyResult
+from fourfold.models.handle_mapping import HandleMapping
 from fourfold.models.sessions.listing import SessionOrder
 from fourfold.models.sessions.records import UNSET, Claim, Event, Head, SessionInfo, Unset
 from fourfold.models.sessions.request import At as SessionAt
@@ -212,20 +213,46 @@ class TypedDocumentsContainer(ABC, Generic[T]):
         return True
 
 
-class AsyncStreamsContainer:
-    """Nothing more."""
+class AsyncStreamsContainer(ABC):
+    """Iteration over the names of streams."""
+
+    @abstractmethod
+    async def list(
+        self, *, prefix: str = "", after: str = "", limit: int = 1000, content_type: str = ""
+    ) -> tuple[StreamInfo, ...]:
+        """Return streams with a name prefix in name order, at most `limit` after `after`."""
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        """Yield the names of the streams, sorted, read in pages."""
+        after = ""
+        while infos := await self.list(after=after):
+            for info in infos:
+                yield info.name
+            after = infos[-1].name
 
 
-class StreamsContainer(ABC):
+class StreamsContainer(HandleMapping[str, "RemoteStream"]):
     """Streams by name."""
 
     @abstractmethod
-    def open(self, name: str) -> RemoteStream:
+    def open(self, name: str, /) -> RemoteStream:
         """Return a handle of an existing stream."""
 
-    def __getitem__(self, name: str) -> RemoteStream:
-        """Return a handle of an existing stream, like `open`."""
-        return self.open(name)
+    @abstractmethod
+    def info(self, name: str) -> StreamInfo:
+        """Return the metadata of a stream."""
+
+    @abstractmethod
+    def list(
+        self, *, prefix: str = "", after: str = "", limit: int = 1000, content_type: str = ""
+    ) -> tuple[StreamInfo, ...]:
+        """Return streams with a name prefix in name order, at most `limit` after `after`."""
+
+    def _describe(self, name: Any, /) -> object:
+        return self.info(validation.check_name(name))
+
+    def _names(self, after: str | None) -> Sequence[str]:
+        return [info.name for info in self.list(after=after or "")]
 
 
 class AsyncStreamContainer:
@@ -318,16 +345,43 @@ class StreamContainer(ABC):
         return show_stream(self.info)
 
 
-class AsyncGraphsContainer:
-    """Nothing more."""
+class AsyncGraphsContainer(ABC):
+    """Iteration over the slugs of apps."""
+
+    @abstractmethod
+    async def list_apps(self, at: datetime | None = None) -> tuple[App, ...]:
+        """Return all apps."""
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        """Yield the slugs of all apps, the system app included."""
+        for app in await self.list_apps():
+            yield app.slug
 
 
-class GraphsContainer(ABC):
+class GraphsContainer(HandleMapping[int | str, "RemoteGraph"]):
     """Apps by id or slug, and the twin for coroutines."""
 
     @abstractmethod
-    def open(self, app: int | str) -> RemoteGraph:
+    def open(self, app: int | str, /) -> RemoteGraph:
         """Return a handle of an existing app, by its id or slug."""
+
+    @abstractmethod
+    def app(self, app: int | str, at: datetime | None = None) -> App:
+        """Return an app by its id or slug."""
+
+    @abstractmethod
+    def list_apps(self, at: datetime | None = None) -> tuple[App, ...]:
+        """Return all apps."""
+
+    def _describe(self, name: Any, /) -> object:
+        return self.app(name)
+
+    def _names(self, after: str | None) -> Sequence[str]:
+        return [app.slug for app in self.list_apps()] if after is None else []
+
+    def __len__(self) -> int:
+        """Return the number of apps, the system app included."""
+        return len(self.list_apps())
 
     @abstractmethod
     def apply(self, envelope: Mapping[str, Any]) -> ApplyResult:
@@ -336,10 +390,6 @@ class GraphsContainer(ABC):
     async def apply_async(self, envelope: Mapping[str, Any]) -> ApplyResult:
         """Write an envelope of operations like `apply`, from a coroutine."""
         return await asyncio.to_thread(self.apply, envelope)
-
-    def __getitem__(self, app: int | str) -> RemoteGraph:
-        """Return a handle of an existing app, like `open`."""
-        return self.open(app)
 
 
 class AsyncGraphContainer:
@@ -373,20 +423,37 @@ class GraphContainer(ABC):
         return hash((id(self.graphs), self.app_id))
 
 
-class AsyncSessionsContainer:
-    """Nothing more."""
+class AsyncSessionsContainer(ABC):
+    """Iteration over the ids of sessions."""
+
+    @abstractmethod
+    async def list(
+        self,
+        *,
+        after: str | SessionInfo | None = None,
+        limit: int = limits.SESSION_PAGE_EVENTS,
+    ) -> builtins.list[SessionInfo]:
+        """Return sessions in the order of creation."""
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        """Yield the ids of the sessions in the order of creation, read in pages."""
+        after = None
+        while infos := await self.list(after=after):
+            for info in infos:
+                yield info.id
+            after = infos[-1].id
 
 
-class SessionsContainer(ABC):
+class SessionsContainer(HandleMapping[str, "RemoteSession"]):
     """Sessions by id, names of specification 004, and the twins for coroutines."""
+
+    @abstractmethod
+    def info(self, sid: str, at: SessionAt = None) -> SessionInfo:
+        """Return what a list shows of one session."""
 
     @abstractmethod
     def create(self, session: Mapping[str, Any] | None = None) -> RemoteSession:
         """Create a session with the id `session["id"]`, by default a new one."""
-
-    @abstractmethod
-    def open(self, sid: str) -> RemoteSession:
-        """Return a handle of an existing session."""
 
     @abstractmethod
     def list(
@@ -607,9 +674,11 @@ class SessionsContainer(ABC):
         """Create a session that continues from a point of another one, like `fork`."""
         return await asyncio.to_thread(self.fork, sid, session, at=at)
 
-    def __getitem__(self, sid: str) -> RemoteSession:
-        """Return a handle of an existing session, like `open`."""
-        return self.open(sid)
+    def _describe(self, name: Any, /) -> object:
+        return self.info(name)
+
+    def _names(self, after: str | None) -> Sequence[str]:
+        return [info.id for info in self.list(after=after)]
 
 
 class AsyncSessionContainer:

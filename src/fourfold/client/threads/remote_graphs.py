@@ -209,13 +209,13 @@ class RemoteGraphs(GraphsContainer):
         return self._slugs[app_id]
 
     def _info(self, app: int | str, at: datetime | None = None) -> wire.AppInfo:
-        if isinstance(app, str):
+        if isinstance(app, str) and validation.is_slug(app):
             response = self.connection.send(self.calls.get_app(app, at))
             return graphs.parse(response, wire.AppInfo)
         for info in self._infos(at):
             if info.app_id == app:
                 return info
-        raise NotFound(f"unknown app {app}", hint="List the apps with `fourfold app list`.")
+        raise NotFound(f"unknown app {app!r:.100}", hint="List the apps with `fourfold app list`.")
 
     def _infos(self, at: datetime | None = None) -> builtins.list[wire.AppInfo]:
         """Return all apps, in the order of their ids, as a local store does."""

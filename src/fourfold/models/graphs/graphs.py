@@ -44,6 +44,7 @@ from fourfold.models.graphs.selections import Selections
 from fourfold.models.graphs.statements import SQL, statements_of
 from fourfold.models.graphs.sync.exchange import Exchange
 from fourfold.models.graphs.writer import GraphTransaction
+from fourfold.models.handle_mapping import HandleMapping
 from fourfold.tabular import Rows
 
 T = TypeVar("T")
@@ -55,8 +56,8 @@ Tasks that it starts inherit them; other tasks of the same thread do not.
 """
 
 
-class Graphs(Selections, Registers, Exchange, Maintenance):
-    """The graphs of one store. Opened by `store.graphs`.
+class Graphs(HandleMapping[int | str, Graph], Selections, Registers, Exchange, Maintenance):
+    """The graphs of one store. Opened by `store.graphs`; iteration yields the slugs of all apps.
 
     `create`, `open` and `list` return handles and summaries. The calls that take an app id are
     those of specification 003; a `Graph` has the common ones without it.
@@ -501,9 +502,14 @@ class Graphs(Selections, Registers, Exchange, Maintenance):
             self.database.make_durable()
         return self.database.durable(GLOBAL_SEQ)
 
-    def __getitem__(self, app: int | str) -> Graph:
-        """Return a handle of an existing app, like `open`."""
-        return self.open(app)
+    _describe = app
+
+    def _names(self, after: str | None) -> Sequence[str]:
+        return [app.slug for app in self.list_apps()] if after is None else []
+
+    def __len__(self) -> int:
+        """Return the number of apps, the system app included."""
+        return len(self.list_apps())
 
     def __repr__(self) -> str:
         return f"<Graphs in {self.database.path}>"

@@ -111,13 +111,18 @@ def check_kind(value: Any) -> Kind:
     )
 
 
+def is_slug(value: object) -> bool:
+    """Return True if an app can have this slug."""
+    return isinstance(value, str) and _SLUG.fullmatch(value) is not None
+
+
 def check_slug(value: Any) -> str:
-    if not isinstance(value, str) or not _SLUG.fullmatch(value):
+    if not is_slug(value):
         raise InvalidInput(
             f"{format_value(value)} cannot be the slug of an app",
             hint="Use 1 to 64 lower-case letters, digits, '_' and '-'; begin with no sign.",
         )
-    return value
+    return str(value)
 
 
 def check_fields(row: Any, name: str, known: frozenset[str]) -> Mapping[str, Any]:

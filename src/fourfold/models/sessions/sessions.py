@@ -24,6 +24,7 @@ from fourfold.blobs import FolderBlobs
 from fourfold.content import PayloadRef, encode, is_ref
 from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput, NotFound, ReadOnly
+from fourfold.models.handle_mapping import HandleMapping
 from fourfold.models.problem import Problem, to_problems
 from fourfold.models.sessions import bundle, heads, payloads, writer
 from fourfold.models.sessions.feed import Broadcast
@@ -84,11 +85,11 @@ _ALL = 2**62
 """A bound that no log reaches."""
 
 
-class Sessions(LeaseCalls, FeedCalls):
+class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
     """The sessions of one store. Opened by `store.sessions`; `Sessions()` keeps them in memory.
 
-    `create`, `open` and `list` return handles and summaries. The calls that take a session id are
-    those of specification 004; a `Session` has them without the id.
+    `create`, `open` and `list` return handles and summaries; iteration yields the ids. The calls
+    that take a session id are those of specification 004; a `Session` has them without the id.
     """
 
     def __init__(
@@ -707,9 +708,15 @@ class Sessions(LeaseCalls, FeedCalls):
         if isinstance(self.log, MemoryLog):
             self.log.close()
 
-    def __getitem__(self, sid: str) -> Session:
-        """Return a handle of an existing session, like `open`."""
-        return self.open(sid)
+    _describe = info
+
+    def _names(self, after: str | None) -> Sequence[str]:
+        with self.log.read() as reading:
+            row = None if after is None else reading.session(after)
+            rows = reading.sessions(
+                0 if row is None else row.key, limits.PAGE_ITEMS_MAX, deleted=False
+            )
+            return [row.id for row in rows]
 
     def __repr__(self) -> str:
         return f"<Sessions in {self.log!r}>"

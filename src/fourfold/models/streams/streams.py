@@ -27,6 +27,7 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput, Refused
 from fourfold.kernel import Database, Notifier, Transaction, failpoints
+from fourfold.models.handle_mapping import HandleMapping
 from fourfold.models.problem import Problem, to_problems
 from fourfold.models.streams import (
     expiry,
@@ -107,8 +108,8 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Streams:
-    """All streams of one store."""
+class Streams(HandleMapping[str, Stream]):
+    """All streams of one store. Iteration yields their names; `name in streams`."""
 
     def __init__(
         self,
@@ -799,9 +800,10 @@ class Streams:
             messages = problems(snapshot)
         return to_problems(messages)
 
-    def __getitem__(self, name: str) -> Stream:
-        """Return a handle of an existing stream, like `open`."""
-        return self.open(name)
+    _describe = info
+
+    def _names(self, after: str | None) -> Sequence[str]:
+        return [info.name for info in self.list(after=after or "")]
 
     def __repr__(self) -> str:
         return f"<Streams in {self.database.path}>"
