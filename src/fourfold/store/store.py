@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fourfold import html, limits
 from fourfold.archive.restore_points import PointInfo
+from fourfold.arguments import check_arguments
 from fourfold.durability import sync_file
 from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, Refused, StorageError
 from fourfold.kernel import (
@@ -96,6 +97,7 @@ T = TypeVar("T")
 MEMORY = ":memory:"
 
 
+@check_arguments(unchecked={"space"})
 class Store:
     """A folder of application state.
 
@@ -602,8 +604,12 @@ def open_store(
     an existing store for reading, even while another process writes. `settings` override the file
     and the environment, by dotted name.
     """
-    if mode not in {"r", "rw"}:
-        raise InvalidInput(f"mode {mode!r} is not 'r' or 'rw'")
+    if not isinstance(root, str | os.PathLike):
+        raise InvalidInput(
+            f"root must be a path, got {root!r:.80}", hint="Pass the folder of the store."
+        )
+    if mode not in ("r", "rw"):
+        raise InvalidInput(f"mode must be 'r' or 'rw', got {mode!r:.80}")
     temporary = str(root) == MEMORY
     if temporary:
         folder = _memory_folder()

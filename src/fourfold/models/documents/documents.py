@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from fourfold.arguments import check_arguments
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.kernel import Database
 from fourfold.models.documents.ancestry import At, seq_of
@@ -39,6 +40,7 @@ class SpaceInfo(msgspec.Struct, frozen=True):
     """Size of the file, without its WAL; None in the past, for which it is not stored."""
 
 
+@check_arguments()
 class Documents:
     """The spaces of a store. Use `store.documents`.
 

@@ -21,7 +21,6 @@ follows, and leaves out commits without a document that matched before or matche
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 import time
 from abc import abstractmethod
@@ -30,6 +29,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from fourfold import limits
+from fourfold.arguments import check_timeout
 from fourfold.content.filters import Filter
 from fourfold.errors import InvalidInput
 from fourfold.kernel import Follower, Listener
@@ -349,12 +349,8 @@ def _commit_row(view: HistoryReader, seq: int) -> tuple[Any, ...]:
 
 def deadline_of(timeout: float | None) -> float | None:
     """Return the monotonic time at which a wait with this timeout ends."""
-    if timeout is None:
-        return None
-    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-    if not number or math.isnan(timeout):
-        raise InvalidInput(f"timeout must be a number of seconds, got {timeout!r:.100}")
-    return time.monotonic() + timeout
+    check_timeout(timeout)
+    return None if timeout is None else time.monotonic() + timeout
 
 
 def check_ids(ids: Iterable[str]) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from fourfold import limits
+from fourfold.arguments import check_arguments
 from fourfold.content.filters import Predicate, parse_filter
 from fourfold.content.text import TextPart, TextQuery, parse_text_query
 from fourfold.errors import (
@@ -113,6 +114,7 @@ def open_memory(space: Space) -> Memory:
     return Memory(space)
 
 
+@check_arguments()
 class Memory:
     """Items under namespaces, with their whole history. Opened by `store.memory(name)`.
 
@@ -172,6 +174,11 @@ class Memory:
         """
         by_id: dict[str, tuple[Namespace, MemoryPut]] = {}
         for change in changes:
+            if not isinstance(change, MemoryPut):
+                raise InvalidInput(
+                    f"changes must be MemoryPut, got {change!r:.80}",
+                    hint="Use MemoryPut(namespace, key, value).",
+                )
             namespace = check_namespace(change.namespace)
             by_id[encode_id(namespace, change.key)] = (namespace, change)
         if not by_id:
@@ -427,6 +434,7 @@ class Memory:
         limit: int = limits.HISTORY_PAGE_ROWS,
     ) -> MemoryVersionPage:
         """Return the values of an item among its next `limit` revisions after `after`."""
+        check_limit(limit)
         entity = encode_id(check_namespace(namespace), key)
         revisions = self.space.history(entity, after=after, at=at, limit=limit)
         times = self.space.commit_times(revision.seq for revision in revisions)

@@ -23,6 +23,7 @@ from typing import Any, Final, TypeVar, overload
 import msgspec
 
 from fourfold import html, limits
+from fourfold.arguments import check_arguments
 from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput, Refused
 from fourfold.kernel import Database, Transaction
@@ -87,6 +88,7 @@ STALE_CHECK_ATTEMPTS: Final = 8
 T = TypeVar("T")
 
 
+@check_arguments(unchecked={"read", "view", "background_view", "step_view", "submit", "next_local"})
 class Space:
     """A collection of documents with their whole history. Opened by `store.space(did)`.
 

@@ -25,6 +25,7 @@ from operator import add, attrgetter, itemgetter, mul
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fourfold import limits
+from fourfold.arguments import check_timeout
 from fourfold.errors import InvalidInput, Refused
 from fourfold.kernel import Follower
 from fourfold.kernel.collector import gc_paused
@@ -257,6 +258,7 @@ class GraphFeed(Follower[tuple[GraphChange, ...]]):
         durable: bool,
         timeout: float | None,
     ) -> None:
+        check_timeout(timeout)
         newest = graphs.get_global_seq()
         if validation.check_integer(after, "after") > newest:
             raise InvalidInput(f"after must be at most {newest}, the newest seq, got {after}")

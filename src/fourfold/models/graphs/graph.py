@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from fourfold import limits
+from fourfold.arguments import check_arguments
 from fourfold.errors import NotFound
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.feed import FeedFilter, GraphFeed
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from fourfold.models.graphs.writer import GraphTransaction
 
 
+@check_arguments()
 class Graph:
     """A handle of one app: its objects, types and history. It holds no state.
 
@@ -433,6 +435,8 @@ class Graph:
         At most `limit` rows, unless the first transaction alone has more: a transaction is never
         split. To read on, pass the `global_seq` of the last row.
         """
+        validation.check_integer(after, "after")
+        validation.check_integer(limit, "limit", least=1)
         query = FeedFilter.of([self.app_id], None, None)
         while True:
             page = self.graphs.page(query, after, limit, durable=False)

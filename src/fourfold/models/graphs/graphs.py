@@ -22,6 +22,7 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from fourfold import limits
+from fourfold.arguments import check_arguments
 from fourfold.errors import NotFound, Refused
 from fourfold.kernel import Database, Migration, Notifier, ReadTransaction, Transaction
 from fourfold.models.graphs import envelopes, feed, validation
@@ -56,6 +57,7 @@ Tasks that it starts inherit them; other tasks of the same thread do not.
 """
 
 
+@check_arguments()
 class Graphs(HandleMapping[int | str, Graph], Selections, Registers, Exchange, Maintenance):
     """The graphs of one store. Opened by `store.graphs`; iteration yields the slugs of all apps.
 

@@ -16,7 +16,6 @@ Who listens to which session, and what a feed needs from the store.
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 import time
 from collections import deque
@@ -26,6 +25,7 @@ from typing import Any, Final, TypeAlias
 from weakref import WeakSet, WeakValueDictionary
 
 from fourfold import limits
+from fourfold.arguments import check_timeout
 from fourfold.errors import InvalidInput, Refused
 from fourfold.kernel import Follower, Notifier
 from fourfold.models.sessions.log import Log
@@ -179,11 +179,8 @@ class SessionFeed(Follower[Item]):
 
 def _until(timeout: float | None) -> float | None:
     """Return the end of a wait that begins now."""
-    if timeout is None:
-        return None
-    if type(timeout) not in {int, float} or math.isnan(timeout):
-        raise InvalidInput(f"timeout must be a number of seconds, got {repr(timeout)[:100]}")
-    return time.monotonic() + timeout
+    check_timeout(timeout)
+    return None if timeout is None else time.monotonic() + timeout
 
 
 class SessionSubscription:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fourfold import limits
+from fourfold.arguments import check_arguments
 from fourfold.models.sessions.feed import Item, SessionFeed, SessionSubscription
 from fourfold.models.sessions.reader import SessionView
 from fourfold.models.sessions.records import UNSET, Claim, Event, Head, Unset
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from fourfold.models.sessions.transcript import Transcript
 
 
+@check_arguments()
 class Session:
     """A handle of one session, by its id. It holds no state.
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fourfold import limits
+from fourfold.arguments import check_arguments
 from fourfold.blobs import FolderBlobs
 from fourfold.content import PayloadRef, encode, is_ref
 from fourfold.content.filters import parse_filter
@@ -85,6 +86,7 @@ _ALL = 2**62
 """A bound that no log reaches."""
 
 
+@check_arguments()
 class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
     """The sessions of one store. Opened by `store.sessions`; `Sessions()` keeps them in memory.
 

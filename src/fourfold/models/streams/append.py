@@ -322,7 +322,7 @@ def check(name: str, request: Append) -> int:
     if producer is not None:
         admission.check_producer(producer)
     if stream_seq is not None:
-        validation.check_storable(stream_seq)
+        validation.check_storable(stream_seq, "seq")
     if routing_key is not None:
         validation.check_key(routing_key)
     if expected is not None:

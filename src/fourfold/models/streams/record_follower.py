@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from fourfold import limits
+from fourfold.arguments import check_timeout
 from fourfold.kernel import Follower
 from fourfold.models.streams.feed_records import FeedGap, FeedPage, StreamRecord
 
@@ -24,6 +25,7 @@ class RecordFollower(Follower[StreamRecord]):
     def __init__(
         self, streams: Streams, prefix: str, after: str | None, timeout: float | None
     ) -> None:
+        check_timeout(timeout)
         self._streams = streams
         self._prefix = prefix
         self._timeout = timeout

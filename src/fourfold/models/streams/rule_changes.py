@@ -72,6 +72,11 @@ def _key_place(place: str | KeyPlace | None) -> dict[str, Any] | None:
         return None
     if isinstance(place, str):
         return {"jsonPointer": place, "required": False}
+    if not hasattr(place, "json_pointer") or not hasattr(place, "required"):
+        raise InvalidInput(
+            f"routing_key must be a JSON pointer or a KeyPlace, got {place!r:.80}",
+            hint='For example "/user/id".',
+        )
     return {"jsonPointer": place.json_pointer, "required": place.required}
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fourfold import html, limits
+from fourfold.arguments import check_arguments
 from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput
 from fourfold.models.streams import (
@@ -79,6 +80,7 @@ def sought(key: str | bytes | None = None, where: Where | None = None) -> Record
     return RecordFilter(encoded, fields.check_field(field))
 
 
+@check_arguments()
 class Stream:
     """A handle of one stream, by its name. It holds no resources.
 
@@ -635,6 +637,11 @@ def _values(values: Any, info: StreamInfo) -> list[Any]:
     """Return the values that become records; iterables of a non-JSON stream hold bytes."""
     if isinstance(values, bytes | bytearray | memoryview | str | dict):
         return [values]
+    if isinstance(values, set | frozenset):
+        raise InvalidInput(
+            f"stream {info.name!r}: the records of an append have an order, got a set",
+            hint="Pass a list, such as sorted(values).",
+        )
     if isinstance(values, Iterable):
         return list(values)
     if not info.is_json:

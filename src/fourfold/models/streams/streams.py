@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from fourfold import limits
+from fourfold.arguments import check_arguments
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput, Refused
 from fourfold.kernel import Database, Notifier, Transaction, failpoints
 from fourfold.models.handle_mapping import HandleMapping
@@ -108,6 +109,17 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@check_arguments(
+    unchecked={
+        "append_soon",
+        "read_log",
+        "read_clock",
+        "touch",
+        "page",
+        "read_joined",
+        "note_schema",
+    }
+)
 class Streams(HandleMapping[str, Stream]):
     """All streams of one store. Iteration yields their names; `name in streams`."""
 
@@ -763,6 +775,7 @@ class Streams(HandleMapping[str, Stream]):
         streams. Refused inside a transaction, which would hold all of that until its end.
         """
         self._check_not_in_transaction()
+        validation.check_limit(limit)
         self._uses.flush(self.database)
         removed = expiry.expire(self, limit)
         expiry.retain(self, limit)

@@ -44,12 +44,14 @@ def prefix_upper_bound(prefix: str) -> str | None:
     return base[:-1] + chr(0xE000 if following == 0xD800 else following)
 
 
-def check_storable(text: str) -> str:
+def check_storable(text: object, name: str = "text") -> str:
     """Return `text` if it can be stored as UTF-8; a lone surrogate cannot."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"{name} must be text, got {text!r:.80}")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidInput(f"text must not contain a lone surrogate, got {text!r:.80}") from None
+        raise InvalidInput(f"{name} must not contain a lone surrogate, got {text!r:.80}") from None
     return text
 
 

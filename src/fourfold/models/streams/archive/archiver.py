@@ -25,6 +25,7 @@ from fourfold.archive import manifest, temporary_files
 from fourfold.archive.cache import DiskCache
 from fourfold.archive.parquet import arrow
 from fourfold.archive.segment_reader import StoredSegments, open_segments
+from fourfold.arguments import check_arguments
 from fourfold.errors import (
     Busy,
     FourfoldError,
@@ -69,6 +70,7 @@ class _Turn(NamedTuple):
     published: list[PublishResult]
 
 
+@check_arguments()
 class Archive:
     """Seals and publishes the streams of one database, which this process writes."""
 
