@@ -63,6 +63,17 @@ def check_timeout(timeout: object) -> None:
         )
 
 
+def check_callable(function: object, name: str) -> None:
+    """Raise InvalidInput unless `function` is None or callable.
+
+    For a function that is called after something was written.
+    """
+    if function is not None and not callable(function):
+        raise InvalidInput(
+            f"{name} must be a function, got {_shorten(function)}", hint="Pass None for none."
+        )
+
+
 def _checked(method: Any) -> Any:
     """Return a method that explains raw errors by its arguments."""
     if inspect.isasyncgenfunction(method):
@@ -137,14 +148,14 @@ def _explain(error: Exception, method: Any, args: Any, kwargs: Any) -> None:
         if not fits(value, hints.get(name)):
             raise InvalidInput(
                 f"{name} must be {_describe(hints.annotation(name))}, got {_shorten(value)}",
-                hint=f"See help({method.__qualname__}); nothing was written.",
+                hint=f"See help({method.__qualname__}).",
             ) from error
     for name, value in [*arguments.items()][1:]:
         problem = _problem(value)
         if problem:
             raise InvalidInput(
                 f"{name} {problem}, got {_shorten(value)}",
-                hint=f"See help({method.__qualname__}); nothing was written.",
+                hint=f"See help({method.__qualname__}).",
             ) from error
 
 

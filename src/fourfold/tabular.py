@@ -143,6 +143,33 @@ class RecordTable(Tabular):
         return columns, ([_get(record, name) for name in names] for record in records)
 
 
+def show_record(record: Any) -> str:
+    """Return a record as HTML: its values, and a table of each list of records in it."""
+    facts: dict[str, object] = {}
+    tables = []
+    for name in _field_names(record):
+        value = getattr(record, name)
+        shown = value._repr_html_() if hasattr(type(value), "_repr_html_") else None
+        if isinstance(value, list | tuple) and value and _field_names(value[0]):
+            shown = Rows(value)._repr_html_() if shown is None else shown
+            tables.append(html.fragment(html.Html(shown), caption=name))
+        elif shown is not None or _field_names(value):
+            nested = html.Html(show_record(value) if shown is None else shown)
+            tables.append(html.fragment(nested, caption=name))
+        else:
+            facts[name] = value
+    return html.fragment(html.facts(facts), *tables, caption=type(record).__name__)
+
+
+def _field_names(record: object) -> tuple[str, ...]:
+    """Return the names of the fields of a record; none for other values."""
+    kind: Any = type(record)
+    for attribute in ("_fields", "__struct_fields__", "__dataclass_fields__"):
+        if hasattr(kind, attribute):
+            return tuple(getattr(kind, attribute))
+    return ()
+
+
 class Rows(list[T], RecordTable):
     """A list of records that is a table too: `to_arrow()`, `to_pandas()`, `to_polars()`.
 

@@ -332,3 +332,76 @@ def test_public_methods_have_docstrings(cls):
     ]
     assert missing == []
     assert not inspect.getdoc(cls).startswith("The same")
+
+
+def test_repr_names_where_a_facade_is(store):
+    sessions = store.root / "sessions" / "events.db"
+    assert repr(store.sessions) == f"<Sessions in {sessions}>"
+    assert repr(fourfold.Sessions()) == "<Sessions in memory>"
+    assert repr(store.archive) == f"<Archive of {store.root / 'streams' / 'wal.sqlite'}>"
+    assert repr(fourfold.Runtime(store.sessions, print)) == f"<Runtime of <Sessions in {sessions}>>"
+    signer = fourfold.Ed25519Signer(b"s" * 32)
+    assert repr(signer) == f"<Ed25519Signer {signer.public_key}>"
+
+
+def test_repr_of_remote_rules_names_the_server(served):
+    address = f"http://127.0.0.1:{served.port}"
+    with fourfold.connect(address) as store:
+        assert repr(store.streams.schemas) == f"<Schemas at {address}>"
+        assert repr(store.streams.profiles) == f"<Profiles at {address}>"
+
+
+def test_results_are_shown_as_html(store):
+    space = store.space(DID)
+    space.indexes.create("title", "/title", kind="text")
+    space.set("a", {"title": "<b>leek</b>"})
+    stream = store.streams.create("s", "application/json")
+    stream.append([{"n": 1, "text": "<b>leek</b>"}])
+    graph = created_graph(store)
+    kind = graph.register_type("attr", "name")
+    edge = graph.register_type("edge", "knows")
+    one, two = graph.insert("parent", [{"type_id": 1, "owner_identity": 1}] * 2)
+    graph.insert(
+        "attr",
+        [
+            {"type_id": kind, "owner_identity": 1, "parent_id": one, "value_text": "<b>leek</b>"},
+            {"type_id": kind, "owner_identity": 1, "parent_id": one, "value_number": 1.0},
+        ],
+    )
+    graph.insert(
+        "edge",
+        [{"type_id": edge, "owner_identity": 1, "src_parent_id": one, "dst_parent_id": two}],
+    )
+    store.sessions.create({"id": "s"}).append(STARTED)
+    for result, text in [
+        (space.find({}), "&lt;b&gt;leek"),
+        (space.search("leek"), "&lt;b&gt;leek"),
+        (stream.info, "application/json"),
+        (stream.search(""), "&lt;b&gt;leek"),
+        (stream.aggregate(by=["n"]), "count"),
+        (graph.find("name"), "&lt;b&gt;leek"),
+        (graph.traverse(one), "distance"),
+        (graph.path(one, two), "objects"),
+        (graph.neighbours(one), "&lt;b&gt;leek"),
+        (graph.aggregate("name", kind="attr"), "average"),
+        (graph.top("name", kind="attr"), "object_id"),
+        (store.verify(), "without problems"),
+        (store.sessions.list(), "created_at"),
+    ]:
+        shown = result._repr_html_()
+        assert text in shown, result
+        assert "<b>leek" not in shown
+    assert "s" in store.sessions["s"].transcript()._repr_markdown_()
+
+
+def test_html_of_a_verification_lists_the_problems(store):
+    documents(store).create().set("a", {"n": 1})
+    name, statement = DAMAGE[documents]
+    path = store.root / name
+    store.close()
+    connection = apsw.Connection(str(path))
+    connection.execute(statement)
+    connection.close()
+    with fourfold.open(store.root) as damaged:
+        report = damaged.verify()
+    assert report.problems[0].message in report._repr_html_().replace("&#x27;", "'")

@@ -8,7 +8,6 @@ those of the store for coroutines inherit nothing. A twin runs its method in ano
 from __future__ import annotations
 
 import asyncio
-import builtins
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -31,6 +30,7 @@ from fourfold.models.streams.records import AppendResult, Chunk, Producer, Strea
 from fourfold.models.streams.stream import show_stream
 from fourfold.models.streams.times import Time
 from fourfold.store.store import show_store
+from fourfold.tabular import Rows
 
 if TYPE_CHECKING:
     from fourfold.client.threads.remote_graphs import RemoteGraph, RemoteGraphs
@@ -432,7 +432,7 @@ class AsyncSessionsContainer(ABC):
         *,
         after: str | SessionInfo | None = None,
         limit: int = limits.SESSION_PAGE_EVENTS,
-    ) -> builtins.list[SessionInfo]:
+    ) -> Rows[SessionInfo]:
         """Return sessions in the order of creation."""
 
     async def __aiter__(self) -> AsyncIterator[str]:
@@ -470,7 +470,7 @@ class SessionsContainer(HandleMapping[str, "RemoteSession"]):
         status: str | None = None,
         kind: str | None = None,
         since: datetime | None = None,
-    ) -> builtins.list[SessionInfo]:
+    ) -> Rows[SessionInfo]:
         """Return sessions in the order of creation, or of their newest events."""
 
     @abstractmethod
@@ -556,7 +556,7 @@ class SessionsContainer(HandleMapping[str, "RemoteSession"]):
         status: str | None = None,
         kind: str | None = None,
         since: datetime | None = None,
-    ) -> builtins.list[SessionInfo]:
+    ) -> Rows[SessionInfo]:
         """Alias of `list`: the name in specification 004."""
         return self.list(
             after=after,

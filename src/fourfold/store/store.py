@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fourfold import html, limits
 from fourfold.archive.restore_points import PointInfo
-from fourfold.arguments import check_arguments
+from fourfold.arguments import check_arguments, check_callable
 from fourfold.durability import sync_file
 from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, Refused, StorageError
 from fourfold.kernel import (
@@ -298,6 +298,7 @@ class Store:
         The store may be in use.
         """
         self._refuse_if_closed()
+        check_callable(progress, "progress")
         return backup.back_up(self.root, Path(destination), progress)
 
     def verify(
@@ -308,6 +309,7 @@ class Store:
         With `objects`, published objects are verified too.
         """
         self._refuse_if_closed()
+        check_callable(progress, "progress")
         report = verification.verify(self.root, progress)
         if objects and STREAMS.location.names(self.root):
             with self.streams.database.read(deadline_s=float("inf")) as snapshot:
@@ -457,6 +459,7 @@ class Store:
         from fourfold.store import publish as publish_module  # noqa: PLC0415 - few stores publish
 
         self._refuse_if_closed()
+        check_callable(progress, "progress")
         return publish_module.publish(self, models, progress)
 
     def published(self, models: Sequence[str] | None = None) -> list[DatabaseStatus]:

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fourfold import html
 from fourfold.errors import CorruptData, FourfoldError, NotFound
 from fourfold.kernel import inspection
 from fourfold.models.model import all_models, model_of
 from fourfold.models.problem import Problem, to_problems
 from fourfold.store import layout
+from fourfold.tabular import Rows
 
 Progress = Callable[[str, int, int], None]
 """Called with the current subject, the number of steps done, and the number of all steps."""
@@ -39,6 +41,16 @@ class VerifyReport:
 
     root: Path
     checked: tuple[CheckResult, ...]
+
+    def _repr_html_(self) -> str:
+        state = "without problems" if self.ok else f"{len(self.problems)} problems"
+        checks = html.table(
+            ("database", "kind", "problems"),
+            ((check.path, check.what, len(check.problems)) for check in self.checked),
+        )
+        problems = Rows(self.problems, Problem)._repr_html_() if self.problems else ""
+        caption = f"Verification of {self.root}: {state}"
+        return html.fragment(checks, html.Html(problems), caption=caption)
 
     @property
     def ok(self) -> bool:

@@ -94,7 +94,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         status: str | None = None,
         kind: str | None = None,
         since: datetime | None = None,
-    ) -> builtins.list[SessionInfo]:
+    ) -> Rows[SessionInfo]:
         """Return sessions in the order of creation, or of their newest events.
 
         Args:
@@ -124,7 +124,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
             infos += map(sessions.to_info, page.items)
             if len(infos) >= limit:
                 break
-        return infos[:limit]
+        return Rows(infos[:limit], SessionInfo)
 
     async def fork(
         self, sid: str, session: Mapping[str, Any] | None = None, *, at: At = None

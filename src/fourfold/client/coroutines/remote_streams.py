@@ -745,6 +745,9 @@ class AsyncRemoteSchemas:
         self._client = client
         self._address = client.settings.address
 
+    def __repr__(self) -> str:
+        return f"<Schemas at {self._address.root}>"
+
     async def get(self, name: str) -> Registry:
         """Return the registry of a stream; an empty one if none was set."""
         response = await self._client.send(rules.schema(self._address, name))
@@ -762,6 +765,9 @@ class AsyncRemoteProfiles:
     def __init__(self, client: AsyncStreamClient) -> None:
         self._client = client
         self._address = client.settings.address
+
+    def __repr__(self) -> str:
+        return f"<Profiles at {self._address.root}>"
 
     async def get(self, name: str) -> GenericProfile:
         """Return the profile of a stream; the generic one if none was set."""

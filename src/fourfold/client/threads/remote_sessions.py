@@ -95,7 +95,7 @@ class RemoteSessions(SessionsContainer):
         status: str | None = None,
         kind: str | None = None,
         since: datetime | None = None,
-    ) -> builtins.list[SessionInfo]:
+    ) -> Rows[SessionInfo]:
         """Return sessions in the order of creation, or of their newest events.
 
         Args:
@@ -125,7 +125,7 @@ class RemoteSessions(SessionsContainer):
             infos += map(sessions.to_info, page.items)
             if len(infos) >= limit:
                 break
-        return infos[:limit]
+        return Rows(infos[:limit], SessionInfo)
 
     def fork(
         self, sid: str, session: Mapping[str, Any] | None = None, *, at: At = None

@@ -740,6 +740,9 @@ class RemoteSchemas:
         self._client = client
         self._address = client.settings.address
 
+    def __repr__(self) -> str:
+        return f"<Schemas at {self._address.root}>"
+
     def get(self, name: str) -> Registry:
         """Return the registry of a stream; an empty one if none was set."""
         response = self._client.send(rules.schema(self._address, name))
@@ -757,6 +760,9 @@ class RemoteProfiles:
     def __init__(self, client: StreamClient) -> None:
         self._client = client
         self._address = client.settings.address
+
+    def __repr__(self) -> str:
+        return f"<Profiles at {self._address.root}>"
 
     def get(self, name: str) -> GenericProfile:
         """Return the profile of a stream; the generic one if none was set."""

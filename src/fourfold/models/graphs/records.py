@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from fourfold.tabular import show_record
+
 Kind: TypeAlias = Literal["parent", "attr", "edge", "rating"]
 KINDS: tuple[Kind, ...] = ("parent", "attr", "edge", "rating")
 BITS: dict[Kind, int] = {"parent": 1, "attr": 2, "edge": 4, "rating": 8}
@@ -139,6 +141,9 @@ class Neighbours(NamedTuple):
     versions: tuple[Row, ...] = ()
     """Versions of the object, its attributes and its ratings, oldest first, if requested."""
 
+    def _repr_html_(self) -> str:
+        return show_record(self)
+
 
 class Reached(NamedTuple):
     """A parent that a traversal reached, with the last hop of a shortest way to it."""
@@ -160,6 +165,9 @@ class TraverseResult(NamedTuple):
     complete: bool
     """False if there are more objects than were requested."""
 
+    def _repr_html_(self) -> str:
+        return show_record(self)
+
 
 class Path(NamedTuple):
     """A shortest path: the parents from start to end, and the edges between them."""
@@ -167,6 +175,9 @@ class Path(NamedTuple):
     seq: int
     objects: tuple[int, ...]
     edges: tuple[int, ...]
+
+    def _repr_html_(self) -> str:
+        return show_record(self)
 
 
 ValueRow: TypeAlias = Attr | Rating
@@ -182,6 +193,9 @@ class FindResult(NamedTuple):
     cursor: str | None
     """Pass it as `after` for the next page; None on the last."""
 
+    def _repr_html_(self) -> str:
+        return show_record(self)
+
 
 class Aggregate(NamedTuple):
     """Aggregates of the values of a type; those of numbers are None if there are none."""
@@ -194,6 +208,9 @@ class Aggregate(NamedTuple):
     average: float | None
     least: float | None
     greatest: float | None
+
+    def _repr_html_(self) -> str:
+        return show_record(self)
 
 
 class Ranked(NamedTuple):
@@ -210,6 +227,9 @@ class TopResult(NamedTuple):
 
     seq: int
     objects: tuple[Ranked, ...]
+
+    def _repr_html_(self) -> str:
+        return show_record(self)
 
 
 class AppLogEntry(NamedTuple):

@@ -431,6 +431,9 @@ class MemoryLog:
     def __repr__(self) -> str:
         return "<MemoryLog>"
 
+    def __str__(self) -> str:
+        return "memory"
+
     def in_transaction(self) -> bool:
         return False
 

@@ -186,7 +186,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
         status: str | None = None,
         kind: str | None = None,
         since: datetime | None = None,
-    ) -> builtins.list[SessionInfo]:
+    ) -> Rows[SessionInfo]:
         """Return sessions in the order of creation, or of their newest events.
 
             sessions.list(order="updated", newest_first=True, status="running", limit=10)
@@ -222,7 +222,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
             matches += page.matches
             listing = listing._replace(after=page.last, after_updated=page.last_updated)
             if len(matches) == limit or not page.more:
-                return matches
+                return Rows(matches, SessionInfo)
 
     def info(self, sid: str, at: At = None) -> SessionInfo:
         """Return what a list shows of one session, now or at an event id, a time or a head.
@@ -263,7 +263,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
         status: str | None = None,
         kind: str | None = None,
         since: datetime | None = None,
-    ) -> builtins.list[SessionInfo]:
+    ) -> Rows[SessionInfo]:
         """Alias of `list`: the name in specification 004."""
         return self.list(
             after=after,
@@ -721,7 +721,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
             return [row.id for row in rows]
 
     def __repr__(self) -> str:
-        return f"<Sessions in {self.log!r}>"
+        return f"<Sessions in {self.log}>"
 
     # Internals
 

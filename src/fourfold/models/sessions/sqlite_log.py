@@ -362,6 +362,9 @@ class SqliteLog:
     def __repr__(self) -> str:
         return f"<TableLog {self.database.path}>"
 
+    def __str__(self) -> str:
+        return str(self.database.path)
+
     @property
     def writable(self) -> bool:
         return self.database.writable

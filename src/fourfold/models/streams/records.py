@@ -13,7 +13,7 @@ from fourfold.content.filters import Filter
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.record_headers import decode_headers
 from fourfold.models.streams.validation import JSON, Offset, plain_type
-from fourfold.tabular import RecordColumn, Table, Tabular
+from fourfold.tabular import RecordColumn, Table, Tabular, show_record
 
 if TYPE_CHECKING:
     from fourfold.kernel import ReadTransaction
@@ -65,6 +65,9 @@ class StreamInfo(NamedTuple):
     """First half of its offsets; greater than that of every earlier stream of the name."""
     updated_at_ms: int = 0
     """Time of its last change, which never steps back; no record is later."""
+
+    def _repr_html_(self) -> str:
+        return show_record(self)
 
     @property
     def has_rules(self) -> bool:

@@ -39,7 +39,7 @@ from fourfold.models.documents.indexes.planner import (
 from fourfold.models.documents.indexes.text import iter_ids
 from fourfold.models.documents.indexes.visible import EVERYTHING, Entry, VisibleEntries
 from fourfold.models.documents.records import Document
-from fourfold.tabular import Rows
+from fourfold.tabular import Rows, show_record
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
@@ -102,6 +102,9 @@ class FindPage(msgspec.Struct, frozen=True):
     plan: FindPlan
     seq: int
     """The seq at which the documents were read."""
+
+    def _repr_html_(self) -> str:
+        return show_record(self)
 
     def __iter__(self) -> Iterator[Match]:
         return iter(self.items)

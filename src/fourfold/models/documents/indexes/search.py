@@ -28,7 +28,7 @@ from fourfold.models.documents.indexes.finder import (
 from fourfold.models.documents.indexes.text import SQL, match_expression, table_of
 from fourfold.models.documents.indexes.vector import check_vector, nearest
 from fourfold.models.documents.records import Document, State
-from fourfold.tabular import Rows
+from fourfold.tabular import Rows, show_record
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
@@ -89,6 +89,9 @@ class SearchPage(msgspec.Struct, frozen=True):
     """Name of the index; with words and a vector, of both."""
     seq: int
     """The seq at which the documents were read."""
+
+    def _repr_html_(self) -> str:
+        return show_record(self)
 
     def __iter__(self) -> Iterator[SearchHit]:
         return iter(self.items)

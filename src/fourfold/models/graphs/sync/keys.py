@@ -43,10 +43,15 @@ class Ed25519Signer:
         return Ed25519Signer(_ed25519().Ed25519PrivateKey.generate().private_bytes_raw())
 
     def private_bytes(self) -> bytes:
+        """Return the 32 bytes of the private key."""
         return bytes(self._key.private_bytes_raw())
 
     def sign(self, data: bytes) -> bytes:
+        """Return the signature of `data`."""
         return bytes(self._key.sign(data))
+
+    def __repr__(self) -> str:
+        return f"<Ed25519Signer {self.public_key}>"
 
 
 def is_signed(public_key: bytes, signature: bytes, data: bytes) -> bool:

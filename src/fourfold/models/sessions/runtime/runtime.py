@@ -64,6 +64,9 @@ class Runtime:
         self._direct = Turns(Direct(sessions, running.epochs), running, clock, lease_s)
         self._awaiting = Turns(PendingCall(sessions, running.epochs), running, clock, lease_s)
 
+    def __repr__(self) -> str:
+        return f"<Runtime of {self.sessions!r}>"
+
     def start(self, session: Mapping[str, Any]) -> Session:
         """Create a session with `session["id"]`; an existing one is not changed.
 

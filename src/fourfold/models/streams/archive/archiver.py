@@ -25,7 +25,7 @@ from fourfold.archive import manifest, temporary_files
 from fourfold.archive.cache import DiskCache
 from fourfold.archive.parquet import arrow
 from fourfold.archive.segment_reader import StoredSegments, open_segments
-from fourfold.arguments import check_arguments
+from fourfold.arguments import check_arguments, check_callable
 from fourfold.errors import (
     Busy,
     FourfoldError,
@@ -126,6 +126,9 @@ class Archive:
         self._before_collect = before_collect
         """Called before objects are deleted, to remove other references to them."""
 
+    def __repr__(self) -> str:
+        return f"<Archive of {self._database.path}>"
+
     @property
     def cold(self) -> ColdReader:
         """Reader of published records."""
@@ -203,6 +206,7 @@ class Archive:
 
         The result contains failures, including streams that another node publishes.
         """
+        check_callable(progress, "progress")
         total = ArchiveRound()
         self._backoffs.retain(self._backoffs.blocked)
         while True:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from fourfold import html
 from fourfold.content.text import Snippet
 from fourfold.models.streams.records import Record
 from fourfold.models.streams.validation import Offset
-from fourfold.tabular import Rows
+from fourfold.tabular import Rows, show_record
 
 
 class Hit(NamedTuple):
@@ -72,6 +73,12 @@ class SearchPage:
     total: Total | None = None
     """The number of all matches, if it was requested."""
 
+    def _repr_html_(self) -> str:
+        facts = {"matches": len(self.items), "next": self.next, "complete": self.coverage.complete}
+        rows = ((hit.offset, hit.time_ms, hit.score, html.block(hit.value)) for hit in self.items)
+        table = html.table(("offset", "time_ms", "score", "value"), rows)
+        return html.fragment(html.facts(facts), table, caption="SearchPage")
+
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.items)
 
@@ -87,6 +94,9 @@ class Aggregates:
     """One dictionary per group: `time_ms` with `every`, the fields of `by`, and the measures."""
     coverage: Coverage
     columns: tuple[str, ...] = field(default=())
+
+    def _repr_html_(self) -> str:
+        return show_record(self)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.rows)
