@@ -143,7 +143,7 @@ def _explain(error: Exception, method: Any, args: Any, kwargs: Any) -> None:
     except TypeError:
         # An unknown or missing argument: Python names it.
         return
-    hints = _Hints(method)
+    hints = _Annotations(method)
     for name, value in [*arguments.items()][1:]:
         if not fits(value, hints.get(name)):
             raise InvalidInput(
@@ -159,12 +159,12 @@ def _explain(error: Exception, method: Any, args: Any, kwargs: Any) -> None:
             ) from error
 
 
-class _Hints:
+class _Annotations:
     """The types that a function declares for its parameters, those that can be resolved."""
 
     def __init__(self, function: Any) -> None:
         self._annotations = function.__annotations__
-        self._names = _Names(vars(sys.modules[function.__module__]))
+        self._names = _ModuleNames(vars(sys.modules[function.__module__]))
 
     def annotation(self, name: str) -> str:
         """Return the annotation of a parameter as text."""
@@ -182,7 +182,7 @@ class _Hints:
             return Any
 
 
-class _Names(dict[str, Any]):
+class _ModuleNames(dict[str, Any]):
     """The names of a module; one that only type checkers import is Any."""
 
     def __missing__(self, name: str) -> Any:

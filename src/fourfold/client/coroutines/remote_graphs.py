@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from fourfold import limits
+from fourfold.arguments import check_arguments
 from fourfold.client import graphs, requests
 from fourfold.client.containers import AsyncGraphContainer, AsyncGraphsContainer
 from fourfold.client.coroutines.connection import AsyncConnection
@@ -48,6 +49,7 @@ from fourfold.tabular import Rows
 from fourfold.wire import graphs as wire
 
 
+@check_arguments()
 class AsyncRemoteGraphs(AsyncGraphsContainer):
     """The graphs of a server, with the methods of `fourfold.Graphs`.
 
@@ -225,6 +227,7 @@ class AsyncRemoteGraphs(AsyncGraphsContainer):
         return sorted(infos, key=lambda info: info.app_id)
 
 
+@check_arguments()
 class AsyncRemoteGraph(AsyncGraphContainer):
     """A handle of one app of a server, with the methods of `fourfold.Graph`."""
 

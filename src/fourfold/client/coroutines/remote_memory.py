@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fourfold import limits
+from fourfold.arguments import check_arguments
 from fourfold.client import memory
 from fourfold.client.containers import AsyncMemoryContainer
 from fourfold.client.coroutines.connection import AsyncConnection
@@ -27,6 +28,7 @@ from fourfold.tabular import Rows
 from fourfold.wire import memory as wire
 
 
+@check_arguments()
 class AsyncRemoteMemory(AsyncMemoryContainer):
     """A memory of a server, with the methods of a local one."""
 

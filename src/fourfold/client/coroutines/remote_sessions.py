@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fourfold import limits
+from fourfold.arguments import check_arguments
 from fourfold.client import sessions
 from fourfold.client.containers import AsyncSessionContainer, AsyncSessionsContainer
 from fourfold.client.coroutines.connection import AsyncConnection
@@ -43,6 +44,7 @@ from fourfold.tabular import Rows
 from fourfold.wire import sessions as wire
 
 
+@check_arguments()
 class AsyncRemoteSessions(AsyncSessionsContainer):
     """The sessions of a server, with the methods of `fourfold.Sessions`."""
 
@@ -608,6 +610,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         return AsyncRemoteSession(self, record.id, record.created_at, created=created)
 
 
+@check_arguments()
 class AsyncRemoteSession(AsyncSessionContainer):
     """A handle of one session of a server, with the methods of `fourfold.Session`."""
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, TypeVar, overload
 
 from fourfold import limits
+from fourfold.arguments import check_arguments
 from fourfold.client import documents, find, sql
 from fourfold.client.containers import AsyncDocumentsContainer, AsyncSpaceContainer
 from fourfold.client.coroutines.connection import AsyncConnection
@@ -62,6 +63,7 @@ from fourfold.wire.find import DocumentCount, FacetPage, FoundDocuments, PlanInf
 T = TypeVar("T")
 
 
+@check_arguments()
 class AsyncRemoteDocuments(AsyncDocumentsContainer):
     """The spaces of a server, with the methods of `store.documents`."""
 
@@ -127,6 +129,7 @@ class AsyncRemoteDocuments(AsyncDocumentsContainer):
         return f"<Documents at {self._connection.settings.address.root}>"
 
 
+@check_arguments()
 class AsyncRemoteSpace(AsyncSpaceContainer):
     """A space of a server, with the methods of `fourfold.Space`."""
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
 from fourfold import limits
+from fourfold.arguments import check_arguments
 from fourfold.client import compactions, requests, rules, search, stream_records
 from fourfold.client.containers import AsyncStreamContainer, AsyncStreamsContainer
 from fourfold.client.coroutines.connection import P
@@ -61,6 +62,7 @@ from fourfold.tabular import Rows
 from fourfold.wire.streams import ProducerPage, SegmentPage, StreamSubscriptionPage
 
 
+@check_arguments()
 class AsyncRemoteStreams(AsyncStreamsContainer):
     """All streams of a server, with the methods of `fourfold.Streams`."""
 
@@ -292,6 +294,7 @@ class AsyncRemoteStreams(AsyncStreamsContainer):
         return f"<Streams at {self._address.root}>"
 
 
+@check_arguments()
 class AsyncRemoteStream(AsyncStreamContainer):
     """A handle of one stream of a server, with the methods of `fourfold.Stream`."""
 

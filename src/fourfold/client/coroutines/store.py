@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from fourfold import limits
 from fourfold.archive.restore_points import PointInfo
+from fourfold.arguments import check_arguments
 from fourfold.client import maintenance, sql
 from fourfold.client.containers import AsyncStoreContainer
 from fourfold.client.coroutines.remote_graphs import AsyncRemoteGraphs
@@ -42,6 +43,7 @@ from fourfold.wire.store import (
 )
 
 
+@check_arguments()
 class AsyncRemoteStore(AsyncStoreContainer):
     """A store of a server. It belongs to one event loop.
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from fourfold import limits
+from fourfold.arguments import check_arguments
 from fourfold.client import graphs, requests
 from fourfold.client.containers import GraphContainer, GraphsContainer
 from fourfold.client.follower import RemoteChanges
@@ -49,6 +50,7 @@ from fourfold.tabular import Rows
 from fourfold.wire import graphs as wire
 
 
+@check_arguments()
 class RemoteGraphs(GraphsContainer):
     """The graphs of a server, with the methods of `fourfold.Graphs`.
 
@@ -226,6 +228,7 @@ class RemoteGraphs(GraphsContainer):
         return sorted(infos, key=lambda info: info.app_id)
 
 
+@check_arguments()
 class RemoteGraph(GraphContainer):
     """A handle of one app of a server, with the methods of `fourfold.Graph`."""
 

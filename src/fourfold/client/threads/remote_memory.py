@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fourfold import limits
+from fourfold.arguments import check_arguments
 from fourfold.client import memory
 from fourfold.client.containers import MemoryContainer
 from fourfold.client.memory import MemoryCalls
@@ -28,6 +29,7 @@ from fourfold.tabular import Rows
 from fourfold.wire import memory as wire
 
 
+@check_arguments()
 class RemoteMemory(MemoryContainer):
     """A memory of a server, with the methods of a local one."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fourfold import limits
+from fourfold.arguments import check_arguments
 from fourfold.client import sessions
 from fourfold.client.containers import SessionContainer, SessionsContainer
 from fourfold.client.follower import RemoteFeed
@@ -44,6 +45,7 @@ from fourfold.tabular import Rows
 from fourfold.wire import sessions as wire
 
 
+@check_arguments()
 class RemoteSessions(SessionsContainer):
     """The sessions of a server, with the methods of `fourfold.Sessions`."""
 
@@ -603,6 +605,7 @@ class RemoteSessions(SessionsContainer):
         return RemoteSession(self, record.id, record.created_at, created=created)
 
 
+@check_arguments()
 class RemoteSession(SessionContainer):
     """A handle of one session of a server, with the methods of `fourfold.Session`."""
 

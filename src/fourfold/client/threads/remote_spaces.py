@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, TypeVar, overload
 
 from fourfold import limits
+from fourfold.arguments import check_arguments
 from fourfold.client import documents, find, sql
 from fourfold.client.containers import DocumentsContainer, SpaceContainer
 from fourfold.client.documents import SpaceCalls, SpacePointAt, WriteIdentity
@@ -63,6 +64,7 @@ from fourfold.wire.find import DocumentCount, FacetPage, FoundDocuments, PlanInf
 T = TypeVar("T")
 
 
+@check_arguments()
 class RemoteDocuments(DocumentsContainer):
     """The spaces of a server, with the methods of `store.documents`."""
 
@@ -128,6 +130,7 @@ class RemoteDocuments(DocumentsContainer):
         return f"<Documents at {self._connection.settings.address.root}>"
 
 
+@check_arguments()
 class RemoteSpace(SpaceContainer):
     """A space of a server, with the methods of `fourfold.Space`."""
 

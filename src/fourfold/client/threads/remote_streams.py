@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fourfold import limits
+from fourfold.arguments import check_arguments
 from fourfold.client import compactions, requests, rules, search, stream_records
 from fourfold.client.containers import StreamContainer, StreamsContainer
 from fourfold.client.follower import RemoteFollower, RemoteRecordFollower
@@ -62,6 +63,7 @@ from fourfold.tabular import Rows
 from fourfold.wire.streams import ProducerPage, SegmentPage, StreamSubscriptionPage
 
 
+@check_arguments()
 class RemoteStreams(StreamsContainer):
     """All streams of a server, with the methods of `fourfold.Streams`."""
 
@@ -291,6 +293,7 @@ class RemoteStreams(StreamsContainer):
         return f"<Streams at {self._address.root}>"
 
 
+@check_arguments()
 class RemoteStream(StreamContainer):
     """A handle of one stream of a server, with the methods of `fourfold.Stream`."""
 

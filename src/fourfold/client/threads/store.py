@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from fourfold import limits
 from fourfold.archive.restore_points import PointInfo
+from fourfold.arguments import check_arguments
 from fourfold.client import maintenance, sql
 from fourfold.client.containers import StoreContainer
 from fourfold.client.maintenance import StoreCalls
@@ -43,6 +44,7 @@ from fourfold.wire.store import (
 )
 
 
+@check_arguments()
 class RemoteStore(StoreContainer):
     """A store of a server. Any number of threads may use it.
 

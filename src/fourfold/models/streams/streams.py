@@ -109,17 +109,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-@check_arguments(
-    unchecked={
-        "append_soon",
-        "read_log",
-        "read_clock",
-        "touch",
-        "page",
-        "read_joined",
-        "note_schema",
-    }
-)
+@check_arguments(unchecked={"append_soon", "read_clock", "read_log", "read_joined", "touch"})
 class Streams(HandleMapping[str, Stream]):
     """All streams of one store. Iteration yields their names; `name in streams`."""
 
