@@ -14,7 +14,7 @@ import pytest
 import fourfold
 from fourfold import limits
 from fourfold.client import AsyncRemoteStore
-from fourfold.errors import NotFound
+from fourfold.errors import InvalidInput, NotFound
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
 
@@ -213,6 +213,22 @@ def test_deleted_names_are_neither_listed_nor_contained(store):
     assert "a" not in store.streams
     assert list(store.sessions) == []
     assert "a" not in store.sessions
+
+
+def test_remote_calls_name_arguments_of_wrong_types(filled):
+    stream, graph = filled.streams.create("odd", "application/json"), filled.graphs["a"]
+    for call, name in [
+        (lambda: stream.append({"n": 1}, producer="x"), "producer"),
+        (lambda: list(stream.follow(timeout="x")), "timeout"),
+        (lambda: filled.streams.list(limit="x"), "limit"),
+        (lambda: graph.apply("x", owner=1, trace_id="t"), "operations"),
+        (lambda: graph.find("name", {1, 2}), "where|filter"),
+        (lambda: filled.sessions.list(limit="x"), "limit"),
+    ]:
+        with pytest.raises(InvalidInput, match=name):
+            call()
+    assert len(stream) == 0
+    stream.delete()
 
 
 def test_coroutines_iterate_over_the_names_of_a_server(served):

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Generic, Self, TypeVar
 
 from fourfold import limits
+from fourfold.arguments import check_timeout
 from fourfold.client.coroutines.connection import AsyncLiveFeed
 from fourfold.client.reader import FeedItem, ResponseReader
 from fourfold.client.threads.connection import LiveFeed
@@ -141,6 +142,7 @@ class RemoteFollower(Follower[T]):
         *,
         wait: bool = True,
     ) -> None:
+        check_timeout(timeout)
         self._timeout = timeout
         self._pump = _Pump(settings, reader)
         if wait:
@@ -305,6 +307,7 @@ class AsyncRemoteFollower(Generic[T]):
     ) -> None:
         self._settings = settings
         self._reader = reader
+        check_timeout(timeout)
         self._timeout = timeout
         self._wait = wait
         self._feed: AsyncLiveFeed[FeedItem[T]] | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -198,7 +197,7 @@ class GraphCalls:
 
     def find(self, slug: str, request: Mapping[str, Any], at: At | None) -> Call:
         """Build the request for attributes or ratings by their value."""
-        validation.check_stored_text(json.dumps(request["where"], ensure_ascii=False), "where")
+        validation.encode_json(request["where"], "where")
         body = {**request, **stringify(("at", format_at(at)))}
         data = msgspec.json.encode({key: value for key, value in body.items() if value is not None})
         return Call("POST", self._app(slug, "/find"), f"search {slug!r}", {**_JSON}, {}, data)
