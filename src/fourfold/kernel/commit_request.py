@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -32,7 +33,7 @@ OnOutcome = Callable[[Any], None]
 """Called with the outcome of an item, on the thread of its loop. It must not raise."""
 
 
-class CommitRequest:
+class CommitRequest(ABC):
     """Base of the requests of threads and of coroutines.
 
     Outcomes default to class attributes, so that creating a request, which happens for every write,
@@ -42,7 +43,6 @@ class CommitRequest:
     result: Any = None
     error: BaseException | None = None
     hooks: list[Callable[[], None]] | None = None
-    completed = False
     patient = False
     """Low priority: not woken when the writer becomes free."""
     blamed = False
@@ -63,6 +63,7 @@ class CommitRequest:
         self.error = None
         self.hooks = None
 
+    @abstractmethod
     def resolve(self) -> None:
         """Deliver the outcome. Runs on the thread of `loop`, if there is one."""
 
@@ -70,6 +71,7 @@ class CommitRequest:
 class ThreadRequest(CommitRequest):
     """A thread that waits until its request is completed, or until it has to lead."""
 
+    completed = False
     next_waiter: ThreadRequest | None = None
     """The thread that this one wakes when it returns; see WakeUps."""
     gone = False
@@ -93,6 +95,10 @@ class ThreadRequest(CommitRequest):
             # It checks `completed` before it waits again.
             return
 
+    def resolve(self) -> None:
+        """Mark the request completed; its thread is woken by the chain."""
+        self.completed = True
+
 
 class PatientRequest(ThreadRequest):
     """A thread that prefers to join another thread's commit."""
@@ -102,6 +108,7 @@ class PatientRequest(ThreadRequest):
 
     def resolve(self) -> None:
         """Wake the thread, which may have a low priority and so is not part of the chain."""
+        self.completed = True
         self.wake()
 
 
@@ -115,13 +122,18 @@ class FutureRequest(LoopRequest):
     """A coroutine that awaits a future of its loop."""
 
     def __init__(
-        self, work: Work, size: int, deadline: float, loop: asyncio.AbstractEventLoop
+        self,
+        work: Work,
+        size: int,
+        deadline: float,
+        loop: asyncio.AbstractEventLoop,
+        future: asyncio.Future[Any],
     ) -> None:
         self.work = work
         self.size = size
         self.deadline = deadline
         self.loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
+        self.future = future
 
     def resolve(self) -> None:
         """Set the future's outcome unless it was cancelled. Runs on the loop's thread."""
@@ -248,7 +260,6 @@ def complete(
     first = wake_ups.chain(requests)
     elsewhere: dict[asyncio.AbstractEventLoop, list[CommitRequest]] = {}
     for request in requests:
-        request.completed = True
         loop = request.loop
         if loop is here or loop is None:
             request.resolve()

@@ -307,7 +307,10 @@ class Database:
     ) -> Awaitable[T]:
         """Run `work(txn)` in a transaction shared with concurrent callers; await its result."""
         until = self._until(deadline_s)
-        return self._committer.submit_async(work, size, until)
+        group = self._group
+        if group is None:
+            group = self._committer
+        return group.submit_async(work, size, until)
 
     def transact_batched(
         self,

@@ -205,15 +205,18 @@ class GroupRunner:
         except BaseException:
             writer.rollback()
             raise
-        done = [request for request in group if request.error is None]
-        if not done:
+        if all(request.error is not None for request in group):
             writer.rollback()
             return
         commit_or_rollback(writer)
-        writer.metrics.record_group(len(done), sum(request.count for request in done))
-        for request in done:
-            if request.hooks is not None:
-                self._call_hooks(request)
+        requests = items = 0
+        for request in group:
+            if request.error is None:
+                requests += 1
+                items += request.count
+                if request.hooks is not None:
+                    self._call_hooks(request)
+        writer.metrics.record_group(requests, items)
 
     def _run_all(self, txn: Transaction, group: list[CommitRequest], *, guarded: bool) -> None:
         """Run every request of a group. This is the hot loop of every write: keep it short."""
@@ -384,11 +387,11 @@ class GroupCommit:
         Blocks the event loop for the time of a commit at most.
         """
         loop = get_running_loop()
-        request = FutureRequest(work, size, deadline, loop)
-        self._enqueue(request)
+        future: asyncio.Future[Any] = loop.create_future()
+        self._enqueue(FutureRequest(work, size, deadline, loop, future))
         if loop not in self._scheduled:
             self._schedule(loop)
-        return request.future
+        return future
 
     def submit_item(  # noqa: PLR0917 - an item, and how it is written
         self,
@@ -521,7 +524,9 @@ class GroupCommit:
         )
 
     def _enqueue(self, request: CommitRequest) -> None:
-        self._check_not_in_own_transaction()
+        """Queue a request. This is the hot path of every write that waits: keep it short."""
+        if self._writer.transaction is not None:
+            self._check_not_in_own_transaction()
         size = request.size
         with self._counters:
             self._check_admissible(size)
@@ -584,6 +589,11 @@ class GroupCommit:
         count = size = 0
         with self._counters:
             self._batches.clear()
+            if self.queued_requests <= count_max and self.queued_bytes <= size_max:
+                group.extend(queue)
+                queue.clear()
+                self.queued_requests = self.queued_bytes = 0
+                return group
             while queue:
                 request = queue[0]
                 if group and (count + request.count > count_max or size + request.size > size_max):
