@@ -10,8 +10,10 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import count
 from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import fourfold
@@ -20,12 +22,34 @@ from fourfold.models.streams import Append
 JSON = "application/json"
 SSE_READERS = 5_000
 SSE_WAIT_S = 60.0
-FAN_OUT_RECORDS = 20
+FAN_OUT_RECORDS = 100
+"""Enough for 20 seconds: a single stall of the host then does not decide the p99."""
 READ_S = 5.0
 """A client that reads page by page, or repeats a query, stops after this time."""
-Task = Callable[["Target"], None]
+COMMAND_S = 60.0
+"""A command is ended after this time."""
+Task = Callable[["Target"], bool | None]
+"""Returns True if it was stopped before its end."""
 Surroundings = Callable[["Target"], AbstractContextManager[None]]
 _BATCH = 5_000
+_fork_numbers = count()
+
+
+class Case(NamedTuple):
+    """A task of clients, and what it needs.
+
+    Args:
+        streams: Streams of `RECORDS` records that it works on.
+        models: Models with `RECORDS` records that it works on.
+        once: The task cannot be repeated on the same store.
+        surroundings: What is there before the case begins, and is not measured itself.
+    """
+
+    task: Task
+    streams: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    once: bool = False
+    surroundings: Surroundings = lambda _: nullcontext()
 
 
 class Target:
@@ -50,16 +74,22 @@ class Target:
         finally:
             connection.close()
 
+    def json(self, method: str, path: str, body: object = None) -> Any:
+        """Send a request, and return the decoded response, which must be a success."""
+        data = b"" if body is None else json.dumps(body).encode()
+        status, _, answer = self.request(method, path, data, content_type=JSON)
+        assert status < 300, (method, path, status, answer[:500])
+        return json.loads(answer) if answer else None
+
     def stream(self, method: str, rest: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
         return self.request(method, f"/v1/stream/{rest}", b"", **headers)
 
 
-def prepare(root: Path, records: int, cases: Collection[str]) -> None:
+def prepare(root: Path, records: int, names: Collection[str]) -> None:
     """Write the streams that the cases work on."""
     with fourfold.open(root) as store:
         streams = store.streams
-        named = {name for case in cases for name in STREAMS.get(case, ("big",))}
-        for name in sorted(named):
+        for name in sorted(names):
             streams.create(name, JSON)
             for first in range(0, records, _BATCH):
                 batch = [
@@ -110,8 +140,9 @@ def _wait_for_cpu(_: Target, seconds: float) -> None:
 
 
 def fork(target: Target) -> None:
-    for number in range(20):
-        made = target.stream("PUT", f"fork-{number}", Stream_Forked_From="/v1/stream/forked")
+    for _ in range(20):
+        name = f"fork-{next(_fork_numbers)}"
+        made = target.stream("PUT", name, Stream_Forked_From="/v1/stream/forked")
         assert made[0] in {200, 201}, made
 
 
@@ -127,6 +158,14 @@ def run_sql(target: Target) -> None:
     while time.monotonic() < until:
         status, _, result = target.request("POST", "/v1/sql", body, content_type=JSON)
         assert status == 200, result
+
+
+def search_words(target: Target) -> None:
+    """Search for a word that no message has, and group the messages, again and again."""
+    until = time.monotonic() + READ_S
+    while time.monotonic() < until:
+        target.json("GET", "/v1/stream/big/_search?q=nowhere")
+        target.json("POST", "/v1/stream/big/_aggregate", {"by": ["group"], "timeout_ms": 5_000})
 
 
 def list_streams(target: Target) -> None:
@@ -176,11 +215,16 @@ def fan_out(target: Target) -> None:
 
 
 def command(*arguments: str) -> Task:
-    """Run `fourfold` on the folder while the server has it open."""
+    """Run `fourfold` on the folder while the server has it open, for `COMMAND_S` at most."""
 
-    def run(target: Target) -> None:
+    def run(target: Target) -> bool:
         given = [part.replace("ROOT", str(target.root)) for part in arguments]
-        subprocess.run([sys.executable, "-m", "fourfold", *given], check=True, capture_output=True)
+        program = [sys.executable, "-m", "fourfold", *given]
+        try:
+            subprocess.run(program, check=True, capture_output=True, timeout=COMMAND_S)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
 
     return run
 
@@ -198,32 +242,22 @@ def many_appends(target: Target) -> None:
         list(pool.map(one, range(4)))
 
 
-CASES: dict[str, Task] = {
-    "nothing else": lambda _: time.sleep(4),
-    "GET the whole stream": lambda target: catch_up(target, ""),
-    "GET format=records, whole": lambda target: catch_up(target, "&format=records"),
-    "GET ?field=&value= without a match": search,
-    "POST batches of 1,000 messages": many_appends,
-    "PUT 20 forks": fork,
-    "GET lists, totals, health, metrics": list_streams,
-    "POST /v1/sql over all records": run_sql,
-    f"POST to a stream with {SSE_READERS:,} SSE readers": fan_out,
-    "fourfold backup": command("backup", "ROOT", "ROOT-backup"),
-    "fourfold verify": command("verify", "ROOT"),
-    "retention of all but 1 kB": trim,
-    "expiry of the stream": expire,
-    "DELETE the stream": delete,
+CASES: dict[str, Case] = {
+    "nothing else": Case(lambda _: time.sleep(4)),
+    "GET the whole stream": Case(lambda target: catch_up(target, ""), ("big",)),
+    "GET format=records, whole": Case(lambda target: catch_up(target, "&format=records"), ("big",)),
+    "GET ?field=&value= without a match": Case(search, ("big",)),
+    "GET _search, POST _aggregate": Case(search_words, ("big",)),
+    "POST batches of 1,000 messages": Case(many_appends),
+    "PUT 20 forks": Case(fork, ("forked",)),
+    "GET lists, totals, health, metrics": Case(list_streams, ("big",)),
+    "POST /v1/sql over all records": Case(run_sql, ("big",)),
+    f"POST to a stream with {SSE_READERS:,} SSE readers": Case(
+        fan_out, once=True, surroundings=sse_readers
+    ),
+    "fourfold backup": Case(command("backup", "ROOT", "ROOT-backup"), ("big",), once=True),
+    "fourfold verify": Case(command("verify", "ROOT"), ("big",)),
+    "retention of all but 1 kB": Case(trim, ("trimmed",), once=True),
+    "expiry of the stream": Case(expire, ("expiring",), once=True),
+    "DELETE the stream": Case(delete, ("deleted",), once=True),
 }
-STREAMS: dict[str, tuple[str, ...]] = {
-    "nothing else": (),
-    "PUT 20 forks": ("forked",),
-    f"POST to a stream with {SSE_READERS:,} SSE readers": (),
-    "retention of all but 1 kB": ("trimmed",),
-    "expiry of the stream": ("expiring",),
-    "DELETE the stream": ("deleted",),
-}
-"""Large streams that a case works on, if not `big`."""
-SURROUNDINGS: dict[str, Surroundings] = {
-    f"POST to a stream with {SSE_READERS:,} SSE readers": sse_readers,
-}
-"""What is there before a case begins, and is not measured itself."""

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import threading
 
+import bench.isolation.__main__ as isolation
+import msgspec
 import pytest
 from bench import machine
-from bench.isolation import http_cases, steadiness
-from bench.isolation.__main__ import Line, Result, markdown, median_line
+from bench.isolation import http_cases, route_cases, steadiness, store_cases
+from bench.isolation.__main__ import (
+    CASES,
+    Line,
+    Repetition,
+    Result,
+    markdown,
+    median_line,
+    merged,
+    run_in_store,
+    started_from,
+)
 from bench.isolation.probe import Latency, ThreadProbe, summarize
+from bench.streams.servers import Server
+
+import fourfold
 
 
 def test_summary_has_the_quantiles_in_milliseconds():
@@ -70,7 +86,7 @@ def test_figures_name_the_machine_and_the_verdict(tmp_path):
         [median_line([line(60.0), line(70.0)])],
     )
     figures = markdown(result, "somewhere")
-    assert "| case | 1.0 | 5 | 1.0 | 60.0 | 60 70 | 60 | 0 | FAIL |" in figures
+    assert "| case | 1.0 | 1 | 5 | 1.0 | 70.0 | 60 70 | 60 | 0 | FAIL |" in figures
     assert "somewhere" in figures
 
 
@@ -83,6 +99,133 @@ def test_a_line_is_the_median_of_its_rounds():
     assert (line.task_s, line.latency.p99_ms) == (2, 30.0)
     assert line.rounds_p99_ms == (80.0, 10.0, 30.0)
     assert line.holds
+
+
+def test_of_two_rounds_the_slower_one_counts():
+    assert median_line([line(10.0), line(60.0)]).latency.p99_ms == 60.0
+
+
+def result_of(facts, day, *lines):
+    return Result(f"{day}T00:00:00+00:00", facts, 10, {}, list(lines))
+
+
+def test_merged_lines_keep_the_run_that_measured_them(tmp_path):
+    first, second = CASES[:2]
+    old = msgspec.structs.replace(machine.describe(tmp_path), commit="a" * 40)
+    new = msgspec.structs.replace(old, commit="b" * 40, cpu="another")
+    before = result_of(
+        old,
+        "2026-01-01",
+        *(msgspec.structs.replace(line(1.0), case=case) for case in (second, first)),
+    )
+    later = msgspec.structs.replace(
+        line(2.0), case=second, finished_at="2026-01-02T00:00:00+00:00", machine=new
+    )
+    whole = merged(before, result_of(new, "2026-01-02", later))
+    assert [(part.case, part.machine.commit[0], part.finished_at[:10]) for part in whole.lines] == [
+        (first, "a", "2026-01-01"),
+        (second, "b", "2026-01-02"),
+    ]
+    figures = markdown(whole, "somewhere")
+    assert f"| {first} | 1.0 | 1 | 5 | 1.0 | 1.0 |  | 60 | 0 | pass | a |" in figures
+    assert f"| {second} | 1.0 | 1 | 5 | 1.0 | 2.0 |  | 60 | 0 | pass | b |" in figures
+    assert "Run a, 2026-01-01:" in figures
+    assert "Run b, 2026-01-02:" in figures
+    again = merged(whole, result_of(new, "2026-01-03"))
+    assert again.lines == whole.lines
+
+
+def test_run_of_some_cases_continues_the_newest_result(tmp_path):
+    assert started_from(tmp_path / "isolation-2026-01-03.json", "DELETE") is None
+    facts = machine.describe(tmp_path)
+    for day in ("2026-01-01", "2026-01-02"):
+        path = tmp_path / f"isolation-{day}.json"
+        path.write_bytes(msgspec.json.encode(result_of(facts, day)))
+    newest = started_from(tmp_path / "isolation-2026-01-03.json", "DELETE")
+    assert newest.finished_at[:10] == "2026-01-02"
+    assert started_from(tmp_path / "isolation-2026-01-03.json", "") is None
+
+
+@pytest.mark.parametrize(("once", "count"), [(False, 5), (True, 1)])
+def test_short_task_is_repeated_until_the_window_is_full(once, count):
+    now = [0.0]
+    slept = []
+
+    def task():
+        now[0] += isolation.WINDOW_S / 4.5
+
+    repetition = Repetition(once=once, clock=lambda: now[0], sleep=slept.append)
+    repetition.run(task)
+    assert repetition.count == count
+    assert bool(slept) == once
+
+
+def test_long_task_is_run_once():
+    now = [0.0]
+
+    def task():
+        now[0] += 2 * isolation.WINDOW_S
+
+    repetition = Repetition(once=False, clock=lambda: now[0], sleep=pytest.fail)
+    repetition.run(task)
+    assert repetition.count == 1
+
+
+MODELS = ("documents", "facts", "sessions", "graphs")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    root = tmp_path_factory.mktemp("isolation") / "store"
+    http_cases.prepare(root, 2_000, ("big", "forked"))
+    store_cases.prepare(root, 2_000, MODELS)
+    return root
+
+
+def test_every_case_in_process_runs(prepared, tmp_path, monkeypatch):
+    monkeypatch.setattr(isolation, "WINDOW_S", 0.0)
+    monkeypatch.setattr(store_cases.time, "sleep", lambda _: None)
+    root = tmp_path / "store"
+    shutil.copytree(prepared, root)
+    shutil.copy(prepared.with_name("store-bundle.jsonl"), tmp_path)
+    with fourfold.open(root) as store:
+        for case in store_cases.CASES.values():
+            task = run_in_store(store, case, store_cases.StopWatch(60))
+            case.write(store)
+            assert (task.times, task.stopped) == (1, False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["documents: verify", "sessions: verify", "sessions: read all events", "graphs: verify"],
+)
+def test_long_task_in_process_is_stopped(prepared, monkeypatch, name):
+    monkeypatch.setattr(isolation, "WINDOW_S", 0.0)
+    case = store_cases.CASES[name]
+    with fourfold.open(prepared, mode="r") as store:
+        pause = store_cases.database_of(store, case.model).pauses.pause
+        task = run_in_store(store, case, store_cases.StopWatch(0))
+        assert task.stopped
+        assert store_cases.database_of(store, case.model).pauses.pause == pause
+
+
+def test_every_case_over_http_runs(prepared, tmp_path, monkeypatch):
+    for name, value in {"READ_S": 0.1, "FAN_OUT_RECORDS": 2, "SSE_READERS": 3}.items():
+        monkeypatch.setattr(http_cases, name, value)
+    monkeypatch.setattr(route_cases, "READ_S", 0.1)
+    monkeypatch.setattr(http_cases, "_wait_for_cpu", lambda *_: None)
+    root = tmp_path / "store"
+    shutil.copytree(prepared, root)
+    with fourfold.open(root) as store:
+        for name in ("trimmed", "expiring", "deleted"):
+            store.streams.create(name, http_cases.JSON)
+    skipped = {"nothing else", "fourfold backup", "fourfold verify"}
+    with Server("fourfold", lambda port, _: isolation.serve(port, root), tmp_path) as server:
+        target = http_cases.Target(server.port, root)
+        for name, case in {**http_cases.CASES, **route_cases.CASES}.items():
+            if name not in skipped:
+                with case.surroundings(target):
+                    assert not case.task(target)
 
 
 def test_steadiness_compares_slow_windows_with_the_median():
