@@ -36,6 +36,8 @@ CAPACITY_S = 1.0
 WARM_UP_S = 1.0
 WINDOW_S = 5.0
 """A shorter task is repeated for this time."""
+RESTS = 2
+"""Length of the rest after a short task, as a multiple of its time."""
 TASK_S = 60.0
 """A longer task is stopped after this time."""
 CLIENT_NICE = 19
@@ -53,7 +55,7 @@ class Line(msgspec.Struct, frozen=True):
     rounds_p99_ms: tuple[float, ...] = ()
     """Of every round, in their order; the line is that of the median one."""
     times: int = 1
-    """How often the task ran, one after the other, in `task_s`."""
+    """How often the task ran in `task_s`, with rests."""
     stopped: bool = False
     """The task was stopped before its end; the latency covers the time until then."""
     finished_at: str = ""
@@ -292,9 +294,10 @@ class TaskTimes(NamedTuple):
 
 
 class Repetition:
-    """Runs a task again until `WINDOW_S` have passed; one that runs once is followed by a pause.
+    """Runs a short task again until `WINDOW_S` have passed; one that runs once is followed by a rest.
 
     The p99 is that of the whole window: a single task of a few milliseconds would not appear in it.
+    Without rests, writes that never end would need the other half of what the server can take.
     """
 
     def __init__(
@@ -310,16 +313,17 @@ class Repetition:
         self.count = 0
 
     def run(self, task: Callable[[], object]) -> None:
-        until = self._clock() + WINDOW_S
-        while True:
+        began = now = self._clock()
+        while (rest := began + WINDOW_S - now) > 0 or not self.count:
             self.count += 1
             task()
-            rest = until - self._clock()
-            if rest <= 0:
-                return
+            took = self._clock() - now
+            rest -= took
+            if rest > 0:
+                self._sleep(rest if self._once else min(RESTS * took, rest))
             if self._once:
-                self._sleep(rest)
                 return
+            now = self._clock()
 
 
 def _run_client(case: http_cases.Case, target: http_cases.Target) -> TaskTimes:

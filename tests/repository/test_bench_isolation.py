@@ -146,28 +146,35 @@ def test_run_of_some_cases_continues_the_newest_result(tmp_path):
     assert started_from(tmp_path / "isolation-2026-01-03.json", "") is None
 
 
+class Clock:
+    """A time that a task and its rests move on."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def move(self, seconds):
+        self.now += seconds
+
+
 @pytest.mark.parametrize(("once", "count"), [(False, 5), (True, 1)])
 def test_short_task_is_repeated_until_the_window_is_full(once, count):
-    now = [0.0]
-    slept = []
-
-    def task():
-        now[0] += isolation.WINDOW_S / 4.5
-
-    repetition = Repetition(once=once, clock=lambda: now[0], sleep=slept.append)
-    repetition.run(task)
+    clock, rests = Clock(), []
+    repetition = Repetition(once=once, clock=clock, sleep=lambda s: (rests.append(s), clock.move(s)))
+    length = isolation.WINDOW_S / (4.5 * (1 + isolation.RESTS))
+    repetition.run(lambda: clock.move(length))
     assert repetition.count == count
-    assert bool(slept) == once
+    assert clock.now == pytest.approx(isolation.WINDOW_S)
+    if not once:
+        assert rests[0] == pytest.approx(isolation.RESTS * length)
 
 
 def test_long_task_is_run_once():
-    now = [0.0]
-
-    def task():
-        now[0] += 2 * isolation.WINDOW_S
-
-    repetition = Repetition(once=False, clock=lambda: now[0], sleep=pytest.fail)
-    repetition.run(task)
+    clock = Clock()
+    repetition = Repetition(once=False, clock=clock, sleep=pytest.fail)
+    repetition.run(lambda: clock.move(2 * isolation.WINDOW_S))
     assert repetition.count == 1
 
 
