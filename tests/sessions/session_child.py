@@ -4,6 +4,7 @@ write ROOT SEED     append, publish and intern at random from several threads, o
 hold ROOT           open the sessions for writing, append one event, and wait to be killed
 try ROOT            try to open the sessions for writing, and say what became of it
 purge ROOT          collect what was deleted, a few events in each transaction
+import ROOT PATH    import a bundle, a few events in each transaction
 follow ROOT COUNT   open for reading, and follow the session "s" until so many events came
 """
 
@@ -17,7 +18,7 @@ import time
 
 import fourfold
 from fourfold.errors import FourfoldError
-from fourfold.models.sessions import Payload, payloads
+from fourfold.models.sessions import Payload, bundle, payloads
 from support.crash import acknowledge, ready
 
 THREADS = 3
@@ -84,6 +85,12 @@ def purge(root):
         acknowledge(str(store.sessions.gc(0).events))
 
 
+def import_bundle(root, path):
+    bundle.IMPORT_PAGE_EVENTS = 10
+    with fourfold.open(root) as store:
+        acknowledge(str(store.sessions.import_bundle(path).events))
+
+
 def follow(root, count):
     with fourfold.open(root, mode="r") as store:
         feed = store.sessions.follow("s", after=0, timeout=60.0)
@@ -98,5 +105,12 @@ def follow(root, count):
 
 
 if __name__ == "__main__":
-    calls = {"write": write, "hold": hold, "try": try_to_write, "follow": follow, "purge": purge}
+    calls = {
+        "write": write,
+        "hold": hold,
+        "try": try_to_write,
+        "follow": follow,
+        "purge": purge,
+        "import": import_bundle,
+    }
     calls[sys.argv[1]](*sys.argv[2:])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from datetime import UTC, datetime
+from itertools import count
 
 import pytest
 
@@ -152,6 +154,127 @@ def test_a_session_that_appears_while_its_bundle_is_read_is_not_written_over(
             target.import_bundle(file)
         assert [info.id for info in target.list_sessions()] == ["root"]
         assert target.verify() == []
+
+
+@pytest.fixture
+def pages(target, monkeypatch):
+    """Numbers of events that transactions of the target wrote."""
+    numbers = []
+    alone = target.log.transact_alone
+
+    def counting(work):
+        before = target.position()
+        result = alone(work)
+        numbers.append(target.position() - before)
+        return result
+
+    monkeypatch.setattr(target.log, "transact_alone", counting)
+    return numbers
+
+
+def write_long(tmp_path, events, batch=1):
+    ticks = count()
+    source = Sessions(clock=lambda: datetime.fromtimestamp(1e9 + next(ticks), UTC))
+    source.create_session({"id": "long"})
+    for first in range(0, events, batch):
+        source.append_events("long", [{"type": "a/b", "n": first + n} for n in range(batch)])
+    path = tmp_path / "long.ndjson"
+    path.write_bytes(b"".join(source.export_bundle("long")))
+    return source, path
+
+
+def test_import_writes_a_few_events_in_each_transaction(target, pages, tmp_path):
+    source, path = write_long(tmp_path, 3_000)
+    feed = target.follow_all(after=target.position(), timeout=0)
+    assert target.import_bundle(path).events == 3_000
+    heard = [event.id for event in feed]
+    assert heard == list(range(1, 3_001))
+    assert sum(pages) == 3_000
+    assert pages == [bundle.IMPORT_PAGE_EVENTS] * 15
+    assert same(source, target, "long")
+    del pages[:]
+    target.import_bundle(path)
+    assert pages == []
+
+
+def test_events_of_one_request_are_imported_together(target, pages, tmp_path, monkeypatch):
+    monkeypatch.setattr(bundle, "IMPORT_PAGE_EVENTS", 7)
+    _, path = write_long(tmp_path, 120, batch=30)
+    target.import_bundle(path)
+    assert pages == [30] * 4
+
+
+def test_events_of_one_time_are_imported_in_bounded_transactions(
+    target, pages, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(bundle, "IMPORT_PAGE_EVENTS_MAX", 50)
+    _, path = write_long(tmp_path, 120, batch=120)
+    target.import_bundle(path)
+    assert pages == [50, 50, 20]
+
+
+def test_pages_of_an_import_never_separate_a_head_from_its_events(
+    source, target, pages, tmp_path, file, monkeypatch
+):
+    monkeypatch.setattr(bundle, "IMPORT_PAGE_EVENTS", 1)
+    states = []
+    alone = target.log.transact_alone
+
+    def looking(work):
+        result = alone(work)
+        states.append({info.id: target.peek_next_id(info.id) for info in target.list_sessions()})
+        return result
+
+    monkeypatch.setattr(target.log, "transact_alone", looking)
+    target.import_bundle(file)
+    assert len(states) > 8
+    for state in states:
+        for sid, next_id in state.items():
+            following = source.events_since(sid, next_id - 1, limit=1)
+            assert [event.type for event in following] != ["head/published"]
+
+
+def test_events_that_others_append_during_an_import_end_it(target, tmp_path, monkeypatch):
+    monkeypatch.setattr(bundle, "IMPORT_PAGE_EVENTS", 10)
+    monkeypatch.setattr(bundle, "IMPORT_PAGE_EVENTS_MAX", 10)
+    _, path = write_long(tmp_path, 100)
+    alone = target.log.transact_alone
+    calls = []
+
+    def interrupting(work):
+        result = alone(work)
+        calls.append(work)
+        if len(calls) == 3:
+            target.append_event("long", {"type": "a/foreign"})
+        return result
+
+    monkeypatch.setattr(target.log, "transact_alone", interrupting)
+    with pytest.raises(AlreadyExists, match="another history"):
+        target.import_bundle(path)
+    assert target.verify() == []
+    types = [event.type for event in target.events_since("long")]
+    assert types[-1] == "a/foreign"
+    assert types.count("a/foreign") == 1
+
+
+def test_two_imports_of_one_bundle_at_a_time_write_it_once(target, tmp_path, monkeypatch):
+    monkeypatch.setattr(bundle, "IMPORT_PAGE_EVENTS", 10)
+    monkeypatch.setattr(bundle, "IMPORT_PAGE_EVENTS_MAX", 10)
+    source, path = write_long(tmp_path, 100)
+    alone = target.log.transact_alone
+    calls = []
+
+    def nested(work):
+        result = alone(work)
+        calls.append(work)
+        if len(calls) == 3:
+            target.import_bundle(path)
+        return result
+
+    monkeypatch.setattr(target.log, "transact_alone", nested)
+    assert target.import_bundle(path).events == 100
+    assert same(source, target, "long")
+    assert target.verify() == []
 
 
 def refused(target, file, lines, *, sealed):

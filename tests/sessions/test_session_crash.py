@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -14,6 +16,7 @@ import pytest
 
 import fourfold
 from fourfold.errors import WriterLocked
+from fourfold.models.sessions import Payload, Sessions
 from support.crash import Moment, child_environment, random_kill_time, run
 from support.properties import THOROUGH, repeats
 
@@ -70,6 +73,61 @@ def test_a_kill_at_a_chosen_point_loses_nothing_acknowledged(tmp_path, point):
     crash = run(SCRIPT, "write", str(tmp_path / "store"), point, fault=f"{point}=kill@40")
     assert crash.killed, crash
     check(tmp_path / "store", [json.loads(line) for line in crash.lines])
+
+
+def write_bundle(path):
+    """Write a bundle of a session with heads and of two that it was forked into."""
+    ticks = count()
+    sessions = Sessions(clock=lambda: datetime.fromtimestamp(1e9 + next(ticks), UTC))
+    sessions.create_session({"id": "root"})
+    for number in range(60):
+        message = {"content": Payload("x" * 700 + str(number)), "n": number}
+        batch = [{"type": "message/appended", "message": message}, *2 * [turn(number)]]
+        sessions.append_events("root", batch)
+        if number % 3 == 0:
+            sessions.publish_head("root", {"note": number})
+    for name in ("one", "two"):
+        sessions.fork("root", {"id": name})
+        for number in range(15):
+            sessions.append_event(name, {"type": "a/b", "n": number})
+    path.write_bytes(b"".join(sessions.export_bundle("root")))
+    return sessions
+
+
+def turn(number):
+    return {"type": "turn/started", "turn": {"n": number}}
+
+
+@pytest.mark.parametrize("point", [point for point in POINTS if "acknowledge" not in point])
+@pytest.mark.parametrize("hit", [2, 5, 9, 16])
+def test_import_that_is_killed_is_completed_by_the_next_one(tmp_path, point, hit):
+    path, root = tmp_path / "bundle", tmp_path / "store"
+    source = write_bundle(path)
+    with fourfold.open(root) as store:
+        store.sessions.create_session({"id": "before"})
+    at = 40 * hit if point == "kernel.statement.after" else hit
+    crash = run(SCRIPT, "import", str(root), str(path), fault=f"{point}=kill@{at}")
+    assert crash.killed, crash
+    with fourfold.open(root) as store:
+        sessions = store.sessions
+        assert sessions.verify() == []
+        # What is there is a state that the session had: no head is missing after its events.
+        for info in sessions.list_sessions():
+            if info.id != "before":
+                events = source.events_since(info.id)
+                last = sessions.peek_next_id(info.id) - 1
+                assert list(sessions.events_since(info.id)) == list(events[:last])
+                after = events[last : last + 1]
+                assert [event.type for event in after] != ["head/published"]
+        assert sessions.import_bundle(path).sessions == 3
+        for info in source.list_sessions():
+            assert [event.digest for event in sessions.events_since(info.id)] == [
+                event.digest for event in source.events_since(info.id)
+            ]
+        assert sessions.verify() == []
+        assert sessions.verify_no_dangling_refs() == []
+        positions = [event.position for event in sessions.all_events_since(0)]
+        assert positions == list(range(1, sessions.position() + 1))
 
 
 def lives(root, seed, kills):

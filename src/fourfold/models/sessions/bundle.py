@@ -8,7 +8,8 @@
 
 `body` and `data` are canonical text. Every digest is worked out again before anything is written:
 of each event over those before it, of each head, edge and payload, and of the whole file. The
-import keeps ids, times and keys, so heads and edges have the same names in every store.
+import keeps ids, times and keys, so heads and edges have the same names in every store. It writes
+in pages, so that others write in between.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.content import InternedPayload, PayloadRef, content_id, decode, encode, find_refs
@@ -40,6 +42,10 @@ Includes = Callable[[str], bool]
 _AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _MARK = '"~ref"'
 _BATCH_BYTES = limits.MIB
+IMPORT_PAGE_EVENTS: Final = 200
+"""Events after which a transaction of an import ends, at the next event of another time."""
+IMPORT_PAGE_EVENTS_MAX: Final = 1_000
+"""Events of a transaction of an import, even if all of them have the same time."""
 
 
 def subtree(sessions: Sessions, sid: str, includes: Includes) -> list[str]:
@@ -114,14 +120,24 @@ def _line(document: dict[str, Any]) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def take_in(sessions: Sessions, slots: Slots, path: Path, now: int) -> BundleReport:
-    """Add what a bundle has and the store has not. Nothing is written unless all of it is right."""
+def take_in(
+    sessions: Sessions, slots: Slots, path: Path, now: int, notify: Callable[[str], None]
+) -> BundleReport:
+    """Add what a bundle has and the store has not. Nothing is written unless all of it is right.
+
+    Each page of events is a transaction. An import that is killed leaves states that the sessions
+    had at an earlier event, and the next import of the bundle continues there.
+
+    Args:
+        notify: Called with the id of a session after a commit that wrote events of it.
+    """
     if not path.exists():
         raise NotFound(f"{path}: there is no such file")
     if not path.is_file():
         raise InvalidInput(f"{path}: a bundle must be a file")
     with sessions.log.read() as reading:
-        done = _BundleCheck(reading).run(path)
+        check = _BundleCheck(reading)
+        done = check.run(path)
     waiting: list[InternedPayload] = []
     for number, document in _read(path):
         if document["kind"] == "payload":
@@ -130,7 +146,10 @@ def take_in(sessions: Sessions, slots: Slots, path: Path, now: int) -> BundleRep
             _store(sessions, waiting, now)
             waiting = []
     _store(sessions, waiting, now)
-    sessions.log.transact_alone(lambda writing: _copy(writing, slots, path))
+    for page in _pages(path, check.stored):
+        work = partial(_write_page, slots=slots, page=page, notify=notify)
+        with sessions.log.paced():
+            sessions.log.transact_alone(work)
     return done
 
 
@@ -145,24 +164,75 @@ def _store(sessions: Sessions, batch: list[InternedPayload], now: int) -> None:
         sessions.log.transact_alone(work)
 
 
-def _copy(writing: LogWriter, slots: Slots, path: Path) -> None:
-    slot: Slot | None = None
+class _SessionPart(NamedTuple):
+    """Consecutive events of a session in one page of an import."""
+
+    sid: str
+    created_at: str
+    events: list[dict[str, Any]]
+
+
+def _pages(path: Path, stored: Mapping[str, int]) -> Iterator[list[_SessionPart]]:
+    """Yield the sessions and events that the store lacks, in pages.
+
+    Events of one request have the same time, and the head of a turn follows its end directly. A
+    page ends between two times and not before a head, unless it becomes too large.
+    """
+    page: list[_SessionPart] = []
+    sid = created_at = time = ""
+    events = size = 0
     for _, document in _read(path):
-        if document["kind"] == "session":
-            sid, created = document["id"], document["created_at"]
-            if writing.session(sid) is None:
-                row = SessionRow(writing.insert_session(sid, created), sid, created)
-                slot = Slot(row, FoldState(), 0)
-                slots.move(writing, sid, slot)
-            else:
-                slot = slots.inside(writing, sid)
-        elif document["kind"] == "event":
-            assert slot is not None
-            if document["id"] > slot.state.counters.event:
-                stamped = _stamped(slot.row.id, slot.state, document, slots.position(writing) + 1)
-                if stamped[0].digests[0].hex() != document["digest"]:
-                    raise _another_history(slot.row.id)
-                slot = writer.keep(writing, slots, slot, *stamped)
+        kind = document["kind"]
+        if kind == "session":
+            sid, created_at, time = document["id"], document["created_at"], ""
+            if sid not in stored:
+                page.append(_SessionPart(sid, created_at, []))
+        elif kind == "event" and document["id"] > stored.get(sid, 0):
+            is_full = events >= IMPORT_PAGE_EVENTS or size >= _BATCH_BYTES
+            may_end = document["at"] != time and document["type"] != "head/published"
+            if (is_full and may_end) or events >= IMPORT_PAGE_EVENTS_MAX:
+                yield page
+                page, events, size = [], 0, 0
+            if not page or page[-1].sid != sid:
+                page.append(_SessionPart(sid, created_at, []))
+            page[-1].events.append(document)
+            time = document["at"]
+            events += 1
+            size += len(document["body"])
+    if page:
+        yield page
+
+
+def _write_page(
+    writing: LogWriter, *, slots: Slots, page: list[_SessionPart], notify: Callable[[str], None]
+) -> None:
+    """Write a page, except what another import or request wrote since the check."""
+    for part in page:
+        if writing.session(part.sid) is None:
+            key = writing.insert_session(part.sid, part.created_at)
+            slot = Slot(SessionRow(key, part.sid, part.created_at), FoldState(), 0)
+            slots.move(writing, part.sid, slot)
+        else:
+            slot = slots.inside(writing, part.sid)
+        _check_same(writing, slot, part.events)
+        last = slot.state.counters.event
+        for document in (event for event in part.events if event["id"] > last):
+            stamped = _stamped(part.sid, slot.state, document, slots.position(writing) + 1)
+            if stamped[0].digests[0].hex() != document["digest"]:
+                raise _another_history(part.sid)
+            slot = writer.keep(writing, slots, slot, *stamped)
+        writing.after_commit(partial(notify, part.sid))
+
+
+def _check_same(writing: LogWriter, slot: Slot, events: list[dict[str, Any]]) -> None:
+    """Raise unless the newest of the events that the store has by now is the same there."""
+    last = slot.state.counters.event
+    known = [document for document in events if document["id"] <= last]
+    if known:
+        number = known[-1]["id"]
+        [stored] = writing.events(slot.row.key, number - 1, number, 1)
+        if stored.digest.hex() != known[-1]["digest"]:
+            raise _another_history(slot.row.id)
 
 
 def _stamped(sid: str, state: FoldState, document: dict[str, Any], position: int) -> Stamped:
@@ -203,6 +273,8 @@ class _BundleCheck:
         self._state = FoldState()
         self._digests: dict[int, bytes] = {}
         self._known = _KnownSessions(None, 0)
+        self.stored: dict[str, int] = {}
+        """Newest events of those sessions of the bundle that the store has."""
 
     def run(self, path: Path) -> BundleReport:
         for number, document in _read(path, check=True):
@@ -249,6 +321,8 @@ class _BundleCheck:
             raise AlreadyExists(f"session {sid!r} was deleted here; its id is used up")
         last = 0 if row is None else self._reading.last_event(row.key)
         self._known = _KnownSessions(row, last)
+        if row is not None:
+            self.stored[sid] = last
         self._sid, self._state, self._digests = sid, FoldState(), {}
         self._left = document["events"]
 

@@ -282,13 +282,6 @@ class Broadcast:
                 if notifier is not None:
                     notifier.notify()
 
-    def notify_all(self) -> None:
-        """Wake every feed."""
-        with self._lock:
-            notifiers = list(self._notifiers.values())
-        for notifier in notifiers:
-            notifier.notify()
-
     def join(self, feed: SessionFeed) -> SessionFeed:
         """Deliver transient items to a feed from now on."""
         with self._lock:

@@ -689,13 +689,17 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
         """Import the sessions of a bundle under their ids, after checking every digest.
 
         An existing session must have the same history, and receives the events that it lacks.
+        Events are written in pages, so readers see the sessions grow. An import that was stopped
+        is continued by importing the bundle again.
+
+        Raises:
+            AlreadyExists: A session has another history, or something else is appended to it
+                during the import. What was imported until then stays.
         """
         if not self.log.writable:
             raise ReadOnly(f"{self.log!r} is open for reading only")
         _, now = self._preparing.now()
-        report = bundle.take_in(self, self._slots, Path(path), now)
-        self._broadcast.notify_all()
-        return report
+        return bundle.take_in(self, self._slots, Path(path), now, self._broadcast.notify)
 
     # Maintenance
 
