@@ -1,18 +1,26 @@
-"""Limits on the number of connections, in total and per address.
+"""Limits on the number of connections, in total, per address, and of those that end at a time.
 
 Proxies carry the connections of many clients: one on this machine, or one listed in
 `server.trusted_proxies`, has only the total limit, and must limit its own clients. Addresses of one
 IPv6 network (/64) count as one, since a single client has all of them.
+
+When thousands of readers disconnect at once, the requests of a few end in each iteration of the
+event loop, so that others are served in between.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Final
 
 from fourfold import limits
 
+DISCONNECTS_PER_ITERATION: Final = 16
+"""Requests that end in one iteration of the event loop because their clients disconnected."""
 _NETWORK_BITS = 64
 _SOURCES_CACHED = 4_096
 
@@ -59,6 +67,36 @@ class Connections:
     def _source(self, address: str | None) -> str | None:
         """Return the key to count a connection under, or None if only the total limit applies."""
         return None if address is None else _find_source(address, self._proxies)
+
+
+class Disconnects:
+    """Ends the requests of lost connections, a few in each iteration of an event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._left = DISCONNECTS_PER_ITERATION
+        """How many may still end in this iteration."""
+        self._is_scheduled = False
+
+    def add(self, end: Callable[[], None]) -> None:
+        """Call `end` now, or in one of the next iterations if there were too many in this one."""
+        if self._left > 0 and not self._waiting:
+            self._left -= 1
+            end()
+        else:
+            self._waiting.append(end)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._begin_iteration)
+
+    def _begin_iteration(self) -> None:
+        self._left = DISCONNECTS_PER_ITERATION
+        self._is_scheduled = bool(self._waiting)
+        if self._is_scheduled:
+            asyncio.get_running_loop().call_soon(self._begin_iteration)
+        while self._left > 0 and self._waiting:
+            self._left -= 1
+            self._waiting.popleft()()
 
 
 @lru_cache(maxsize=_SOURCES_CACHED)

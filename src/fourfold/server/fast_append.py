@@ -42,7 +42,7 @@ from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.models.streams import AppendResult, Streams
 from fourfold.models.streams.append import Outcome
 from fourfold.server.budget import Lease
-from fourfold.server.connections import Connections, proxies
+from fourfold.server.connections import Connections, Disconnects, proxies
 from fourfold.server.errors import accepts_problem
 from fourfold.server.headers import DEFAULT_HEADERS, STREAM_PREFIX
 from fourfold.server.http_protocol import (
@@ -673,6 +673,7 @@ def make_protocol_class(
     shared: dict[str, Any] = {
         "timeouts": RequestTimeouts(write_stall_s=settings.write_stall_s),
         "connection_limit": protocol.connections,
+        "disconnects": Disconnects(),
     }
     if not fast:
         return type("ServerHttpProtocol", (HttpProtocol,), shared)

@@ -34,7 +34,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from fourfold import limits
 from fourfold.errors import Busy, InvalidInput
-from fourfold.server.connections import Connections
+from fourfold.server.connections import Connections, Disconnects
 from fourfold.server.headers import DEFAULT_HEADERS
 from fourfold.server.request import Response
 from fourfold.server.streams import error_response
@@ -211,6 +211,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     timeouts: ClassVar[RequestTimeouts]
     connection_limit: ClassVar[Connections]
+    disconnects: ClassVar[Disconnects]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -258,7 +259,13 @@ class HttpProtocol(HttpToolsProtocol):
             self.connection_limit.leave(self._address)
         # Otherwise its timer would keep a reset connection in memory.
         self._unset_keepalive_if_required()
-        super().connection_lost(exc)
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            super().connection_lost(exc)
+        else:
+            # Nothing more is sent, but the request ends only when it is this connection's turn.
+            cycle.disconnected = True
+            self.disconnects.add(partial(super().connection_lost, exc))
 
     def resume_writing(self) -> None:
         """Note that the client has read data, and continue writing."""
