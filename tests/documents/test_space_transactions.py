@@ -18,6 +18,7 @@ from fourfold.models.documents.blobs import SpaceBlobs
 from fourfold.models.documents.branches import Branches
 from fourfold.models.documents.indexes.builder import IndexBuilder
 from fourfold.models.documents.indexes.indexes import Indexes
+from fourfold.models.documents.memory import Memory, MemoryPut
 from fourfold.models.documents.request import make_request
 
 ENTITIES = ("a", "b", "inside", "new")
@@ -107,6 +108,24 @@ INDEX_CALLS = {
     "rebuild": lambda space: space.indexes.rebuild("by_n"),
     "wait": lambda space: space.indexes.wait("by_n", timeout_s=0.0),
 }
+MEMORY_CALLS = {
+    "diff": lambda memory: memory.diff(1),
+    "forget": lambda memory: memory.forget("ada", "food"),
+    "get": lambda memory: (memory.get("ada", "food"), memory.get("ada", "fleeting")),
+    "history": lambda memory: memory.history("ada", "food"),
+    "list": lambda memory: memory.list("ada"),
+    "namespace_page": lambda memory: memory.namespace_page(),
+    "namespaces": lambda memory: memory.namespaces(),
+    "position": lambda memory: memory.position(),
+    "purge": lambda memory: memory.purge("ada", "food"),
+    "put": lambda memory: memory.put("ada", "drink", {"likes": "tea"}, ttl_s=60),
+    "put_many": lambda memory: memory.put_many(
+        [MemoryPut("ada", "food", None), MemoryPut("bob", "new", {"n": 1})]
+    ),
+    "search": lambda memory: memory.search("soup", namespace="ada"),
+    "sweep": lambda memory: memory.sweep(),
+    "version_page": lambda memory: memory.version_page("ada", "food"),
+}
 ALL = {
     **CALLS,
     **{f"branches.{name}": call for name, call in BRANCH_CALLS.items()},
@@ -119,7 +138,13 @@ REFUSED = {"transact_async"}
 
 @pytest.mark.parametrize(
     ("handle", "calls"),
-    [(Space, CALLS), (Branches, BRANCH_CALLS), (SpaceBlobs, BLOB_CALLS), (Indexes, INDEX_CALLS)],
+    [
+        (Space, CALLS),
+        (Branches, BRANCH_CALLS),
+        (SpaceBlobs, BLOB_CALLS),
+        (Indexes, INDEX_CALLS),
+        (Memory, MEMORY_CALLS),
+    ],
 )
 def test_every_public_call_is_tried_inside_a_transaction(handle, calls):
     public = {
@@ -181,6 +206,37 @@ def test_public_calls_keep_the_log_in_order_inside_a_transaction(store, history,
     with fourfold.open(store.root) as again:
         for did, found in expected.items():
             assert states(again.space(did, history=history)) == found, did
+
+
+def items(memory):
+    return [(item.namespace, item.key, item.value) for item in memory.list()]
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["committed", "rolled back"])
+@pytest.mark.parametrize("name", MEMORY_CALLS)
+def test_calls_of_a_memory_join_an_open_transaction(store, name, fails):
+    memory = store.memory("assistant")
+    memory.put("ada", "food", {"likes": "leek soup"})
+    memory.put("ada", "food", {"likes": "onion soup"})
+    memory.put("ada", "fleeting", {"likes": "rain"}, ttl_s=1e-9)
+    before = memory.position(), items(memory)
+    with suppress(ZeroDivisionError), memory.space.database.write():
+        memory.put("ada", "inside", {"n": 1})
+        MEMORY_CALLS[name](memory)
+        memory.put("ada", "inside", {"n": 2})
+        if fails:
+            raise ZeroDivisionError
+    if fails:
+        assert (memory.position(), items(memory)) == before
+    else:
+        assert memory.get("ada", "inside").value == {"n": 2}
+    memory.put("bob", "after", {"n": 3})
+    assert [entry.seq for entry in memory.space.log()] == list(range(1, memory.position() + 1))
+    assert memory.space.verify() == []
+    found = items(memory)
+    store.close()
+    with fourfold.open(store.root) as again:
+        assert items(again.memory("assistant")) == found
 
 
 @pytest.mark.timeout(60)

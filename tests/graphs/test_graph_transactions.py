@@ -12,7 +12,7 @@ from test_inserts import attr, parent
 
 from fourfold.errors import FourfoldError, NotFound, Refused
 from fourfold.kernel import Migration
-from fourfold.models.graphs import Graphs, Query
+from fourfold.models.graphs import Graph, Graphs, Query
 from fourfold.models.graphs.feed import FeedFilter
 from fourfold.models.graphs.verify import problems
 
@@ -310,6 +310,41 @@ CALLS = {
     "with_txn": lambda g, t, _: g.with_txn(lambda h: h.seq),
     "write_batch": lambda g, t, _: g.write_batch(lambda h: g.apply(envelope(TYPES, "x"))),
 }
+HANDLE_CALLS = {
+    "aggregate": lambda app, t: app.aggregate("note rating"),
+    "apply": lambda app, t: app.apply(OPERATIONS, owner=1, trace_id="applied"),
+    "apply_async": lambda app, t: asyncio.run(
+        app.apply_async(OPERATIONS, owner=1, trace_id="applied")
+    ),
+    "count": lambda app, t: app.count(1),
+    "envelopes": lambda app, t: app.envelopes("t"),
+    "exists": lambda app, t: app.exists(1, 1),
+    "find": lambda app, t: app.find("note attr"),
+    "follow": lambda app, t: list(app.follow(timeout=0)),
+    "history": lambda app, t: app.history("parent", 1),
+    "insert": lambda app, t: (app.insert("parent", [ROW]), app.insert("parent", [ROW], txn=t)),
+    "log": lambda app, t: app.log(),
+    "neighbours": lambda app, t: app.neighbours(1),
+    "objects": lambda app, t: app.objects("parent"),
+    "path": lambda app, t: app.path(1, 1),
+    "position": lambda app, t: app.position(),
+    "read": lambda app, t: app.read("parent", 1),
+    "read_many": lambda app, t: app.read_many([1]),
+    "register_type": lambda app, t: app.register_type("parent", "another"),
+    "top": lambda app, t: app.top("note rating"),
+    "traverse": lambda app, t: app.traverse(1),
+    "types": lambda app, t: app.types(),
+    "update": lambda app, t: app.update("attr", 1, {"value_text": "new"}),
+}
+"""Calls of the handle of one app."""
+ALL = {
+    **CALLS,
+    **{
+        f"graph.{name}": lambda g, t, _, call=call: call(g.open(APP), t)
+        for name, call in HANDLE_CALLS.items()
+    },
+}
+OPERATIONS = [{"op": "parent_create", "type_id": 1, "payload": {}}]
 REFUSED = {"analyze", "checkpoint", "vacuum"}
 """Calls that need the writer for themselves."""
 TYPES = {"parent": 1, "attr": 2, "edge": 3, "rating": 4, "suppress": 5}
@@ -330,13 +365,14 @@ def nested(graphs):
         return graphs.insert_parent(APP, ROW, txn=txn)
 
 
-def test_every_public_call_is_tried_inside_a_transaction():
+@pytest.mark.parametrize(("handle", "calls"), [(Graphs, CALLS), (Graph, HANDLE_CALLS)])
+def test_every_public_call_is_tried_inside_a_transaction(handle, calls):
     public = {
         name
-        for name, member in inspect.getmembers(Graphs)
+        for name, member in inspect.getmembers(handle)
         if not name.startswith("_") and callable(member)
     }
-    assert public == CALLS.keys()
+    assert public == calls.keys()
 
 
 @pytest.fixture
@@ -355,7 +391,7 @@ def node(tmp_path, monkeypatch):
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("fails", [False, True], ids=["committed", "rolled back"])
 def test_public_call_keeps_the_log_in_order_inside_a_transaction(node, name, fails):
     graphs, package = node
@@ -364,9 +400,9 @@ def test_public_call_keeps_the_log_in_order_inside_a_transaction(node, name, fai
         first = graphs.insert_parent(APP, ROW, txn=txn)
         if name in REFUSED:
             with pytest.raises(FourfoldError):
-                CALLS[name](graphs, txn, package)
+                ALL[name](graphs, txn, package)
         else:
-            CALLS[name](graphs, txn, package)
+            ALL[name](graphs, txn, package)
         graphs.insert_attr(APP, attr(TYPES, first), txn=txn)
         graphs.insert_parent(APP, ROW, txn=txn)
     if fails:

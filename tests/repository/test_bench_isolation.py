@@ -162,7 +162,9 @@ class Clock:
 @pytest.mark.parametrize(("once", "count"), [(False, 5), (True, 1)])
 def test_short_task_is_repeated_until_the_window_is_full(once, count):
     clock, rests = Clock(), []
-    repetition = Repetition(once=once, clock=clock, sleep=lambda s: (rests.append(s), clock.move(s)))
+    repetition = Repetition(
+        once=once, clock=clock, sleep=lambda s: (rests.append(s), clock.move(s))
+    )
     length = isolation.WINDOW_S / (4.5 * (1 + isolation.RESTS))
     repetition.run(lambda: clock.move(length))
     assert repetition.count == count

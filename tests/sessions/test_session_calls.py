@@ -10,7 +10,7 @@ import pytest
 
 import fourfold
 from fourfold.errors import Refused
-from fourfold.models.sessions import Payload, Sessions
+from fourfold.models.sessions import Payload, Session, Sessions
 from fourfold.testing.session_log_contract import turn
 
 LARGE = "x" * 100_000
@@ -87,17 +87,46 @@ CALLS = {
     "view_at": lambda s, one, other: s.view_at(one, 1).session,
 }
 """Each gets the sessions, one to write to, and another that has a head."""
-REFUSED = {name for name in CALLS if name.endswith("_async")}
+HANDLE_CALLS = {
+    "append": lambda one, other: (one.append(turn()), one.append([turn()] * 2, key="k")),
+    "append_async": lambda one, other: asyncio.run(one.append_async(turn())),
+    "append_event": lambda one, other: one.append_event({"type": "a/b", "x": Payload(LARGE)}),
+    "append_events": lambda one, other: one.append_events([turn(), turn()]),
+    "claim": lambda one, other: one.claim("worker"),
+    "delete": lambda one, other: other.delete(),
+    "events_since": lambda one, other: one.events_since(),
+    "follow": lambda one, other: one.follow(after=0).next(0.0),
+    "fork": lambda one, other: one.fork({"id": f"{one.id}/fork"}).append(turn()),
+    "log": lambda one, other: one.log(),
+    "position": lambda one, other: one.position(),
+    "publish_head": lambda one, other: one.publish_head(events=[turn()]),
+    "read": lambda one, other: (one.read(), one.read(1).session),
+    "release": lambda one, other: one.release(one.claim("worker").epoch),
+    "renew": lambda one, other: one.renew(one.claim("worker").epoch),
+    "subscribe": lambda one, other: one.subscribe(lambda _: None).close(),
+    "transcript": lambda one, other: one.transcript(),
+    "view": lambda one, other: list(one.view().turns),
+}
+"""Each gets the handle of one to write to, and of another."""
+ALL = {
+    **CALLS,
+    **{
+        f"session.{name}": lambda s, one, other, call=call: call(s.open(one), s.open(other))
+        for name, call in HANDLE_CALLS.items()
+    },
+}
+REFUSED = {name for name in ALL if name.endswith("_async")}
 """Calls that would wait for the end of the transaction."""
 
 
-def test_every_public_call_is_tried_inside_a_transaction():
+@pytest.mark.parametrize(("handle", "calls"), [(Sessions, CALLS), (Session, HANDLE_CALLS)])
+def test_every_public_call_is_tried_inside_a_transaction(handle, calls):
     public = {
         name
-        for name, member in inspect.getmembers(Sessions)
+        for name, member in inspect.getmembers(handle)
         if not name.startswith("_") and callable(member)
     }
-    assert public - {"close"} == CALLS.keys()
+    assert public - {"close"} == calls.keys()
 
 
 def edge(sessions, other):
@@ -126,7 +155,7 @@ def test_public_calls_keep_the_log_in_order_inside_a_transaction(tmp_path, fails
     (tmp_path / "bundle").write_bytes(b"".join(elsewhere.export_bundle("import_bundle/imported")))
     with fourfold.open(tmp_path / "store") as store:
         sessions = store.sessions
-        for name, call in CALLS.items():
+        for name, call in ALL.items():
             one, other = f"{name}/one", f"{name}/other"
             for sid in (one, other):
                 sessions.create_session({"id": sid, "model": "m"})
