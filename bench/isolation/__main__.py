@@ -294,7 +294,7 @@ class TaskTimes(NamedTuple):
 
 
 class Repetition:
-    """Runs a short task again until `WINDOW_S` have passed; one that runs once is followed by a rest.
+    """Repeats a short task until `WINDOW_S` have passed; one that runs once is followed by a rest.
 
     The p99 is that of the whole window: a single task of a few milliseconds would not appear in it.
     Without rests, writes that never end would need the other half of what the server can take.
