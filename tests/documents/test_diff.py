@@ -164,6 +164,28 @@ def test_only_entities_with_changes_on_one_side_are_read(space):
     assert traced.ids_looked_at() == {"urn:3", "urn:5"}
 
 
+def test_page_of_a_diff_reads_no_entities_after_it(space):
+    ids = [f"urn:{number:04}" for number in range(1_000)]
+    space.transact([{"op": "set", "id": entity, "value": {}} for entity in ids])
+    whole, paged, after, steps = space.diff("", 0), [], "", []
+    points = (BranchPoint("", 0), BranchPoint("", space.seq()))
+    while True:
+        with space.view() as view:
+            traced = Traced(view)
+            page = comparison.compare(
+                traced, *points, after=after, limit=10, end_step=lambda: steps.append(1)
+            )
+        assert len(traced.ids_looked_at()) <= comparison.COMPARED_AT_ONCE
+        if not page.changes:
+            break
+        paged += page.changes
+        after = page.changes[-1].id
+    assert paged == list(whole.changes)
+    with space.view() as view:
+        comparison.compare(view, *points, end_step=lambda: steps.append(2))
+    assert len([step for step in steps if step == 2]) >= len(ids) // comparison.COMPARED_AT_ONCE
+
+
 def test_bad_points_are_refused(space):
     space.set("urn:a", {})
     space.branches.create("work")

@@ -65,7 +65,7 @@ FACADES = {
 }
 
 INTERNAL = {
-    "Store": {"lent", "release", "count_transactions"},
+    "Store": {"lent", "release"},
     "Space": {"background_view", "step_view", "view", "submit", "cached_bytes", "commit_times"},
     "Streams": {
         *("append_soon", "candidates", "check_publishable", "note_schema", "page", "read_clock"),

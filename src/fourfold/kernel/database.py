@@ -52,6 +52,7 @@ from fourfold.kernel.lock import WriterLock
 from fourfold.kernel.metrics import Metrics, MetricsReading
 from fourfold.kernel.migrations import Migration, check_order
 from fourfold.kernel.pauses import PacedBlock, Pauses
+from fourfold.kernel.process_writes import PROCESS_WRITES
 from fourfold.kernel.profiles import PLAIN, Profile
 from fourfold.kernel.reader_pool import ReaderPool
 from fourfold.kernel.sequences import Sequence as Counter
@@ -125,7 +126,7 @@ class Database:
         self._options = options
         self._deadline_s = options.transaction_deadline_s
         self._metrics = Metrics()
-        self.pauses = Pauses(lambda: self.transactions, self.is_writing, self.writer_cpu_seconds)
+        self.pauses = Pauses.for_process()
         self._closed = False
         self._durable: dict[str, int] = {}
         self._durable_lock = threading.Lock()
@@ -259,7 +260,7 @@ class Database:
             self._checkpoint_long_log()
         with self._readers.snapshot(float("inf"), unmapped=True) as snapshot:
             yield snapshot
-        if not self.in_transaction():
+        if not PROCESS_WRITES.in_transaction():
             self.pauses.pause()
 
     @contextmanager
@@ -271,11 +272,16 @@ class Database:
         between its steps, and pauses there too. Nothing pauses inside a transaction, or on the
         thread of an event loop.
         """
-        if self.in_transaction() or _runs_event_loop():
+        if PROCESS_WRITES.in_transaction() or _runs_event_loop():
             yield _skip_pause
             return
         pauses_max_s = min(PACED_PAUSES_MAX_S, PACED_PAUSES_MAX_SHARE * self._deadline_s)
-        block = PacedBlock(self.pauses, lambda: self.transactions, self.is_writing, pauses_max_s)
+        block = PacedBlock(
+            self.pauses,
+            PROCESS_WRITES.count_others,
+            PROCESS_WRITES.is_other_writing,
+            pauses_max_s,
+        )
         yield block.end_step
         block.end()
 

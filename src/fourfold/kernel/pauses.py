@@ -1,4 +1,4 @@
-"""Pauses of background work while other threads write to the same database.
+"""Pauses of background work while other threads write to any database of the process.
 
 Python runs one thread at a time. Work that never waits delays every step of a commit until the
 interpreter switches threads, five milliseconds each time, so commits queue up. Such work therefore
@@ -19,9 +19,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from typing import Final
+from typing import Final, Self
 
 from fourfold import limits
+from fourfold.kernel.process_writes import PROCESS_WRITES
 
 BACKGROUND_STEP_S: Final = 0.002
 BACKGROUND_FREE_S: Final = 0.02
@@ -47,6 +48,7 @@ class Pauses:
         written: Returns the number of transactions so far.
         writing: Returns True during a transaction.
         writer_cpu: Returns the processor time of the thread that writes, or None if it is unknown.
+        in_transaction: Returns True while this thread is in a transaction, which must not wait.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Pauses:
         writing: Callable[[], bool] = lambda: False,
         writer_cpu: Callable[[], float | None] = lambda: None,
         *,
+        in_transaction: Callable[[], bool] = lambda: False,
         ratio: float = limits.BACKGROUND_PAUSES,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], object] = time.sleep,
@@ -62,10 +65,23 @@ class Pauses:
         self._written = written
         self._writing = writing
         self._writer_cpu = writer_cpu
+        self._in_transaction = in_transaction
         self._ratio = ratio
         self._clock = clock
         self._sleep = sleep
         self._steps = _Steps()
+
+    @classmethod
+    def for_process(cls, *, ratio: float = limits.BACKGROUND_PAUSES) -> Self:
+        """Return pauses while other threads write to any database of the process."""
+        writes = PROCESS_WRITES
+        return cls(
+            writes.count_others,
+            writes.is_other_writing,
+            writes.other_cpu_seconds,
+            in_transaction=writes.in_transaction,
+            ratio=ratio,
+        )
 
     def start(self) -> None:
         """Start the first step of this thread."""
@@ -105,7 +121,7 @@ class Pauses:
     def _naps(self, took: float) -> Generator[float, None, bool]:
         """Yield the parts of a pause in seconds; return True if other threads wrote meanwhile."""
         length = min(took * self._ratio, limits.BACKGROUND_PAUSE_MAX_S)
-        if length <= 0:
+        if length <= 0 or self._in_transaction():
             return False
         before = self._written()
         began, cpu = self._clock(), self._writer_cpu()

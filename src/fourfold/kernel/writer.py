@@ -36,6 +36,7 @@ from fourfold.errors import (
 from fourfold.kernel import failpoints
 from fourfold.kernel.driver import Connection, DriverError, LogFile, log_file, translate
 from fourfold.kernel.metrics import Metrics
+from fourfold.kernel.process_writes import PROCESS_WRITES
 from fourfold.kernel.transaction import SQL, Transaction
 from fourfold.limits import DEADLINE_CHECK_STEPS
 
@@ -220,6 +221,7 @@ class Writer:
         if thread != self._thread:
             self._thread, self._thread_clock = thread, _cpu_clock(thread)
         self.transaction = Transaction(self.connection, self.subject, self.acknowledged)
+        PROCESS_WRITES.begin(self)
         if failpoints.armed:
             failpoints.hit("kernel.begin.after")
         return self.transaction
@@ -236,6 +238,7 @@ class Writer:
             raise self._commit_failed(error) from error
         now = time.monotonic()
         self.commit_seconds += 0.1 * (now - started - self.commit_seconds)
+        PROCESS_WRITES.commit()
         self._finish()
         if failpoints.armed:
             failpoints.hit("kernel.commit.after")
@@ -261,6 +264,7 @@ class Writer:
         if self.transaction is not None:
             self.transaction._end()  # noqa: SLF001
             self.transaction = None
+            PROCESS_WRITES.end(self)
 
     def _commit_failed(self, error: Exception) -> FourfoldError:
         translated = translate(error, self.subject)  # type: ignore[arg-type]

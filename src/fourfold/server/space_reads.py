@@ -1,7 +1,7 @@
 """Reads of many documents and of history: ids, states, revisions, the log and differences.
 
-None of them has a bound on its cost, so all run in workers. The first page of a list fixes the seq
-that all its pages show.
+None of them has a bound on its cost, so all run in workers, in steps with pauses while others
+write. The first page of a list fixes the seq that all its pages show.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from msgspec import UNSET, Struct, UnsetType
 from fourfold import limits
 from fourfold.errors import TooLarge
 from fourfold.models.documents import Space
-from fourfold.models.documents.comparison import Change
+from fourfold.models.documents.ancestry import BranchPoint, branch_named
+from fourfold.models.documents.comparison import Change, compare
 from fourfold.models.documents.records import LogEntry
 from fourfold.server import cursors
 from fourfold.server.open_spaces import OpenSpaces
@@ -102,10 +103,11 @@ def _read_many(space: Space, query: PointQuery, ids: list[str]) -> DocumentState
     states: dict[str, DocumentState | None] = {}
     size = 0
     for start in range(0, max(1, len(ids)), _SLICE):
-        part = space.read_many(ids[start : start + _SLICE], query.branch, seq)
-        for entity, state in part.items():
-            states[entity] = optional_state(entity, state)
-            size += len(_encode(states[entity]))
+        with space.database.paced():
+            part = space.read_many(ids[start : start + _SLICE], query.branch, seq)
+            for entity, state in part.items():
+                states[entity] = optional_state(entity, state)
+                size += len(_encode(states[entity]))
         if size > READ_MANY_BYTES:
             raise TooLarge(
                 f"the documents have more than {READ_MANY_BYTES} bytes",
@@ -158,7 +160,7 @@ def _history(space: Space, entity: str, query: HistoryQuery) -> HistoryPage:
             for row in rows
         ]
 
-    items, more = _collect(read, after, query.limit)
+    items, more = _collect(space, read, after, query.limit)
     return HistoryPage(
         items=items,
         seq=seq,
@@ -183,7 +185,7 @@ def _log(space: Space, query: LogQuery) -> LogPage:
     def read(after: int, limit: int) -> list[LogRow]:
         return [_log_row(entry) for entry in space.log(after=after, until=seq, limit=limit)]
 
-    items, more = _collect(read, after, query.limit)
+    items, more = _collect(space, read, after, query.limit)
     last = items[-1].seq if items else after
     if query.branch is not UNSET:
         space.branches.get(query.branch)
@@ -223,15 +225,23 @@ def _diff(space: Space, query: DiffQuery) -> DiffPage:
         # Two seqs: the second is before the id.
         a, (number, _, after) = cursor.at, cursor.after.partition(":")
         b = int(number)
-    difference = space.branches.diff(query.branch, branch_b, a, b, query.id or None)
-    changes = [change for change in difference.changes if change.id > after]
+    with space.database.paced() as end_step, space.view() as view:
+        difference = compare(
+            view,
+            BranchPoint(branch_named(view, query.branch).name, a),
+            BranchPoint(branch_named(view, branch_b).name, b),
+            query.id or None,
+            after=after,
+            limit=query.limit + 1,
+            end_step=end_step,
+        )
     items, size = [], 0
-    for change in changes[: query.limit]:
+    for change in difference.changes[: query.limit]:
         items.append(_change_row(change))
         size += len(_encode(items[-1]))
         if size > limits.PAGE_BYTES:
             break
-    more = len(changes) > len(items)
+    more = len(difference.changes) > len(items)
     return DiffPage(
         items=items,
         a=Point(*difference.a),
@@ -255,7 +265,9 @@ def _or_none(text: str | UnsetType) -> str | None:
     return None if isinstance(text, UnsetType) else text
 
 
-def _collect(read: Callable[[int, int], list[R]], after: int, limit: int) -> tuple[list[R], bool]:
+def _collect(
+    space: Space, read: Callable[[int, int], list[R]], after: int, limit: int
+) -> tuple[list[R], bool]:
     """Return up to `limit` rows, or fewer if they are large, and True if there are more.
 
     `read` returns the first rows after a seq. The rows of one seq are never split, since the next
@@ -265,7 +277,8 @@ def _collect(read: Callable[[int, int], list[R]], after: int, limit: int) -> tup
     size, more = 0, True
     while more and len(items) < limit and size <= limits.PAGE_BYTES:
         count = min(_SLICE, limit - len(items))
-        rows = read(after, count + 1)
+        with space.database.paced():
+            rows = read(after, count + 1)
         more = len(rows) > count
         if more:
             whole = [row for row in rows if row.seq != rows[-1].seq]

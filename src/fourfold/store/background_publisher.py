@@ -238,7 +238,7 @@ class Continuous:
 
     def compact_tables(self, stop: threading.Event | None = None) -> None:
         """Compact archive tables with many files, one at a time, until `stop` is set."""
-        store, pauses = self._store, Pauses(self._store.count_transactions)
+        store, pauses = self._store, Pauses.for_process()
 
         def pause() -> None:
             if stop is not None and stop.is_set():

@@ -579,10 +579,6 @@ class Store:
                 self._retained.add(path)
             return self._databases[path]
 
-    def count_transactions(self) -> int:
-        """Return the number of transactions of the databases that are open."""
-        return sum(database.transactions for _, database in self._open_ones())
-
     def _open_ones(self) -> list[tuple[Path, Database]]:
         with self._lock:
             return sorted(self._databases.items())

@@ -8,8 +8,9 @@ Each difference tells which side changed since that base.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, Literal
 
 import msgspec
 
@@ -23,6 +24,8 @@ from fourfold.models.documents.records import Document, Operation, State
 from fourfold.models.documents.validation import check_entity, check_several
 
 Side = Literal["a", "b", "both"]
+COMPARED_AT_ONCE: Final = 32
+"""Entities that are read and compared in one step."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -87,9 +90,23 @@ def _html_of(change: Change) -> html.Html:
 
 
 def compare(
-    view: HistoryReader, a: BranchPoint, b: BranchPoint, only: Iterable[str] | None = None
+    view: HistoryReader,
+    a: BranchPoint,
+    b: BranchPoint,
+    only: Iterable[str] | None = None,
+    *,
+    after: str = "",
+    limit: int | None = None,
+    end_step: Callable[[], None] = lambda: None,
 ) -> Difference:
-    """Return the differences between two points, of all entities or only of some."""
+    """Return the differences between two points, of all entities or only of some.
+
+    Args:
+        only: Ids of the entities to compare.
+        after: Compare only entities whose ids are greater.
+        limit: Return the first differences only.
+        end_step: Called after a few entities.
+    """
     base = common_bases(view, [a], [b])[0]
     check_point(view, *base)
     chains = chain(view, *a), chain(view, *b)
@@ -97,16 +114,34 @@ def compare(
         ids = sorted(seen_by_one_only(view, *chains))
     else:
         ids = sorted({check_entity(entity) for entity in check_several(only, "the ids to compare")})
-    ours = reader.states(view, chains[0], ids)
-    theirs = reader.states(view, chains[1], ids)
+    ids = ids[bisect_right(ids, after) :]
+    before = chain(view, *base)
+    changes: list[Change] = []
+    for start in range(0, len(ids), COMPARED_AT_ONCE):
+        changes += _compare_some(view, *chains, before, ids[start : start + COMPARED_AT_ONCE])
+        if limit is not None and len(changes) >= limit:
+            break
+        end_step()
+    return Difference(a, b, base, tuple(changes[:limit]))
+
+
+def _compare_some(
+    view: HistoryReader,
+    one: Sequence[BranchLink],
+    other: Sequence[BranchLink],
+    base: Sequence[BranchLink],
+    ids: list[str],
+) -> Iterator[Change]:
+    """Return the differences of some entities."""
+    ours = reader.states(view, one, ids)
+    theirs = reader.states(view, other, ids)
     different = [
         entity
         for entity in ids
         if not identical(document_of(ours[entity]), document_of(theirs[entity]))
     ]
-    before = reader.states(view, chain(view, *base), different)
-    changes = (_change(id_, ours[id_], theirs[id_], before[id_]) for id_ in different)
-    return Difference(a, b, base, tuple(changes))
+    before = reader.states(view, base, different)
+    return (_change(id_, ours[id_], theirs[id_], before[id_]) for id_ in different)
 
 
 def document_of(state: State | None) -> Document | None:

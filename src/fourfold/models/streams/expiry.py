@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from fourfold import limits
 from fourfold.kernel import Database, ReadTransaction, Transaction, failpoints, load_queries
+from fourfold.kernel.process_writes import PROCESS_WRITES
 from fourfold.models.streams import slices, tombstones, writer
 from fourfold.models.streams.archive.throttle import Throttle
 from fourfold.models.streams.records import StreamInfo
@@ -116,9 +117,9 @@ def trim_deleted(streams: Streams, slices: int) -> bool:
 def make_throttle(database: Database) -> Throttle:
     """Return a throttle that lets the clients of a database write first."""
     return Throttle(
-        lambda: database.transactions,
-        writing=database.is_writing,
-        writer_cpu=database.writer_cpu_seconds,
+        PROCESS_WRITES.count_others,
+        writing=PROCESS_WRITES.is_other_writing,
+        writer_cpu=PROCESS_WRITES.other_cpu_seconds,
         pressing=database.is_checkpointing,
     )
 

@@ -36,6 +36,7 @@ from fourfold.errors import (
 )
 from fourfold.kernel import Database, Transaction
 from fourfold.kernel.pauses import lower_thread_priority
+from fourfold.kernel.process_writes import PROCESS_WRITES
 from fourfold.models.streams.archive import sealer, sweep
 from fourfold.models.streams.archive.cold_reader import ColdReader
 from fourfold.models.streams.archive.maintenance import MaintenanceResult, SegmentMaintenance
@@ -228,9 +229,9 @@ class Archive:
 
         database = self._database
         pace = Throttle(
-            lambda: database.transactions,
-            writing=database.is_writing,
-            writer_cpu=database.writer_cpu_seconds,
+            PROCESS_WRITES.count_others,
+            writing=PROCESS_WRITES.is_other_writing,
+            writer_cpu=PROCESS_WRITES.other_cpu_seconds,
             pressing=database.is_checkpointing,
         )
         with suppress(MissingDependency):

@@ -1,0 +1,72 @@
+"""Write transactions of all databases of the process, as a thread of background work sees them.
+
+Python runs one thread at a time, so long work delays the commits of every database, not only those
+of the one that it reads. Transactions of the calling thread do not count: it cannot delay itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, Protocol
+
+
+class CountedWriter(Protocol):
+    """A writer, by what its transactions tell about its thread."""
+
+    def cpu_seconds(self) -> float | None:
+        """Return the processor time of the thread of the latest transaction; None if unknown."""
+
+
+class _Thread(threading.local):
+    """Number of transactions that a thread has committed."""
+
+    committed = 0
+
+
+class ProcessWrites:
+    """Counts the write transactions of a process."""
+
+    def __init__(self) -> None:
+        self._committed = 0
+        self._thread = _Thread()
+        self._running: dict[CountedWriter, int] = {}
+        """Writers in a transaction, and their threads."""
+        self._latest: tuple[int, CountedWriter] | None = None
+
+    def begin(self, writer: CountedWriter) -> None:
+        """Record that this thread has begun a transaction."""
+        thread = threading.get_ident()
+        self._running[writer] = thread
+        self._latest = thread, writer
+
+    def commit(self) -> None:
+        """Record that this thread has committed a transaction."""
+        self._committed += 1
+        self._thread.committed += 1
+
+    def end(self, writer: CountedWriter) -> None:
+        """Record that the transaction of a writer is over."""
+        self._running.pop(writer, None)
+
+    def count_others(self) -> int:
+        """Return the number of transactions that other threads have committed."""
+        return self._committed - self._thread.committed
+
+    def is_other_writing(self) -> bool:
+        """Return True while another thread is in a transaction."""
+        thread = threading.get_ident()
+        return any(other != thread for other in tuple(self._running.values()))
+
+    def in_transaction(self) -> bool:
+        """Return True inside a transaction of this thread."""
+        return threading.get_ident() in tuple(self._running.values())
+
+    def other_cpu_seconds(self) -> float | None:
+        """Return the processor time of the thread that wrote last; None if it is this one."""
+        latest = self._latest
+        if latest is None or latest[0] == threading.get_ident():
+            return None
+        return latest[1].cpu_seconds()
+
+
+PROCESS_WRITES: Final = ProcessWrites()

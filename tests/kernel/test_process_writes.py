@@ -1,0 +1,139 @@
+"""Background work pauses while other threads write, to whichever database of the process."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from fourfold.kernel import Database, Migration
+from fourfold.kernel.pauses import Pauses
+from fourfold.kernel.process_writes import PROCESS_WRITES
+
+TABLE = (Migration(1, "t", "CREATE TABLE t (id INTEGER PRIMARY KEY)"),)
+
+
+@pytest.fixture
+def databases(tmp_path):
+    with (
+        Database.open(tmp_path / "a.sqlite", migrations=TABLE) as one,
+        Database.open(tmp_path / "b.sqlite", migrations=TABLE) as other,
+    ):
+        yield one, other
+
+
+def insert(txn):
+    txn.execute("INSERT INTO t DEFAULT VALUES")
+
+
+def in_thread(work):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+class Clock:
+    """A clock in which every look takes 10 ms, and a list of what was slept."""
+
+    def __init__(self, pauses, during=lambda: None):
+        self.now, self.naps, self._during = 0.0, [], during
+        pauses._clock, pauses._sleep = self.look, self.sleep
+
+    def look(self):
+        self.now += 0.01
+        return self.now
+
+    def sleep(self, seconds):
+        self.naps.append(seconds)
+        self._during()
+
+
+def test_paced_block_pauses_while_another_database_is_written(databases, monkeypatch):
+    one, other = databases
+    pauses = []
+    monkeypatch.setattr("fourfold.kernel.pauses.PACED_BLOCK_S", 0.0)
+    monkeypatch.setattr(one.pauses, "pause_after", pauses.append)
+    with one.paced():
+        pass
+    assert pauses == []
+    with one.paced():
+        in_thread(lambda: other.transact(insert))
+    assert len(pauses) == 1
+
+
+def test_background_work_pauses_while_another_database_is_written(databases):
+    one, other = databases
+    clock = Clock(one.pauses, lambda: in_thread(lambda: other.transact(insert)))
+    with one.read_in_background() as snapshot:
+        for _ in range(5):
+            assert snapshot.value("SELECT count(*) FROM t") == 0
+    # Each pause is longer than the look with which it begins.
+    assert sum(clock.naps) > 0.1
+
+
+def test_transactions_of_the_same_thread_do_not_count(databases, monkeypatch):
+    one, other = databases
+    pauses = []
+    monkeypatch.setattr(one.pauses, "pause_after", pauses.append)
+    monkeypatch.setattr("fourfold.kernel.pauses.PACED_BLOCK_S", 0.0)
+    with one.paced():
+        other.transact(insert)
+    assert pauses == []
+    before = PROCESS_WRITES.count_others()
+    other.transact(insert)
+    assert PROCESS_WRITES.count_others() == before
+    in_thread(lambda: other.transact(insert))
+    assert PROCESS_WRITES.count_others() == before + 1
+
+
+def test_thread_in_a_transaction_never_pauses(databases):
+    one, other = databases
+    pauses = Pauses.for_process()
+    clock = Clock(pauses)
+    written = iter(range(1_000_000))
+    pauses._written = lambda: next(written)
+    assert pauses.pause_after(0.01)
+    slept = len(clock.naps)
+    assert slept
+    with other.write():
+        assert PROCESS_WRITES.in_transaction()
+        assert not pauses.pause_after(0.01)
+        with one.write():
+            pass
+        assert not pauses.pause_after(0.01)
+    assert len(clock.naps) == slept
+    assert not PROCESS_WRITES.in_transaction()
+
+
+def test_open_transaction_of_another_thread_counts_as_writing(databases):
+    _, other = databases
+    assert not PROCESS_WRITES.is_other_writing()
+    with other.write():
+        seen = []
+        in_thread(lambda: seen.append(PROCESS_WRITES.is_other_writing()))
+        assert seen == [True]
+        assert not PROCESS_WRITES.is_other_writing()
+    in_thread(lambda: seen.append(PROCESS_WRITES.is_other_writing()))
+    assert seen == [True, False]
+
+
+def test_processor_time_is_that_of_the_other_thread_that_wrote_last(databases):
+    one, other = databases
+    one.transact(insert)
+    assert PROCESS_WRITES.other_cpu_seconds() is None
+    seen = []
+    in_thread(lambda: seen.append(PROCESS_WRITES.other_cpu_seconds()))
+    assert seen[0] is not None
+    release, written = threading.Event(), threading.Event()
+
+    def write_and_wait():
+        other.transact(insert)
+        written.set()
+        release.wait()
+
+    thread = threading.Thread(target=write_and_wait)
+    thread.start()
+    written.wait()
+    assert PROCESS_WRITES.other_cpu_seconds() > 0
+    release.set()
+    thread.join()
