@@ -55,7 +55,6 @@ def find_documents(target: Target) -> None:
     """Search all documents, without an index."""
     target.json("POST", f"{SPACE}/find", {"where": {"n": -1}})
     target.json("POST", f"{SPACE}/count", {"where": {"n": {"$gt": 5}}})
-    target.json("POST", f"{SPACE}/facets", {"path": "/n"})
 
 
 def index_documents(target: Target) -> None:
@@ -141,7 +140,7 @@ _DOCUMENTS, _SESSIONS, _GRAPHS = ("documents",), ("sessions",), ("graphs",)
 CASES: dict[str, Case] = {
     "spaces: GET ids, documents, history, diff": Case(read_space, models=_DOCUMENTS),
     "spaces: POST 1,000 operations": Case(write_space, models=_DOCUMENTS),
-    "spaces: POST find, count, facets": Case(find_documents, models=_DOCUMENTS),
+    "spaces: POST find, count": Case(find_documents, models=_DOCUMENTS),
     "spaces: POST indexes, find": Case(index_documents, models=_DOCUMENTS),
     "spaces: POST branches, merges": Case(branch_and_merge, models=_DOCUMENTS),
     "sessions: GET events, view, lineage": Case(read_sessions, models=_SESSIONS),
