@@ -38,7 +38,7 @@ WINDOW_S = 5.0
 """A shorter task is repeated for this time."""
 RESTS = 2
 """Length of the rest after a short task, as a multiple of its time."""
-TASK_S = 60.0
+TASK_S = 40.0
 """A longer task is stopped after this time."""
 CLIENT_NICE = 19
 Say = Callable[[str], None]

@@ -26,7 +26,7 @@ FAN_OUT_RECORDS = 100
 """Enough for 20 seconds: a single stall of the host then does not decide the p99."""
 READ_S = 5.0
 """A client that reads page by page, or repeats a query, stops after this time."""
-COMMAND_S = 60.0
+COMMAND_S = 40.0
 """A command is ended after this time."""
 Task = Callable[["Target"], bool | None]
 """Returns True if it was stopped before its end."""
