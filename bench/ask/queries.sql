@@ -42,3 +42,18 @@ SELECT id, document FROM plain WHERE document ->> '{field}' = ? ORDER BY id LIMI
 
 -- name: documents
 SELECT id, document FROM state
+
+-- name: segments_count
+SELECT count(*) FROM read_parquet(?)
+
+-- name: segments_with_word
+SELECT j FROM (SELECT decode(payload)::JSON AS j FROM read_parquet(?))
+WHERE j->>'message' LIKE '%rare0%'
+
+-- name: segments_in_range
+SELECT count(*) FROM (SELECT decode(payload)::JSON AS j FROM read_parquet(?))
+WHERE (j->>'duration')::DOUBLE > 150 AND j->>'service' = 'auth'
+
+-- name: segments_by_minute
+SELECT (j->>'time')::BIGINT // 60000, j->>'service', count(*), avg((j->>'duration')::DOUBLE)
+FROM (SELECT decode(payload)::JSON AS j FROM read_parquet(?)) GROUP BY 1, 2

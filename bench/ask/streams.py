@@ -2,45 +2,48 @@
 
 Messages like those of a log are appended, published and given companions. Each figure is the least
 processor time of its calls in this process, because the machine may be shared; wall times are kept
-beside them. DuckDB reads the Parquet of the segments, in this process with two threads, and ripgrep
-the NDJSON, in wall time. At last companions are built in the background, as a server does it, while
+beside them. The unsealed tail is appended to a copy of the store, so that a folder that was filled
+can be measured again. At last companions are built in the background, as a server does it, while
 another stream gets appends at half of its capacity.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import click
 import msgspec
 
 import fourfold
 from bench import commands, machine
+from bench.ask.messages import (
+    DAY_MS,
+    DECLARATION,
+    NAME,
+    START_MS,
+    append,
+    append_tail,
+    messages,
+    rare_word,
+)
+from bench.ask.rounds import least_ms
+from bench.ask.stream_peers import RANGE, RARE, ROLLUP, Peers
 from bench.isolation.probe import ThreadProbe
 from bench.machine import Machine
 from bench.place import BUILD, RESULTS, ROOT, alone, newest_result
+from fourfold import Stream
 from fourfold.models.streams.archive import archiver
 
-SEED = 19
-WORDS = 2_100
-SERVICES = ["auth", "pay", "search", "mail", "cart", "stock", "edge", "jobs"]
-LEVELS = ["debug", "info", "info", "info", "warn", "error"]
-START_MS = 1_767_225_600_000
-DECLARATION = {
-    "text": ["message"],
-    "columns": ["service", "level", "status", "duration", "host", "region", "bytes", "user"],
-    "timestamp": "time",
-    "rollups": [{"every": "1m", "by": ["service", "level"], "measures": ["duration"]}],
-}
+Calls = dict[str, Callable[[Stream, int], object]]
+GOALS = {RARE: 5.0, RANGE: 100.0, ROLLUP: 50.0}
+TAIL_GOAL_MS = 50.0
+BUILT_WITHIN_S = 60.0
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -68,45 +71,18 @@ class Result(msgspec.Struct, frozen=True):
     rounds: int
     machine: Machine
     figures: list[Figure]
-
-
-def messages(count: int) -> Any:
-    """Yield messages of about 270 bytes, a day of them."""
-    chance = random.Random(SEED)
-    words = [f"word{number:04d}" for number in range(WORDS)]
-    weights = [1 / (rank + 10) for rank in range(WORDS)]
-    step = 86_400_000 / count
-    for number in range(count):
-        text = " ".join(chance.choices(words, weights, k=9))
-        if number % 100_000 == 777:
-            text += f" rare{number // 100_000}"
-        yield {
-            "time": int(START_MS + number * step),
-            "service": chance.choice(SERVICES),
-            "level": chance.choice(LEVELS),
-            "status": chance.choice([200, 200, 200, 201, 304, 404, 500, 503]),
-            "duration": round(chance.expovariate(1 / 40), 2),
-            "host": f"host-{chance.randrange(40)}",
-            "region": chance.choice(["eu-west", "eu-north", "us-east"]),
-            "bytes": chance.randrange(100_000),
-            "user": f"u{chance.randrange(50_000)}",
-            "message": text,
-        }
+    unmeasured: dict[str, str] = {}
+    """Peers that were not measured, and why."""
 
 
 def fill(root: Path, count: int, ndjson: Path) -> dict[str, float]:
-    """Append messages and publish all but the tail; return what it took."""
+    """Append messages, publish them, and build companions; return what it took."""
     facts: dict[str, float] = {}
-    with fourfold.open(root) as store, ndjson.open("wb") as lines:
-        stream = store.streams.create("logs", "application/json")
+    ndjson.unlink(missing_ok=True)
+    with fourfold.open(root) as store:
+        stream = store.streams.create(NAME, "application/json")
         stream.set_schema(search=DECLARATION)
-        batch: list[bytes] = []
-        for message in messages(count):
-            batch.append(msgspec.json.encode(message))
-            if len(batch) == 2_000:
-                stream.append_bytes(b"[" + b",".join(batch) + b"]")
-                lines.write(b"\n".join(batch) + b"\n")
-                batch.clear()
+        facts["ndjson_bytes"] = append(stream, messages(count), ndjson)
         store.archive.publish_all()
         began = time.process_time()
         done = store.archive.build_companions()
@@ -116,106 +92,110 @@ def fill(root: Path, count: int, ndjson: Path) -> dict[str, float]:
             facts["companion_bytes"] = snapshot.value(
                 "SELECT sum(size_bytes) FROM search_segment_companions"
             )
-    facts["ndjson_bytes"] = ndjson.stat().st_size
     return facts
 
 
-def least_ms(
-    rounds: int,
-    call: Callable[[int], object],
-    clock: Callable[[], float] = time.process_time,
-) -> tuple[float, float]:
-    """Return the least time of calls by a clock, and the median wall time, after one more call."""
-    call(0)
-    times, walls = [], []
-    for number in range(rounds):
-        began, wall = clock(), time.perf_counter()
-        call(number)
-        times.append((clock() - began) * 1000)
-        walls.append((time.perf_counter() - wall) * 1000)
-    return min(times), sorted(walls)[len(walls) // 2]
+def questions(count: int) -> Calls:
+    """Return what is asked, by the name of its figure."""
+    middle = START_MS + DAY_MS // 2
+
+    def rare(stream: Stream, number: int) -> None:
+        page = stream.search(rare_word(number, count))
+        assert len(page) == 1
+        assert page.coverage.segments_scanned == 0
+        assert page.coverage.complete
+
+    def range_filter(stream: Stream, number: int) -> None:
+        page = stream.search(f"duration:>{150 + number} service:auth", total=True)
+        assert page.total is not None
+        assert page.total.exact
+
+    def rollup(stream: Stream, _number: int) -> None:
+        result = stream.aggregate(by=["service"], every="1m", measures=["count", "avg(duration)"])
+        assert result.coverage.segments_scanned == 0
+
+    def hour(stream: Stream, number: int) -> None:
+        since = middle + 60_000 * number
+        stream.aggregate(by=["level"], every="1m", since=since, until=since + 3_599_999)
+
+    return {
+        RARE: rare,
+        RANGE: range_filter,
+        ROLLUP: rollup,
+        "one-minute rollup of one hour": hour,
+        "frequent word, newest 50": lambda stream, _n: stream.search("word0001"),
+        "columns: p95 by service": lambda stream, _n: stream.aggregate(
+            by=["service"], measures=["p95(duration)"]
+        ),
+    }
 
 
-def measure(root: Path, count: int, ndjson: Path, rounds: int) -> list[Figure]:
-    """Measure searches and aggregates, and the peers."""
-    middle = START_MS + 43_200_000
+def warm(root: Path, calls: Calls, rounds: int) -> dict[str, tuple[float, float]]:
+    """Return the least processor time of each call, and its median wall time, in one store."""
     with fourfold.open(root) as store:
-        stream = store.streams.open("logs")
-        folder = store.archive.segments.cache.folder
-        peers = _peers(folder, ndjson, rounds)
-
-        def rare(number: int) -> None:
-            page = stream.search(f"rare{number % max(1, count // 100_000)}")
-            assert len(page) == 1
-            assert page.coverage.segments_scanned == 0
-            assert page.coverage.complete
-
-        def range_filter(number: int) -> None:
-            page = stream.search(f"duration:>{150 + number} service:auth", total=True)
-            assert page.total is not None
-            assert page.total.exact
-
-        def rollup(_number: int) -> None:
-            result = stream.aggregate(
-                by=["service"], every="1m", measures=["count", "avg(duration)"]
-            )
-            assert result.coverage.segments_scanned == 0
-
-        def hour(number: int) -> None:
-            since = middle + 60_000 * number
-            stream.aggregate(by=["level"], every="1m", since=since, until=since + 3_599_999)
-
-        calls: dict[str, tuple[Callable[[int], object], float | None]] = {
-            "rare term, with its message": (rare, 5.0),
-            "range filter, counted, 50 messages": (range_filter, 100.0),
-            "one-minute rollup": (rollup, 50.0),
-            "one-minute rollup of one hour": (hour, None),
-            "frequent word, newest 50": (lambda _n: stream.search("word0001"), None),
-            "columns: p95 by service": (
-                lambda _n: stream.aggregate(by=["service"], measures=["p95(duration)"]),
-                None,
-            ),
+        stream = store.streams.open(NAME)
+        return {
+            name: least_ms(rounds, lambda number, call=call: call(stream, number))  # type: ignore[misc]
+            for name, call in calls.items()
         }
-        figures = []
-        for name, (call, goal) in calls.items():
-            least, wall = least_ms(rounds, call)
-            figures.append(Figure(name, least, "ms", goal, peers.get(name, {}), wall))
-        tail = [msgspec.json.encode(message) for message in messages(count)][
-            : 16 * 1024 * 1024 // 270
-        ]
-        for at in range(0, len(tail), 2_000):
-            stream.append_bytes(b"[" + b",".join(tail[at : at + 2_000]) + b"]")
-        for at, name in ((0, "rare term"), (2, "one-minute rollup")):
-            call = list(calls.values())[at][0]
-            least, _ = least_ms(rounds, call)
-            more = least - figures[at].value
-            figures.append(Figure(f"unsealed 16 MiB, {name}: more than without", more, "ms", 50.0))
-    return figures
 
 
-def isolate(root: Path, seconds: float) -> list[Figure]:
+def first(root: Path, calls: Calls, rounds: int) -> dict[str, float]:
+    """Return the least processor time of each call when it is the first one of a store."""
+    times: dict[str, float] = {}
+    for name, call in calls.items():
+        for _ in range(rounds):
+            with fourfold.open(root) as store:
+                stream = store.streams.open(NAME)
+                began = time.process_time()
+                call(stream, 0)
+                took = (time.process_time() - began) * 1000
+            times[name] = min(took, times.get(name, took))
+    return times
+
+
+def measure(root: Path, tailed: Path, count: int, rounds: int, peers: Peers) -> list[Figure]:
+    """Measure searches and aggregates, and what an unsealed tail adds, in a copy of the store."""
+    calls = questions(count)
+    limited = {name: calls[name] for name in GOALS}
+    figures = [
+        Figure(name, least, "ms", GOALS.get(name), peers.figures.get(name, {}), wall)
+        for name, (least, wall) in warm(root, calls, rounds).items()
+    ]
+    sealed = {figure.name: figure.value for figure in figures}
+    unread = first(root, limited, rounds)
+    shutil.copytree(root, tailed)
+    size = append_tail(tailed, count)
+    for name, took in first(tailed, limited, rounds).items():
+        more = took - unread[name]
+        figures.append(Figure(f"tail not read before, {name}: more", more, "ms", TAIL_GOAL_MS))
+    for name, (took, _) in warm(tailed, limited, rounds).items():
+        more = took - sealed[name]
+        figures.append(Figure(f"tail read before, {name}: more", more, "ms", TAIL_GOAL_MS))
+    return [*figures, Figure("messages of the unsealed tail", size, "")]
+
+
+def isolate(root: Path, seconds: float, capacity_s: float = 2.0) -> list[Figure]:
     """Measure appends beside the background of a server that builds companions."""
     archiver.ARCHIVE_UPKEEP_S = 0.1  # type: ignore[misc]
     with fourfold.open(root) as store:
         probed = store.streams.create("probe", "application/json")
         capacity = ThreadProbe(lambda: probed.append({"n": 1}), 0.0)
         capacity.start()
-        time.sleep(2.0)
+        time.sleep(capacity_s)
         rate = capacity.stop().rate / 2
-        logs = store.streams.open("logs")
+        logs = store.streams.open(NAME)
         # Another declaration: every companion is built again.
-        logs.set_schema(search={**DECLARATION, "columns": ["service", f"field{time.time_ns()}"]})
+        logs.set_schema(search={**DECLARATION, "columns": ["service", "level", "host"]})
         probe = ThreadProbe(lambda: probed.append({"n": 1}), rate)
         probe.start()
+        began = time.monotonic()
         with store.archive.running():
-            time.sleep(seconds)
+            while (took := time.monotonic() - began) < seconds or not _built(store):
+                assert took < seconds + BUILT_WITHIN_S, "no companion was built meanwhile"
+                time.sleep(0.1)
         latency = probe.stop()
-        with store.streams.database.read() as snapshot:
-            built = snapshot.value(
-                "SELECT count(*) FROM search_segment_companions JOIN search_companion_plans"
-                " USING (stream) WHERE plan_generation = generation"
-            )
-    assert built, "no companion was built meanwhile"
+        built = _built(store)
     assert not latency.failed
     return [
         Figure(f"p99 of {rate:.0f} appends/s beside companions", latency.p99_ms, "ms", 50.0),
@@ -223,52 +203,25 @@ def isolate(root: Path, seconds: float) -> list[Figure]:
     ]
 
 
-def _peers(folder: Path, ndjson: Path, rounds: int) -> dict[str, dict[str, float]]:
-    """Measure DuckDB on the Parquet of the segments, and ripgrep on NDJSON."""
-    found: dict[str, dict[str, float]] = {
-        name: {}
-        for name in (
-            "rare term, with its message",
-            "range filter, counted, 50 messages",
-            "one-minute rollup",
+def _built(store: fourfold.Store) -> int:
+    with store.streams.database.read() as snapshot:
+        return int(
+            snapshot.value(
+                "SELECT count(*) FROM search_segment_companions JOIN search_companion_plans"
+                " USING (stream) WHERE plan_generation = generation"
+            )
         )
-    }
-    if shutil.which("rg"):
-        found["rare term, with its message"]["ripgrep on NDJSON"] = least_ms(
-            rounds,
-            lambda number: subprocess.run(
-                ["rg", "-N", rf"\brare{number % 3}\b", str(ndjson)],
-                check=False,
-                capture_output=True,
-            ),
-            time.perf_counter,
-        )[1]
-    try:
-        import duckdb
-    except ImportError:
-        return found
-    files = [str(path) for path in folder.rglob("*.parquet") if path.read_bytes()[:4] == b"PAR1"]
-    connection = duckdb.connect()
-    connection.execute("SET threads = 2")
-    source = "(SELECT decode(payload)::JSON AS j FROM read_parquet(?))"
-    queries = {
-        "rare term, with its message": f"SELECT j FROM {source} WHERE j->>'message' LIKE '%rare1%'",
-        "range filter, counted, 50 messages": (
-            f"SELECT count(*) FROM {source} WHERE (j->>'duration')::DOUBLE > 150"
-            " AND j->>'service' = 'auth'"
-        ),
-        "one-minute rollup": (
-            f"SELECT (j->>'time')::BIGINT // 60000, j->>'service', count(*),"
-            f" avg((j->>'duration')::DOUBLE) FROM {source} GROUP BY 1, 2"
-        ),
-    }
-    for name, query in queries.items():
 
-        def run(_number: int, query: str = query) -> object:
-            return connection.execute(query, [files]).fetchall()
 
-        found[name]["DuckDB on the segments"] = least_ms(2, run, time.perf_counter)[0]
-    return found
+def measure_peers(root: Path, work: Path, ndjson: Path, count: int, rounds: int) -> Peers:
+    """Measure all peers that can be had here."""
+    peers = Peers()
+    with fourfold.open(root) as store:
+        folder = store.archive.segments.cache.folder
+    peers.measure_ripgrep(ndjson, count, rounds)
+    peers.measure_duckdb(folder, count)
+    peers.measure_prisma(work / "prisma", BUILD / "streams-peers", count, rounds)
+    return peers
 
 
 @click.command()
@@ -291,21 +244,33 @@ def main(*, quick: bool, rounds: int, folder: Path | None, only_fill: bool, docs
         return
     count = 100_000 if quick else 1_000_000
     with alone(), TemporaryDirectory(dir=BUILD, prefix="work-") as temporary:
-        place = folder or Path(temporary)
-        facts = machine.describe(Path(temporary))
+        work = Path(temporary)
+        place = folder or work
+        place.mkdir(parents=True, exist_ok=True)
+        facts = machine.describe(work)
         ndjson, marker = place / "logs.ndjson", place / "filled.json"
         if not marker.exists():
-            marker.write_text(json.dumps(fill(place / "store", count, ndjson)))
+            if (place / "store").exists():
+                raise click.ClickException(
+                    f"{place} was not filled to the end; use an empty folder"
+                )
+            filled = {"messages": count, **fill(place / "store", count, ndjson)}
+            marker.write_text(json.dumps(filled))
         if only_fill:
             return
         filled = json.loads(marker.read_text())
-        figures = measure(place / "store", count, ndjson, rounds)
-        figures += isolate(place / "store", 15.0)
+        if filled["messages"] != count:
+            raise click.ClickException(
+                f"{place} has {filled['messages']:,} messages, not {count:,}"
+            )
+        peers = measure_peers(place / "store", work, ndjson, count, rounds)
+        figures = measure(place / "store", work / "tailed", count, rounds, peers)
+        figures += isolate(work / "tailed", 15.0)
     share = 100 * filled["companion_bytes"] / filled["ndjson_bytes"]
     figures.append(Figure("companions, share of the NDJSON", share, "%", 30.0))
     figures.append(Figure("build of companions", count / filled["build_s"], "messages/s"))
     finished = datetime.now(UTC).isoformat(timespec="seconds")
-    result = Result(finished, count, rounds, facts, figures)
+    result = Result(finished, count, rounds, facts, figures, peers.unmeasured)
     path = BUILD / "newest-streamsearch.json"
     if not quick:
         path = RESULTS / f"streamsearch-{finished[:10]}.json"
@@ -324,7 +289,9 @@ def table(result: Result, path: Path) -> str:
         value = f"{figure.value:,.3g} {figure.unit}".strip()
         lines.append(f"| {figure.name} | {value}{met} | {goal} | {wall} | {peers} |")
     where = path.relative_to(ROOT)
-    return "\n".join([*lines, "", f"{result.messages:,} messages. `{where}`."])
+    lines += ["", f"{result.messages:,} messages. `{where}`."]
+    lines += [f"Not measured: {name} ({reason})." for name, reason in result.unmeasured.items()]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
