@@ -275,7 +275,7 @@ def test_declaration_is_stored_and_returned(logs):
 @settings(max_examples=examples(60), deadline=None)
 @given(
     messages=st.lists(naive.MESSAGES, max_size=12),
-    raw=st.lists(naive.RAW, max_size=1),
+    raw=st.lists(naive.RAW, max_size=4),
     asked=st.lists(st.tuples(naive.QUERIES, naive.WHERES, naive.SPANS), min_size=1, max_size=6),
     declared=st.booleans(),
     limit=st.integers(1, 5),
@@ -291,14 +291,54 @@ def test_search_equals_naive_search(store, messages, raw, asked, declared, limit
         if messages:
             stream.append(list(messages))
         for payload in raw:
-            # A stream with a declaration refuses lone surrogates.
-            if not declared or b"ud800" not in payload:
-                stream.append_bytes(payload)
+            naive.append_raw(stream, payload)
         for query, where, span in asked:
             naive.check_search(stream, query, where, span, limit)
             naive.check_groups(stream, query, where, span, by, every)
     finally:
         store.streams.delete("s")
+
+
+SPELLED = [
+    b'{"service":"\\u0061uth","duration":12}',
+    b'{"service":"pay","service":"auth","duration":99,"duration":12}',
+    b'{"service":"auth","service":"pay","duration":99,"duration":1}',
+    b'{"s\\u0065rvice":"auth","duration":"12"}',
+    '{"service":"über"}'.encode(),
+    b'{"service":"\\u00fcber"}',
+    b'[["auth"]]',
+    b'{"x":{"service":"auth"}}',
+    b'{"service":"a\\"b"}',
+    b'{"duration":-0.0,"service":null}',
+]
+
+
+@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ({"service": "auth"}, [3, 1, 0]),
+        ({"service": "über"}, [5, 4]),
+        ({"service": 'a"b'}, [8]),
+        ({"service": {"$contains": '"'}}, [8]),
+        ({"service": {"$prefix": "aut"}, "duration": {"$gt": 1}}, [1, 0]),
+        ({"service": {"$exists": True}}, [9, 8, 5, 4, 3, 2, 1, 0]),
+        ({"/0": "auth"}, [6]),
+        ({"/x/service": "auth"}, [7]),
+        ({"duration": {"$gt": 10}}, [1, 0]),
+        ({"duration": {"$gte": 0}}, [9, 2, 1, 0]),
+        ({"duration": {"$gt": "1"}}, [3]),
+    ],
+)
+def test_filters_see_values_however_they_are_spelled(opened, where, expected, declared):
+    stream = opened.streams.create("spelled", JSON)
+    if declared:
+        stream.set_schema(search=naive.DECLARATION)
+    for payload in SPELLED:
+        stream.append_bytes(payload)
+    assert [hit.record.offset for hit in stream.search("", where=where)] == expected
+    assert stream.aggregate(where=where).rows == [{"count": len(expected)}]
+    naive.check_groups(stream, "", where, (None, None), ["service"], "1s")
 
 
 def test_query_words_are_those_that_may_occur():

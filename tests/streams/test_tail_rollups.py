@@ -17,6 +17,7 @@ from support.properties import examples
 BY, EVERY = ["service"], "1s"
 STEPS = st.one_of(
     st.tuples(st.just("append"), st.lists(naive.MESSAGES, min_size=1, max_size=5)),
+    st.tuples(st.just("append raw"), st.lists(naive.RAW, min_size=1, max_size=4)),
     st.tuples(st.just("roll back"), st.lists(naive.MESSAGES, min_size=1, max_size=3)),
     st.tuples(st.just("recreate"), st.just([])),
     st.tuples(st.just("trim"), st.just([])),
@@ -79,6 +80,9 @@ def run_step(store, kind, messages):
     stream = store.streams.open("s")
     if kind == "append":
         stream.append(messages)
+    elif kind == "append raw":
+        for payload in messages:
+            naive.append_raw(stream, payload)
     elif kind == "roll back":
         with suppress(_RolledBackError), store.streams.database.write():
             stream.append(messages)
@@ -93,6 +97,7 @@ def run_step(store, kind, messages):
     else:
         naive.check_groups(stream, "", {}, (None, None), BY, EVERY)
         naive.check_groups(stream, "", {"service": "a"}, (None, None), BY, EVERY)
+        naive.check_search(stream, "duration:>10 service:auth", None, (None, None), 3)
 
 
 def create(store):

@@ -17,6 +17,7 @@ TEXTS = st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join)
 VALUES = st.one_of(
     st.sampled_from([None, True, False, 0, 1, 1.0, 2.5, -3, 200, 500, 503, 2**60, 1e300]),
     st.sampled_from(["", "auth", "pay", "500", "a", "ab", [], [1, "auth"], {}, {"x": 1}]),
+    st.sampled_from(["NaN", "-Infinity", "12", 'a"b', "über", "a\u2028b", -0.0, 2**53, 2**53 + 1]),
     TEXTS,
 )
 TIMES = st.one_of(
@@ -37,8 +38,38 @@ MESSAGES = st.one_of(
     ),
     VALUES,
 )
-RAW = st.sampled_from(
-    [b'{"message":"\\ud800 slow","status":1}', b'{"status":1e400,"duration":1e400}', b"1e400"]
+NAMES = ["service", "status", "duration", "message", "note", "time", "x"]
+
+
+def spelled_name(name, escape):
+    return f'"\\u{ord(name[0]):04x}{name[1:]}"' if escape else json.dumps(name)
+
+
+@st.composite
+def spelled_objects(draw):
+    """Draw an object as bytes: names may be repeated, and names and strings may have escapes."""
+    nested = st.fixed_dictionaries({}, optional={"text": VALUES, "status": VALUES})
+    values = st.one_of(VALUES, nested)
+    names = st.tuples(st.sampled_from(NAMES), st.booleans())
+    pairs = draw(st.lists(st.tuples(names, values, st.booleans()), max_size=5))
+    texts = [
+        f"{spelled_name(*name)} : {json.dumps(value, ensure_ascii=escape)}"
+        for name, value, escape in pairs
+    ]
+    return ("{" + ",\n".join(texts) + "}").encode()
+
+
+RAW = st.one_of(
+    st.sampled_from(
+        [
+            b'{"message":"\\ud800 slow","status":1}',
+            b'{"status":1e400,"duration":1e400}',
+            b"1e400",
+            b'{"duration":99,"service":"pay","service":"auth","duration":12}',
+            b'{"x":["\\"auth\\""],"service":"\\u0061uth"}',
+        ]
+    ),
+    spelled_objects(),
 )
 QUERY_LIST = [
     "",
@@ -59,6 +90,8 @@ QUERY_LIST = [
     "status:null",
     "duration:>10 slow",
     "duration:10..20 OR service:pay",
+    "duration:>10 service:auth",
+    "service:über",
     "has:status",
     "-has:note.text",
     "message:plan",
@@ -87,6 +120,14 @@ WHERE_LIST = [
     {"status": {"$exists": False}},
     {"service": {"$eq": {"x": 1}}},
     {"status": {"$gt": 2**59}},
+    {"duration": {"$gte": 12}, "service": "auth"},
+    {"duration": {"$gt": "1"}},
+    {"duration": {"$lt": 1}},
+    {"service": "über"},
+    {"service": {"$prefix": 'a"'}, "status": {"$exists": True}},
+    {"message": {"$contains": "\u2028"}},
+    {"/note/status": {"$gte": 0}},
+    {"/1": "auth"},
 ]
 WHERES = st.sampled_from(WHERE_LIST)
 SPANS = st.sampled_from([(None, None), (None, None), (1_000_000, None), (None, 1_000_500)])
@@ -98,6 +139,12 @@ DECLARATION = {
     "timestamp": "time",
     "rollups": [{"every": "1s", "by": ["service"], "measures": ["duration", "status"]}],
 }
+
+
+def append_raw(stream, payload):
+    """Append bytes, except lone surrogates where a declaration refuses them."""
+    if b"ud800" not in payload or stream.schema().search is None:
+        stream.append_bytes(payload)
 
 
 def value_of(payload):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from operator import neg
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,7 +27,7 @@ from fourfold.models.streams.archive.records import Segment
 from fourfold.models.streams.reader import NotInTheLog, source_ranges
 from fourfold.models.streams.records import ColdRecords, Record, StreamInfo
 from fourfold.models.streams.schemas.search import Search
-from fourfold.models.streams.search import evaluation, tail
+from fourfold.models.streams.search import evaluation, projection, tail
 from fourfold.models.streams.search.companions import rollups
 from fourfold.models.streams.search.companions.plans import make_plan
 from fourfold.models.streams.search.companions.reader import CompanionRow
@@ -43,7 +44,7 @@ from fourfold.models.streams.search.request import (
     parse_cursor,
 )
 from fourfold.models.streams.search.results import Aggregates, Coverage, Hit, SearchPage, Total
-from fourfold.models.streams.search.tail import TailRollups
+from fourfold.models.streams.search.tail import Row, TailRollups
 from fourfold.models.streams.search.timestamps import compile_time
 from fourfold.models.streams.validation import Offset
 from fourfold.models.streams.writer import SQL as STREAMS
@@ -56,6 +57,8 @@ SQL = load_queries("fourfold.models.streams.search")
 SLICE_RECORDS: Final = 5_000
 SLICE_BYTES: Final = 2 * limits.MIB
 """Records, and about how many of their bytes, that are read between two checks of the budget."""
+BLOCK_RECORDS: Final = 256
+"""Records in memory at a time: single ones take twice as long."""
 SEGMENTS_LISTED: Final = 256
 """Segments that are listed at a time."""
 SNIPPETS_MAX: Final = 5
@@ -110,6 +113,11 @@ class Walk:
         declared = rules.registry_of(snapshot, info).search or Search()
         self._plan = make_plan(rules.registry_of(snapshot, info))
         self.query = SearchExpression(bounds.text, declared.text, bounds.filter)
+        names = projection.field_names(self.query.root)
+        self._decode = projection.compile_decoder(names or None)
+        """Decodes what decides the condition; a message that matches is decoded as a whole."""
+        self._decodes_whole = not names
+        self._fragment = projection.required_fragment(self.query.root)
         self.time_of = compile_time(declared.timestamp)
         self.budget = Budget(bounds.max_bytes, bounds.timeout_s)
         self.end = info.next_offset
@@ -119,6 +127,7 @@ class Walk:
         self._counts = dict.fromkeys(("segments", "skipped", "indexed", "scanned"), 0)
         self._average = max(1, info.size_bytes // max(1, info.next_offset))
         self._step = max(1, min(SLICE_RECORDS, SLICE_BYTES // self._average))
+        self._block = min(BLOCK_RECORDS, self._step)
         self._current_from = rules.begin_of_version(snapshot, info) if info.schema_version else 0
 
     def slices(self, before: int, limit: int | None = None) -> Iterator[SearchSlice]:
@@ -192,23 +201,48 @@ class Walk:
             # No segment has them: reading reports what is missing.
             yield RecordRange(sid, first, end, None)
 
-    def _records(
-        self, part: RecordRange, start: int, end: int, word: str | None = None
-    ) -> Iterator[Record]:
-        """Yield the records of a range of a part as readers receive them.
+    def _records(self, part: RecordRange, start: int, end: int) -> Iterator[Record]:
+        """Yield the records of a range of a part as readers receive them."""
+        for block in self._blocks(part, start, end):
+            yield from map(Record._make, block)
 
-        With `word`, records that cannot contain it may be left out.
+    def _blocks(
+        self, part: RecordRange, start: int, end: int, *, may_skip: bool = False
+    ) -> Iterator[Sequence[Row]]:
+        """Yield the fields of the records of a range of a part, as readers receive them.
+
+        With `may_skip`, records that cannot match may be left out.
         """
-        if part.segment is None and start >= self._log_begin(part.sid):
-            query, params = STREAMS.records, (part.sid, start, end)
-            if word is not None and start >= self._current_from:
-                # SQLite examines the messages without making Python objects of them.
-                query, params = SQL.records_with_word, (*params, word)  # type: ignore[assignment]
-            rows: Iterator[Record] = map(Record._make, self._snapshot.rows(query, params))
-        else:
+        if part.segment is not None or start < self._log_begin(part.sid):
             assert self._cold is not None
-            rows = self._cold.records(self._snapshot, part.sid, start, end)
-        return iter(rules.promote_records(self._snapshot, self._info, rows))
+            records = self._cold.records(self._snapshot, part.sid, start, end)
+            promoted = iter(rules.promote_records(self._snapshot, self._info, records))
+            while block := list(islice(promoted, self._block)):
+                yield block
+            return
+        for first in range(start, end, self._block):
+            is_current = first >= self._current_from
+            query, params = STREAMS.records, (part.sid, first, min(end, first + self._block))
+            if may_skip and is_current and self._excludes:
+                query, params = self._excluding(params)
+            rows: list[Any] = self._snapshot.all(query, params)
+            if not is_current:
+                records = map(Record._make, rows)
+                rows = list(rules.promote_records(self._snapshot, self._info, records))
+            yield rows
+
+    @property
+    def _excludes(self) -> bool:
+        """True if SQLite can leave out records of the log that do not match."""
+        return self.query.required_word is not None or self._fragment is not None
+
+    def _excluding(self, params: tuple[int, int, int]) -> tuple[str, tuple[Any, ...]]:
+        """Return the query that leaves them out, without making Python objects of them."""
+        word = self.query.required_word
+        if word is not None:
+            # A word has no wildcards; with one, the pattern would match more.
+            return SQL.records_with_word, (*params, f"%{word}%")
+        return SQL.records_with_bytes, (*params, self._fragment)
 
     def _log_begin(self, sid: int) -> int:
         return int(self._snapshot.value(STREAMS.log_begin, (sid,)))
@@ -365,7 +399,7 @@ class Walk:
             return known
         grows = known is not None and known.start == start and known.end < end
         begin = known.end if known is not None and grows else start
-        piece = tail.build(self._plan, self._records(part, begin, end), begin, end)
+        piece = tail.build(self._plan, self._blocks(part, begin, end), begin, end)
         self.budget.spend(end - begin, (end - begin) * self._average)
         if known is not None and grows:
             piece = tail.join(known, piece)
@@ -431,24 +465,24 @@ class Walk:
     def _scan(self, part: RecordRange) -> Iterator[SearchSlice]:
         """Examine every record of a part."""
         matches_query, time_of, bounds = self.query.matches, self.time_of, self._bounds
-        may_match = self.query.may_match
+        may_match, decode = self.query.may_match, self._decode
         end = part.end
         while end > part.start:
             start = max(part.start, end - self._step)
             matches: list[RecordMatch] = []
             size = 0
-            for record in self._records(part, start, end, self.query.required_word):
-                payload = record.payload
-                size += len(payload)
-                if may_match is not None and not may_match(payload):
-                    continue
-                message = decode_message(payload)
-                if not matches_query(message):
-                    continue
-                time_ms = time_of(message, record.ts_ms)
-                if bounds.covers(time_ms):
-                    matches.append(RecordMatch(record, message, time_ms))
-            if self.query.required_word is not None:
+            for block in self._blocks(part, start, end, may_skip=True):
+                size += sum(len(row[1]) for row in block)
+                rows = [row for row in block if may_match is None or may_match(row[1])]
+                decided = decode([row[1] for row in rows])
+                for row, fields in zip(rows, decided, strict=True):
+                    if not matches_query(fields):
+                        continue
+                    message = fields if self._decodes_whole else decode_message(row[1])
+                    time_ms = time_of(message, row[2])
+                    if bounds.covers(time_ms):
+                        matches.append(RecordMatch(Record._make(row), message, time_ms))
+            if self._excludes:
                 # About so much, because not every record was seen here.
                 size = max(size, (end - start) * self._average)
             self.budget.spend(end - start, size)

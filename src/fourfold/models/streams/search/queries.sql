@@ -9,10 +9,16 @@ WHERE g.stream = ?1 AND g.start_offset < ?2 AND g.end_offset >= ?3
 ORDER BY g.start_offset DESC LIMIT ?4
 
 -- name: records_with_word
--- Records of the log that may contain the word ?4, in lower case: those that contain it, and those with escapes or other letters
--- than ASCII, in which it may be written otherwise.
+-- Records of the log that may contain a word, in any case, by the pattern ?4: those that contain it, and those with escapes or
+-- other letters than ASCII, in which it may be written otherwise.
 SELECT offset, payload, ts_ms, headers FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND offset < ?3
-    AND (instr(lower(CAST(payload AS TEXT)), ?4) OR instr(payload, X'5C') OR length(CAST(payload AS TEXT)) <> length(payload))
+    AND (CAST(payload AS TEXT) LIKE ?4 OR instr(payload, X'5C') OR length(CAST(payload AS TEXT)) <> length(payload))
+ORDER BY offset
+
+-- name: records_with_bytes
+-- Records of the log that may contain the bytes ?4: those that do, and those with escapes, in which they may be written otherwise.
+SELECT offset, payload, ts_ms, headers FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND offset < ?3
+    AND (instr(payload, ?4) OR instr(payload, X'5C'))
 ORDER BY offset
 
 -- name: stream_of

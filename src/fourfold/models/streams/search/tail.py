@@ -10,25 +10,26 @@ not read again, and are the first to be evicted.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple
-
-import msgspec
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from fourfold.archive.parquet import arrow
 from fourfold.cache import LruCache
-from fourfold.content.json_pointer import ABSENT, lookup
+from fourfold.content.json_pointer import ABSENT, Path, lookup
 from fourfold.models.streams.records import Record
 from fourfold.models.streams.search.companions.plans import CompanionPlan
-from fourfold.models.streams.search.companions.rollups import RollupWriter
-from fourfold.models.streams.search.query import decode_message
-from fourfold.models.streams.search.timestamps import compile_time
+from fourfold.models.streams.search.companions.rollups import RollupWriter, rollup_of_columns
+from fourfold.models.streams.search.projection import compile_decoder
+from fourfold.models.streams.search.timestamps import TIME_MAX_MS, compile_time
 
-PIECE_RECORDS: Final = 2_048
+PIECE_RECORDS: Final = 8_192
 """Records of a piece; the first one of a log has fewer, and the last one grows."""
 ROWS_MAX: Final = 400_000
 """Rows of rollups in memory, of all streams together: about 50 bytes each."""
 
+Row: TypeAlias = tuple[int, bytes, int, Any] | Record
+"""The fields of a record."""
 Key = tuple[str, int, str, int]
 """Incarnation of a stream, the stream that has the records, digest of the plan, and the number."""
 
@@ -84,33 +85,71 @@ def ranges(start: int, end: int) -> Iterator[tuple[int, int, int]]:
         yield number, max(start, first), min(end, first + PIECE_RECORDS)
 
 
-def build(plan: CompanionPlan, records: Iterable[Record], start: int, end: int) -> TailPiece:
-    """Return the rollups of some records."""
+def build(plan: CompanionPlan, blocks: Iterable[Sequence[Row]], start: int, end: int) -> TailPiece:
+    """Return the rollups of some records, which are read block by block."""
+    decode = compile_decoder(_names(plan))
+    messages: list[Any] = []
+    appended: list[int] = []
+    for block in blocks:
+        messages += decode([row[1] for row in block])
+        appended += [row[2] for row in block]
+    times = _times(plan, messages, appended)
+    columns = {
+        place: _column(messages, tuple(plan.fields[place].split(".")))
+        for place in {place for rollup in plan.rollups for place in (*rollup.by, *rollup.measures)}
+    }
+    tables: list[Any] = []
+    containers: set[int] = set()
+    for at, rollup in enumerate(plan.rollups):
+        by = [columns[place] for place in rollup.by]
+        measures = [columns[place] for place in rollup.measures]
+        table = rollup_of_columns(rollup, times, by, measures)
+        if table is None:
+            writer = RollupWriter(rollup)
+            for time_ms, values, numbers in zip(times, _rows(by), _rows(measures), strict=False):
+                writer.add(time_ms, values, numbers)
+            table = writer.table() if writer.is_exact else None
+            if writer.has_containers:
+                containers.add(at)
+        tables.append(table)
+    return TailPiece(start, end, min(times), max(times), tuple(tables), frozenset(containers))
+
+
+def _names(plan: CompanionPlan) -> list[str]:
+    """Return the names of the fields of a message that its rollups need."""
+    fields = [plan.fields[at] for rollup in plan.rollups for at in (*rollup.by, *rollup.measures)]
+    if plan.timestamp is not None:
+        fields.append(plan.timestamp)
+    return [field.split(".")[0] for field in fields]
+
+
+def _column(messages: list[Any], path: Path) -> list[Any]:
+    """Return the value of a field of each message."""
+    if len(path) == 1:
+        (name,) = path
+        try:
+            return [message.get(name, ABSENT) for message in messages]
+        except AttributeError:
+            # One is not an object.
+            pass
+    return [lookup(message, path) for message in messages]
+
+
+def _rows(columns: list[list[Any]]) -> Iterable[tuple[Any, ...]]:
+    return zip(*columns, strict=True) if columns else repeat(())
+
+
+def _times(plan: CompanionPlan, messages: list[Any], appended: list[int]) -> list[int]:
+    """Return the time of each message."""
+    if plan.timestamp is not None:
+        times = _column(messages, tuple(plan.timestamp.split(".")))
+        if (
+            set(map(type, times)) == {int}
+            and -TIME_MAX_MS <= min(times) <= max(times) <= TIME_MAX_MS
+        ):
+            return times
     time_of = compile_time(plan.timestamp)
-    decode = _compile_decoder(plan)
-    paths = [tuple(field.split(".")) for field in plan.fields]
-    writers = [
-        (
-            RollupWriter(rollup),
-            [paths[at] for at in rollup.by],
-            [paths[at] for at in rollup.measures],
-        )
-        for rollup in plan.rollups
-    ]
-    times: list[int] = []
-    for record in records:
-        message = decode(record.payload)
-        time_ms = time_of(message, record.ts_ms)
-        times.append(time_ms)
-        for writer, by, measures in writers:
-            writer.add(
-                time_ms,
-                [lookup(message, path) for path in by],
-                [lookup(message, path) for path in measures],
-            )
-    tables = tuple(writer.table() if writer.is_exact else None for writer, _, _ in writers)
-    containers = frozenset(at for at, (writer, _, _) in enumerate(writers) if writer.has_containers)
-    return TailPiece(start, end, min(times), max(times), tables, containers)
+    return list(map(time_of, messages, appended))
 
 
 def join(piece: TailPiece, later: TailPiece) -> TailPiece:
@@ -128,29 +167,3 @@ def join(piece: TailPiece, later: TailPiece) -> TailPiece:
         tables,
         piece.with_containers | later.with_containers,
     )
-
-
-def _compile_decoder(plan: CompanionPlan) -> Callable[[bytes], Any]:
-    """Return the function that decodes what rollups need of a message, and skips the rest."""
-    fields = [plan.fields[at] for rollup in plan.rollups for at in (*rollup.by, *rollup.measures)]
-    if plan.timestamp is not None:
-        fields.append(plan.timestamp)
-    names = list(dict.fromkeys(field.split(".")[0] for field in fields))
-    struct = msgspec.defstruct(
-        "TailMessage",
-        [(f"field{at}", Any, ABSENT) for at in range(len(names))],
-        rename={f"field{at}": name for at, name in enumerate(names)},
-    )
-    decode = msgspec.json.Decoder(struct).decode
-
-    def decode_fields(payload: bytes) -> Any:
-        try:
-            values = msgspec.structs.astuple(decode(payload))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # Not an object, or only the other decoder can read it.
-            return decode_message(payload)
-        return {
-            name: value for name, value in zip(names, values, strict=True) if value is not ABSENT
-        }
-
-    return decode_fields

@@ -17,7 +17,7 @@ import msgspec
 
 from fourfold.archive.parquet import arrow
 from fourfold.content.filters import And, Comparison, Not, Or, iter_conditions
-from fourfold.content.json_pointer import ABSENT
+from fourfold.content.json_pointer import ABSENT, Absence
 from fourfold.models.streams.search.companions.columns import EXACT_MAX
 from fourfold.models.streams.search.companions.plans import PlannedRollup
 from fourfold.models.streams.search.measures import (
@@ -32,6 +32,7 @@ from fourfold.models.streams.search.measures import (
 GROUP_ROWS: Final = 4_096
 HELD_ROWS: Final = 200_000
 """Rows of rollups in memory before they are added up."""
+_PLAIN_GROUPS: Final = {str, int, bool, type(None), Absence}
 _PARTS: Final = {"n": "sum", "sum": "sum", "low": "min", "high": "max"}
 """The columns of a measure, and how they are added up."""
 
@@ -122,6 +123,90 @@ class RollupWriter:
                 row_group_size=GROUP_ROWS,
                 write_page_checksum=True,
             )
+
+
+def rollup_of_columns(
+    rollup: PlannedRollup,
+    times: list[int],
+    by: Sequence[list[Any]],
+    measures: Sequence[list[Any]],
+) -> Any:
+    """Return the rows that `RollupWriter` collects, from columns; None if only it can.
+
+    Its rules for fractions as groups, arrays, objects, and numbers that do not fit are not here.
+    """
+    pa, _ = arrow()
+    compute = pa.compute
+    columns = {"bucket": floor_times(pa.array(times, pa.int64()), rollup.interval_ms)}
+    texts = []
+    for at, values in enumerate(by):
+        encoded = _encode_groups(values)
+        if encoded is None:
+            return None
+        columns[f"by{at}"] = encoded.indices
+        texts.append(encoded.dictionary)
+    keys = list(columns)
+    wanted: list[tuple[str, str]] = []
+    for at, values in enumerate(measures):
+        numbers = _encode_numbers(values)
+        if numbers is None:
+            return None
+        columns[f"m{at}"] = numbers
+        wanted += [(f"m{at}", function) for function in ("count", "sum", "min", "max")]
+    columns["row"] = pa.repeat(1, len(times))
+    grouped = pa.table(columns).group_by(keys, use_threads=False)
+    table = grouped.aggregate([("row", "sum"), *wanted])
+    rows = {"bucket": table.column("bucket"), "count": table.column("row_sum")}
+    for at, dictionary in enumerate(texts):
+        rows[f"by{at}"] = compute.take(dictionary, table.column(f"by{at}"))
+    for at in range(len(measures)):
+        rows[f"n{at}"] = table.column(f"m{at}_count")
+        rows[f"sum{at}"] = compute.fill_null(table.column(f"m{at}_sum"), 0.0)
+        rows[f"low{at}"] = table.column(f"m{at}_min")
+        rows[f"high{at}"] = table.column(f"m{at}_max")
+    return pa.table(rows)
+
+
+def _encode_groups(values: list[Any]) -> Any:
+    """Return values as a dictionary array of JSON text, null for a missing one; None if unable."""
+    pa, _ = arrow()
+    kinds = set(map(type, values))
+    if not kinds <= _PLAIN_GROUPS:
+        return None
+    try:
+        if kinds == {str}:
+            encoded = pa.array(values, pa.string()).dictionary_encode()
+            texts: list[str | None] = [_json(value) for value in encoded.dictionary.to_pylist()]
+            indices = encoded.indices
+        else:
+            # True equals 1 as a key, and has another type.
+            codes: dict[tuple[type, Any], int] = {}
+            pairs = zip(map(type, values), values, strict=True)
+            indices = pa.array([codes.setdefault(pair, len(codes)) for pair in pairs], pa.int32())
+            texts = [None if value is ABSENT else _json(value) for _, value in codes]
+    except UnicodeEncodeError:
+        return None
+    return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _encode_numbers(values: list[Any]) -> Any:
+    """Return the numbers of a measure, null for other values; None if one does not fit."""
+    pa, _ = arrow()
+    kinds = set(map(type, values))
+    if not kinds <= {int, float}:
+        values = [value if type(value) is int or type(value) is float else None for value in values]
+    if int in kinds and any(
+        type(value) is int and not -EXACT_MAX <= value <= EXACT_MAX for value in values
+    ):
+        return None
+    numbers = pa.array(values, pa.float64())
+    if pa.compute.all(pa.compute.is_finite(numbers)).as_py() is False:
+        return None
+    return numbers
 
 
 class RollupUse(NamedTuple):
