@@ -51,7 +51,8 @@ class Prisma:
 
     def search(self, query: str, **options: Any) -> dict[str, Any]:
         """Return the answer to a search."""
-        return self._post("/_search", {"q": query, **options})
+        answer: dict[str, Any] = self._post("/_search", {"q": query, **options})
+        return answer
 
     def rollup(self, since_ms: int, until_ms: int) -> dict[str, Any]:
         """Return numbers and averages of each minute and service."""
@@ -63,7 +64,8 @@ class Prisma:
             "group_by": ["service"],
             "measures": ["count", "duration"],
         }
-        return self._post("/_aggregate", request)
+        answer: dict[str, Any] = self._post("/_aggregate", request)
+        return answer
 
     def fill(self, messages: Iterable[Any], count: int) -> None:
         """Append messages, and wait until searches cover all of them."""

@@ -33,7 +33,7 @@ class Result(Tabular, Sequence[Row]):
     are ISO 8601 texts and booleans are 0 and 1, as in SQLite.
     """
 
-    __slots__ = ("columns", "cut", "rows", "truncated", "types")
+    __slots__ = ("columns", "cut", "rows", "truncated", "types", "warnings")
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class Result(Tabular, Sequence[Row]):
         cut: Mapping[str, int],
         truncated: bool = False,
         types: Mapping[str, str] | None = None,
+        warnings: Sequence[str] = (),
     ) -> None:
         self.columns = tuple(columns)
         """Names of the columns."""
@@ -51,7 +52,9 @@ class Result(Tabular, Sequence[Row]):
         self.cut = dict(cut)
         """The position of each database that the query read, by its name."""
         self.truncated = truncated
-        """True if there are more rows than `max_rows` or `max_bytes` allows."""
+        """True if there are more rows than `max_rows` or `max_bytes` allows, or `warnings`."""
+        self.warnings = tuple(warnings)
+        """What the tables of the query lack, such as records that are only in segments."""
         self.types = dict(types or {})
         """Types of columns that come from tables, by name, as in the registry."""
 
@@ -67,12 +70,8 @@ class Result(Tabular, Sequence[Row]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Result):
             return NotImplemented
-        return (self.columns, self.rows, self.cut, self.truncated) == (
-            other.columns,
-            other.rows,
-            other.cut,
-            other.truncated,
-        )
+        names = ("columns", "rows", "cut", "truncated", "warnings")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
 
     __hash__ = None  # type: ignore[assignment]
 

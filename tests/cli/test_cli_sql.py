@@ -37,11 +37,45 @@ def test_a_query_prints_a_table_or_json(root, capsys):
         "columns": ["id", "n"],
         "rows": [["n1", 1], ["n2", 2]],
         "more": False,
+        "warnings": [],
         "cut": {f"spaces/{A}": 2},
         "skipped": [],
     }
     assert run(capsys, root, query, "--csv")[1] == "id,n\nn1,1\nn2,2\n"
     assert run(capsys, root, query, "--ndjson", "--at", "1")[1] == '{"id": "n1", "n": 1}\n'
+
+
+def test_at_is_a_seq_a_time_or_a_restore_point(root, capsys):
+    with fourfold.open(root) as store:
+        store.publish()
+        [point] = store.points()
+        store.space(A).set("n3", {"n": 3})
+    query = "select count(*) as n from documents_state"
+    assert run(capsys, root, query)[1] == "N\n3\n"
+    assert run(capsys, root, query, "--at", point.id)[1] == "N\n2\n"
+    assert run(capsys, root, query, "--at", "1")[1] == "N\n1\n"
+    assert run(capsys, root, query, "--at", "2020-01-01")[1] == "N\n0\n"
+    code, _, err = run(capsys, root, query, "--at", "nope")
+    assert code != 0
+    assert "unknown restore point 'nope'" in err
+
+
+def test_records_that_are_only_in_segments_are_a_warning(root, capsys, tmp_path):
+    with fourfold.open(root) as store:
+        store.streams.create("logs", "application/json").append({"n": 1})
+        store.archive.publish_all()
+    query = "select count(*) as n from streams_records"
+    _, out, _ = run(capsys, root, query)
+    assert out.startswith("N\n0\nwarning: streams_records: published records of 'logs' are only")
+    document = json.loads(run(capsys, root, query, "--json")[1])
+    assert document["more"]
+    assert len(document["warnings"]) == 1
+    _, out, err = run(capsys, root, query, "--csv")
+    assert out == "n\n0\n"
+    assert err.startswith("warning: streams_records")
+    pytest.importorskip("pyarrow.parquet")
+    out = run(capsys, root, query, "--parquet", str(tmp_path / "rows.parquet"))[1]
+    assert "warning: streams_records" in out
 
 
 def test_the_root_can_be_an_option_or_a_variable(root, capsys, monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -12,11 +12,13 @@ import fourfold
 from fourfold.errors import (
     DeadlineExceeded,
     FourfoldError,
+    HistoryTruncated,
     InvalidInput,
     LimitExceeded,
     NotFound,
     Refused,
 )
+from fourfold.models.streams import Producer
 from fourfold.query.engine import QueryOptions, all_tables, run_query
 
 A, B = "did:web:a.example", "did:web:b.example"
@@ -114,6 +116,48 @@ def test_a_restore_point_is_a_point_in_time(filled):
     assert filled.sql("select count(*) from documents_state where id = 'n9'").rows == [(1,)]
     at_point = filled.sql("select count(*) from documents_state where id = 'n9'", at=point.id)
     assert at_point.rows == [(0,)]
+
+
+def test_published_records_are_named_in_a_warning(filled):
+    for number in range(5):
+        filled.streams.create(f"old/{number}", "application/json").append({"n": number})
+    assert not filled.sql("select * from streams_records").truncated
+    filled.archive.publish_all()
+    filled.streams.create("new", "application/json").append({"n": 1})
+    for table in ("records", "messages"):
+        result = filled.sql(f"select stream from streams_{table}")
+        assert result.rows == [("new",)]
+        assert result.truncated
+        [warning] = result.warnings
+        assert warning.startswith(f"streams_{table}: published records of ")
+        assert "and others are only in segments" in warning
+    for query in ("select * from streams_streams", "select 1", "select * from documents_state"):
+        result = filled.sql(query)
+        assert not result.truncated
+        assert result.warnings == ()
+    with pytest.raises(HistoryTruncated):
+        filled.sql("select * from streams_state")
+
+
+def test_streams_that_were_created_later_are_not_in_the_past(store):
+    store.streams.create("one", "application/json").append({"n": 1})
+    middle = datetime.now(UTC)
+    while datetime.now(UTC) < middle + timedelta(milliseconds=2):
+        pass
+    two = store.streams.create("two", "application/json")
+    two.set_schema({"type": "object"})
+    two.append({"n": 2}, producer=Producer("p", 0, 0))
+    store.streams.create("empty", "application/json")
+    for table, now in (
+        ("streams", ["empty", "one", "two"]),
+        ("schemas", ["two"]),
+        ("producers", ["two"]),
+    ):
+        query = f"select stream from streams_{table} order by 1"
+        assert [stream for (stream,) in store.sql(query).rows] == now
+        for at, expected in ((middle, ["one"]), (middle - timedelta(days=1), [])):
+            past = [stream for (stream,) in store.sql(query, at=at).rows]
+            assert past == [stream for stream in now if stream in expected]
 
 
 def test_two_points_are_compared_in_one_query(filled):

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -134,6 +135,7 @@ def test_result_has_columns_with_types_rows_and_cut(open_server):
         "rows": [[A, 1, 1], [B, 1, 1]],
         "cut": {f"spaces/{A}": 1, f"spaces/{B}": 1},
         "truncated": False,
+        "warnings": [],
     }
 
 
@@ -418,6 +420,27 @@ def test_client_returns_the_result_of_a_local_store(open_server):
         for wrong in ({"params": [[1]]}, {"max_rows": 0}, {"at": -1}):
             with pytest.raises(InvalidInput):
                 remote.sql("select 1", **wrong)
+
+
+def test_warnings_are_sent_to_the_client(tmp_path):
+    root = tmp_path / "store"
+    with fourfold.open(root) as store:
+        store.streams.create("logs", "application/json").append({"n": 1})
+        store.archive.publish_all()
+    server = Served(root)
+    query = "select * from streams_records"
+    try:
+        with fourfold.open(root, mode="r") as store, client_of(server) as remote:
+            result = remote.sql(query)
+            assert result == store.sql(query)
+            assert result.truncated
+            assert "'logs' are only in segments" in result.warnings[0]
+        html = {"accept": "text/html"}
+        page = server.ask("GET", f"/sql?query={quote(query)}", headers=html).text.decode()
+        assert "are only in segments" in page
+        assert "more are not shown" not in page
+    finally:
+        server.kill()
 
 
 def test_client_for_coroutines_runs_queries(open_server):

@@ -35,6 +35,20 @@ class PointInHistory(click.ParamType):  # type: ignore[type-arg]
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+class PointOfStore(click.ParamType):  # type: ignore[type-arg]
+    """A seq, a time, or the id of a restore point: any other text."""
+
+    name = "SEQ|TIME|POINT"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | datetime | str:
+        try:
+            return PointInHistory().convert(value, param, ctx)
+        except click.BadParameter:
+            return str(value)
+
+
 class TimeInHistory(PointInHistory):
     """A time in ISO 8601; without a time zone it is UTC, as in the output."""
 

@@ -134,6 +134,10 @@ class Output:
             for text in aligned([[column.upper() for column in columns], *cells]):
                 self._stdout.write(text + "\n")
 
+    def warning(self, text: str) -> None:
+        """Print a warning on stderr, beside rows that a program reads."""
+        self._stderr.write(f"warning: {printable(text)}\n")
+
     def error(self, error: Mapping[str, object]) -> None:
         """Print an error on stderr: `error[kind]: message` and its hint, or as JSON."""
         if self.format in {"json", "ndjson"}:

@@ -12,7 +12,7 @@ import click
 
 from fourfold.cli import sql_shell
 from fourfold.cli.completion import complete_apps, complete_spaces
-from fourfold.cli.history_options import at_option, branch_option
+from fourfold.cli.history_options import PointOfStore, branch_option
 from fourfold.cli.options import command as fourfold_command
 from fourfold.cli.options import is_url, open_or_connect, root_argument
 from fourfold.cli.output import Output, counted
@@ -20,7 +20,7 @@ from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.models.model import all_models
 from fourfold.sql_result import Result
 
-At = int | datetime | None
+At = int | datetime | str | None
 
 # Not from the pipeline: importing it takes a tenth of the time of a small query.
 _MODELS: Final = tuple(model.name for model in all_models() if model.pipeline is not None)
@@ -43,7 +43,11 @@ _MODELS: Final = tuple(model.name for model in all_models() if model.pipeline is
     help="Model whose tables need no prefix: `state` is documents_state.",
 )
 @click.option("--space", metavar="DID", shell_complete=complete_spaces, help="Only this space.")
-@at_option("As of this time, or of this seq if the query reads one log.")
+@click.option(
+    "--at",
+    type=PointOfStore(),
+    help="As of this time or restore point, or of this seq if the query reads one log.",
+)
 @branch_option("Branch of `state` and `history`; '*' for every branch.")
 @click.option(
     "--limit",
@@ -116,7 +120,7 @@ def command(
 
     Queries run in SQLite, in this process; if ROOT is the URL of a server, on the server. With
     --engine spark, --roots, --objects, --app, --skip-bad, --master or --remote they run in Spark,
-    in its dialect, over the tables of one model without prefix; starting it takes some seconds.
+    in its dialect; starting it takes some seconds.
     """
     if list_tables:
         print_tables(out)
@@ -181,6 +185,7 @@ def print_result(out: Output, result: Result) -> None:
         "columns": list(result.columns),
         "rows": [[_plain(value) for value in row] for row in result],
         "more": result.truncated,
+        "warnings": list(result.warnings),
         "cut": result.cut,
         "skipped": [],
     }
@@ -195,22 +200,34 @@ def _print_answer(out: Output, answer: dict[str, Any], limit: int) -> None:
         write = out.row_writer(answer["columns"])
         for row in answer["rows"]:
             write(dict(zip(answer["columns"], row, strict=True)))
+        for warning in answer["warnings"]:
+            out.warning(warning)
         return
     out.table(answer["columns"], [[_cell(value) for value in row] for row in answer["rows"]])
-    if answer["more"]:
+    if answer["more"] and not answer["warnings"]:
         out.line(f"... only the first {counted(limit, 'row')}; --limit shows more")
+    for warning in answer["warnings"]:
+        out.line(f"warning: {warning}")
     for entry in answer["skipped"]:
         out.line(f"skipped: {entry['problem']}")
 
 
 def _write_parquet(out: Output, result: Result, path: Path) -> None:
     result.write_parquet(path)
-    report = {"path": str(path), "rows": len(result), "more": result.truncated, "cut": result.cut}
+    report = {
+        "path": str(path),
+        "rows": len(result),
+        "more": result.truncated,
+        "warnings": list(result.warnings),
+        "cut": result.cut,
+    }
     if out.as_json:
         out.document(report)
     else:
         out.line(f"{counted(len(result), 'row')} in {path}")
-        if result.truncated:
+        for warning in result.warnings:
+            out.line(f"warning: {warning}")
+        if result.truncated and not result.warnings:
             out.line(f"... only the first {counted(len(result), 'row')}; --limit writes more")
 
 
@@ -272,6 +289,7 @@ def _ask_spark(
         "columns": list(frame.columns),
         "rows": [[_plain(value) for value in row] for row in rows[:limit]],
         "more": len(rows) > limit,
+        "warnings": [],
         "skipped": [{"path": entry.path, "problem": entry.problem} for entry in views.cut.bad],
     }
 

@@ -62,6 +62,7 @@ def parse_result(response: Response) -> Result:
         [tuple(map(_decode_value, row)) for row in result.rows],
         cut=result.cut,
         truncated=result.truncated,
+        warnings=result.warnings,
         types={column.name: column.type for column in result.columns if column.type is not None},
     )
 

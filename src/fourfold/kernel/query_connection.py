@@ -289,8 +289,6 @@ class QueryRows:
     columns: tuple[str, ...]
     rows: list[Row]
     truncated: bool
-    plan: tuple[str, ...] = ()
-    """The steps of SQLite's query plan."""
 
 
 class QueryConnection:
@@ -398,7 +396,6 @@ class QueryConnection:
         timeout_s: float,
         max_rows: int,
         max_bytes: int,
-        plan: bool = False,
     ) -> QueryRows:
         """Run one SELECT of a user and return its rows, up to the limits.
 
@@ -416,8 +413,7 @@ class QueryConnection:
         self._deadline = time.monotonic() + timeout_s
         try:
             self._check_statement(sql)
-            steps = self._plan_of(sql, params) if plan else ()
-            return self._run(sql, params, max_rows, max_bytes, steps)
+            return self._run(sql, params, max_rows, max_bytes)
         except FourfoldError as error:
             raise self._explain(error) from error
         except (apsw.Error, TypeError, OverflowError, UnicodeError, RecursionError) as error:
@@ -438,13 +434,7 @@ class QueryConnection:
         if not info.description_full and not info.is_explain:
             raise InvalidInput("the query is empty", hint="Pass a SELECT.")
 
-    def _plan_of(self, sql: str, params: Params) -> tuple[str, ...]:
-        rows = self.connection.execute(f"EXPLAIN QUERY PLAN {sql}", params)
-        return tuple(str(row[3]).replace(f"v{self._token}_", "") for row in rows)
-
-    def _run(
-        self, sql: str, params: Params, max_rows: int, max_bytes: int, plan: tuple[str, ...]
-    ) -> QueryRows:
+    def _run(self, sql: str, params: Params, max_rows: int, max_bytes: int) -> QueryRows:
         columns: list[str] = []
         cursor = self.connection.cursor()
 
@@ -472,7 +462,7 @@ class QueryConnection:
                 count = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES * len(chunk) // chunk_bytes))
         finally:
             cursor.close(True)
-        return QueryRows(tuple(columns), rows, truncated, plan)
+        return QueryRows(tuple(columns), rows, truncated)
 
     def _bytes_of(self, chunk: list[Row]) -> int:
         """Return the approximate bytes of rows; encoding them is faster than a loop."""

@@ -40,6 +40,8 @@ _SQL_TYPES: Final = {
 }
 _SQL: Final = load_queries("fourfold.query", "engine.sql")
 _BRANCH_ARGUMENT: Final = "on_branch"
+_LACKING_LISTED: Final = 3
+"""Names in one warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +99,9 @@ def run_query(
             rows.columns,
             rows.rows,
             cut=session.cut(),
-            truncated=rows.truncated,
+            truncated=rows.truncated or bool(session.warnings),
             types=session.types(rows.columns),
+            warnings=session.warnings,
         )
 
 
@@ -147,6 +150,8 @@ class _Session:
         self._words = set(re.findall(r"\w+", query.lower()))
         self._files: dict[str, _ModelFiles] = {}
         self._uses = list(self._find_uses())
+        self.warnings: list[str] = []
+        """What the tables of the query lack."""
 
     def _find_uses(self) -> Iterator[_TableUse]:
         options = self._options
@@ -194,6 +199,25 @@ class _Session:
         self._check_branch()
         for use in self._uses:
             self._define(use)
+        self.warnings = [
+            text for use in self._uses if use.table.lacking for text in self._lack(use)
+        ]
+
+    def _lack(self, use: _TableUse) -> Iterator[str]:
+        """Yield a warning for each file that does not have all rows of a table."""
+        for file in self._files[use.table.model].attached:
+            query = getattr(file.kind.queries, use.table.lacking)
+            conditions = file.prefix_condition(use.tables.name_column)
+            sql = query.format(conditions=conditions, count=_LACKING_LISTED + 1)
+            names = [row[0] for row in file.snapshot.all(sql)]
+            if names:
+                listed = ", ".join(f"{name!r:.60}" for name in names[:_LACKING_LISTED])
+                more = " and others" if len(names) > _LACKING_LISTED else ""
+                yield (
+                    f"{use.names[0]}: published records of {listed}{more} are only in segments,"
+                    " which SQL in SQLite does not read; use `fourfold sql --objects URL`, or read"
+                    " the stream"
+                )
 
     def _attach(self) -> None:
         single = sum(len(files.names) for files in self._files.values() if not files.tables.spaces)

@@ -102,6 +102,8 @@ class Table:
     options: tuple[str, ...] = ()
     """Options that apply to this table but not to every table."""
     public: bool = True
+    lacking: str = ""
+    """The name of a query for names of streams whose rows are not all in the file."""
     count_query: str = ""
     """For a table that can be streamed, the query that counts the rows of each commit."""
 

@@ -174,7 +174,13 @@ def _encode_json(result: Result) -> bytes:
         [_plain(value) if type(value) in _SPECIAL else value for value in row] for row in result
     ]
     return msgspec.json.encode(
-        SqlResult(columns=columns, rows=rows, cut=result.cut, truncated=result.truncated)
+        SqlResult(
+            columns=columns,
+            rows=rows,
+            cut=result.cut,
+            truncated=result.truncated,
+            warnings=list(result.warnings),
+        )
     )
 
 
@@ -201,7 +207,11 @@ def _encode_arrow(result: Result) -> bytes:
     table = result.to_arrow()
     from pyarrow import BufferOutputStream, ipc  # noqa: PLC0415 - an optional dependency
 
-    metadata = {"cut": msgspec.json.encode(result.cut), "truncated": str(result.truncated).lower()}
+    metadata = {
+        "cut": msgspec.json.encode(result.cut),
+        "truncated": str(result.truncated).lower(),
+        "warnings": msgspec.json.encode(result.warnings),
+    }
     table = table.replace_schema_metadata(metadata)
     sink = BufferOutputStream()
     with ipc.new_stream(sink, table.schema) as writer:

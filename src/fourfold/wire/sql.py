@@ -69,7 +69,9 @@ class SqlResult(Struct, kw_only=True, frozen=True):
     cut: dict[str, Count]
     """Position of each database that the query could read, by its name."""
     truncated: bool
-    """True if there are more rows than `max_rows` or `max_bytes` allows."""
+    """True if there are more rows than `max_rows` or `max_bytes` allows, or `warnings`."""
+    warnings: list[str] = []
+    """What the tables of the query lack, such as records that are only in segments."""
 
 
 class SqlTableColumn(Struct, kw_only=True, frozen=True):
@@ -103,4 +105,4 @@ class SqlHeaders(Struct, kw_only=True, frozen=True, rename=header_name):
     """Headers of a result, in every format."""
 
     query_rows: Annotated[str, Meta(description="Number of rows.")]
-    query_truncated: Annotated[str, Meta(description="true if there are more rows.")]
+    query_truncated: Annotated[str, Meta(description="true if rows are missing.")]

@@ -307,6 +307,7 @@ class StoreTools:
             "columns": list(result.columns),
             "rows": rows,
             "truncated": result.truncated or not complete,
+            "warnings": list(result.warnings),
         }
 
 

@@ -186,7 +186,8 @@ _TABLES = (
     Table(
         name="blobs",
         model=MODEL,
-        description="The blobs: hash, size, type; the bytes if `columns` contains `data`.",
+        description="The blobs: hash, size, type; the bytes if `columns` contains `data`. As they "
+        "are now for any `at`.",
         columns=(
             _SPACE,
             Column("hash", "string", nullable=False, filtered=True),

@@ -84,7 +84,7 @@ _TABLES = (
     Table(
         name="apps",
         model=MODEL,
-        description="The apps, with their usage and limits.",
+        description="The apps, with their usage and limits. As they are now for any `at`.",
         columns=(
             *shapes.APP,
             Column("title", "string", nullable=False),
@@ -97,7 +97,7 @@ _TABLES = (
     Table(
         name="types",
         model=MODEL,
-        description="The types of every app, by kind.",
+        description="The types of every app, by kind. As they are now for any `at`.",
         columns=(
             *shapes.APP,
             Column("type_id", "bigint", nullable=False, filtered=True),
@@ -127,7 +127,7 @@ _TABLES = (
     Table(
         name="logs",
         model=MODEL,
-        description="The apps' own logs, which have no seq.",
+        description="The apps' own logs, which have no seq. As they are now for any `at`.",
         columns=(
             *shapes.APP,
             Column("id", "bigint", nullable=False),
@@ -142,7 +142,7 @@ _TABLES = (
     Table(
         name="identities",
         model=MODEL,
-        description="The known public keys.",
+        description="The known public keys. As they are now for any `at`.",
         columns=(
             Column("id", "bigint", nullable=False, filtered=True),
             Column("pubkey", "string", nullable=False, filtered=True),
@@ -154,7 +154,8 @@ _TABLES = (
     Table(
         name="peers",
         model=MODEL,
-        description="Peers and domains: positions, lag, and pending messages.",
+        description="Peers and domains: positions, lag, and pending messages. As they are now for "
+        "any `at`.",
         columns=(
             Column("peer_id", "bigint", nullable=False, filtered=True),
             Column("identity_id", "bigint", nullable=False, filtered=True),

@@ -74,7 +74,8 @@ _TABLES = (
     Table(
         name="sessions",
         model=MODEL,
-        description="One row for each session, including deleted ones, with its newest event.",
+        description="One row for each session, including deleted ones, with its newest event. "
+        "As it is now for any `at`.",
         columns=(
             _SESSION,
             Column("created", "timestamp", nullable=False),

@@ -45,7 +45,8 @@ _TABLES = (
     Table(
         name="records",
         model=MODEL,
-        description="The records in the file: bytes, and text if the stream has text.",
+        description="The records in the file: bytes, and text if the stream has text. Published "
+        "ones that were trimmed are in segments; a warning names their streams.",
         columns=(
             _STREAM,
             _OFFSET,
@@ -62,11 +63,13 @@ _TABLES = (
         position="position",
         by_position=True,
         options=_ONLY,
+        lacking="published",
     ),
     Table(
         name="messages",
         model=MODEL,
-        description="The records as readers get them, in the current version of their stream.",
+        description="The records in the file as readers get them, in the current version of their "
+        "stream. Published ones that were trimmed are in segments; a warning names their streams.",
         # The size is not filtered by SQLite, which knows that of what is stored.
         columns=(
             *_STORED[:5],
@@ -78,11 +81,13 @@ _TABLES = (
         position="position",
         reads="stored",
         options=_ONLY,
+        lacking="published",
     ),
     Table(
         name="streams",
         model=MODEL,
-        description="One row for each stream: offsets, sizes, whether it is closed, its origin.",
+        description="One row for each stream: offsets, sizes, whether it is closed, its origin. As "
+        "it is now; `at` leaves out streams that were created later.",
         columns=(
             _STREAM,
             Column("content_type", "string", nullable=False, filtered=True),
@@ -108,7 +113,8 @@ _TABLES = (
     Table(
         name="schemas",
         model=MODEL,
-        description="Each version of each registry: its first offset, schema and lens.",
+        description="Each version of each registry: its first offset, schema and lens. As it is "
+        "now; `at` leaves out streams that were created later.",
         columns=(
             _STREAM,
             Column("version", "bigint", nullable=False, filtered=True),
@@ -123,7 +129,8 @@ _TABLES = (
     Table(
         name="producers",
         model=MODEL,
-        description="Each producer of each stream: its epoch and its last request.",
+        description="Each producer of each stream: its epoch and its last request. As it is "
+        "now; `at` leaves out streams that were created later.",
         columns=(
             _STREAM,
             Column("producer", "string", nullable=False, filtered=True),

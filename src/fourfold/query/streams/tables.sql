@@ -43,7 +43,14 @@ SELECT
 FROM wal_log AS w JOIN streams AS s ON s.sid = w.sid
 WHERE (s.stream_flags & 1) = 0
 
+-- name: published
+-- Streams with own records that are only in segments.
+SELECT stream FROM streams
+WHERE (stream_flags & 1) = 0 AND max(first_offset, coalesce(fork_offset, 0)) <= uploaded_through AND {conditions}
+LIMIT {count}
+
 -- name: streams
+-- The streams as they are now, without those that were created after the newest record of the cut, if there are later ones.
 SELECT
     s.stream AS stream, s.content_type AS content_type,
     strftime('%Y-%m-%dT%H:%M:%S', s.created_at_ms / 1000, 'unixepoch') || printf('.%03dZ', s.created_at_ms % 1000) AS created,
@@ -53,7 +60,16 @@ SELECT
     strftime('%Y-%m-%dT%H:%M:%S', s.expires_at_ms / 1000, 'unixepoch') || printf('.%03dZ', s.expires_at_ms % 1000) AS expires,
     (SELECT p.stream FROM streams AS p WHERE p.sid = s.forked_from) AS forked_from, s.fork_offset AS fork_offset,
     s.forks AS forks, s.profile AS profile, s.schema_version AS schema_version
-FROM streams AS s WHERE (s.stream_flags & 1) = 0
+FROM streams AS s
+WHERE (s.stream_flags & 1) = 0
+    AND CASE
+        WHEN NOT EXISTS (SELECT 1 FROM wal_log WHERE id > ?2) THEN 1
+        WHEN ?2 = 0 THEN 0
+        ELSE s.created_at_ms <= coalesce(
+            (SELECT ts_ms FROM wal_log WHERE id <= ?2 ORDER BY id DESC LIMIT 1),
+            (SELECT ts_ms - 1 FROM wal_log WHERE id > ?2 ORDER BY id LIMIT 1)
+        )
+    END
 
 -- name: schemas
 -- The versions of every registry: the first offset of each, its schema, and the lens to it. An offset is formatted as 16
@@ -67,6 +83,14 @@ SELECT
     CAST(v.key AS INTEGER) = s.schema_version AS current
 FROM schemas AS r CROSS JOIN streams AS s ON s.stream = r.stream CROSS JOIN json_each(r.schema_json, '$.schemas') AS v
 WHERE (s.stream_flags & 1) = 0
+    AND CASE
+        WHEN NOT EXISTS (SELECT 1 FROM wal_log WHERE id > ?2) THEN 1
+        WHEN ?2 = 0 THEN 0
+        ELSE s.created_at_ms <= coalesce(
+            (SELECT ts_ms FROM wal_log WHERE id <= ?2 ORDER BY id DESC LIMIT 1),
+            (SELECT ts_ms - 1 FROM wal_log WHERE id > ?2 ORDER BY id LIMIT 1)
+        )
+    END
 
 -- name: registries
 -- The registries of streams with several versions. Streams are looked up by name, which is fast if few of many have one.
@@ -78,7 +102,16 @@ WHERE s.schema_version > 1 AND (s.stream_flags & 1) = 0 AND (?1 IS NULL OR s.str
 SELECT
     s.stream AS stream, p.producer_id AS producer, p.epoch AS epoch, p.last_seq AS last_seq,
     strftime('%Y-%m-%dT%H:%M:%S', p.updated_at_ms / 1000, 'unixepoch') || printf('.%03dZ', p.updated_at_ms % 1000) AS updated
-FROM producer_state_log AS p JOIN streams AS s ON s.sid = p.sid WHERE (s.stream_flags & 1) = 0
+FROM producer_state_log AS p JOIN streams AS s ON s.sid = p.sid
+WHERE (s.stream_flags & 1) = 0
+    AND CASE
+        WHEN NOT EXISTS (SELECT 1 FROM wal_log WHERE id > ?2) THEN 1
+        WHEN ?2 = 0 THEN 0
+        ELSE s.created_at_ms <= coalesce(
+            (SELECT ts_ms FROM wal_log WHERE id <= ?2 ORDER BY id DESC LIMIT 1),
+            (SELECT ts_ms - 1 FROM wal_log WHERE id > ?2 ORDER BY id LIMIT 1)
+        )
+    END
 
 -- name: changes
 -- The input of the fold of state streams: the messages of every JSON stream with a key after ?1 until ?2, beginning with
