@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
 
 import pytest
 
@@ -122,6 +127,66 @@ def test_the_shell_completes_tables_columns_and_keywords():
     assert sql_shell.complete("documents_st") == ["documents_state"]
     assert "document" in sql_shell.complete("docu")
     assert sql_shell.complete("sel") == ["select"]
+
+
+class Terminal:
+    """A shell of `fourfold sql` in a terminal."""
+
+    def __init__(self, root, state):
+        self.screen = b""
+        self.terminal, inner = os.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fourfold", "sql", root],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env={**os.environ, "TERM": "xterm", "XDG_STATE_HOME": str(state)},
+        )
+        os.close(inner)
+
+    def wait_for(self, text):
+        """Read until a text was printed."""
+        deadline = time.monotonic() + 60
+        while text not in self.screen:
+            assert time.monotonic() < deadline, self.screen
+            self.screen += os.read(self.terminal, 4096)
+        self.screen = self.screen.partition(text)[2]
+
+    def type(self, text):
+        """Type a text at the prompt."""
+        self.wait_for(b"sql> ")
+        os.write(self.terminal, text)
+
+    def close(self):
+        """Wait for the end; return the exit code."""
+        with suppress(OSError):
+            while os.read(self.terminal, 4096):
+                pass
+        os.close(self.terminal)
+        return self.process.wait(60)
+
+
+def test_the_shell_in_a_terminal_completes_and_remembers(root, tmp_path):
+    pytest.importorskip("readline")
+    shell = Terminal(root, tmp_path / "state")
+    shell.type(b"select count(*) as n from documents_comm\t;\n")
+    shell.wait_for(b"from documents_commits")
+    shell.type(b"select * from nope;\n")
+    shell.wait_for(b"unknown table 'nope'")
+    shell.type(b".exit\n")
+    assert shell.close() == 0
+    history = tmp_path / "state" / "fourfold" / "sql_history"
+    assert history.read_text().splitlines()[-3:] == [
+        "select count(*) as n from documents_commits;",
+        "select * from nope;",
+        ".exit",
+    ]
+    shell = Terminal(root, tmp_path / "state")
+    # The line before the last one of the earlier shell.
+    shell.type(b"\x10\x10\n")
+    shell.wait_for(b"unknown table 'nope'")
+    shell.type(b"\x04")
+    assert shell.close() == 0
 
 
 def test_errors_name_the_problem(root, capsys):
