@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from msgspec import Struct
 
 from fourfold import limits
-from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.errors import FourfoldError, InvalidInput, NotFound, OffsetGone, StreamRecreated
 from fourfold.explorer import drawings
+from fourfold.explorer.links import format_at
 from fourfold.explorer.page import ExplorerPage, ExplorerQuery, PageFeed, Visit
 from fourfold.explorer.stream_search import NO_SEARCH, search_stream
 from fourfold.models.streams.validation import JSON, Offset, parse_offset, plain_type
-from fourfold.server.event_stream import SSE_S
+from fourfold.server.errors import redact_paths
+from fourfold.server.event_stream import KEEP_ALIVE, SSE_KEEP_ALIVE_S, SSE_S
 from fourfold.server.request import Response
 from fourfold.wire.streams import (
     ProducerPage,
@@ -53,7 +57,7 @@ class StreamQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_field
     until: int | None = None
     """Show records before this one, newest first."""
     start: str = ""
-    """Show records from this number on, oldest first; the form sends it empty, too."""
+    """Show records from this number or time on, oldest first; the form sends it empty, too."""
     key: str = ""
     field: str = ""
     value: str = ""
@@ -87,6 +91,9 @@ class RecordJson(Struct, frozen=True, omit_defaults=True):
     ts_ms: int
     text: str | None = None
     base64: str | None = None
+    headers: dict[str, str] = {}
+    key: str = ""
+    """The routing key, percent-encoded."""
 
     @property
     def number(self) -> int:
@@ -149,6 +156,7 @@ async def stream_page(visit: Visit, query: StreamQuery) -> dict[str, Any]:
         "first": first,
         "next": end,
         "records": [_row(record) for record in records],
+        "has_keys": any(record.key for record in counted + records),
         "order": "newest" if reader.is_newest_first else "oldest",
         "is_filtered": reader.is_filtered,
         "is_tail": reader.is_tail,
@@ -185,43 +193,104 @@ async def stream_feed(visit: Visit, query: StreamFeedQuery) -> Response:
     after = visit.request.header("last-event-id") or query.after
     # Fails before the response starts if the stream does not exist or is not allowed.
     await visit.api.call("HEAD", f"/v1/stream/{query.name}")
-    headers = {"content-type": "text/event-stream", "cache-control": "no-cache"}
-    return Response(200, headers, pieces=_events(visit, query, after))
+    headers = {
+        "content-type": "text/event-stream",
+        "cache-control": "no-cache",
+        "x-accel-buffering": "no",
+    }
+    return Response(200, headers, pieces=TailFeed(visit, query).events(after))
 
 
-async def _events(visit: Visit, query: StreamFeedQuery, after: str) -> AsyncIterator[bytes]:
-    """Yield events until the stream is closed or the connection has been open for long."""
-    deadline = time.monotonic() + SSE_S
-    yield b"retry: 1000\n\n"
-    while time.monotonic() < deadline:
+class TailFeed:
+    """The live tail of a stream, read from the API by long-poll."""
+
+    def __init__(
+        self, visit: Visit, query: StreamFeedQuery, keep_alive_s: float = SSE_KEEP_ALIVE_S
+    ) -> None:
+        self._visit = visit
+        self._query = query
+        self._keep_alive_s = keep_alive_s
+
+    async def events(self, after: str) -> AsyncIterator[bytes]:
+        """Yield events until the stream has ended or the connection has been open for long."""
+        deadline = time.monotonic() + SSE_S
+        yield b"retry: 1000\nid: %b\n\n" % after.encode()
+        while time.monotonic() < deadline:
+            started = time.monotonic()
+            reading = asyncio.ensure_future(self._read(after))
+            try:
+                while not reading.done():
+                    await asyncio.wait({reading}, timeout=self._keep_alive_s)
+                    if not reading.done():
+                        yield b"%bid: %b\n\n" % (KEEP_ALIVE, after.encode())
+                response = await reading
+            except OffsetGone as error:
+                gap, after = await self._gap(after, error)
+                yield gap
+                if not after:
+                    return
+                continue
+            except FourfoldError as error:
+                yield self._problem(error)
+                return
+            finally:
+                reading.cancel()
+            after = response.headers["stream-next-offset"]
+            if response.status == 200:
+                yield self._records(response.body, after)
+            if response.headers.get("stream-closed"):
+                yield _event("end", {"message": "The stream is closed."})
+                return
+            if response.status == 204 and time.monotonic() - started < 1:
+                # The server stops: it does not wait any more. The browser connects again.
+                return
+
+    async def _read(self, after: str) -> Response:
+        return await self._visit.api.call(
+            "GET",
+            f"/v1/stream/{self._query.name}",
+            offset=after,
+            live="long-poll",
+            format="records",
+            routing_keys="true",
+            limit=RECORDS_SHOWN,
+            **_filter(self._query),
+        )
+
+    def _records(self, body: bytes, after: str) -> bytes:
+        records = msgspec.json.decode(body, type=list[RecordJson])
+        rows = self._visit.render(
+            "records.html", records=[_row(row) for row in records[::-1]], name=self._query.name
+        )
+        return _event("records", {"count": len(records), "rows": rows}, after)
+
+    async def _gap(self, after: str, error: OffsetGone) -> tuple[bytes, str]:
+        """Return the event for records that were removed before they were read, and the next one.
+
+        The offset is empty if the feed cannot continue.
+        """
+        if isinstance(error, StreamRecreated):
+            return _event("end", {"message": "The stream was deleted and created again."}), ""
         try:
-            response = await visit.api.call(
-                "GET",
-                f"/v1/stream/{query.name}",
-                offset=after,
-                live="long-poll",
-                format="records",
-                limit=RECORDS_SHOWN,
-                **_filter(query),
-            )
-        except FourfoldError:
-            # Deleted: the page learns that when it is loaded again.
-            yield b"event: end\ndata: gone\n\n"
-            return
-        after = response.headers["stream-next-offset"]
-        if response.status == 200:
-            records = msgspec.json.decode(response.body, type=list[RecordJson])
-            rows = visit.render("records.html", records=[_row(record) for record in records[::-1]])
-            event = {"count": len(records), "rows": rows}
-            yield b"id: %b\nevent: records\ndata: %b\n\n" % (
-                after.encode(),
-                msgspec.json.encode(event),
-            )
-        else:
-            yield b": waiting\n\n"
-        if response.headers.get("stream-closed"):
-            yield b"event: end\ndata: closed\n\n"
-            return
+            path = f"/v1/stream/{self._query.name}/_details"
+            details = await self._visit.api.get(path, StreamDetails)
+        except FourfoldError as missing:
+            return self._problem(missing), ""
+        first = details.first_offset
+        lost = offset_number(first) - offset_number(after)
+        return _event("gap", {"lost": max(0, lost)}, first), first
+
+    def _problem(self, error: FourfoldError) -> bytes:
+        """Return the event for an error; after one that passes, the browser connects again."""
+        if isinstance(error, NotFound):
+            return _event("end", {"message": "The stream was deleted."})
+        message = redact_paths(error).message
+        return _event("busy" if error.retryable else "end", {"message": message})
+
+
+def _event(name: str, data: dict[str, Any], place: str = "") -> bytes:
+    id_line = b"id: %b\n" % place.encode() if place else b""
+    return b"%bevent: %b\ndata: %b\n\n" % (id_line, name.encode(), msgspec.json.encode(data))
 
 
 class _RecordReader:
@@ -236,8 +305,12 @@ class _RecordReader:
         self._incarnation = _incarnation(details.next_offset)
         self._closed = details.closed
         self.is_filtered = bool(_filter(query))
-        self._start = _parse_start(query.start)
-        self.is_newest_first = self._start is None and not self.is_filtered
+        self._start, self._since = _parse_start(query.start)
+        self.is_newest_first = not self._has_start and not self.is_filtered
+
+    @property
+    def _has_start(self) -> bool:
+        return self._start is not None or bool(self._since)
 
     @property
     def is_tail(self) -> bool:
@@ -245,7 +318,7 @@ class _RecordReader:
         query = self._query
         return (
             query.until is None
-            and (self._start is None or self.is_filtered)
+            and (not self._has_start or self.is_filtered)
             and self._visit.at is None
             and not self._closed
         )
@@ -254,7 +327,14 @@ class _RecordReader:
         """Return the records to show, and the offset after them."""
         if not self.is_newest_first:
             start = self._first if self._start is None else self._start
-            return await self._page(start, RECORDS_SHOWN, **_filter(self._query))
+            page, after = await self._page(
+                start, RECORDS_SHOWN, since=self._since, **_filter(self._query)
+            )
+            until_ms = self._visit.time_ms
+            if until_ms is not None and page and page[-1].ts_ms > until_ms:
+                page = [record for record in page if record.ts_ms <= until_ms]
+                after = str(Offset(self._end, self._incarnation))
+            return page, after
         records = await self.newest(RECORDS_SHOWN)
         following = records[-1].number + 1 if records else self._end
         return records[::-1], str(Offset(following, self._incarnation))
@@ -305,8 +385,9 @@ class _RecordReader:
         response = await self._visit.api.call(
             "GET",
             self._path,
-            offset=Offset(max(start, self._first), self._incarnation),
+            offset="" if query.get("since") else Offset(max(start, self._first), self._incarnation),
             format="records",
+            routing_keys="true",
             limit=max(1, min(limit, limits.STREAM_READ_RECORDS)),
             **query,
         )
@@ -314,12 +395,20 @@ class _RecordReader:
         return records, response.headers["stream-next-offset"]
 
 
-def _parse_start(text: str) -> int | None:
-    if text and not (text.isdecimal() and len(text) < 16):
+def _parse_start(text: str) -> tuple[int | None, str]:
+    """Return the number of a record, or the time, from which records are shown."""
+    if not text:
+        return None, ""
+    if text.isdecimal() and len(text) < 16:
+        return int(text), ""
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
         raise InvalidInput(
-            f"start: must be the number of a record, got {text!r:.80}", hint="Enter a number."
-        )
-    return int(text) if text else None
+            f"start: must be the number of a record or a time, got {text!r:.80}",
+            hint="Enter a number, or a time (UTC) such as 2026-11-15 18:00.",
+        ) from None
+    return None, format_at(parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed)
 
 
 def _filter(query: StreamQuery | StreamFeedQuery) -> dict[str, str]:
@@ -338,6 +427,8 @@ def _row(record: RecordJson) -> dict[str, Any]:
         "ts_ms": record.ts_ms,
         "text": text,
         "is_text": record.text is not None,
+        "key": unquote_to_bytes(record.key).decode(errors="backslashreplace"),
+        "headers": record.headers,
     }
 
 

@@ -6,7 +6,9 @@ one body; `limit` is the maximum number. It is for tools that show streams recor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -136,6 +138,8 @@ class _RecordRow(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str | UnsetType = UNSET
     base64: bytes | UnsetType = UNSET
     headers: msgspec.Raw | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    """The routing key, percent-encoded as in the header `Stream-Key`."""
 
 
 def feed_record(item: StreamRecord) -> FeedRecord:
@@ -158,9 +162,12 @@ _RECORDS_PER_STEP: Final = 200
 """Records encoded in one call, which no other thread can interrupt."""
 
 
-def encode_records(chunk: Chunk, pauses: Pauses | None = None) -> bytes:
+def encode_records(
+    chunk: Chunk, pauses: Pauses | None = None, keys: Mapping[int, bytes] | None = None
+) -> bytes:
     """Encode the records of a chunk as JSON: text as it is, other bytes as base64.
 
+    `keys` has the routing keys of records, by offset.
     With `pauses`, many records are encoded in short steps while other threads write.
     """
     if pauses is not None:
@@ -168,18 +175,22 @@ def encode_records(chunk: Chunk, pauses: Pauses | None = None) -> bytes:
     parts = []
     for first in range(0, len(chunk.records), _RECORDS_PER_STEP):
         records = chunk.records[first : first + _RECORDS_PER_STEP]
-        rows = [_record_row(record, chunk.incarnation_number) for record in records]
+        rows = [_record_row(record, chunk.incarnation_number, keys) for record in records]
         parts.append(_encode_rows(rows)[1:-1])
         if pauses is not None:
             pauses.pause()
     return b"[" + b",".join(parts) + b"]"
 
 
-def _record_row(record: Record, incarnation_number: int) -> _RecordRow:
+def _record_row(
+    record: Record, incarnation_number: int, keys: Mapping[int, bytes] | None
+) -> _RecordRow:
     offset = format_offset(record.offset, incarnation_number)
     encoded = record.encoded_headers
     headers = UNSET if encoded is None else msgspec.Raw(encoded)
+    key = keys.get(record.offset) if keys else None
+    coded = UNSET if key is None else quote(key)
     try:
-        return _RecordRow(offset, record.ts_ms, record.payload.decode(), headers=headers)
+        return _RecordRow(offset, record.ts_ms, record.payload.decode(), headers=headers, key=coded)
     except UnicodeDecodeError:
-        return _RecordRow(offset, record.ts_ms, base64=record.payload, headers=headers)
+        return _RecordRow(offset, record.ts_ms, base64=record.payload, headers=headers, key=coded)

@@ -31,12 +31,18 @@ from msgspec import UNSET
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput, NotFound, OffsetGone, StreamGone
 from fourfold.kernel import Listener
-from fourfold.kernel.pauses import Pauses
 from fourfold.models.streams import Chunk, StreamInfo, Streams, feed
 from fourfold.models.streams.json_messages import join
 from fourfold.models.streams.reader import NotInTheLog
 from fourfold.models.streams.records import RecordFilter
-from fourfold.models.streams.validation import JSON, NOW, START, format_offset, plain_type
+from fourfold.models.streams.validation import (
+    JSON,
+    NOW,
+    START,
+    check_key,
+    format_offset,
+    plain_type,
+)
 from fourfold.server import headers, listing
 from fourfold.server.event_stream import SSE_KEEP_ALIVE_S, SSE_S
 from fourfold.server.request import Headers, Request, Response
@@ -287,7 +293,7 @@ class StreamRead:
             info, chunk = await self._streams.read_async(
                 name, start, records_max=_limit(query), sought=record_filter
             )
-            return await _records_response(info, chunk, self._streams.database.pauses)
+            return await self._records(name, info, chunk, query)
         if record_filter is not None:
             return await self._filtered(name, start, _limit(query), record_filter)
         limit = None if query.limit is UNSET else query.limit
@@ -305,6 +311,31 @@ class StreamRead:
         if query.offset is UNSET and query.live is not UNSET:
             raise InvalidInput("offset: required for a live read")
         return START if query.offset is UNSET else query.offset
+
+    async def _records(
+        self, name: str, info: StreamInfo, chunk: Chunk, query: ReadQuery
+    ) -> Response:
+        """Return single records as JSON, with their offsets and times."""
+        response_headers = {
+            **_response_headers(info, chunk),
+            "content-type": JSON,
+            "cache-control": "no-store",
+        }
+        keys = None
+        if query.routing_keys is not UNSET:
+            keys = await self._routing_keys(name, chunk, query)
+        if len(chunk.records) <= limits.STREAM_SHORT_READ_RECORDS:
+            return Response(200, response_headers, listing.encode_records(chunk, keys=keys))
+        pauses = self._streams.database.pauses
+        body = await asyncio.to_thread(listing.encode_records, chunk, pauses, keys)
+        return Response(200, response_headers, body)
+
+    async def _routing_keys(self, name: str, chunk: Chunk, query: ReadQuery) -> dict[int, bytes]:
+        """Return the routing keys of records; a filter by key says what it is."""
+        if query.key is UNSET:
+            return await self._streams.routing_keys_async(name, chunk)
+        key = check_key(query.key)
+        return {record.offset: key for record in chunk.records}
 
     async def _filtered(
         self, name: str, start: str, limit: int, record_filter: RecordFilter
@@ -370,7 +401,7 @@ class StreamRead:
         if not chunk.records:
             return Response(204, {**response_headers, "cache-control": "no-store"})
         if query.format == "records":
-            return await _records_response(info, chunk, self._streams.database.pauses)
+            return await self._records(name, info, chunk, query)
         response_headers |= headers.content_headers(info)
         if record_filter is not None:
             response_headers["cache-control"] = "no-store"
@@ -514,19 +545,6 @@ def _response_headers(info: StreamInfo, chunk: Chunk) -> Headers:
     if chunk.up_to_date:
         response_headers["stream-up-to-date"] = "true"
     return response_headers
-
-
-async def _records_response(info: StreamInfo, chunk: Chunk, pauses: Pauses) -> Response:
-    response_headers = {
-        **_response_headers(info, chunk),
-        "content-type": JSON,
-        "cache-control": "no-store",
-    }
-    if len(chunk.records) <= limits.STREAM_SHORT_READ_RECORDS:
-        return Response(200, response_headers, listing.encode_records(chunk))
-    return Response(
-        200, response_headers, await asyncio.to_thread(listing.encode_records, chunk, pauses)
-    )
 
 
 def _join_body(info: StreamInfo, chunk: Chunk) -> bytes:

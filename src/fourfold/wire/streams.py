@@ -432,6 +432,13 @@ class ReadQuery(Struct, kw_only=True, frozen=True):
         ]
         | UnsetType
     ) = UNSET
+    routing_keys: (
+        Annotated[
+            Literal["true"],
+            Meta(description="With format=records: return the routing key of each record, too."),
+        ]
+        | UnsetType
+    ) = UNSET
     limit: (
         Annotated[
             int,

@@ -14,6 +14,8 @@ function insert({ rows, count }) {
   const template = document.createElement("template");
   template.innerHTML = rows;
   const added = [...template.content.querySelectorAll("tr")];
+  // The column of keys is shown with the first key.
+  if (template.content.querySelector("td.key:not(:empty)")) table.classList.remove("no-keys");
   if (!isNewestFirst) added.reverse();
   for (const row of added) row.classList.add("arrived");
   if (isNewestFirst) body.prepend(...added);
@@ -37,11 +39,25 @@ source.addEventListener("records", (event) => {
   else insert(data);
   report();
 });
-source.addEventListener("end", (event) => {
+source.addEventListener("open", report);
+source.addEventListener("gap", (event) => {
+  const { lost } = JSON.parse(event.data);
+  news.textContent = `${lost.toLocaleString("en")} records were removed before they were read.`;
+});
+source.addEventListener("busy", (event) => {
+  news.textContent = `${JSON.parse(event.data).message}. Connecting again.`;
+});
+source.addEventListener("error", () => {
+  // Without a response the browser connects again; a refusal is final.
+  if (source.readyState === EventSource.CLOSED) end("The tail is refused: load the page again.");
+});
+source.addEventListener("end", (event) => end(JSON.parse(event.data).message));
+
+function end(message) {
   source.close();
   pause.hidden = true;
-  news.textContent = event.data === "gone" ? "The stream was deleted." : "The stream is closed.";
-});
+  news.textContent = message;
+}
 
 function setLabel() {
   const state = document.createElement("span");

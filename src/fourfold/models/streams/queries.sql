@@ -143,6 +143,10 @@ SELECT offset, payload, ts_ms, headers FROM wal_records WHERE sid = ?1 AND offse
 -- A record of the log with its routing key.
 SELECT offset, payload, ts_ms, headers, routing_key FROM wal_records WHERE sid = ?1 AND offset = ?2
 
+-- name: keys_of_records
+-- The routing keys of the records in a range of offsets that are in the log.
+SELECT offset, routing_key FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 AND routing_key IS NOT NULL
+
 -- name: keyed_records
 -- The same for those with a routing key: ?4.
 SELECT offset, payload, ts_ms, headers FROM wal_log WHERE sid = ?1 AND routing_key = ?4 AND offset >= ?2 AND offset < ?3 ORDER BY offset

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -102,6 +102,32 @@ def read_chunk(
     reached = batch[-1].offset + 1 if batch else first
     promoted = tuple(rules.promote_records(snapshot, info, batch))
     return _chunk(info, promoted, first, reached)
+
+
+def read_routing_keys(
+    snapshot: ReadTransaction,
+    info: StreamInfo,
+    records: Sequence[Record],
+    cold: ColdRecords | None = None,
+) -> dict[int, bytes]:
+    """Return the routing keys of records by offset; those without a key are left out.
+
+    Raises:
+        NotInTheLog: some of the records are in segments, and no segment reader was passed.
+    """
+    keys: dict[int, bytes] = {}
+    offsets = [record.offset for record in records]
+    bounds = (offsets[0], offsets[-1] + 1) if offsets else (0, 0)
+    for sid, first, last in source_ranges(snapshot, info, *bounds):
+        edge = min(last, max(first, int(snapshot.value(SQL.log_begin, (sid,)))))
+        sealed = [offset for offset in offsets if first <= offset < edge]
+        if sealed:
+            if cold is None:
+                raise NotInTheLog
+            pairs = cold.keyed_records(snapshot, sid, sealed)
+            keys |= {record.offset: key for record, key in pairs if key is not None}
+        keys |= dict(snapshot.rows(SQL.keys_of_records, (sid, edge, last)))
+    return keys
 
 
 def read_matching(
