@@ -514,18 +514,27 @@ def test_forms_change_the_store_and_check_what_they_showed(own_shop):
     assert "/document?" in done.headers["location"]
     state = json.loads(get(own_shop, f"/document.json?{DOCUMENT}").text)["state"]
     assert state["document"]["items"][0]["qty"] == 6
-    branch = post(own_shop, "/branch", {"did": DID, "id": ORDER, "name": "then", "seq": 4})
+    branch = post(
+        own_shop, "/branch", {"did": DID, "id": ORDER, "name": "then", "seq": 4, "token": "t"}
+    )
     assert branch.status == 303
     shown = json.loads(get(own_shop, f"/document.json?{DOCUMENT}&branch=then").text)
     assert shown["state"]["document"]["items"][0]["qty"] == 5
 
 
 def test_a_session_is_forked_at_an_event(own_shop):
-    done = post(own_shop, "/fork", {"sid": "support/1042", "name": "support/b", "event": 3})
+    done = post(
+        own_shop, "/fork", {"sid": "support/1042", "name": "support/b", "event": 3, "token": "t"}
+    )
     assert [done.status, done.headers["location"]] == [303, "/session?sid=support%2Fb"]
     page = json.loads(get(own_shop, "/session.json?sid=support/b").text)
     assert [row["sid"] for row in page["lineage"]["rows"]] == ["support/1042", "support/b"]
-    assert post(own_shop, "/fork", {"sid": "support/1042", "name": "", "event": 3}).status == 400
+    assert (
+        post(
+            own_shop, "/fork", {"sid": "support/1042", "name": "", "event": 3, "token": "t"}
+        ).status
+        == 400
+    )
 
 
 def test_a_merge_needs_every_conflict_decided_and_the_state_that_was_shown(own_shop):
@@ -623,7 +632,7 @@ def test_a_page_shows_only_what_the_key_allows(locked):
     reader = {**BROWSER, "Cookie": f"fourfold_key={locked.secrets['documents']}"}
     assert get(locked, f"/document?{DOCUMENT}", reader).status == 200
     same = {**reader, "Origin": f"http://127.0.0.1:{locked.port}"}
-    assert post(locked, "/branch", {"did": DID, "name": "x"}, same).status == 403
+    assert post(locked, "/branch", {"did": DID, "name": "x", "token": "t"}, same).status == 403
 
 
 def test_one_key_opens_the_pages_of_all_models(locked):

@@ -101,8 +101,9 @@ def test_the_tail_reports_a_gap_and_continues_after_it(empty):
     empty.stream("PUT", "trimmed", content_type=JSON, stream_retention_bytes="3")
     closed = {"content_type": JSON, "stream_closed": "true"}
     empty.stream("POST", "trimmed", b"[1,2,3,4,5,6]", **closed)
-    while empty.stream("GET", "trimmed", query=f"?offset={format_offset(1)}").status != 410:
-        pass  # Retention trims soon after the append.
+    first = ""
+    while first != format_offset(3):  # Retention trims soon after the append.
+        first = json.loads(empty.stream("GET", "trimmed/_details").text)["first_offset"]
     events, text = feed(empty, "trimmed", format_offset(9), last_event_id=format_offset(1))
     assert events[0] == ("gap", {"lost": 2})
     assert b"id: %s\nevent: gap" % format_offset(3).encode() in text

@@ -22,12 +22,15 @@ _TYPES: Final = {
 
 
 _COMMENT: Final = re.compile(rb"/\*.*?\*/", re.DOTALL)
+_SPACE: Final = re.compile(rb"\s*([{};,])\s*|(?<=:) ")
 
 
 def _shorten(style: bytes) -> bytes:
-    """Return a style sheet without comments, indentation and empty lines."""
-    lines = (line.strip() for line in _COMMENT.sub(b"", style).splitlines())
-    return b"\n".join(line for line in lines if line)
+    """Return a style sheet without comments, and without spaces that mean nothing.
+
+    No rule has a string with one of the characters that lose the spaces next to them.
+    """
+    return _SPACE.sub(rb"\1", _COMMENT.sub(b"", style))
 
 
 class Assets:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import Any, Final
 
 import msgspec
@@ -59,6 +60,7 @@ async def branches_page(visit: Visit, query: BranchesPageQuery) -> dict[str, Any
     )
     commits = await _commits(visit, query.did, min(query.end or info.seq, info.seq))
     return {
+        "token": secrets.token_hex(16),
         "space": info,
         "branches": [_branch_row(branch, commits) for branch in branches],
         "graph": {"commits": commits, "lanes": _lanes(branches, commits)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from datetime import datetime
 from typing import Any, Final
 
@@ -107,6 +108,8 @@ class BranchFields(Struct, kw_only=True, frozen=True):
     seq: str = ""
     id: str = ""
     """Document to show on the new branch; empty for the list of branches."""
+    token: str
+    """Idempotency key: sending the form again creates no second branch."""
 
 
 # Spaces
@@ -442,6 +445,7 @@ async def document_page(visit: Visit, query: DocumentQuery) -> dict[str, Any]:
         "last_at_ms": values.to_ms(revisions[-1].created_at) if revisions else None,
         "has_earlier": has_earlier,
         "end": end if end < info.seq else None,
+        "token": secrets.token_hex(16),
     }
 
 
@@ -546,7 +550,8 @@ async def create_branch(visit: Visit, fields: BranchFields) -> str:
     body = {"name": fields.name, "parent": fields.parent}
     if fields.seq:
         body |= {"at": fields.seq}
-    await visit.api.call("POST", f"/v1/spaces/{fields.did}/branches", body)
+    headers = {"idempotency-key": fields.token}
+    await visit.api.call("POST", f"/v1/spaces/{fields.did}/branches", body, headers)
     if fields.id:
         return visit.link("/document", did=fields.did, id=fields.id, branch=fields.name)
     return visit.link("/branches", did=fields.did)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Any, Final
 
 from markupsafe import Markup
@@ -10,9 +11,15 @@ from msgspec import Struct, structs, to_builtins
 
 from fourfold.wire.graphs import AttrRow, EdgeRow, NeighboursInfo
 
-NODE_WIDTH: Final = 132
+NODE_WIDTH: Final = 118
 NODE_HEIGHT: Final = 36
-COLUMN: Final = 216
+GAP: Final = 24
+"""Room between two columns."""
+LABEL_GAP: Final = 58
+"""Room between two columns whose edges have labels: enough for five columns in a page of 1200."""
+WIDE_LABEL_GAP: Final = 84
+"""The same in a drawing of few columns."""
+COLUMNS_FEW: Final = 3
 ROW: Final = 50
 SIDE_MAX: Final = 12
 """Neighbours that are drawn on each side; the table has the others."""
@@ -183,19 +190,20 @@ def draw(graph: dict[str, Any]) -> Markup:
         columns.setdefault(node["column"], []).append(node)
     order = sorted(columns)
     height = 16 + ROW * max(len(nodes) for nodes in columns.values())
+    lefts = _left_edges(graph, order)
     places: dict[int, tuple[int, int]] = {}
-    for place, column in enumerate(order):
+    for column in order:
         nodes = columns[column]
         top = (height - ROW * len(nodes)) // 2 + (ROW - NODE_HEIGHT) // 2
         for number, node in enumerate(nodes):
-            places[node["id"]] = 8 + place * COLUMN, top + ROW * number
+            places[node["id"]] = lefts[column], top + ROW * number
     parts = [
         _edge(edge, places)
         for edge in [*graph["further"], *graph["edges"]]
         if edge["source"] in places and edge["target"] in places
     ]
     parts += [_node(node, places[node["id"]], graph["center"]) for node in graph["nodes"]]
-    width = 16 + (len(order) - 1) * COLUMN + NODE_WIDTH
+    width = lefts[order[-1]] + NODE_WIDTH + 8
     points = sum(len(columns[column]) for column in order if column < 0)
     points_at = len(graph["nodes"]) - points - 1
     label = graph.get("label", f"{points} objects point at it, it points at {points_at}")
@@ -203,6 +211,22 @@ def draw(graph: dict[str, Any]) -> Markup:
         '<svg class="neighbourhood wide-{}" viewBox="0 0 {} {}" role="group" aria-label="{}">'
         "{}</svg>"
     ).format(len(order), width, height, label, Markup("").join(parts))
+
+
+def _left_edges(graph: dict[str, Any], order: list[int]) -> dict[int, int]:
+    """Return where each column begins; there is more room where edges have labels."""
+    column_of = {node["id"]: node["column"] for node in graph["nodes"]}
+    ends = [
+        {column_of[edge["source"]], column_of[edge["target"]]}
+        for edge in graph["edges"]
+        if edge["source"] in column_of and edge["target"] in column_of
+    ]
+    label_gap = WIDE_LABEL_GAP if len(order) <= COLUMNS_FEW else LABEL_GAP
+    lefts = {order[0]: 8}
+    for column, following in pairwise(order):
+        gap = label_gap if {column, following} in ends else GAP
+        lefts[following] = lefts[column] + NODE_WIDTH + gap
+    return lefts
 
 
 def _node(node: dict[str, Any], place: tuple[int, int], center: int) -> Markup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import Any, Final
 
 import msgspec
@@ -90,6 +91,8 @@ class ForkFields(Struct, kw_only=True, frozen=True):
     sid: str
     name: str
     event: str
+    token: str
+    """Idempotency key: sending the form again creates no second session."""
 
 
 async def sessions_page(visit: Visit, query: SessionsPageQuery) -> dict[str, Any]:
@@ -320,6 +323,7 @@ async def fork_page(visit: Visit, query: ForkQuery) -> dict[str, Any]:
         "variables": _names(view.vars_ref),
         "model": (view.session or {}).get("model"),
         "name": f"{query.sid}-fork",
+        "token": secrets.token_hex(16),
     }
 
 
@@ -336,7 +340,8 @@ async def fork(visit: Visit, fields: ForkFields) -> str:
     if not fields.name or not fields.event.isdecimal():
         raise InvalidInput("fork: needs a name and an event", hint="Enter a name.")
     body = {"session": {"id": fields.name}, "at": int(fields.event)}
-    await visit.api.call("POST", f"/v1/sessions/forks/{fields.sid}", body)
+    headers = {"idempotency-key": fields.token}
+    await visit.api.call("POST", f"/v1/sessions/forks/{fields.sid}", body, headers)
     return visit.link("/session", sid=fields.name)
 
 

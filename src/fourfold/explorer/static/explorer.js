@@ -57,8 +57,8 @@ document.addEventListener("keydown", (event) => {
   }
   if (event.key === "/") {
     const search = document.querySelector(".search input");
-    if (search.offsetParent === null) return;
-    search.focus();
+    if (search.offsetParent === null) go("/search");
+    else search.focus();
   } else if (event.key === "?") help.showModal();
   else if (event.key === "g") going = true;
   else if (event.key === "j") move(1);
@@ -104,6 +104,26 @@ for (const menu of document.querySelectorAll("details.menu")) {
 
 for (const select of document.querySelectorAll("form.inline select")) {
   select.addEventListener("change", () => select.form.submit());
+}
+
+// A page without entries asks for its data now and then, and is loaded again with the first entry.
+const LISTEN_MS = 2000;
+const listener = document.querySelector("[data-listens]");
+
+async function listen() {
+  if (document.hidden) return;
+  try {
+    const response = await fetch(listener.dataset.listens);
+    if (response.ok && (await response.json())[listener.dataset.list]?.length) location.reload();
+  } catch {
+    // The server does not respond: the next time it may.
+  }
+}
+
+if (listener) {
+  listener.hidden = false;
+  setInterval(listen, LISTEN_MS);
+  document.addEventListener("visibilitychange", listen);
 }
 
 // A narrow window shows a part of the navigation: the one with the current page.
