@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+from hashlib import sha256
 from urllib.parse import urlencode
 
 import pytest
-from shop_store import AGENT, DID, ORDER, PROBE
+from shop_store import AGENT, DID, ORDER, PICTURE, PROBE
 
 from fourfold.server.auth import Access
 
@@ -27,6 +28,7 @@ PAGES = {
     "branches": f"/branches?{SPACE}",
     "merge": f"/merge?{SPACE}&source=discount",
     "blobs": f"/blobs?{SPACE}",
+    "blob": f"/blob?{SPACE}&hash=sha256:{sha256(PICTURE).hexdigest()}",
     "archive": "/archive",
     "streams": "/streams",
     "stream": "/stream?name=orders",
@@ -40,6 +42,7 @@ PAGES = {
     "graphs": "/graphs",
     "app": "/app?app=crm",
     "object": "/object?app=crm&id=1",
+    "path": "/path?app=crm&start=1&end=3",
     "sql": "/sql",
     "sql result": f"/sql?{urlencode({'query': QUERY})}",
     "sql error": "/sql?query=select+1+from+unknown",
@@ -66,7 +69,7 @@ def test_pages_are_accessible_without_problems_or_sideways_scroll(visit, shop):
     page = visitor.page
     for name, path in PAGES.items():
         assert visitor.open(path).status == 200, name
-        for viewport, scheme in ((NARROW, "dark"), (WIDE, "light")):
+        for viewport, scheme in ((NARROW, "dark"), (WIDE, "light"), (WIDE, "dark")):
             page.set_viewport_size(viewport)
             page.emulate_media(color_scheme=scheme)
             assert not visitor.has_sideways_scroll(), (name, viewport, scheme)
