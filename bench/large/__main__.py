@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import http.client
 import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.parse import urlencode
 
 import click
 import msgspec
 from rich.table import Table
 
+import fourfold
 from bench import commands, machine, tables
-from bench.large import building
+from bench.large import building, visits
 from bench.large.building import Size, build
+from bench.large.visits import Line
 from bench.machine import Machine
-from bench.measurement import quantile
 from bench.place import BUILD, RESULTS, ROOT, alone, newest_result
 from bench.streams.servers import Command, Server
-
-VISITS = 7
-
-
-class Line(msgspec.Struct, frozen=True):
-    """A page or list, and how long its requests took."""
-
-    what: str
-    path: str
-    first_ms: float
-    p50_ms: float
-    max_ms: float
-    size: int
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -50,62 +36,23 @@ class Result(msgspec.Struct, frozen=True):
     lines: list[Line]
 
 
-def requests(size: Size) -> dict[str, str]:
-    """Return the requests by what they show: pages of the explorer, then lists of the API."""
-    document = {"did": building.LONG_SPACE, "id": building.LONG_DOCUMENT}
-    session, stream = building.LONG_SESSION, building.STREAM.format(size.streams // 2)
-    seqs = {"a third": size.revisions // 3, "two thirds": 2 * size.revisions // 3}
-    steps = {
-        f"step of a document's time bar, {where}": _url("/document.part", **document, at=seq)
-        for where, seq in seqs.items()
-    }
-    return {
-        "home": "/",
-        "spaces": "/documents",
-        "spaces with a prefix": _url("/documents", prefix="did:web:s09"),
-        "space": _url("/space", did=building.SPACE.format(size.spaces // 2)),
-        "document": _url("/document", **document),
-        **steps,
-        "streams": "/streams",
-        "streams after a name": _url("/streams", after=stream),
-        "stream": _url("/stream", name=stream),
-        "app": _url("/app", app=building.APP),
-        "object": _url("/object", app=building.APP, id=1),
-        "session": _url("/session", sid=session),
-        "session in the past": _url("/session", sid=session, at=size.events // 2),
-        "search": _url("/search", prefix="did:web:s0999"),
-        "health": "/status",
-        "GET /v1/store": "/v1/store",
-        "GET /v1/spaces": "/v1/spaces?limit=100",
-        "GET /v1/streams": "/v1/streams?limit=100",
-        "GET events of a session": _url(f"/v1/sessions/events/{session}", limit=100),
-        "GET /metrics": "/metrics",
-    }
-
-
-def _url(path: str, **query: object) -> str:
-    return f"{path}?{urlencode(query)}"
-
-
-def visit(server: Server, what: str, path: str) -> Line:
-    """Time requests for one path."""
-    taken = []
-    text = b""
-    for _ in range(VISITS):
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-        began = time.perf_counter()
-        connection.request("GET", path)
-        response = connection.getresponse()
-        text = response.read()
-        taken.append(1e3 * (time.perf_counter() - began))
-        connection.close()
-        if response.status != 200:
-            raise click.ClickException(f"{path}: {response.status} {text!r:.300}")
-    ordered = sorted(taken)
-    first, p50, longest = (
-        round(figure, 1) for figure in (taken[0], quantile(ordered, 0.5), ordered[-1])
-    )
-    return Line(what, path, first, p50, longest, len(text))
+def measure(port: int, size: Size, say: building.Say) -> list[Line]:
+    """Visit every page, list and call, and step through a document in a browser."""
+    lines = []
+    at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    for what, path in visits.requests(size, at).items():
+        say(what)
+        lines.append(visits.visit(port, what, path))
+    with fourfold.connect(f"http://127.0.0.1:{port}") as store:
+        for what, ask in visits.calls(size).items():
+            say(f"client: {what}")
+            lines.append(visits.call(store, what, ask))
+    steps = visits.steps_in_browser(port)
+    if steps is None:
+        say("No Chromium: the steps of the time bar are not measured in a browser.")
+    else:
+        lines.append(steps)
+    return lines
 
 
 def run(folder: Path, root: Path, size: Size, say: building.Say) -> Result:
@@ -124,10 +71,7 @@ def run(folder: Path, root: Path, size: Size, say: building.Say) -> Result:
         with Server("fourfold", serve, folder) as server:
             server.settle()
             before = server.memory_mib()
-            lines = []
-            for what, path in requests(size).items():
-                say(what)
-                lines.append(visit(server, what, path))
+            lines = measure(server.port, size, say)
             memory = tuple(round(1.048576 * mib, 1) for mib in (before, server.memory_mib()))
     stored = sum(file.stat().st_size for file in root.rglob("*") if file.is_file())
     return Result(
@@ -180,6 +124,9 @@ def markdown(result: Result, source: str) -> str:
 @click.command()
 @click.option("--scale", default=1.0, show_default=True, help="Share of everything to build.")
 @click.option(
+    "--streams", type=click.IntRange(min=building.BATCH), help="Number of streams, such as 1000000."
+)
+@click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=BUILD,
@@ -194,11 +141,17 @@ def markdown(result: Result, source: str) -> str:
 @click.option(
     "--store",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Visit a store that was built with the same --scale, instead of building one.",
+    help="Visit a store that was built with the same options, instead of building one.",
 )
 @click.option("--docs", is_flag=True, help="Write the newest result into docs/performance.md.")
 def main(
-    *, scale: float, folder: Path, destination: Path | None, store: Path | None, docs: bool
+    *,
+    scale: float,
+    streams: int | None,
+    folder: Path,
+    destination: Path | None,
+    store: Path | None,
+    docs: bool,
 ) -> None:
     """Build a large store, and time the pages and lists of its server."""
     console = commands.console()
@@ -208,6 +161,8 @@ def main(
         console.print(commands.document("large", path, figures))
         return
     size = Size().scaled(scale)
+    if streams is not None:
+        size = msgspec.structs.replace(size, streams=streams)
     if destination is not None:
         build(destination, size, console.print)
         console.print(f"Look at it: fourfold open {destination}")

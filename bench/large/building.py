@@ -17,6 +17,9 @@ BATCH = 1_000
 LONG_SPACE = "did:web:large.example"
 LONG_DOCUMENT = "order/1"
 LONG_SESSION = "long"
+BRANCH = "discount"
+NEAR_OBJECT = 2
+"""An object that an edge of object 1 points at."""
 STREAM = "events/{:06}"
 SPACE = "did:web:s{:05}.example"
 APP = "shop"
@@ -69,6 +72,10 @@ def _write_document(store: Store, revisions: int) -> None:
             {"op": "replace", "path": f"/lines/{number % 40}/count", "value": number},
         ]
         space.patch(LONG_DOCUMENT, changes)
+    space.branches.create(BRANCH)
+    space.patch(LONG_DOCUMENT, [{"op": "replace", "path": "/status", "value": "paid"}])
+    discount = [{"op": "replace", "path": "/total", "value": 0}]
+    space.patch(LONG_DOCUMENT, discount, branch=BRANCH)
 
 
 def _write_session(store: Store, events: int) -> None:
@@ -77,6 +84,18 @@ def _write_session(store: Store, events: int) -> None:
     for numbers in _batches(events):
         notes = [{"type": "app/note", "text": f"step {number}"} for number in numbers]
         sessions.append_events(LONG_SESSION, notes)
+    for turn in (1, 2):
+        said = {"role": "user", "content": f"Question {turn}", "turn_id": turn}
+        ended = {"id": turn, "status": "final", "final_ref": f"Answer {turn}"}
+        sessions.append_events(
+            LONG_SESSION,
+            [
+                {"type": "message/appended", "message": said},
+                {"type": "turn/started", "turn": {"status": "running"}},
+                {"type": "turn/put", "turn": ended},
+            ],
+        )
+        sessions.publish_head(LONG_SESSION, {"kind": "turn-final", "turn_id": turn})
 
 
 def _write_graph(store: Store, objects: int, edges: int) -> None:
@@ -98,7 +117,7 @@ def _write_graph(store: Store, objects: int, edges: int) -> None:
                 {
                     **bought_with,
                     "src_parent_id": ids[number % objects],
-                    "dst_parent_id": choose(ids),
+                    "dst_parent_id": choose(ids) if number else ids[NEAR_OBJECT - 1],
                 }
                 for number in numbers
             ],
