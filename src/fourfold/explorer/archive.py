@@ -50,6 +50,7 @@ async def archive_page(visit: Visit, query: ArchiveQuery) -> dict[str, Any]:
         {**msgspec.to_builtins(row), "only_here": max(0, row.newest - row.published) + row.changes}
         for row in databases.items
     ]
+    streams = databases.streams
     newest_ms = rows[0]["at_ms"] if rows and not query.points else None
     return {
         "health": health,
@@ -62,6 +63,11 @@ async def archive_page(visit: Visit, query: ArchiveQuery) -> dict[str, Any]:
         "databases": status,
         "databases_cursor": query.databases,
         "next_databases": databases.next_cursor,
+        "streams": streams,
+        "is_published": not any(row["only_here"] for row in status)
+        and (streams is None or not streams.records),
+        "is_whole": not (query.databases or databases.next_cursor)
+        and (streams is None or streams.complete),
         "only_here": sum(row["only_here"] for row in status),
         "lagging": sum(bool(row["only_here"]) for row in status),
         "backups": backups.items,

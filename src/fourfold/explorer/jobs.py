@@ -240,10 +240,15 @@ async def _preview_publish(visit: Visit) -> list[tuple[str, str]]:
     page = await visit.api.get("/v1/archive", DatabaseStatusPage, limit=DATABASES_READ)
     new = [max(0, row.newest - row.published) + row.changes for row in page.items]
     more = " or more" if page.next_cursor else ""
+    streams = page.streams
+    records, least = "none", "" if streams is None or streams.complete else " or more"
+    if streams is not None and streams.records:
+        size = values.size(streams.bytes)
+        records = f"{values.count(streams.records)}{least} records, {size}, of {streams.streams}"
     return [
         ("Databases", f"{sum(map(bool, new))}{more} of {len(page.items)}{more} have new rows"),
         ("Rows", f"{values.count(sum(new))}{more} are only on this disk"),
-        ("Streams", "those with unpublished records"),
+        ("Streams", records),
     ]
 
 

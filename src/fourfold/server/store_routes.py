@@ -49,12 +49,17 @@ from fourfold.wire.store import (
     Probe,
     StoreOverview,
     StoreQuery,
+    UnpublishedStreamRow,
+    UnpublishedStreamsInfo,
 )
 
 STORE: Final = "/v1/store"
 JOBS: Final = "/v1/jobs"
 JOB: Final = f"{JOBS}/{{job_id}}"
 PROGRESS: Final = "progress"
+UNPUBLISHED_LISTED: Final = 20
+UNPUBLISHED_EXAMINED: Final = 100_000
+"""Streams of which the largest unpublished ones are chosen: some tenths of a second."""
 _DONE: Final = frozenset({"succeeded", "failed", "cancelled", "interrupted"})
 
 
@@ -261,6 +266,22 @@ def _list_databases(store: Store, query: PageQuery) -> DatabaseStatusPage:
     return DatabaseStatusPage(
         items=[_database_row(store, name) for name in page],
         next_cursor=cursors.format_cursor(listed, 0, page[-1]) if more else None,
+        streams=None if cursor is not None else _unpublished_streams(store),
+    )
+
+
+def _unpublished_streams(store: Store) -> UnpublishedStreamsInfo | None:
+    from fourfold.store.publish import has_streams  # noqa: PLC0415 - few stores publish
+
+    if not has_streams(store):
+        return None
+    found = store.archive.find_unpublished(UNPUBLISHED_LISTED, examined=UNPUBLISHED_EXAMINED)
+    return UnpublishedStreamsInfo(
+        streams=found.streams,
+        records=found.records,
+        bytes=found.bytes,
+        complete=found.complete,
+        largest=[UnpublishedStreamRow(**row._asdict()) for row in found.largest],
     )
 
 

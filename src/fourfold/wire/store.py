@@ -268,10 +268,32 @@ class DatabaseStatusRow(Struct, kw_only=True, frozen=True):
     """Kind of the error if its status cannot be read."""
 
 
+class UnpublishedStreamRow(Struct, kw_only=True, frozen=True):
+    """A stream with records that are only on this disk."""
+
+    name: str
+    records: Count
+    bytes: Count
+
+
+class UnpublishedStreamsInfo(Struct, kw_only=True, frozen=True):
+    """Streams with records that are only on this disk."""
+
+    streams: Count
+    records: Count
+    bytes: Count
+    complete: bool
+    """False if the store has more streams than were examined: these are the least numbers."""
+    largest: list[UnpublishedStreamRow]
+    """Those with most bytes, the largest first."""
+
+
 class DatabaseStatusPage(Page, kw_only=True, frozen=True):
     """A page of databases, in the order of their names."""
 
     items: list[DatabaseStatusRow]
+    streams: UnpublishedStreamsInfo | None = None
+    """The streams of the store, on the first page, if it has any."""
 
 
 class BackupRow(Struct, kw_only=True, frozen=True):

@@ -48,6 +48,8 @@ from fourfold.models.streams.archive.records import (
     PublishResult,
     PublishStatus,
     RetiredSegment,
+    UnpublishedStream,
+    UnpublishedStreams,
 )
 from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 from fourfold.objects import AccountingStore, ObjectStore, RequestCounter
@@ -525,6 +527,15 @@ class Archive:
         """Return the publish status of all streams."""
         with self._database.read(deadline_s=float("inf")) as snapshot:
             return PublishStatus._make(snapshot.one(SQL.status) or (0, 0, 0, 0, 0))
+
+    def find_unpublished(self, limit: int, *, examined: int) -> UnpublishedStreams:
+        """Return the streams that have most on this disk only, of the first `examined` by name."""
+        with self._database.read() as snapshot:
+            rows = snapshot.all(SQL.largest_unpublished, (examined, limit))
+            has_more = bool(snapshot.value(SQL.has_more_streams, (examined,)))
+        largest = tuple(UnpublishedStream(*row[:3]) for row in rows)
+        streams, records, size = rows[0][3:] if rows else (0, 0, 0)
+        return UnpublishedStreams(largest, streams, records, size, not has_more)
 
     def _keep_counts(self, pace: Throttle) -> None:
         counts = self._counter.snapshot(reset=True)

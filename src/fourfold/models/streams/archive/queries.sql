@@ -283,6 +283,21 @@ SELECT count(*), coalesce(sum(next_offset - 1 - sealed_through), 0), coalesce(su
        coalesce(sum(sealed_through - uploaded_through), 0), coalesce(sum(next_offset - 1 - uploaded_through), 0)
 FROM streams
 
+-- name: largest_unpublished
+-- The largest streams with records that are only on this disk, among the first ?1 by name, and the totals of those streams.
+WITH examined AS MATERIALIZED (
+    SELECT stream, next_offset - max(first_offset, uploaded_through + 1) AS records,
+           pending_bytes + CASE WHEN sealed_through > uploaded_through THEN (
+               SELECT coalesce(sum(g.payload_bytes), 0) FROM segments AS g WHERE g.stream = s.stream AND g.uploaded_at_ms IS NULL
+           ) ELSE 0 END AS bytes
+    FROM streams AS s WHERE (stream_flags & 1) = 0 ORDER BY stream LIMIT ?1
+)
+SELECT stream, records, bytes, count(*) OVER (), sum(records) OVER (), sum(bytes) OVER ()
+FROM examined WHERE records > 0 ORDER BY bytes DESC, stream LIMIT ?2
+
+-- name: has_more_streams
+SELECT EXISTS (SELECT 1 FROM streams WHERE (stream_flags & 1) = 0 ORDER BY stream LIMIT 1 OFFSET ?1)
+
 -- name: status_of
 SELECT s.sealed_through, s.uploaded_through, coalesce(t.segment_count, 0), s.uploaded_segment_count,
        coalesce(m.generation, 0), coalesce(m.uploaded_generation, 0), m.last_uploaded_at_ms, m.last_uploaded_size_bytes

@@ -223,6 +223,26 @@ class PublishStatus(NamedTuple):
     unpublished_records: int
 
 
+class UnpublishedStream(NamedTuple):
+    """A stream with records that are only on this disk."""
+
+    name: str
+    records: int
+    bytes: int
+
+
+class UnpublishedStreams(NamedTuple):
+    """Streams with records that are only on this disk."""
+
+    largest: tuple[UnpublishedStream, ...]
+    """Those with most bytes, the largest first."""
+    streams: int
+    records: int
+    bytes: int
+    complete: bool
+    """False if the store has more streams than were examined."""
+
+
 class RetiredSegment(NamedTuple):
     """An object that no manifest refers to any more."""
 
