@@ -10,7 +10,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, OffsetGone
-from fourfold.kernel import ReadTransaction
+from fourfold.kernel import Database, ReadTransaction
 from fourfold.models.streams import json_messages, rules
 from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.records import (
@@ -21,8 +21,8 @@ from fourfold.models.streams.records import (
     RecordFilter,
     StreamInfo,
 )
-from fourfold.models.streams.validation import format_offset, parse_offset
-from fourfold.models.streams.writer import SQL, info_of, resolve
+from fourfold.models.streams.validation import check_name, format_offset, parse_offset
+from fourfold.models.streams.writer import SQL, get_stream, info_of, resolve
 
 KEY_READ_SEGMENTS: Final = 256
 """Maximum segments that one read by key searches; the reader continues from its end."""
@@ -128,6 +128,21 @@ def read_routing_keys(
             keys |= {record.offset: key for record, key in pairs if key is not None}
         keys |= dict(snapshot.rows(SQL.keys_of_records, (sid, edge, last)))
     return keys
+
+
+def find_routing_keys(
+    database: Database,
+    read_clock: Callable[[], int],
+    name: str,
+    chunk: Chunk,
+    cold: ColdRecords | None,
+) -> dict[int, bytes]:
+    """Return the routing keys of the records of a chunk, in a read transaction of its own."""
+    with database.read_current() as snapshot:
+        info = get_stream(snapshot, check_name(name), read_clock())
+        if info.incarnation_number != chunk.incarnation_number:
+            return {}
+        return read_routing_keys(snapshot, info, chunk.records, cold)
 
 
 def read_matching(

@@ -550,16 +550,10 @@ class Streams(HandleMapping[str, Stream]):
 
     async def routing_keys_async(self, name: str, chunk: Chunk) -> dict[int, bytes]:
         """Return the routing keys of the records of a chunk by offset, where they have one."""
+        read = partial(reader.find_routing_keys, self.database, self.read_clock, name, chunk)
         with suppress(reader.NotInTheLog):
-            return self._routing_keys(name, chunk, None)
-        return await asyncio.to_thread(self._routing_keys, name, chunk, self._segments())
-
-    def _routing_keys(self, name: str, chunk: Chunk, cold: ColdRecords | None) -> dict[int, bytes]:
-        with self.database.read_current() as snapshot:
-            info = writer.get_stream(snapshot, validation.check_name(name), self.read_clock())
-            if info.incarnation_number != chunk.incarnation_number:
-                return {}
-            return reader.read_routing_keys(snapshot, info, chunk.records, cold)
+            return read(None)
+        return await asyncio.to_thread(read, self._segments())
 
     def read_log(
         self,
