@@ -71,9 +71,9 @@ def test_login_and_pages_of_keys_have_no_problem(visit, own_shop):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def demo_store(tmp_path_factory):
     """A server on the store that `fourfold demo` leaves."""
-    root = tmp_path_factory.mktemp("told") / "mine"
+    root = tmp_path_factory.mktemp("demo_store") / "mine"
     command = [sys.executable, "-m", "fourfold", "demo", str(root), "--no-spark", "--json"]
     subprocess.run(command, check=True, capture_output=True)
     server = Served(root)
@@ -81,8 +81,8 @@ def told(tmp_path_factory):
     server.kill()
 
 
-def test_the_pages_that_the_demo_names_have_no_problem(visit, told):
-    visitor = visit(told)
+def test_the_pages_that_the_demo_names_have_no_problem(visit, demo_store):
+    visitor = visit(demo_store)
     for path, _ in demo.PAGES:
         check_page(visitor, f"/{path}")
     for path in ("/", "/documents", "/streams", "/graphs", "/sessions", "/sql", "/archive"):

@@ -33,7 +33,6 @@ SOURCE_WORDS_MAX = {"told": 16}
 LINES_PER_MODULE_MIN = 60
 TINY_MODULES = {
     "fourfold.archive.table_verify": "belongs to the archive; the store above it calls it",
-    "fourfold.explorer.assets": "the only part of the explorer that reads files of the package",
     "fourfold.models.graphs.cursors": "the text of cursors, without what their pages read",
     "fourfold.models.documents.indexes.trim": "belongs to the indexes; gc calls it",
     "fourfold.pipeline.streams.tables": "each model has one, which adds its folds to the registry",

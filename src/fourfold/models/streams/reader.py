@@ -22,7 +22,7 @@ from fourfold.models.streams.records import (
     StreamInfo,
 )
 from fourfold.models.streams.validation import check_name, format_offset, parse_offset
-from fourfold.models.streams.writer import SQL, get_stream, info_of, resolve
+from fourfold.models.streams.writer import SQL, StreamClock, get_stream, info_of, resolve
 
 KEY_READ_SEGMENTS: Final = 256
 """Maximum segments that one read by key searches; the reader continues from its end."""
@@ -132,14 +132,14 @@ def read_routing_keys(
 
 def find_routing_keys(
     database: Database,
-    read_clock: Callable[[], int],
+    now: StreamClock,
     name: str,
     chunk: Chunk,
     cold: ColdRecords | None,
 ) -> dict[int, bytes]:
     """Return the routing keys of the records of a chunk, in a read transaction of its own."""
     with database.read_current() as snapshot:
-        info = get_stream(snapshot, check_name(name), read_clock())
+        info = get_stream(snapshot, check_name(name), now)
         if info.incarnation_number != chunk.incarnation_number:
             return {}
         return read_routing_keys(snapshot, info, chunk.records, cold)

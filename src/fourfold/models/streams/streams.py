@@ -550,7 +550,7 @@ class Streams(HandleMapping[str, Stream]):
 
     async def routing_keys_async(self, name: str, chunk: Chunk) -> dict[int, bytes]:
         """Return the routing keys of the records of a chunk by offset, where they have one."""
-        read = partial(reader.find_routing_keys, self.database, self.read_clock, name, chunk)
+        read = partial(reader.find_routing_keys, self.database, self.read_clock(), name, chunk)
         with suppress(reader.NotInTheLog):
             return read(None)
         return await asyncio.to_thread(read, self._segments())
