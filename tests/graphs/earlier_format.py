@@ -24,6 +24,8 @@ def import_rows(node, other):
                 node.graphs.with_transaction(partial(_import, node, other, change))
     last_seq = other.graphs.get_global_seq()
     node.graphs.record_sync_progress(node.peers[other.path], "notes", last_seq)
+    # As the migration of a database marks rows of packages of that format.
+    node.graphs.upsert_setting("sync_format", "earlier")
 
 
 def _import(node, other, change, handle):

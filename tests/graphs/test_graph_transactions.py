@@ -225,6 +225,7 @@ CALLS = {
     "migrate_sync": lambda g, t, _: g.migrate_sync(g.database.path.parent / "copy.db"),
     "parked_rows": lambda g, t, _: g.parked_rows(),
     "restrict_domain": lambda g, t, _: g.restrict_domain("notes", [APP]),
+    "sync_refusals": lambda g, t, _: g.sync_refusals(),
     "sync_forks": lambda g, t, _: g.sync_forks(),
     "sync_tips": lambda g, t, _: g.sync_tips("notes"),
     "count": lambda g, t, _: g.with_read_only(lambda r: g.count(t.txn, APP, "parent")),

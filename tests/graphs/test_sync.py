@@ -6,6 +6,7 @@ import shutil
 
 import msgspec
 import pytest
+from forged_envelopes import opened, refusal, row, signed
 from graph_nodes import (
     APP,
     SHARED,
@@ -31,44 +32,8 @@ from fourfold.kernel import backup
 from fourfold.models.graphs import GLOBAL_SEQ, Query
 from fourfold.models.graphs.sync import envelope as envelopes
 from fourfold.models.graphs.sync import ingest
-from fourfold.models.graphs.sync.envelope import EnvelopeHead, RowBody, SignedEnvelope
 from fourfold.models.graphs.sync.incarnation import token_path
 from fourfold.models.graphs.sync.keys import Ed25519Signer, to_bytes
-
-
-def opened(data):
-    """The envelopes of a package, decoded."""
-    return [msgspec.msgpack.decode(raw, type=SignedEnvelope) for raw in envelopes.unpack(data)]
-
-
-def row(node, **changes):
-    """A row body of a node, with fields of a test's own choice."""
-    body = RowBody(
-        "notes", "parent", "note parent", to_bytes(node.signer.public_key), bytes(16), None, 1, (),
-        "2026-01-31T12:00:00+00:00", "2026-01-31T12:00:00+00:00", None, None, None, None,
-    )  # fmt: skip
-    return msgspec.structs.replace(body, **changes)
-
-
-def signed(node, *rows, **changes):
-    """A package with one envelope that a node signed, whatever it says."""
-    bodies = [envelopes.encode_row(each) for each in rows]
-    ids = tuple(map(envelopes.digest, bodies))
-    author = to_bytes(node.signer.public_key)
-    head = EnvelopeHead(1, author, b"i" * 16, "notes", 1, None, ids, sum(map(len, bodies)))
-    head = msgspec.structs.replace(head, **changes)
-    return envelopes.pack([envelopes.sign(head, bodies, node.signer)])
-
-
-def refusal(node, source, data):
-    """The kind of refusal of a package, which changed nothing."""
-    before = everything(node.graphs), node.graphs.get_global_seq(), node.graphs.sync_tips("notes")
-    done = take(node, source, data)
-    after = everything(node.graphs), node.graphs.get_global_seq(), node.graphs.sync_tips("notes")
-    assert after == before
-    (only,) = done.refused
-    return only.kind
-
 
 # What arrives
 
@@ -320,13 +285,18 @@ def test_object_outside_of_the_domain_cannot_be_changed_through_it(nodes):
 
 
 def test_row_cannot_refer_to_a_row_of_another_kind(nodes):
-    alice, _, carol = nodes
+    """Where the row that it refers to arrives first or last, it is stored and never applied."""
+    alice, bob, carol = nodes
     write(alice, "hers")
     data = exported(alice).data
-    take(carol, alice, data)
     attr = envelopes.decode_head(opened(data)[0].head).rows[1]
-    forged = row(alice, kind="attr", type="x", pointers=(attr,), updated_at=None)
-    assert refusal(carol, alice, signed(alice, forged)) == "malformed"
+    forged = signed(alice, row(alice, kind="attr", type="x", pointers=(attr,), updated_at=None))
+    for node, packages in ((bob, (forged, data)), (carol, (data, forged))):
+        assert [take(node, alice, package).accepted for package in packages] == [1, 1]
+        assert texts(node) == ["hers"]
+        (never,) = node.graphs.parked_rows()
+        assert (never.missing, "not a parent" in never.reason) == (None, True)
+        assert node.graphs.verify() == []
 
 
 def test_peer_without_the_right_is_refused(nodes):
@@ -364,7 +334,8 @@ def test_envelope_beyond_the_limit_of_an_app_is_refused_and_retried(nodes):
 def test_identity_keys_never_change_by_sync(nodes):
     alice, _, carol = nodes
     before = carol.graphs.list_identities()
-    key = row(alice, app="system", kind="attr", type="pubkey", pointers=(bytes(32),))
+    fields = {"kind": "attr", "type": "pubkey", "pointers": (bytes(32),), "updated_at": None}
+    key = row(alice, app="system", **fields)
     assert refusal(carol, alice, signed(alice, key)) == "system_app"
     assert carol.graphs.list_identities() == before
     assert carol.graphs.rebuild_identities().restored == 0

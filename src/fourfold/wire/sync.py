@@ -111,7 +111,34 @@ class RefusedEnvelope(Struct, kw_only=True, frozen=True):
     message: str
     retryable: bool
     author: str | None
+    """None, as seq and domain, if its signature was not verified."""
     seq: int | None
+    domain: str | None
+    entry: str
+    """Its id in hex."""
+
+
+class StoredRefusalInfo(Struct, kw_only=True, frozen=True):
+    """An envelope of the peer that was refused, with the last reason."""
+
+    entry: str
+    """Its id in hex."""
+    kind: str
+    message: str
+    retryable: bool
+    domain: str | None
+    author: str | None
+    seq: int | None
+    times: Count
+    """How often the peer handed it over."""
+    first_at: str
+    refused_at: str
+
+
+class RefusalList(Struct, kw_only=True, frozen=True):
+    """Envelopes of the peer that were refused, newest first."""
+
+    refusals: list[StoredRefusalInfo]
 
 
 class IngestInfo(Struct, kw_only=True, frozen=True):

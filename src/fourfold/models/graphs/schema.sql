@@ -272,14 +272,18 @@ CREATE TABLE sync_fork (
 );
 CREATE INDEX sync_fork_log ON sync_fork (log_id, seq);
 
--- Rows that wait for a row that they refer to. `missing` is NULL if the row can never be applied, for `reason`.
+-- Rows of a domain that are not applied. `missing` is the row that they wait for, NULL if they can never be applied,
+-- for `reason`.
 CREATE TABLE sync_parked (
-    row_id  BLOB PRIMARY KEY,
+    row_id  BLOB NOT NULL,
     domain  TEXT NOT NULL,
     missing BLOB,
-    reason  TEXT NOT NULL
+    reason  TEXT NOT NULL,
+    author  BLOB NOT NULL DEFAULT x'',
+    PRIMARY KEY (row_id, domain)
 ) WITHOUT ROWID;
 CREATE INDEX sync_parked_missing ON sync_parked (missing);
+CREATE INDEX sync_parked_author ON sync_parked (domain, author);
 
 -- Own rows that are shared in a domain and not signed yet, in the order of the log. Derived from the log.
 CREATE TABLE sync_queue (
@@ -313,4 +317,33 @@ CREATE TABLE sync_bucket (
 CREATE TABLE sync_summed (
     id      INTEGER PRIMARY KEY CHECK (id = 1),
     arrival INTEGER NOT NULL
+);
+
+-- Envelopes that were refused: the newest of each peer. Not part of the archive.
+CREATE TABLE sync_refusal (
+    id         INTEGER PRIMARY KEY,
+    peer_id    INTEGER NOT NULL,
+    entry      BLOB NOT NULL,
+    kind       TEXT NOT NULL,
+    message    TEXT NOT NULL,
+    retryable  INTEGER NOT NULL,
+    domain     TEXT,
+    author     BLOB,
+    seq        INTEGER,
+    times      INTEGER NOT NULL,
+    first_at   TEXT NOT NULL,
+    refused_at TEXT NOT NULL,
+    UNIQUE (peer_id, entry)
+);
+
+-- Keys that have signed on this node. Not part of the archive.
+CREATE TABLE sync_signer (
+    author BLOB PRIMARY KEY
+) WITHOUT ROWID;
+
+-- The entry by which a peer claimed last that this node lost entries; it is believed again once the entry is here.
+-- Not part of the archive.
+CREATE TABLE sync_claim (
+    peer_id INTEGER PRIMARY KEY,
+    entry   BLOB NOT NULL
 );

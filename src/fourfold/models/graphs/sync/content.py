@@ -13,7 +13,7 @@ from fourfold.kernel import ReadTransaction, Transaction, load_queries
 from fourfold.models.graphs.records import ROWS, Kind, Row
 from fourfold.models.graphs.statements import REFERENCES, SQL, app_statements, statements_of
 from fourfold.models.graphs.sync import keys
-from fourfold.models.graphs.sync.envelope import RowBody, digest, encode_row
+from fourfold.models.graphs.sync.envelope import RowBody, decode_row, digest, encode_row
 from fourfold.models.graphs.sync.nonces import nonces_of
 
 _SQL = load_queries("fourfold.models.graphs.sync")
@@ -30,6 +30,15 @@ class StoredRow(NamedTuple):
     app_id: int
     kind: Kind
     local_id: int | None
+
+
+class Referent(NamedTuple):
+    """A row that another one refers to; `local_id` is None while it is parked."""
+
+    body: RowBody
+    local_id: int | None
+    is_member: bool
+    """True if it is in the domain."""
 
 
 def is_imported(row: Row) -> bool:
@@ -51,6 +60,17 @@ class ContentIds:
         """Return where a row is, or None."""
         row = self._txn.one(_SQL.row, (row_id,))
         return None if row is None else StoredRow._make(row)
+
+    def find_referent(self, domain: str, row_id: bytes) -> Referent | None:
+        """Return a row that a row of a domain refers to, or None if it is not here."""
+        found = self._txn.one(_SQL.row_in_domain, (row_id, domain))
+        if found is None:
+            return None
+        app_id, kind, local_id, data, is_member = found
+        if data is not None:
+            return Referent(decode_row(bytes(data)), local_id, bool(is_member))
+        body = self._body(app_id, kind, self.row(app_id, kind, int(local_id)))
+        return None if body is None else Referent(body, local_id, bool(is_member))
 
     def is_member(self, domain: str, row_id: bytes) -> bool:
         return bool(self._txn.value(_SQL.is_member, (domain, row_id)))

@@ -80,8 +80,8 @@ class SignedEnvelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
     bodies: tuple[bytes, ...]
 
 
-class CheckedEnvelope(NamedTuple):
-    """An envelope whose format, signature and content were verified."""
+class ParsedEnvelope(NamedTuple):
+    """An envelope that has the format of one; `id` is the id of its head."""
 
     id: bytes
     head: EnvelopeHead
@@ -128,15 +128,15 @@ def sign(head: EnvelopeHead, bodies: Iterable[bytes], signer: Signer) -> SignedE
     return SignedEnvelope(data, signer.sign(_SIGNED + data), tuple(bodies))
 
 
-def check(data: bytes) -> CheckedEnvelope:
-    """Verify an envelope on its own; raise EnvelopeRefused with the first reason."""
-    if len(data) > ENVELOPE_BYTES_MAX:
-        raise EnvelopeRefused("too_large", f"{len(data)} bytes, at most {ENVELOPE_BYTES_MAX}")
+def parse(data: bytes) -> ParsedEnvelope:
+    """Decode an envelope; raise EnvelopeRefused if it does not have the format of one."""
     try:
         envelope = _decode_envelope(data)
         version = msgspec.msgpack.decode(envelope.head)[0]
     except (msgspec.MsgspecError, ValueError, LookupError, TypeError, RecursionError):
         raise EnvelopeRefused("malformed", "the bytes are not an envelope") from None
+    if len(data) > ENVELOPE_BYTES_MAX:
+        raise EnvelopeRefused("too_large", f"{len(data)} bytes, at most {ENVELOPE_BYTES_MAX}")
     if version != FORMAT:
         raise EnvelopeRefused("unknown_format", f"expected format {FORMAT}, found {version!r:.40}")
     try:
@@ -145,13 +145,19 @@ def check(data: bytes) -> CheckedEnvelope:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise EnvelopeRefused("malformed", f"not a head or a row: {error}") from None
     _check_sizes(head, rows)
-    if not is_signed(head.author, envelope.signature, _SIGNED + envelope.head):
-        raise EnvelopeRefused("bad_signature", "the author did not sign this head")
-    if tuple(map(digest, envelope.bodies)) != head.rows or head.body_bytes != sum(
-        map(len, envelope.bodies)
-    ):
-        raise EnvelopeRefused("content_mismatch", "the rows are not those that the head names")
-    return CheckedEnvelope(digest(envelope.head), head, envelope, rows)
+    return ParsedEnvelope(digest(envelope.head), head, envelope, rows)
+
+
+def has_signature(parsed: ParsedEnvelope) -> bool:
+    """Return True if the author signed the head."""
+    envelope = parsed.envelope
+    return is_signed(parsed.head.author, envelope.signature, _SIGNED + envelope.head)
+
+
+def has_content(parsed: ParsedEnvelope) -> bool:
+    """Return True if the rows are those that the head names."""
+    bodies, head = parsed.envelope.bodies, parsed.head
+    return tuple(map(digest, bodies)) == head.rows and head.body_bytes == sum(map(len, bodies))
 
 
 def _check_sizes(head: EnvelopeHead, rows: tuple[RowBody, ...]) -> None:

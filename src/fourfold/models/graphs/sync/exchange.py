@@ -11,13 +11,14 @@ from fourfold.errors import NotFound
 from fourfold.kernel import Database, load_queries
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.records import Kind
-from fourfold.models.graphs.sync import entries, export, ingest, keys, log, ranges
+from fourfold.models.graphs.sync import entries, export, ingest, keys, log, ranges, refusals
 from fourfold.models.graphs.sync.entries import SyncHeads
 from fourfold.models.graphs.sync.envelope import PACKAGE_BYTES_TARGET
 from fourfold.models.graphs.sync.export import Export
 from fourfold.models.graphs.sync.ingest import IngestReport
 from fourfold.models.graphs.sync.keys import Signer
 from fourfold.models.graphs.sync.log import SignReport
+from fourfold.models.graphs.sync.refusals import REFUSALS_STORED, StoredRefusal
 from fourfold.models.graphs.writer import GraphTransaction
 
 if TYPE_CHECKING:
@@ -168,9 +169,10 @@ class Exchange:
         )
 
     def ingest_package(self, peer_id: int, data: bytes) -> IngestReport:
-        """Import the envelopes of a package, each in a transaction of its own.
+        """Import the envelopes of a package; each is accepted or refused alone.
 
-        Envelopes that are refused are listed in the result; the others are imported.
+        Envelopes that are refused are listed in the result and by `sync_refusals`; the others are
+        imported, several in one transaction.
         """
         return ingest.ingest(cast("Graphs", self), peer_id, data)
 
@@ -246,6 +248,19 @@ class Exchange:
             for r, d, a, k, m, reason in rows
         )
 
+    def sync_refusals(
+        self, peer_id: int | None = None, *, limit: int = REFUSALS_STORED
+    ) -> tuple[StoredRefusal, ...]:
+        """Return the refusals of envelopes of a peer, or of all peers, newest first.
+
+        The newest 200 of each peer are stored. One is dropped once its envelope was accepted.
+        """
+        checked = validation.check_integer(limit, "limit", least=1)
+        with self.database.read() as snapshot:
+            if peer_id is not None:
+                ingest.check_peer(snapshot, peer_id)
+            return refusals.read(snapshot, peer_id, checked)
+
     def migrate_sync(self, backup: str | Path) -> int:
         """Give content ids to rows of the earlier format, after a backup to a new file.
 
@@ -257,6 +272,7 @@ class Exchange:
         rows = log.identify(graphs)
 
         def work(handle: GraphTransaction) -> None:
+            handle.txn.execute(_SQL.leave_earlier_format)
             handle.txn.execute(_SQL.drop_progress)
             handle.txn.execute(_SQL.drop_sent)
 

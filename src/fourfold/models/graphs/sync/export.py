@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from fourfold.errors import InvalidInput, Refused
-from fourfold.kernel import ReadTransaction, load_queries
+from fourfold.kernel import ReadTransaction, Transaction, load_queries
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.sync import incarnation, keys, log
 from fourfold.models.graphs.sync.envelope import (
@@ -124,7 +124,7 @@ def read_tips(graphs: Graphs, domain: str) -> bytes:
 def confirm(graphs: Graphs, peer_id: int, data: bytes | str) -> int:
     """Record the tips of a peer, and return the number of entries that it has of this node.
 
-    A tip of this node's own incarnation that this node does not have proves that it was restored:
+    A tip of this node's own incarnation that this node does not have shows that it was restored:
     it continues in a new one.
     """
     tips = decode_tips(data)
@@ -144,15 +144,31 @@ def confirm(graphs: Graphs, peer_id: int, data: bytes | str) -> int:
             confirmed += int(txn.value(_SQL.count_until, (log_id, starts.get(int(log_id), 0))))
         for log_tips in tips.logs:
             lost = [e for _, e in log_tips.tips if txn.one(_SQL.entry, (bytes.fromhex(e),)) is None]
-            author = keys.to_bytes(log_tips.author)
             is_own = known is not None and log_tips.incarnation == known.hex()
-            if lost and is_own and txn.value(_SQL.has_log_of, (author, known)):
+            if (
+                lost
+                and is_own
+                and txn.value(_SQL.is_signer, (keys.to_bytes(log_tips.author),))
+                and _believes(txn, peer_id, bytes.fromhex(lost[0]))
+            ):
                 known = incarnation.renew(txn, graphs.database.path)
         txn.execute(_SQL.put_peer_tips, (peer_id, tips.domain, text))
         txn.execute(_SQL.put_sent, (peer_id, tips.domain, confirmed))
         return confirmed
 
     return graphs.with_transaction(work)
+
+
+def _believes(txn: Transaction, peer_id: int, entry: bytes) -> bool:
+    """Return True for a claim of a peer, which signed nothing, if its claim before came true.
+
+    So a peer that invents entries makes this node begin one log, and no more.
+    """
+    before = txn.value(_SQL.claim, (peer_id,))
+    if before is not None and txn.one(_SQL.entry, (bytes(before),)) is None:
+        return False
+    txn.execute(_SQL.put_claim, (peer_id, entry))
+    return True
 
 
 def _starts(snapshot: ReadTransaction, tips: Tips, *, trust_seqs: bool = False) -> dict[int, int]:

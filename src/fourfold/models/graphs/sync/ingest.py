@@ -1,39 +1,37 @@
-"""Ingest of packages: every envelope is checked and answered alone, in a transaction of its own.
+"""Ingest of packages: every envelope is checked and answered alone.
 
-The checks come before any write, in this order; each has its kind of refusal:
-
-1. `malformed`, `too_large`, `unknown_format`
-2. `bad_signature`, `content_mismatch`, `key_unknown`
-3. `peer_not_allowed`, `system_app`
-4. `app_not_in_domain`, `not_the_author`, `not_the_owner`, `field_changed`, `object_not_in_domain`
-5. `gap`, `limit_exceeded`
+`checks` has the checks and their order; nothing of an envelope is written before all of them.
+Signatures are verified before a transaction begins, and one transaction takes several envelopes.
 
 A row that refers to a row which is not here, or not yet in the domain, is parked while its log goes
-on. A second entry after the same one is stored and recorded as a fork. Versions of an object are
-ranked by (version, row id) on every node, so all nodes show the same one.
+on; one that refers to a row which it can never refer to is stored and never applied. A second entry
+after the same one is stored and recorded as a fork. Versions of an object are ranked by (version,
+row id) on every node, so all nodes show the same one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from fourfold.errors import InvalidInput, LimitExceeded, NotFound, Refused
+from fourfold.errors import LimitExceeded, NotFound, Refused
 from fourfold.kernel import ReadTransaction, failpoints, load_queries
 from fourfold.models.graphs import fold, validation
-from fourfold.models.graphs.records import SYSTEM_APP, Kind, Row
-from fourfold.models.graphs.statements import REFERENCES, SQL, app_statements, statements_of
-from fourfold.models.graphs.sync import incarnation, keys, log
-from fourfold.models.graphs.sync.content import ABOVE, BELOW, ContentIds, is_imported
+from fourfold.models.graphs.records import Kind
+from fourfold.models.graphs.statements import SQL, statements_of
+from fourfold.models.graphs.sync import checks, incarnation, keys, log, refusals
+from fourfold.models.graphs.sync.checks import Checks, VerifiedEnvelope
+from fourfold.models.graphs.sync.content import ABOVE, BELOW, ContentIds, Referent, is_imported
 from fourfold.models.graphs.sync.envelope import (
-    CheckedEnvelope,
     EnvelopeHead,
     EnvelopeRefused,
+    ParsedEnvelope,
     RowBody,
-    check,
-    decode_row,
+    digest,
     unpack,
 )
+from fourfold.models.graphs.sync.refusals import EnvelopeRefusal
 from fourfold.models.graphs.validation import SHAPES
 from fourfold.models.graphs.writer import GraphTransaction
 
@@ -42,23 +40,9 @@ if TYPE_CHECKING:
 
 _SQL = load_queries("fourfold.models.graphs.sync")
 PARKED_MAX: Final = 10_000
-"""Rows that may be parked at once; an envelope that would park more is refused."""
-_UNPARK_ROWS: Final = 200
-"""Parked rows that one transaction applies."""
-_SYSTEM_SLUG: Final = "system"
-_VALUES = ("value_text", "value_number", "value_blob", "value_json")
-
-
-class EnvelopeRefusal(NamedTuple):
-    """An envelope that was refused: the kind of refusal, and who signed it."""
-
-    envelope: int
-    """Place of the envelope in the package, from 0."""
-    kind: str
-    message: str
-    retryable: bool
-    author: str | None
-    seq: int | None
+"""Rows of an author in a domain that may be parked; an envelope that would park more is refused."""
+BATCH_ROWS: Final = 250
+"""Rows after which a transaction takes no further envelope."""
 
 
 class IngestReport(NamedTuple):
@@ -71,39 +55,65 @@ class IngestReport(NamedTuple):
     parked: int
 
 
-class _Applied(NamedTuple):
+class _Accepted(NamedTuple):
+    """The answer to an envelope that was not refused."""
+
     known: bool = False
     added: int = 0
     parked: int = 0
 
 
+_Answer: TypeAlias = _Accepted | EnvelopeRefused
+
+
+class _Pending(NamedTuple):
+    """An envelope of a package that was verified, or the reason why it was refused."""
+
+    place: int
+    raw: bytes
+    envelope: VerifiedEnvelope | EnvelopeRefused
+
+
+class RowPlan(NamedTuple):
+    """What becomes of a row: shared as it is here, written, parked until `missing`, or never
+    applied for `reason`.
+    """
+
+    local_id: int | None = None
+    missing: bytes | None = None
+    reason: str | None = None
+
+    @property
+    def is_applied(self) -> bool:
+        return self.reason is None
+
+
 def ingest(graphs: Graphs, peer_id: int, data: bytes) -> IngestReport:
     """Import the envelopes of a package that a peer handed over."""
-    envelopes = unpack(data)
+    from fourfold.models.graphs.sync import parking  # noqa: PLC0415 - it writes rows as this does
+
+    raws = unpack(data)
     with graphs.database.read_current() as snapshot:
         check_peer(snapshot, peer_id)
         check_format(snapshot)
+        refused_before = refusals.read_entries(snapshot, peer_id)
     accepted = known = added = parked = 0
-    refusals: list[EnvelopeRefusal] = []
-    for index, raw in enumerate(envelopes):
-        head: EnvelopeHead | None = None
-        try:
-            checked = check(raw)
-            head = checked.head
-            done = _apply(graphs, peer_id, checked)
-        except EnvelopeRefused as error:
-            author = None if head is None else keys.to_text(head.author)
-            seq = None if head is None else head.seq
-            refusals.append(
-                EnvelopeRefusal(index, error.kind, error.message, error.retryable, author, seq)
-            )
+    refused: list[EnvelopeRefusal] = []
+    answered: list[bytes] = []
+    for pending, answer in _iter_answers(graphs, peer_id, raws):
+        if isinstance(answer, EnvelopeRefused):
+            refused.append(_refusal(pending, answer))
             continue
-        known += done.known
-        accepted += not done.known
-        added += done.added
-        parked += done.parked
-    applied = unpark(graphs)
-    return IngestReport(accepted, known, tuple(refusals), added + applied, parked - applied)
+        known += answer.known
+        accepted += not answer.known
+        added += answer.added
+        parked += answer.parked
+        if refused_before and (entry := _entry_of(pending)) in refused_before:
+            answered.append(entry)
+    applied = parking.apply_ready(graphs)
+    if refused or answered:
+        refusals.record(graphs, peer_id, refused, answered)
+    return IngestReport(accepted, known, tuple(refused), added + applied, parked - applied)
 
 
 def check_peer(snapshot: ReadTransaction, peer_id: int) -> None:
@@ -121,337 +131,292 @@ def check_format(snapshot: ReadTransaction) -> None:
         )
 
 
-def _apply(graphs: Graphs, peer_id: int, checked: CheckedEnvelope) -> _Applied:
-    def work(handle: GraphTransaction) -> _Applied:
-        return _Inward(graphs, handle, checked.head).take(peer_id, checked)
+def _iter_answers(
+    graphs: Graphs, peer_id: int, raws: list[bytes]
+) -> Iterator[tuple[_Pending, _Answer]]:
+    """Yield the envelopes with their answers, in order, one transaction for several of them."""
+    batch: list[_Pending] = []
+    rows = 0
+    for place, raw in enumerate(raws):
+        pending = _Pending(place, raw, _verify(raw))
+        batch.append(pending)
+        if isinstance(pending.envelope, VerifiedEnvelope):
+            rows += len(pending.envelope.parsed.rows)
+        if rows >= BATCH_ROWS:
+            yield from zip(batch, _answer(graphs, peer_id, batch), strict=True)
+            batch, rows = [], 0
+    yield from zip(batch, _answer(graphs, peer_id, batch), strict=True)
 
+
+def _verify(raw: bytes) -> VerifiedEnvelope | EnvelopeRefused:
     try:
-        return graphs.with_transaction(work)
+        return checks.verify(raw)
+    except EnvelopeRefused as refusal:
+        return refusal
+
+
+def _answer(graphs: Graphs, peer_id: int, batch: list[_Pending]) -> list[_Answer]:
+    """Import envelopes in one transaction; one for each if the limit of an app is reached."""
+    envelopes = [pending.envelope for pending in batch]
+    if not any(isinstance(envelope, VerifiedEnvelope) for envelope in envelopes):
+        return [each for each in envelopes if isinstance(each, EnvelopeRefused)]
+    try:
+        return graphs.with_transaction(partial(_import_all, graphs, peer_id, envelopes))
     except LimitExceeded as error:
-        raise EnvelopeRefused("limit_exceeded", error.message, retryable=True) from None
+        if len(batch) > 1:
+            return [_answer(graphs, peer_id, [pending])[0] for pending in batch]
+        return [EnvelopeRefused("limit_exceeded", error.message, retryable=True)]
 
 
-def unpark(graphs: Graphs) -> int:
-    """Apply parked rows whose targets have arrived, in slices; return how many rows were."""
-    added = 0
-    while True:
-
-        def work(handle: GraphTransaction) -> tuple[int, int]:
-            ready = handle.txn.all(_SQL.ready, (_UNPARK_ROWS,))
-            written = 0
-            for row_id, domain in ready:
-                written += _unpark(graphs, handle, bytes(row_id), str(domain))
-            return len(ready), written
-
-        seen, written = graphs.with_transaction(work)
-        added += written
-        if not seen:
-            return added
-
-
-def _unpark(graphs: Graphs, handle: GraphTransaction, row_id: bytes, domain: str) -> int:
-    body = decode_row(bytes(handle.txn.value(_SQL.body, (row_id,))))
-    inward = _Inward(graphs, handle, None, domain)
-    handle.txn.execute(_SQL.unpark, (row_id,))
-    try:
-        inward.check_row(body, body.owner)
-        missing = inward.missing(body)
-    except EnvelopeRefused as error:
-        handle.txn.execute(_SQL.park, (row_id, domain, None, f"{error.kind}: {error.message}"))
-        return 0
-    if missing is not None:
-        handle.txn.execute(_SQL.park, (row_id, domain, missing, "missing"))
-        return 0
-    inward.write(row_id, body, 0)
-    return 1
+def _import_all(
+    graphs: Graphs,
+    peer_id: int,
+    envelopes: list[VerifiedEnvelope | EnvelopeRefused],
+    handle: GraphTransaction,
+) -> list[_Answer]:
+    work = Import(graphs, handle)
+    answers: list[_Answer] = []
+    for envelope in envelopes:
+        if isinstance(envelope, EnvelopeRefused):
+            answers.append(envelope)
+            continue
+        try:
+            answers.append(work.take(peer_id, envelope))
+        except EnvelopeRefused as refusal:
+            answers.append(refusal)
+    work.finish(peer_id)
+    return answers
 
 
-class _Inward:
-    """Checks and writes the rows of one envelope, in one transaction."""
+def _entry_of(pending: _Pending) -> bytes:
+    """Return the id of an envelope; if it has no head, of its bytes."""
+    if isinstance(pending.envelope, VerifiedEnvelope):
+        return pending.envelope.parsed.id
+    return digest(pending.raw)
 
-    def __init__(
-        self, graphs: Graphs, handle: GraphTransaction, head: EnvelopeHead | None, domain: str = ""
-    ) -> None:
+
+def _refusal(pending: _Pending, reason: EnvelopeRefused) -> EnvelopeRefusal:
+    head: EnvelopeHead | None = None
+    if isinstance(pending.envelope, VerifiedEnvelope):
+        head = pending.envelope.parsed.head
+    return EnvelopeRefusal(
+        pending.place,
+        reason.kind,
+        reason.message,
+        reason.retryable,
+        None if head is None else keys.to_text(head.author),
+        None if head is None else head.seq,
+        None if head is None else head.domain,
+        _entry_of(pending).hex(),
+    )
+
+
+class Import:
+    """Envelopes and rows of other nodes that one transaction takes."""
+
+    def __init__(self, graphs: Graphs, handle: GraphTransaction) -> None:
         self._graphs = graphs
         self._handle = handle
         self._txn = handle.txn
-        self._head = head
-        self._domain = domain if head is None else head.domain
-        self._mask = graphs.domains_in(handle.txn).get(self._domain, 0)
         self._content = ContentIds(handle.txn, graphs.node)
-        self._apps: dict[str, int] = {}
-        self._fresh: dict[bytes, RowBody] = {}
+        self.checks = Checks(graphs, handle.txn, self._content)
         self._begun = False
+        self._logs: dict[tuple[bytes, bytes, str], int] = {}
+        self._owners: dict[bytes, int] = {}
+        self._types: dict[tuple[int, Kind, str], int] = {}
+        self._local: dict[tuple[str, bytes], int] = {}
+        """Rows that are applied in a domain, with their local ids."""
+        self._progress: dict[str, int] = {}
+        self._parked: dict[tuple[str, bytes], int] = {}
 
-    def take(self, peer_id: int, checked: CheckedEnvelope) -> _Applied:
-        """Check an envelope, then write it."""
-        head, txn = checked.head, self._txn
-        if txn.one(_SQL.entry, (checked.id,)) is not None:
-            return _Applied(known=True)
-        if txn.value(SQL.identity_number, (keys.to_text(head.author),)) is None:
-            raise EnvelopeRefused(
-                "key_unknown", f"{keys.to_text(head.author)} is not an identity of this store"
-            )
-        right = txn.one(_SQL.right, (peer_id, head.domain))
-        if right is None or not right[1] or not self._mask:
-            raise EnvelopeRefused(
-                "peer_not_allowed", f"peer {peer_id} may not write domain {head.domain!r:.80}"
-            )
-        for row_id, body in zip(head.rows, checked.rows, strict=True):
-            self.check_row(body, head.author)
-            self._fresh[row_id] = body
-        self._check_place(head)
+    def take(self, peer_id: int, verified: VerifiedEnvelope) -> _Accepted:
+        """Check an envelope, then write it.
+
+        Raises:
+            EnvelopeRefused: with the first reason; nothing was written.
+        """
+        if self.checks.is_known(peer_id, verified):
+            return _Accepted(known=True)
+        parsed = verified.parsed
+        head = parsed.head
+        plans = self._plan(parsed)
         if failpoints.armed:
             failpoints.hit("graphs.sync.checked")
-        self._notice_restore(head)
-        log_id = log.log_of(txn, head.author, head.incarnation, head.domain)
-        self._notice_fork(log_id, checked)
-        log.append(txn, log_id, head, checked.envelope)
-        added = parked = 0
-        for row_id, body, data in zip(
-            head.rows, checked.rows, checked.envelope.bodies, strict=True
+        self._begun = False
+        self._append(parsed)
+        for row_id, body, data, plan in zip(
+            head.rows, parsed.rows, parsed.envelope.bodies, plans, strict=True
         ):
-            outcome = self._place(row_id, body, data)
-            added += outcome == "added"
-            parked += outcome == "parked"
+            self._place(head, (row_id, body, data), plan)
         if failpoints.armed:
             failpoints.hit("graphs.sync.written")
-        txn.execute(_SQL.add_progress, (peer_id, head.domain, 1))
-        return _Applied(added=added, parked=parked)
+        self._progress[head.domain] = self._progress.get(head.domain, 0) + 1
+        added = sum(plan.is_applied and plan.local_id is None for plan in plans)
+        return _Accepted(added=added, parked=sum(not plan.is_applied for plan in plans))
 
-    # Checks
+    def finish(self, peer_id: int) -> None:
+        """Count the envelopes that were accepted."""
+        for domain, count in self._progress.items():
+            self._txn.execute(_SQL.add_progress, (peer_id, domain, count))
 
-    def check_row(self, body: RowBody, author: bytes) -> None:
-        """Raise EnvelopeRefused unless the author may write this row in the domain."""
-        app_id = self._app(body.app)
-        if body.owner != author:
-            raise EnvelopeRefused("not_the_author", "a row belongs to another key than its signer")
-        self._check_values(body)
-        for kind, target in _targets(body):
-            self._check_target(app_id, kind, target)
-        if body.object is not None:
-            self._check_object(app_id, body, body.object)
+    # What becomes of each row
 
-    def _app(self, slug: str) -> int:
-        if slug == _SYSTEM_SLUG:
-            raise EnvelopeRefused("system_app", "rows of the system app are never accepted")
-        if slug not in self._apps:
-            row = self._txn.one(SQL.app_by_slug, (slug,))
-            allowed = {int(each[0]) for each in self._txn.all(_SQL.domain_apps, (self._domain,))}
-            if row is None or (allowed and int(row[0]) not in allowed) or row[0] == SYSTEM_APP:
+    def _plan(self, parsed: ParsedEnvelope) -> list[RowPlan]:
+        """Decide about the rows of an envelope; refuse it if it would park too many."""
+        head = parsed.head
+        fresh: dict[bytes, bool] = {}
+        plans = []
+        for row_id, body in zip(head.rows, parsed.rows, strict=True):
+            plan = self._plan_row(head.domain, row_id, body, fresh)
+            fresh[row_id] = plan.is_applied
+            plans.append(plan)
+        if parked := sum(not plan.is_applied for plan in plans):
+            count = self._count_parked(head.domain, head.author) + parked
+            if count > PARKED_MAX:
                 raise EnvelopeRefused(
-                    "app_not_in_domain",
-                    f"domain {self._domain!r:.80} does not accept app {slug!r:.80} here",
+                    "limit_exceeded",
+                    f"{PARKED_MAX} rows of the author are parked already",
                     retryable=True,
                 )
-            self._apps[slug] = int(row[0])
-        return self._apps[slug]
+            self._parked[head.domain, head.author] = count
+        return plans
 
-    def _check_values(self, body: RowBody) -> None:
-        if len(body.pointers) != len(REFERENCES[body.kind]):
-            raise EnvelopeRefused("malformed", f"{body.kind} has {len(body.pointers)} pointers")
-        if (body.object is None) != (body.version == 1):
-            raise EnvelopeRefused("malformed", "the first row of an object must be version 1")
-        shape = SHAPES[body.kind]
-        pointers = {name: 1 for name, _ in _pointers(body)}
-        columns = self._columns(body, pointers, type_id=1, owner=1)
-        try:
-            validation.check_text(body.type, "type")
-            validation.check_integer(body.version, "version", least=1)
-            shape.read(validation.check_fields(columns, body.kind, shape.fields), 1, "")
-        except InvalidInput as error:
-            raise EnvelopeRefused("malformed", error.message) from None
+    def _count_parked(self, domain: str, author: bytes) -> int:
+        key = domain, author
+        if key not in self._parked:
+            self._parked[key] = int(self._txn.value(_SQL.count_parked, (*key, PARKED_MAX)))
+        return self._parked[key]
 
-    def _check_target(self, app_id: int, kind: Kind, target: bytes) -> None:
-        """Raise unless a row that is here, or in this envelope, can be the target of a row."""
-        fresh = self._fresh.get(target)
-        if fresh is not None:
-            fits = fresh.kind == kind and fresh.object is None and self._app(fresh.app) == app_id
-        else:
-            stored = self._content.find(target)
-            if stored is None or stored.local_id is None:
-                return
-            row = self._content.row(stored.app_id, stored.kind, stored.local_id)
-            fits = (stored.app_id, stored.kind, row.object_id) == (app_id, kind, row.id)
-        if not fits:
-            raise EnvelopeRefused("malformed", f"a row refers to something that is not a {kind}")
+    def _plan_row(
+        self, domain: str, row_id: bytes, body: RowBody, fresh: dict[bytes, bool]
+    ) -> RowPlan:
+        stored = self._content.find(row_id)
+        if stored is None:
+            stored = self._content.find_own(row_id, self.checks.app_id(body.app), body)
+        if stored is not None and stored.local_id is not None:
+            return RowPlan(stored.local_id)
+        return self.plan_targets(domain, body, fresh)
 
-    def _check_object(self, app_id: int, body: RowBody, object_id: bytes) -> None:
-        """Raise unless a new version keeps the owner and the fixed fields of its object."""
-        fresh = self._fresh.get(object_id)
-        if fresh is not None:
-            kept = (fresh.owner, fresh.type) == (body.owner, body.type)
-            if not kept or (body.kind != "edge" and fresh.pointers != body.pointers):
-                raise EnvelopeRefused("field_changed", "a version changes what is fixed")
-            return
-        stored = self._content.find(object_id)
-        if stored is None or stored.local_id is None:
-            return
-        row = self._content.row(app_id, body.kind, stored.local_id)
-        owner = self._txn.value(SQL.identity_number, (keys.to_text(body.owner),))
-        if row.owner_identity != owner:
-            raise EnvelopeRefused(
-                "not_the_owner", f"{body.kind} {row.object_id} belongs to another identity"
-            )
-        self._check_fixed(app_id, body, row)
-        if not self._content.is_member(self._domain, object_id):
-            raise EnvelopeRefused(
-                "object_not_in_domain",
-                f"{body.kind} {row.object_id} is not in domain {self._domain!r:.80}",
-                retryable=True,
-            )
-
-    def _check_fixed(self, app_id: int, body: RowBody, row: Row) -> None:
-        pointers = dict(_pointers(body))
-        for name in SHAPES[body.kind].fixed:
-            if name == "type_id":
-                value: Any = self._txn.value(
-                    app_statements(app_id).type_by_key, (body.kind, body.type)
-                )
-            elif name == "created_at":
-                value = body.created_at
-            elif name == "owner_identity":
+    def plan_targets(self, domain: str, body: RowBody, fresh: dict[bytes, bool]) -> RowPlan:
+        """Decide about a row by what it refers to; `fresh` are the rows before it."""
+        missing = None
+        for kind, target in checks.targets_of(body):
+            if fresh.get(target) or (domain, target) in self._local:
                 continue
-            else:
-                value = self._local(pointers.get(name))
-                if value is None and pointers.get(name) is not None:
-                    continue
-            if value != getattr(row, name):
-                raise EnvelopeRefused(
-                    "field_changed", f"a version changes {name} of {body.kind} {row.object_id}"
-                )
+            referent = None if target in fresh else self._find(domain, target)
+            fault = None if referent is None else checks.target_fault(body, kind, referent.body)
+            if fault is not None:
+                return RowPlan(reason=fault)
+            if referent is None or referent.local_id is None or not referent.is_member:
+                missing = missing or target
+        if body.object is not None and missing is None and not fresh.get(body.object):
+            referent = None if body.object in fresh else self._find(domain, body.object)
+            if referent is None or referent.local_id is None or not referent.is_member:
+                missing = body.object
+        return RowPlan() if missing is None else RowPlan(missing=missing, reason="missing")
 
-    def _check_place(self, head: EnvelopeHead) -> None:
-        """Raise unless the entry before this one is here."""
-        if head.prev is None:
-            return
-        before = self._txn.one(_SQL.entry, (head.prev,))
-        log_id = self._txn.value(_SQL.log, (head.author, head.incarnation, head.domain))
-        if before is None:
-            raise EnvelopeRefused(
-                "gap", f"the entry before {head.seq} of its log is missing", retryable=True
-            )
-        if (before[0], before[1] + 1) != (log_id, head.seq):
-            raise EnvelopeRefused("malformed", "an envelope does not continue its own log")
+    def _find(self, domain: str, row_id: bytes) -> Referent | None:
+        return self._content.find_referent(domain, row_id)
 
     # Writes
 
-    def _notice_restore(self, head: EnvelopeHead) -> None:
-        """Start a new incarnation if this entry proves that this node lost entries of its own."""
-        if incarnation.known(self._txn) == head.incarnation and self._txn.value(
-            _SQL.has_log_of, (head.author, head.incarnation)
-        ):
-            incarnation.renew(self._txn, self._graphs.database.path)
-
-    def _notice_fork(self, log_id: int, checked: CheckedEnvelope) -> None:
-        head = checked.head
-        other = self._txn.value(_SQL.follower, (log_id, head.prev, head.seq))
+    def _append(self, parsed: ParsedEnvelope) -> None:
+        """Append the envelope to its log, and record what that proves."""
+        head, txn = parsed.head, self._txn
+        if incarnation.known(txn) == head.incarnation and txn.value(_SQL.is_signer, (head.author,)):
+            # A key of this node signed an entry that this node does not have: it was restored.
+            incarnation.renew(txn, self._graphs.database.path)
+        key = head.author, head.incarnation, head.domain
+        log_id = self._logs.get(key)
+        if log_id is None:
+            log_id = self._logs[key] = log.log_of(txn, *key)
+        other = txn.value(_SQL.follower, (log_id, head.prev, head.seq))
         if other is not None:
-            params = (log_id, head.seq, other, checked.id, self._handle.now)
-            self._txn.execute(_SQL.add_fork, params)
+            params = (log_id, head.seq, other, parsed.id, self._handle.now)
+            txn.execute(_SQL.add_fork, params)
+        log.append(txn, log_id, head, parsed.envelope)
 
-    def _place(self, row_id: bytes, body: RowBody, data: bytes) -> str:
-        """Store a row of the domain: share the one that is here, write it, or park it."""
-        txn, app_id = self._txn, self._app(body.app)
-        stored = self._content.find(row_id) or self._content.find_own(row_id, app_id, body)
-        txn.execute(_SQL.add_member, (self._domain, row_id))
-        txn.execute(_SQL.put_row, (row_id, app_id, body.kind, None, data))
-        if stored is not None and stored.local_id is not None:
-            ids = f"[{stored.local_id}]"
-            self._handle.add_flags(stored.app_id, stored.kind, ids, self._mask)
-            return "known"
-        missing = self.missing(body)
-        if missing is None:
-            self.write(row_id, body, 0 if self._head is None else self._head.seq)
-            txn.execute(_SQL.unpark, (row_id,))
-            return "added"
-        if int(txn.value(_SQL.count_parked)) >= PARKED_MAX:
-            raise EnvelopeRefused(
-                "limit_exceeded", f"{PARKED_MAX} rows are parked already", retryable=True
-            )
-        txn.execute(_SQL.park, (row_id, self._domain, missing, "missing"))
-        return "parked"
+    def _place(self, head: EnvelopeHead, row: tuple[bytes, RowBody, bytes], plan: RowPlan) -> None:
+        """Store a row of a domain as it was planned."""
+        txn, domain, (row_id, body, data) = self._txn, head.domain, row
+        txn.execute(_SQL.add_member, (domain, row_id))
+        app_id = self.checks.app_id(body.app)
+        if plan.local_id is not None:
+            txn.execute(_SQL.put_row, (row_id, app_id, body.kind, plan.local_id, data))
+            self.share(domain, app_id, body.kind, plan.local_id)
+        elif plan.is_applied:
+            self.write(domain, row_id, body, head.seq, data)
+        else:
+            txn.execute(_SQL.put_row, (row_id, app_id, body.kind, None, data))
+            self.park(domain, row_id, body.owner, plan)
 
-    def missing(self, body: RowBody) -> bytes | None:
-        """Return a row that this one refers to and that is not applied in the domain, or None."""
-        targets = [target for _, target in _targets(body)]
-        for target in targets if body.object is None else [body.object, *targets]:
-            stored = self._content.find(target)
-            if stored is None or stored.local_id is None:
-                return target
-            if not self._content.is_member(self._domain, target):
-                return target
-        return None
+    def park(self, domain: str, row_id: bytes, author: bytes, plan: RowPlan) -> None:
+        """Store why a row is not applied in a domain."""
+        self._txn.execute(_SQL.park, (row_id, domain, plan.missing, plan.reason, author))
 
-    def write(self, row_id: bytes, body: RowBody, origin_seq: int) -> None:
+    def share(self, domain: str, app_id: int, kind: Kind, local_id: int) -> None:
+        """Add the flags of a domain to a row that is here."""
+        self._handle.add_flags(app_id, kind, f"[{local_id}]", self.checks.mask(domain))
+
+    def write(
+        self, domain: str, row_id: bytes, body: RowBody, origin_seq: int, data: bytes | None
+    ) -> None:
         """Write a row whose targets are here to the table of its app."""
-        handle, kind, app_id = self._handle, body.kind, self._app(body.app)
+        handle, kind, app_id = self._handle, body.kind, self.checks.app_id(body.app)
         if not self._begun:
             # Rows of an envelope stay together under one seq.
             handle.start_seq()
             self._begun = True
-        owner = handle.identity(keys.to_text(body.owner))
+        owner, type_id = self._owner(body.owner), self._type_id(app_id, kind, body.type)
         local_id = handle.next_id(app_id, kind)
-        object_id = local_id if body.object is None else self._must_local(body.object)
-        pointers = {name: self._must_local(target) for name, target in _pointers(body)}
-        type_id = handle.type_id(app_id, kind, body.type)
-        columns = self._columns(body, pointers, type_id=type_id, owner=owner)
-        values, size = SHAPES[kind].read(columns, handle.seq, "")
-        origin = self._rank_sign(app_id, kind, object_id, body, row_id) + row_id.hex()
-        leads = body.object is None or (body.version, origin) > fold.rank(
-            handle.newest(app_id, kind, object_id), self._graphs.node
-        )
-        place = (object_id, body.version, origin, origin_seq, handle.position, int(leads))
-        handle.take_in(app_id, kind, (local_id, *values, *place), columns["sync_flags"], size)
-        self._txn.execute(_SQL.put_row, (row_id, app_id, kind, local_id, None))
-
-    def _rank_sign(
-        self, app_id: int, kind: Kind, object_id: int, body: RowBody, row_id: bytes
-    ) -> str:
-        """Return the sign that ranks a row against those of its version that were not imported."""
-        if body.object is None:
-            return ABOVE
-        rows = self._txn.all(statements_of(app_id, kind).rows_of_version, (object_id, body.version))
-        for (local_id,) in rows:
-            row = self._content.row(app_id, kind, int(local_id))
-            other = None if is_imported(row) else self._content.id_of(app_id, kind, row.id)
-            if other is not None and row_id < other:
-                return BELOW
-        return ABOVE
-
-    def _columns(
-        self, body: RowBody, pointers: dict[str, int], *, type_id: int, owner: int
-    ) -> dict[str, Any]:
-        columns: dict[str, Any] = {
-            **{name: getattr(body, name) for name in _VALUES if getattr(body, name) is not None},
-            **pointers,
-            "type_id": type_id,
-            "owner_identity": owner,
-            "sync_flags": self._mask,
-            "created_at": body.created_at,
+        object_id = local_id if body.object is None else self._local_id(domain, body.object)
+        pointers = {
+            name: self._local_id(domain, target) for name, target in checks.pointers_of(body)
         }
-        if body.updated_at is not None:
-            columns["updated_at"] = body.updated_at
-        return columns
+        flags = self.checks.mask(domain)
+        columns = checks.columns_of(body, pointers, type_id, owner, flags)
+        values, size = SHAPES[kind].read(columns, handle.seq, "")
+        sign, leads = ABOVE, True
+        if body.object is not None:
+            sign, leads = self._rank(app_id, object_id, body, row_id)
+        place = (object_id, body.version, sign + row_id.hex(), origin_seq, handle.position)
+        handle.take_in(app_id, kind, (local_id, *values, *place, int(leads)), flags, size)
+        self._txn.execute(_SQL.put_row, (row_id, app_id, kind, local_id, data))
+        self._local[domain, row_id] = local_id
 
-    def _local(self, row_id: bytes | None) -> int | None:
-        stored = None if row_id is None else self._content.find(row_id)
-        return None if stored is None else stored.local_id
+    def _owner(self, owner: bytes) -> int:
+        if owner not in self._owners:
+            self._owners[owner] = self._handle.identity(keys.to_text(owner))
+        return self._owners[owner]
 
-    def _must_local(self, row_id: bytes) -> int:
-        local_id = self._local(row_id)
-        assert local_id is not None
-        return local_id
+    def _type_id(self, app_id: int, kind: Kind, type_key: str) -> int:
+        key = app_id, kind, type_key
+        if key not in self._types:
+            self._types[key] = self._handle.type_id(*key)
+        return self._types[key]
 
+    def _rank(self, app_id: int, object_id: int, body: RowBody, row_id: bytes) -> tuple[str, bool]:
+        """Return the sign that ranks a version against those that were not imported, and whether
+        it leads its object.
+        """
+        newest = self._handle.newest(app_id, body.kind, object_id)
+        sign = ABOVE
+        if body.version <= newest.version:
+            sql = statements_of(app_id, body.kind).rows_of_version
+            for (local_id,) in self._txn.all(sql, (object_id, body.version)):
+                row = self._content.row(app_id, body.kind, int(local_id))
+                other = None if is_imported(row) else self._content.id_of(app_id, body.kind, row.id)
+                if other is not None and row_id < other:
+                    sign = BELOW
+        leads = (body.version, sign + row_id.hex()) > fold.rank(newest, self._graphs.node)
+        return sign, leads
 
-def _pointers(body: RowBody) -> Iterator[tuple[str, bytes]]:
-    """Yield the columns that refer to something, with the object that they refer to."""
-    for (name, _), target in zip(REFERENCES[body.kind], body.pointers, strict=True):
-        if target is not None:
-            yield name, target
-
-
-def _targets(body: RowBody) -> Iterable[tuple[Kind, bytes]]:
-    """Return the objects that a row refers to, with their kinds."""
-    pairs = zip(REFERENCES[body.kind], body.pointers, strict=False)
-    return [(kind, target) for (_, kind), target in pairs if target is not None]
+    def _local_id(self, domain: str, row_id: bytes) -> int:
+        known = self._local.get((domain, row_id))
+        if known is not None:
+            return known
+        stored = self._content.find(row_id)
+        assert stored is not None
+        assert stored.local_id is not None
+        self._local[domain, row_id] = stored.local_id
+        return stored.local_id

@@ -264,6 +264,7 @@ class _SignedSlice:
 
     def _append(self, rows: list[tuple[bytes, bytes]]) -> None:
         node = incarnation.ensure(self._txn, self._path)
+        self._txn.execute(_SQL.add_signer, (self._author,))
         log_id = log_of(self._txn, self._author, node, self._domain)
         tip = self._txn.one(_SQL.tips, (log_id,))
         seq, prev = (1, None) if tip is None else (int(tip[0]) + 1, bytes(tip[1]))

@@ -9,7 +9,10 @@ ON CONFLICT (id) DO UPDATE SET incarnation = excluded.incarnation, file_mark = e
 
 -- name: is_of_earlier_format
 -- Packages of the earlier format were imported, and their rows have no content ids yet.
-SELECT EXISTS (SELECT 1 FROM sync_state) AND NOT EXISTS (SELECT 1 FROM sync_log)
+SELECT EXISTS (SELECT 1 FROM settings WHERE key = 'sync_format' AND value = 'earlier')
+
+-- name: leave_earlier_format
+DELETE FROM settings WHERE key = 'sync_format'
 
 -- name: drop_progress
 DELETE FROM sync_state
@@ -63,8 +66,17 @@ INSERT INTO sync_log (author, incarnation, domain) VALUES (?1, ?2, ?3) RETURNING
 -- name: logs
 SELECT id, author, incarnation FROM sync_log WHERE domain = ?1 ORDER BY id
 
--- name: has_log_of
-SELECT EXISTS (SELECT 1 FROM sync_log WHERE author = ?1 AND incarnation = ?2)
+-- name: is_signer
+SELECT EXISTS (SELECT 1 FROM sync_signer WHERE author = ?1)
+
+-- name: add_signer
+INSERT OR IGNORE INTO sync_signer (author) VALUES (?1)
+
+-- name: claim
+SELECT entry FROM sync_claim WHERE peer_id = ?1
+
+-- name: put_claim
+INSERT INTO sync_claim (peer_id, entry) VALUES (?1, ?2) ON CONFLICT (peer_id) DO UPDATE SET entry = excluded.entry
 
 -- name: tips
 SELECT seq, id FROM sync_entry WHERE log_id = ?1 AND is_tip = 1 ORDER BY seq DESC, id
@@ -105,6 +117,12 @@ SELECT app_id, kind, local_id FROM sync_row WHERE row_id = ?1
 -- name: body
 SELECT body FROM sync_row WHERE row_id = ?1
 
+-- name: row_in_domain
+-- A row, and whether it is in a domain.
+SELECT r.app_id, r.kind, r.local_id, r.body,
+    EXISTS (SELECT 1 FROM sync_member AS m WHERE m.domain = ?2 AND m.row_id = r.row_id)
+FROM sync_row AS r WHERE r.row_id = ?1
+
 -- name: row_of
 SELECT row_id FROM sync_row WHERE app_id = ?1 AND kind = ?2 AND local_id = ?3
 
@@ -121,23 +139,37 @@ SELECT EXISTS (SELECT 1 FROM sync_member WHERE domain = ?1 AND row_id = ?2)
 INSERT OR IGNORE INTO sync_member (domain, row_id) VALUES (?1, ?2)
 
 -- name: park
-INSERT OR REPLACE INTO sync_parked (row_id, domain, missing, reason) VALUES (?1, ?2, ?3, ?4)
+INSERT OR REPLACE INTO sync_parked (row_id, domain, missing, reason, author) VALUES (?1, ?2, ?3, ?4, ?5)
 
 -- name: unpark
-DELETE FROM sync_parked WHERE row_id = ?1
+DELETE FROM sync_parked WHERE row_id = ?1 AND domain = ?2
 
 -- name: parked
 SELECT p.row_id, p.domain, r.app_id, r.kind, p.missing, p.reason
 FROM sync_parked AS p JOIN sync_row AS r ON r.row_id = p.row_id ORDER BY p.domain, p.row_id LIMIT ?1
 
 -- name: count_parked
-SELECT count(*) FROM sync_parked
+-- Rows of an author that are not applied in a domain, counted up to a bound.
+SELECT count(*) FROM (SELECT 1 FROM sync_parked WHERE domain = ?1 AND author = ?2 LIMIT ?3)
+
+-- name: ready_app
+-- An app with parked rows whose missing row is here now and in their domain, and not yet tried: ?1 lists [domain, app].
+SELECT p.domain, w.app_id FROM sync_parked AS p JOIN sync_row AS r ON r.row_id = p.missing
+JOIN sync_row AS w ON w.row_id = p.row_id
+WHERE r.local_id IS NOT NULL AND EXISTS (SELECT 1 FROM sync_member AS m WHERE m.domain = p.domain AND m.row_id = p.missing)
+  AND NOT EXISTS (SELECT 1 FROM json_each(?1) AS t WHERE t.value ->> 0 = p.domain AND t.value ->> 1 = w.app_id)
+LIMIT 1
 
 -- name: ready
--- Parked rows whose missing row is here now and in their domain.
-SELECT p.row_id, p.domain FROM sync_parked AS p JOIN sync_row AS r ON r.row_id = p.missing
-WHERE r.local_id IS NOT NULL AND EXISTS (SELECT 1 FROM sync_member AS m WHERE m.domain = p.domain AND m.row_id = p.missing)
-ORDER BY p.row_id LIMIT ?1
+-- Parked rows of an app whose missing row is here now and in their domain.
+SELECT p.row_id, p.author FROM sync_parked AS p JOIN sync_row AS r ON r.row_id = p.missing
+JOIN sync_row AS w ON w.row_id = p.row_id
+WHERE p.domain = ?1 AND w.app_id = ?2 AND r.local_id IS NOT NULL
+  AND EXISTS (SELECT 1 FROM sync_member AS m WHERE m.domain = p.domain AND m.row_id = p.missing)
+ORDER BY p.row_id LIMIT ?3
+
+-- name: has_parked
+SELECT EXISTS (SELECT 1 FROM sync_parked WHERE missing IS NOT NULL)
 
 -- name: cursor
 SELECT seq FROM sync_cursor WHERE domain = ?1
@@ -202,3 +234,25 @@ SELECT p.id FROM peers AS p JOIN identities AS i ON i.id = p.identity_id WHERE i
 
 -- name: newest_arrival
 SELECT max(arrival) FROM sync_entry
+
+-- name: put_refusal
+INSERT INTO sync_refusal (peer_id, entry, kind, message, retryable, domain, author, seq, times, first_at, refused_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 1, ?9, ?9)
+ON CONFLICT (peer_id, entry) DO UPDATE SET kind = excluded.kind, message = excluded.message,
+    retryable = excluded.retryable, times = times + 1, refused_at = excluded.refused_at
+
+-- name: drop_refusal
+DELETE FROM sync_refusal WHERE peer_id = ?1 AND entry = ?2
+
+-- name: trim_refusals
+-- The newest of a peer stay.
+DELETE FROM sync_refusal WHERE peer_id = ?1 AND id NOT IN (
+    SELECT id FROM sync_refusal WHERE peer_id = ?1 ORDER BY refused_at DESC, id DESC LIMIT ?2
+)
+
+-- name: refused_entries
+SELECT entry FROM sync_refusal WHERE peer_id = ?1
+
+-- name: refusals
+SELECT peer_id, entry, kind, message, retryable, domain, author, seq, times, first_at, refused_at
+FROM sync_refusal WHERE ?1 IS NULL OR peer_id = ?1 ORDER BY refused_at DESC, id DESC LIMIT ?2
