@@ -117,14 +117,15 @@ def test_two_stores_exchange_packages_by_files(notes, tmp_path):
     assert notes("sync", "allow", "here", 1, "talk", "--no-write").code == 0
     nothing = notes("sync", "export", "here", "talk", "q.sync", "--key", "my.key", "--peer", 1)
     assert "0 envelopes" in nothing.out
-    for command in ("forks", "parked"):
+    for command in ("refusals", "forks", "parked"):
         assert document(notes("sync", command, "there", "--json"))[command] == []
 
 
 def test_lists_of_sync_work_while_another_process_writes(notes, tmp_path):
     with fourfold.open(tmp_path / "here") as store:
         store.graphs.register_app("other", "Other")
-        for command in ("domain", "peer", "allow", "identities", "status", "forks", "parked"):
+        lists = ("domain", "peer", "allow", "identities", "status", "refusals", "forks", "parked")
+        for command in lists:
             done = notes("sync", command, "here", "--json")
             assert (command, done.code) == (command, 0)
 

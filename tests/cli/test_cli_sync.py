@@ -121,6 +121,21 @@ def test_copied_folder_is_a_new_incarnation(people):
     assert count("a") == count("copy") == count("b") == 3
 
 
+def test_refused_envelopes_are_listed(people):
+    write(people, "a")
+    send(people, "a", "b", "a")
+    people.call("app", "limits", "b", "messages", "--rows", "0")
+    write(people, "a")
+    people.call("app", "sync", "import", "b", export(people, "a", "a"), "--peer", 1)
+    (refused,) = people.call("app", "sync", "refusals", "b")["refusals"]
+    assert (refused["kind"], refused["author"]) == ("limit_exceeded", people.keys["a"])
+    peer_id = refused["peer_id"]
+    assert people.call("app", "sync", "refusals", "b", "--peer", str(peer_id))["refusals"]
+    people.call("app", "limits", "b", "messages", "--rows", "none")
+    send(people, "a", "b", "a")
+    assert people.call("app", "sync", "refusals", "b")["refusals"] == []
+
+
 def test_fork_of_a_log_is_listed(people, tmp_path):
     """An old file put back in place, byte by byte, is noticed by the peers."""
     write(people, "a")

@@ -166,6 +166,7 @@ CALLS = {
     "sync_pull": lambda c: c.store.graphs.sync.pull("a/b", b'{"format":1,"domain":"a","logs":[]}'),
     "sync_push": lambda c: c.store.graphs.sync.push("a/b", b"x"),
     "sync_reconcile": lambda c: c.store.graphs.sync.reconcile("a/b", b"x"),
+    "sync_refusals": lambda c: c.store.graphs.sync.refusals(),
     "sync_events": lambda c: list(c.store.graphs.sync.events()),
     # Sessions
     "list_sessions": lambda c: c.store.sessions.list(),

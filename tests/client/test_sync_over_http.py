@@ -130,6 +130,25 @@ def test_packages_are_pulled_in_parts(nodes):
         assert sync.run("talk").in_step
 
 
+def test_peer_lists_what_was_refused_of_it_and_of_no_other(nodes, tmp_path):
+    alice, bob = nodes
+    carol = ServedNode(tmp_path / "carol", 9)
+    for node, other in ((carol, bob), (bob, carol)):
+        node.meet(other)
+    bob.graphs.set_limits(bob.graphs.app("talk").app_id, rows_max=0)
+    alice.write("hers")
+    with peer(alice, bob) as sync, peer(carol, bob) as other:
+        sync.push("talk")
+        (refused,) = sync._remote.refusals()
+        assert (refused.kind, refused.retryable) == ("limit_exceeded", True)
+        assert (refused.domain, refused.author) == ("talk", alice.signer.public_key)
+        assert other._remote.refusals() == ()
+        bob.graphs.set_limits(bob.graphs.app("talk").app_id)
+        sync.push("talk")
+        assert sync._remote.refusals() == ()
+    carol.stop()
+
+
 def test_branches_of_a_fork_are_found_by_ranges(nodes, tmp_path):
     alice, bob = nodes
     carol = ServedNode(tmp_path / "carol", 9)

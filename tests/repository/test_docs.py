@@ -155,6 +155,7 @@ CALLS = {
     "app sync tips": ["bob", "messages", "tips.json"],
     "app sync confirm": ["my-store", "tips.json", "--peer", "1"],
     "app sync status": ["bob"],
+    "app sync refusals": ["bob"],
     "app sync forks": ["bob"],
     "app sync parked": ["bob"],
     "app sync migrate": ["bob", "before-migration.db"],

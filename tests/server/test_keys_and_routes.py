@@ -35,7 +35,7 @@ DECIDED_BY_HANDLER = {
     *("create_session", "get_head", "list_ancestors", "list_descendants", "compare_heads"),
     *("create_payload", "put_payload", "get_payload", "import_bundle", "run_sql"),
     "list_sql_tables",
-    *("sync_heads", "sync_pull", "sync_push", "sync_reconcile", "sync_events"),
+    *("sync_heads", "sync_pull", "sync_push", "sync_reconcile", "sync_refusals", "sync_events"),
 }
 """Routes for keys with any prefix; each has a test below, queries in `test_sql_over_http`,
 and those of sync, whose keys are for one peer, in `test_sync_over_http`."""

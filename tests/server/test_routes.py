@@ -34,7 +34,7 @@ def test_only_routes_that_reveal_no_data_need_no_key():
     assert by_scope.pop("metrics") == {"metrics"}
     assert by_scope.pop("query") == {"list_sql_tables", "run_sql"}
     assert by_scope.pop("sync") == {
-        *("sync_heads", "sync_pull", "sync_push", "sync_reconcile", "sync_events")
+        *("sync_heads", "sync_pull", "sync_push", "sync_reconcile", "sync_refusals", "sync_events")
     }
     assert by_scope.pop("audit") == {"list_audit"}
     assert set(by_scope) == {"read", "write", "admin", "owner"}

@@ -22,6 +22,7 @@ from fourfold.models.graphs.records import Identity, Peer, SyncProgress
 from fourfold.models.graphs.sync.envelope import PACKAGE_BYTES_MAX, PACKAGE_BYTES_TARGET
 from fourfold.models.graphs.sync.exchange import LogFork, ParkedRow, PeerRight
 from fourfold.models.graphs.sync.keys import Ed25519Signer
+from fourfold.models.graphs.sync.refusals import StoredRefusal
 
 _SYNC_EPILOG = """\b
 Two stores, A and B:
@@ -41,7 +42,7 @@ Two stores, A and B:
     sections=(
         ("Prepare", ("key", "domain", "peer", "allow", "identities")),
         ("Exchange", ("run", "pull", "push", "export", "import", "tips", "confirm")),
-        ("Inspect", ("status", "forks", "parked")),
+        ("Inspect", ("status", "refusals", "forks", "parked")),
         ("Upgrade", ("migrate",)),
     ),
     epilog=_SYNC_EPILOG,
@@ -365,6 +366,24 @@ def status(out: Output, graphs: Graphs | None) -> None:
     )
 
 
+@graphs_command("refusals", rows=True, optional=True)
+@click.option("--peer", "peer_id", type=int, help="Only those of this peer.")
+def refusals(out: Output, graphs: Graphs | None, *, peer_id: int | None) -> None:
+    """List envelopes that were refused, newest first, with the reason.
+
+    The newest 200 of each peer are stored, until they are accepted after all.
+    """
+    rows = () if graphs is None else graphs.sync_refusals(peer_id)
+    columns = {"refused": "refused_at", "peer": "peer_id", "domain": "domain", "kind": "kind"}
+    out.rows(
+        {"refusals": [refusal._asdict() for refusal in rows]},
+        "refusals",
+        {**columns, "author": "author", "seq": "seq", "reason": "message"},
+        fields=StoredRefusal._fields,
+        empty="no refused envelopes",
+    )
+
+
 @graphs_command("forks", rows=True, optional=True)
 def forks(out: Output, graphs: Graphs | None) -> None:
     """List logs that were written twice, such as by a restored copy.
@@ -442,6 +461,7 @@ for _each in (
     tips,
     confirm,
     status,
+    refusals,
     forks,
     parked,
     migrate,

@@ -15,8 +15,9 @@ from fourfold.client.responses import Response
 from fourfold.errors import BadAnswer
 from fourfold.models.graphs.sync.entries import SyncHeads
 from fourfold.models.graphs.sync.envelope import PACKAGE_BYTES_MAX, decode_tips
-from fourfold.models.graphs.sync.ingest import EnvelopeRefusal, IngestReport
+from fourfold.models.graphs.sync.ingest import IngestReport
 from fourfold.models.graphs.sync.ranges import MESSAGE_BYTES_MAX
+from fourfold.models.graphs.sync.refusals import EnvelopeRefusal
 from fourfold.wire import sync as wire
 
 _JSON_MAX: Final = 4 * limits.MIB
@@ -40,6 +41,23 @@ class PulledPackage(NamedTuple):
     envelopes: int
     position: int
     complete: bool
+
+
+class PeerRefusal(NamedTuple):
+    """An envelope of this node that the peer refused, with the last reason."""
+
+    entry: str
+    """Id of the envelope in hex."""
+    kind: str
+    message: str
+    retryable: bool
+    domain: str | None
+    author: str | None
+    seq: int | None
+    times: int
+    """How often it was handed over."""
+    first_at: str
+    refused_at: str
 
 
 class SyncCalls:
@@ -80,6 +98,11 @@ class SyncCalls:
         call = Call("POST", url, f"reconcile {domain!r}", _BYTES, {}, message)
         return call._replace(response_max=MESSAGE_BYTES_MAX)
 
+    def refusals(self) -> Call:
+        """Build the request for the envelopes that the peer refused."""
+        call = Call("GET", f"{self._root}/refusals", "list what a peer refused", {}, {})
+        return call._replace(response_max=_JSON_MAX)
+
     def events(self, after: int | None) -> Call:
         """Build the request for the heads of all domains as they change."""
         params = stringify(("after", after))
@@ -116,6 +139,15 @@ def parse_report(response: Response) -> IngestReport:
         for row in info.refused
     )
     return IngestReport(info.accepted, info.known, refused, info.added, info.parked)
+
+
+def parse_refusals(response: Response) -> tuple[PeerRefusal, ...]:
+    """Return the refusals of a response."""
+    info = responses.decode(response, wire.RefusalList, "refusals")
+    return tuple(
+        PeerRefusal(**{name: getattr(row, name) for name in PeerRefusal._fields})
+        for row in info.refusals
+    )
 
 
 def decode_event(name: str, data: bytes) -> SyncHeads | None:

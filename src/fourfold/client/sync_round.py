@@ -18,9 +18,10 @@ from fourfold.models.graphs import Graphs
 from fourfold.models.graphs.sync import ranges
 from fourfold.models.graphs.sync.entries import PULL_IDS_MAX
 from fourfold.models.graphs.sync.export import Export
-from fourfold.models.graphs.sync.ingest import EnvelopeRefusal, IngestReport
+from fourfold.models.graphs.sync.ingest import IngestReport
 from fourfold.models.graphs.sync.keys import Signer
 from fourfold.models.graphs.sync.log import NotShareable
+from fourfold.models.graphs.sync.refusals import EnvelopeRefusal
 
 RECONCILE_TRIPS_MAX: Final = 64
 """Messages of a reconciliation; the rest of a difference is found by the next one."""

@@ -59,7 +59,9 @@ from fourfold.wire.sync import (
     IngestInfo,
     PackageHeaders,
     PullRequest,
+    RefusalList,
     RefusedEnvelope,
+    StoredRefusalInfo,
     SyncEventsQuery,
     TipsInfo,
 )
@@ -143,6 +145,11 @@ class GraphSyncRoutes:
             raise InvalidInput("body: must be a message of a reconciliation")
         data = await self._write(graphs.reconcile, domain, request.body)
         return Response(200, {"content-type": _OCTETS, "cache-control": "no-store"}, data)
+
+    async def refusals(self, request: Request) -> Reply:
+        """Return the envelopes of the peer that this node refused."""
+        graphs = await self._graphs.get()
+        return Reply(await self._workers.run(_read_refusals, graphs, request), is_large=True)
 
     async def events(self, request: Request, query: SyncEventsQuery) -> Response:
         """Return a feed of the heads of the domains that the peer may read."""
@@ -250,6 +257,13 @@ def _peer_of(graphs: Graphs, request: Request) -> int:
     return peer
 
 
+def _read_refusals(graphs: Graphs, request: Request) -> RefusalList:
+    names = StoredRefusalInfo.__struct_fields__
+    rows = graphs.sync_refusals(_peer_of(graphs, request))
+    infos = [StoredRefusalInfo(**{name: getattr(row, name) for name in names}) for row in rows]
+    return RefusalList(refusals=infos)
+
+
 def _check_right(graphs: Graphs, request: Request, domain: str, writes: bool) -> int:
     peer = _peer_of(graphs, request)
     right = graphs.peer_right(peer, domain)
@@ -352,6 +366,14 @@ _ROUTES: Final = (
         body_max=MESSAGE_BYTES_MAX,
         ok={200: Ok("The next message.", "any", content_type=_OCTETS)},
         errors=(NotFound, Overloaded, PackageRefused),
+    ),
+    _route(
+        *("GET", "refusals", GraphSyncRoutes.refusals),
+        operation="sync_refusals",
+        no_past="refusals are kept for operators, the newest of each peer",
+        summary="List the envelopes of the peer that were refused, newest first.",
+        ok={200: Ok("The refusals.", RefusalList)},
+        errors=(NotFound,),
     ),
     _route(
         *("GET", "events", GraphSyncRoutes.events),

@@ -8,7 +8,7 @@ from fourfold.client import sync
 from fourfold.client.coroutines.connection import AsyncConnection
 from fourfold.client.follower import AsyncRemoteFollower
 from fourfold.client.reader import EventReader
-from fourfold.client.sync import PeerHeads, PulledPackage, SyncCalls
+from fourfold.client.sync import PeerHeads, PeerRefusal, PulledPackage, SyncCalls
 from fourfold.models.graphs.sync.entries import SyncHeads
 from fourfold.models.graphs.sync.envelope import PACKAGE_BYTES_TARGET
 from fourfold.models.graphs.sync.ingest import IngestReport
@@ -56,6 +56,10 @@ class AsyncRemoteSync:
     async def reconcile(self, domain: str, message: bytes) -> bytes:
         """Return the answer of the peer to a message of `Graphs.reconcile`."""
         return (await self._connection.send(self._calls.reconcile(domain, message))).body
+
+    async def refusals(self) -> tuple[PeerRefusal, ...]:
+        """Return the envelopes of this node that the peer refused, newest first."""
+        return sync.parse_refusals(await self._connection.send(self._calls.refusals()))
 
     def events(
         self, *, after: int | None = None, timeout: float | None = None

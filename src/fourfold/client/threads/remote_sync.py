@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from fourfold.client import sync
 from fourfold.client.follower import RemoteFollower
 from fourfold.client.reader import EventReader
-from fourfold.client.sync import PeerHeads, PulledPackage, SyncCalls
+from fourfold.client.sync import PeerHeads, PeerRefusal, PulledPackage, SyncCalls
 from fourfold.client.threads.connection import Connection
 from fourfold.models.graphs.sync.entries import SyncHeads
 from fourfold.models.graphs.sync.envelope import PACKAGE_BYTES_TARGET
@@ -57,6 +57,10 @@ class RemoteSync:
     def reconcile(self, domain: str, message: bytes) -> bytes:
         """Return the answer of the peer to a message of `Graphs.reconcile`."""
         return (self._connection.send(self._calls.reconcile(domain, message))).body
+
+    def refusals(self) -> tuple[PeerRefusal, ...]:
+        """Return the envelopes of this node that the peer refused, newest first."""
+        return sync.parse_refusals(self._connection.send(self._calls.refusals()))
 
     def events(
         self, *, after: int | None = None, timeout: float | None = None
