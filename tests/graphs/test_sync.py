@@ -284,19 +284,23 @@ def test_object_outside_of_the_domain_cannot_be_changed_through_it(nodes):
     assert refusal(carol, alice, signed(alice, row(alice, **fields))) == "object_not_in_domain"
 
 
-def test_row_cannot_refer_to_a_row_of_another_kind(nodes):
-    """Where the row that it refers to arrives first or last, it is stored and never applied."""
+def test_row_cannot_refer_to_a_row_of_another_kind(nodes, tmp_path):
+    """Where what it refers to arrives first, last or with it, it is stored and never applied."""
     alice, bob, carol = nodes
+    dora = Node(tmp_path / "d.db", 9)
+    dora.meet(alice)
     write(alice, "hers")
     data = exported(alice).data
     attr = envelopes.decode_head(opened(data)[0].head).rows[1]
     forged = signed(alice, row(alice, kind="attr", type="x", pointers=(attr,), updated_at=None))
-    for node, packages in ((bob, (forged, data)), (carol, (data, forged))):
-        assert [take(node, alice, package).accepted for package in packages] == [1, 1]
+    together = envelopes.pack([*opened(data), *opened(forged)])
+    for node, packages in ((bob, (forged, data)), (carol, (data, forged)), (dora, (together,))):
+        assert sum(take(node, alice, package).accepted for package in packages) == 2
         assert texts(node) == ["hers"]
         (never,) = node.graphs.parked_rows()
         assert (never.missing, "not a parent" in never.reason) == (None, True)
         assert node.graphs.verify() == []
+    dora.graphs.database.close()
 
 
 def test_peer_without_the_right_is_refused(nodes):

@@ -1,8 +1,9 @@
 """Random lives of three to five nodes that sync, with a liar among them.
 
-Nodes are restored and copied, domains are added late, and packages are lost, repeated and
-reordered. In the end all nodes agree, and nothing that was forged is there. SYNC_EXAMPLES sets the
-number of lives.
+Nodes are restored and copied, domains are added late, packages are lost, repeated and reordered,
+and apps reach their limits. The liar, who writes true rows as well, signs forgeries, and a log of rows
+that other nodes accept and never apply. In the end all nodes agree, and nothing that was forged is
+there. SYNC_EXAMPLES sets the number of lives.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from forged_envelopes import ForgedLog, id_of
 from graph_nodes import APP, Node, everything
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from fourfold.errors import Refused
+from fourfold.errors import LimitExceeded, Refused
 from fourfold.kernel import backup
 from fourfold.models.graphs import GLOBAL_SEQ
 from fourfold.models.graphs.sync import envelope as envelopes
@@ -34,12 +36,18 @@ from support.properties import THOROUGH
 NODES_MAX = 5
 DOMAINS = {"notes": 1, "extra": 2}
 EXAMPLES = int(os.environ.get("SYNC_EXAMPLES", "3000" if THOROUGH else "200"))
-WAITING = {"gap", "peer_not_allowed", "object_not_in_domain", "limit_exceeded"}
+WAITING = {
+    *("gap", "peer_not_allowed", "missing_dependency", "object_not_in_domain", "limit_exceeded")
+}
 """Refusals that honest envelopes meet on their way; sending them again later heals each."""
 PICK = st.integers(0, 59)
 _MEMBERS = "SELECT row_id FROM sync_member WHERE domain = ?"
 FLAGS = st.sampled_from([0, 1, 2, 3])
 WAY = st.sampled_from(["restore", "copy over", "folder"])
+FORGERIES = st.sampled_from(
+    ["sign", "strip", "owner", "object", "kind", "version", "system", "app", "domain"]
+)
+HALF_TRUTHS = st.sampled_from(["true", "version", "squat", "wrong", "nowhere", "never"])
 
 
 @cache
@@ -52,6 +60,9 @@ def templates():
             if other is not node:
                 node.meet(other)
     for node in nodes:
+        # An app that is here, but that no peer may write.
+        node.graphs.register_app("diary", "Diary")
+        node.graphs.restrict_domain("notes", [APP])
         node.graphs.backup(_backup_of(node))
         node.graphs.database.close()
     return nodes
@@ -80,6 +91,10 @@ class SyncedNodes(RuleBasedStateMachine):
             self.nodes.append(node)
         self.liar = self.nodes[-1]
         self.packages = []
+        self.truths = ForgedLog(self.liar, b"l" * 16)
+        """A log that the liar signs elsewhere, of rows that are true, or are never applied."""
+        self.own = []
+        """Objects of that log."""
         starts = zip(self.nodes, templates(), strict=False)
         self.backups = {node.signer.public_key: _backup_of(template) for node, template in starts}
         self.written = {node.signer.public_key: set() for node in self.nodes}
@@ -109,7 +124,7 @@ class SyncedNodes(RuleBasedStateMachine):
     @rule(n=PICK, flags=FLAGS, inner=FLAGS)
     def write_note(self, n, flags, inner):
         node = self.node(n)
-        with suppress(Refused), node.graphs.transaction() as txn:
+        with suppress(Refused, LimitExceeded), node.graphs.transaction() as txn:
             row = {"owner_identity": node.me, "type_id": node.types["parent"]}
             note = node.graphs.insert_parent(APP, {**row, "sync_flags": flags}, txn=txn)
             row = {"owner_identity": node.me, "type_id": node.types["attr"], "parent_id": note}
@@ -125,7 +140,7 @@ class SyncedNodes(RuleBasedStateMachine):
             row = {"owner_identity": node.me, "sync_flags": flags}
             attr = {"type_id": node.types["attr"], "parent_id": note, **row}
             rating = {"type_id": node.types["rating"], "target_parent_id": note, **row}
-            with suppress(Refused):
+            with suppress(Refused, LimitExceeded):
                 node.graphs.insert_attr(APP, {**attr, "value_text": self.text(node)})
                 node.graphs.insert_rating(APP, {**rating, "value_number": 1})
 
@@ -136,7 +151,7 @@ class SyncedNodes(RuleBasedStateMachine):
             src, dst = notes[first % len(notes)], notes[second % len(notes)]
             row = {"owner_identity": node.me, "type_id": node.types["edge"], "sync_flags": flags}
             ends = {"src_parent_id": src.object_id, "dst_parent_id": dst.object_id}
-            with suppress(Refused):
+            with suppress(Refused, LimitExceeded):
                 node.graphs.insert_edge(APP, {**row, **ends})
 
     @rule(n=PICK, pick=PICK, flags=FLAGS, kind=st.sampled_from(["attr", "edge"]), end=PICK)
@@ -151,7 +166,7 @@ class SyncedNodes(RuleBasedStateMachine):
             notes = node.graphs.select_parents(APP)
             change = {"dst_parent_id": notes[end % len(notes)].object_id}
         object_id = rows[pick % len(rows)].object_id
-        with suppress(Refused):
+        with suppress(Refused, LimitExceeded):
             node.graphs.update(APP, kind, object_id, {**change, "sync_flags": flags})
 
     @rule(n=PICK, pick=PICK, flags=FLAGS, every=st.booleans())
@@ -207,6 +222,16 @@ class SyncedNodes(RuleBasedStateMachine):
 
     # Mishaps
 
+    @rule(n=PICK, room=st.integers(0, 4))
+    def limit(self, n, room):
+        """Let the app of a node take only a few rows more."""
+        graphs = self.node(n).graphs
+        graphs.set_limits(APP, rows_max=graphs.usage(APP).rows + room)
+
+    @rule(n=PICK)
+    def lift_limit(self, n):
+        self.node(n).graphs.set_limits(APP)
+
     @rule(n=PICK)
     def back_up(self, n):
         node = self.node(n)
@@ -253,7 +278,7 @@ class SyncedNodes(RuleBasedStateMachine):
 
     # The liar
 
-    @rule(to=PICK, victim=PICK, how=st.sampled_from(["sign", "strip", "owner", "object", "system"]))
+    @rule(to=PICK, victim=PICK, how=FORGERIES)
     def lie(self, to, victim, how):
         """A forgery, handed over by the liar, is refused and changes nothing."""
         node, other = self.node(to), self.node(victim)
@@ -267,6 +292,51 @@ class SyncedNodes(RuleBasedStateMachine):
         assert done.accepted == 0
         assert (everything(node.graphs), node.graphs.sync_tips("notes")) == before
 
+    @rule(to=PICK, victim=PICK, pick=PICK, how=HALF_TRUTHS, forks=st.booleans())
+    def tell_half_truths(self, to, victim, pick, how, forks):
+        """The liar continues a log with rows that every node accepts, and may show none of."""
+        node, other = self.node(to), self.node(victim)
+        if self.liar in (node, other):
+            return
+        row = self.half_truth(how, other, pick)
+        if row is None:
+            return
+        before = self.truths.seq, self.truths.prev
+        data = self.truths.package(row)
+        done = node.graphs.ingest_package(node.peers[self.nodes.index(self.liar)], data)
+        assert {refusal.kind for refusal in done.refused} <= WAITING, done.refused
+        if done.refused or forks:
+            self.truths.seq, self.truths.prev = before
+        if done.accepted and row.kind == "parent" and row.object is None:
+            self.own.append(row)
+
+    def half_truth(self, how, other, pick):
+        """A row that its author may sign."""
+        row = self.body(self.liar.signer.public_key)
+        theirs = _shared_rows(other)
+        if how == "version" and self.own:
+            first = self.own[pick % len(self.own)]
+            return msgspec.structs.replace(first, object=id_of(first), version=2 + pick)
+        if how == "squat":
+            bodies = [body for body in theirs.values() if body.kind == "parent"]
+            bodies = [body for body in bodies if body.object is None]
+            if not bodies:
+                return None
+            return msgspec.structs.replace(bodies[pick % len(bodies)], owner=row.owner)
+        if how in {"wrong", "nowhere", "never"}:
+            kinds = {"wrong": {"attr", "edge", "rating"}, "never": {"parent"}}.get(how, set())
+            targets = [i for i, body in theirs.items() if body.kind in kinds]
+            if how == "never":
+                # A version is not an object.
+                targets = [i for i in targets if theirs[i].object is not None]
+            targets = targets or [bytes(31) + bytes([pick])]
+            pointers = (targets[pick % len(targets)],)
+            return msgspec.structs.replace(
+                row, kind="attr", type="note attr", pointers=pointers, updated_at=None,
+                value_text="forged",
+            )  # fmt: skip
+        return row
+
     def body(self, owner, **changes):
         now = "2026-01-31T12:00:00+00:00"
         nonce = secrets.token_bytes(16)
@@ -276,11 +346,16 @@ class SyncedNodes(RuleBasedStateMachine):
         )  # fmt: skip
         return msgspec.structs.replace(row, **changes)
 
-    def envelope(self, author, signer, row):
-        data = envelopes.encode_row(row)
-        head = EnvelopeHead(1, to_bytes(author), bytes(16), "notes", 1, None,
-                            (envelopes.digest(data),), len(data))  # fmt: skip
-        return envelopes.pack([envelopes.sign(head, [data], signer)])
+    def envelope(self, author, signer, *rows, domain="notes"):
+        bodies = [envelopes.encode_row(row) for row in rows]
+        ids = tuple(map(envelopes.digest, bodies))
+        size = sum(map(len, bodies))
+        head = EnvelopeHead(1, to_bytes(author), bytes(16), domain, 1, None, ids, size)
+        return envelopes.pack([envelopes.sign(head, bodies, signer)])
+
+    def lied(self, *rows, **options):
+        """An envelope that the liar signs in the liar's own name."""
+        return self.envelope(self.liar.signer.public_key, self.liar.signer, *rows, **options)
 
     def forge_sign(self, other):
         """In the name of another author, signed by the liar."""
@@ -293,8 +368,36 @@ class SyncedNodes(RuleBasedStateMachine):
         return self.envelope(self.liar.signer.public_key, self.liar.signer, body)
 
     def forge_system(self, _other):
-        body = self.body(self.liar.signer.public_key, app="system")
-        return self.envelope(self.liar.signer.public_key, self.liar.signer, body)
+        return self.lied(self.body(self.liar.signer.public_key, app="system"))
+
+    def forge_app(self, _other):
+        """In an app that is here, but not in the domain."""
+        return self.lied(self.body(self.liar.signer.public_key, app="diary"))
+
+    def forge_domain(self, _other):
+        """In a domain that is not open to the liar."""
+        return self.lied(self.body(self.liar.signer.public_key), domain="closed")
+
+    def forge_kind(self, other):
+        """A version of an object of another kind, whose id in its table may be that of others."""
+        key = self.liar.signer.public_key
+        parent = self.body(key)
+        rating = self.body(
+            key, kind="rating", type="note rating", pointers=(id_of(parent), None),
+            updated_at=None, value_number=1.0,
+        )  # fmt: skip
+        edge = self.body(
+            key, kind="edge", type="note rating", pointers=(id_of(parent), id_of(parent), None),
+            updated_at=None, object=id_of(rating), version=9,
+        )  # fmt: skip
+        return self.lied(parent, rating, edge)
+
+    def forge_version(self, _other):
+        """A version of a version, and one that was created at another time."""
+        first = self.body(self.liar.signer.public_key)
+        second = msgspec.structs.replace(first, object=id_of(first), version=2)
+        third = msgspec.structs.replace(first, object=id_of(second), version=3)
+        return self.lied(first, second, third)
 
     def forge_strip(self, _other):
         """Envelopes of other authors whose rows were changed on the way."""
@@ -308,20 +411,12 @@ class SyncedNodes(RuleBasedStateMachine):
 
     def forge_object(self, other):
         """A new version of another author's object, signed by the liar in the liar's name."""
-        with other.graphs.database.read() as snapshot:
-            sql = (
-                "SELECT r.row_id FROM sync_row AS r JOIN sync_member AS m ON m.row_id = r.row_id "
-                "JOIN app_1_parent AS p ON p.id = r.local_id AND p.origin = '' "
-                "WHERE r.kind = 'parent' AND m.domain = 'notes'"
-            )
-            ids = [bytes(row[0]) for row in snapshot.all(sql)]
+        owner = to_bytes(other.signer.public_key)
+        rows = _shared_rows(other)
+        ids = [i for i, body in rows.items() if body.owner == owner and body.kind == "parent"]
         if not ids:
             return None
-        body = self.body(self.liar.signer.public_key, object=ids[0], version=99)
-        data = self.envelope(self.liar.signer.public_key, self.liar.signer, body)
-        known = [node for node in self.nodes if _has(node, ids[0])]
-        # Where the object is not here yet, its version is parked, and refused when it arrives.
-        return data if len(known) == len(self.nodes) else None
+        return self.lied(self.body(self.liar.signer.public_key, object=ids[0], version=99))
 
     # The end
 
@@ -341,6 +436,7 @@ class SyncedNodes(RuleBasedStateMachine):
         """Exchange everything until no envelope is new, in a few rounds."""
         for node in self.nodes:
             self.define(node, "extra")
+            node.graphs.set_limits(APP)
         for _ in range(2 * len(self.nodes)):
             if not self.exchange_all():
                 return
@@ -361,15 +457,22 @@ class SyncedNodes(RuleBasedStateMachine):
         sent = other.graphs.export_package(domain, other.signer, tips=tips)
         assert sent.complete
         done = node.graphs.ingest_package(node.peers[source], sent.data)
-        assert done.refused == ()
+        if node.graphs.usage(APP).rows_max is None:
+            assert done.refused == ()
+        assert {refusal.kind for refusal in done.refused} <= WAITING
         return done.accepted
 
     def check_agreement(self):
         states = [_state(node) for node in self.nodes]
         assert all(state == states[0] for state in states[1:])
+        parked = [{(row.row_id, row.domain) for row in n.graphs.parked_rows()} for n in self.nodes]
+        assert all(rows == parked[0] for rows in parked[1:])
         for node in self.nodes:
             assert node.graphs.verify() == []
-            assert node.graphs.parked_rows() == ()
+            rows = _shared_rows(node)
+            # Only rows of the liar are never applied.
+            texts = {rows[bytes.fromhex(row_id)].value_text for row_id, _ in parked[0]}
+            assert texts <= {"forged"}
 
     def check_rows_are_those_that_were_written(self):
         for node in self.nodes:
@@ -381,10 +484,15 @@ class SyncedNodes(RuleBasedStateMachine):
             assert len({row.value_text for row in rows}) == len(rows)
 
 
-def _has(node, row_id):
+def _shared_rows(node):
+    """The bodies of the rows of the domain `notes`, by their ids."""
+    sql = (
+        "SELECT r.row_id, r.body FROM sync_row AS r JOIN sync_member AS m ON m.row_id = r.row_id "
+        "WHERE m.domain = 'notes' ORDER BY r.row_id"
+    )
     with node.graphs.database.read() as snapshot:
-        sql = "SELECT count(*) FROM sync_row WHERE row_id = ? AND local_id IS NOT NULL"
-        return bool(snapshot.value(sql, (row_id,)))
+        rows = [(bytes(i), bytes(body)) for i, body in snapshot.all(sql) if body is not None]
+    return {row_id: envelopes.decode_row(body) for row_id, body in rows}
 
 
 def _state(node):

@@ -226,6 +226,8 @@ class Import:
         self._types: dict[tuple[int, Kind, str], int] = {}
         self._local: dict[tuple[str, bytes], int] = {}
         """Rows that are applied in a domain, with their local ids."""
+        self._objects: dict[tuple[str, bytes], tuple[str, Kind]] = {}
+        """Objects that are applied in a domain, with their app and kind."""
         self._progress: dict[str, int] = {}
         self._parked: dict[tuple[str, bytes], int] = {}
 
@@ -301,7 +303,7 @@ class Import:
         """Decide about a row by what it refers to; `fresh` are the rows before it."""
         missing = None
         for kind, target in checks.targets_of(body):
-            if fresh.get(target) or (domain, target) in self._local:
+            if fresh.get(target) or self._objects.get((domain, target)) == (body.app, kind):
                 continue
             referent = None if target in fresh else self._find(domain, target)
             fault = None if referent is None else checks.target_fault(body, kind, referent.body)
@@ -309,6 +311,8 @@ class Import:
                 return RowPlan(reason=fault)
             if referent is None or referent.local_id is None or not referent.is_member:
                 missing = missing or target
+            else:
+                self._objects[domain, target] = (body.app, kind)
         if body.object is not None and missing is None and not fresh.get(body.object):
             referent = None if body.object in fresh else self._find(domain, body.object)
             if referent is None or referent.local_id is None or not referent.is_member:
@@ -383,6 +387,8 @@ class Import:
         handle.take_in(app_id, kind, (local_id, *values, *place, int(leads)), flags, size)
         self._txn.execute(_SQL.put_row, (row_id, app_id, kind, local_id, data))
         self._local[domain, row_id] = local_id
+        if body.object is None:
+            self._objects[domain, row_id] = (body.app, kind)
 
     def _owner(self, owner: bytes) -> int:
         if owner not in self._owners:
