@@ -84,6 +84,7 @@ bench-documents: $(READY)
 
 bench-graphs: $(READY)
 	$(BIN)/python -m bench.graphs
+	$(BIN)/python -m bench.graphs.sync
 
 bench-sessions: $(READY)
 	$(BIN)/python -m bench.sessions

@@ -1,24 +1,32 @@
-"""Figures of sync: import of envelopes, equal nodes, and 1 % of 100,000 entries that differ.
+"""`python -m bench.graphs.sync`: measure sync, print, and keep the result.
 
-    python -m bench.graphs.sync
-
-Rates are per second of processor time. The nodes are in this process, so bytes are those of
-messages and packages without HTTP.
+Ingest of envelopes of five rows, the size of a row in a package, and what it costs to find the
+difference of two large sets of entries. Rates are of processor time.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+import click
+import msgspec
+
 import fourfold
+from bench import commands, machine, tables
+from bench.machine import Machine
+from bench.measurement import verdict
+from bench.place import BUILD, RESULTS, ROOT, alone, newest_result
 from fourfold.models.graphs import Graphs
-from fourfold.models.graphs.sync import ranges
+from fourfold.models.graphs.sync import checks, envelope, ranges
 from fourfold.models.graphs.sync.keys import Ed25519Signer
 
 ENVELOPES = 2_000
@@ -26,11 +34,40 @@ ROWS = 5
 """Rows of an envelope."""
 ENTRIES = 100_000
 DIFFERENT = 1_000
+LOGS = 100
+ROUNDS = 5
+"""Rounds of ingest that count, after one that warms up."""
 _ADD_LOG = "INSERT INTO sync_log (author, incarnation, domain) VALUES (x'00', x'00', 'talk')"
 _ADD_ENTRY = (
     "INSERT INTO sync_entry (id, log_id, seq, prev, head, signature, is_tip)"
     " VALUES (?1, 1, ?2, NULL, x'', x'', 0)"
 )
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One figure: the median of its values, and the target that the design set."""
+
+    title: str
+    unit: str
+    values: list[float]
+    target: float | None = None
+    at_most: bool = True
+
+    @property
+    def median(self) -> float:
+        return float(statistics.median(self.values))
+
+    @property
+    def verdict(self) -> str:
+        return verdict(self.median, self.target, at_most=self.at_most, clean=True)
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Everything that a run found out."""
+
+    finished_at: str
+    machine: Machine
+    figures: list[Figure]
 
 
 class Exchanged(NamedTuple):
@@ -48,31 +85,65 @@ def node() -> Iterator[Graphs]:
         yield store.graphs
 
 
-def measure_ingest() -> None:
-    """Print the rate at which envelopes of five rows are imported, and their bytes."""
+class Packages(NamedTuple):
+    """Packages of one author, and what a store needs to import them."""
+
+    signer: Ed25519Signer
+    data: list[bytes]
+
+
+def packages() -> Packages:
+    """Sign envelopes of five rows, and pack them."""
     signer = Ed25519Signer.generate()
-    with node() as source, node() as target:
-        for graphs in (source, target):
-            graphs.create("notes")
-            identity = graphs.add_identity(signer.public_key)
-        kind = source.open("notes").register_type("parent", "note")
+    with node() as source:
+        app = source.create("notes")
+        identity = source.add_identity(signer.public_key)
+        kind = app.register_type("parent", "note")
         row = {"type_id": kind, "owner_identity": identity.id, "sync_flags": 1}
         for _ in range(ENVELOPES):
-            source.insert(source.app("notes").app_id, "parent", [row] * ROWS)
+            source.insert(app.app_id, "parent", [row] * ROWS)
         source.sign_shared("talk", signer)
-        peer = target.add_peer(identity.id, "file:").id
-        target.allow_peer(peer, "talk")
-        packages, after, complete = [], 0, False
+        made, after, complete = [], 0, False
         while not complete:
             sent = source.export_package("talk", after=after)
-            packages.append(sent.data)
+            made.append(sent.data)
             after, complete = sent.position, sent.complete
+    return Packages(signer, made)
+
+
+def ingest_rate(made: Packages) -> float:
+    """Return the rows that a new store imports in a second of processor time."""
+    with node() as target:
+        target.create("notes")
+        peer = target.add_peer(target.add_identity(made.signer.public_key).id, "file:").id
+        target.allow_peer(peer, "talk")
         start = time.process_time()
-        reports = [target.ingest_package(peer, data) for data in packages]
+        reports = [target.ingest_package(peer, data) for data in made.data]
         seconds = time.process_time() - start
-        assert sum(report.added for report in reports) == ENVELOPES * ROWS
-        rate, size = ENVELOPES * ROWS / seconds, sum(map(len, packages)) / ENVELOPES / ROWS
-        print(f"ingest: {rate:,.0f} rows/s of CPU, {size:.0f} bytes a row")
+    assert sum(report.added for report in reports) == ENVELOPES * ROWS
+    return ENVELOPES * ROWS / seconds
+
+
+def verify_rate(made: Packages) -> float:
+    """Return the rows whose envelopes are parsed and verified in a second, without a store."""
+    start = time.process_time()
+    for data in made.data:
+        for raw in envelope.unpack(data):
+            checks.verify(raw)
+    return ENVELOPES * ROWS / (time.process_time() - start)
+
+
+def ingest_figures() -> list[Figure]:
+    """Measure ingest, and its part that needs no store, in turn."""
+    made = packages()
+    ingest_rate(made)
+    pairs = [(ingest_rate(made), verify_rate(made)) for _ in range(ROUNDS)]
+    size = sum(map(len, made.data)) / ENVELOPES / ROWS
+    return [
+        Figure("ingest, 5 rows an envelope", "rows/s", [a for a, _ in pairs], 15_000, False),
+        Figure("the same, only parsed and verified", "rows/s", [b for _, b in pairs], None, False),
+        Figure("a row in a package, 5 rows an envelope", "B", [size], 250),
+    ]
 
 
 def fill(graphs: Graphs, ids: list[bytes]) -> None:
@@ -96,28 +167,86 @@ def reconciled(client: Graphs, server: Graphs) -> Exchanged:
     return Exchanged(trips, size, lacking)
 
 
-def measure_ranges() -> None:
-    """Print what it costs to find the difference of two large sets of entries."""
+def tips_figures() -> list[Figure]:
+    """Measure what nodes exchange to find that they have the same, or by logs what they lack."""
+    with node() as graphs:
+        with graphs.transaction() as handle:
+            for log_id in range(1, LOGS + 1):
+                add = "INSERT INTO sync_log (author, incarnation, domain) VALUES (?1, ?2, 'talk')"
+                handle.txn.execute(add, (os.urandom(32), os.urandom(16)))
+                handle.txn.execute(
+                    "INSERT INTO sync_entry (id, log_id, seq, prev, head, signature, is_tip)"
+                    " VALUES (?1, ?2, 1000, NULL, x'', x'', 1)",
+                    (os.urandom(32), log_id),
+                )
+        size = len(graphs.sync_tips("talk")) / LOGS
+        fingerprint = len(graphs.sync_heads("talk").fingerprint)
+    return [
+        Figure("equal nodes: the fingerprint, for all logs", "B", [fingerprint], 70),
+        Figure("other nodes: tips of a log, as JSON", "B", [size]),
+    ]
+
+
+def range_figures() -> list[Figure]:
+    """Measure the difference of two large sets of entries."""
     ids = [os.urandom(32) for _ in range(ENTRIES)]
     with node() as client, node() as server:
         fill(client, ids[DIFFERENT:])
         fill(server, ids)
+        server.sync_heads("talk")
+        client.sync_heads("talk")
         start = time.process_time()
         server.sync_heads("talk")
-        print(f"first heads of {ENTRIES:,} entries: {time.process_time() - start:.2f} s of CPU")
-        start = time.process_time()
-        server.sync_heads("talk")
-        print(f"heads: {(time.process_time() - start) * 1e3:.2f} ms of CPU")
+        heads_s = time.process_time() - start
         start = time.process_time()
         done = reconciled(client, server)
         seconds = time.process_time() - start
-        assert done.lacking == DIFFERENT
-        print(
-            f"{DIFFERENT:,} of {ENTRIES:,} entries differ: {done.trips} round trips, "
-            f"{done.size / 1e3:,.0f} kB, {seconds:.2f} s of CPU on both sides"
-        )
+    assert done.lacking == DIFFERENT
+    what = f"{DIFFERENT:,} of {ENTRIES:,} entries differ"
+    return [
+        Figure(f"heads of {ENTRIES:,} entries", "ms of CPU", [heads_s * 1e3]),
+        Figure(f"{what}: round trips", "", [done.trips], 4),
+        Figure(f"{what}: both ways", "kB", [done.size / 1e3], 350),
+        Figure(f"{what}: both nodes", "s of CPU", [seconds]),
+    ]
+
+
+def cells(figure: Figure) -> list[str]:
+    decimals = 0 if figure.median >= 10 or figure.median.is_integer() else 2
+    sign = "<=" if figure.at_most else ">="
+    target = "-" if figure.target is None else f"{sign} {figure.target:,.0f}"
+    amount = f"{figure.median:,.{decimals}f} {figure.unit}".strip()
+    return [figure.title, amount, target, figure.verdict]
+
+
+def markdown(result: Result, source: str) -> str:
+    facts = "\n".join(f"- {line}" for line in tables.machine_facts(result.machine))
+    rows = [cells(figure) for figure in result.figures]
+    table = tables.markdown(["", "median", "target", ""], rows)
+    return f"{facts}\n\n{table}\n\nMeasured {result.finished_at}; every round: `{source}`."
+
+
+@click.command()
+@click.option("--docs", is_flag=True, help="Write the newest results into docs/performance.md.")
+def main(*, docs: bool) -> None:
+    """Measure sync of graphs."""
+    console = commands.console()
+    if docs:
+        path = newest_result("sync")
+        text = markdown(commands.load(path, Result), str(path.relative_to(ROOT)))
+        console.print(commands.document("sync", path, text))
+        return
+    with alone(), tempfile.TemporaryDirectory(dir=BUILD, prefix="work-") as folder:
+        facts = machine.describe(Path(folder))
+        figures = [*ingest_figures(), *tips_figures(), *range_figures()]
+    result = Result(datetime.now(UTC).isoformat(timespec="seconds"), facts, figures)
+    for figure in figures:
+        console.print("  ".join(cells(figure)), highlight=False, markup=False)
+    path = RESULTS / f"sync-{datetime.now(UTC):%Y-%m-%d}.json"
+    commands.save(result, path)
+    console.print(f"Every round: {path.relative_to(ROOT)}")
+    sys.exit(1 if any(figure.verdict == "FAIL" for figure in figures) else 0)
 
 
 if __name__ == "__main__":
-    measure_ingest()
-    measure_ranges()
+    main()
