@@ -1,9 +1,9 @@
 """Random lives of three to five nodes that sync, with a liar among them.
 
 Nodes are restored and copied, domains are added late, packages are lost, repeated and reordered,
-and apps reach their limits. The liar, who writes true rows as well, signs forgeries, and a log of rows
-that other nodes accept and never apply. In the end all nodes agree, and nothing that was forged is
-there. SYNC_EXAMPLES sets the number of lives.
+and apps reach their limits. The liar, who writes true rows as well, signs forgeries, and a log of
+rows that other nodes accept and never apply. In the end all nodes agree, and nothing that was
+forged is there. SYNC_EXAMPLES sets the number of lives.
 """
 
 from __future__ import annotations
