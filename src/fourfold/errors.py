@@ -295,6 +295,10 @@ class LeaseLost(Conflict):
     """The epoch is not that of the current lease of the session; nothing was written."""
 
     kind = "lease_lost"
+    is_stale_write_owner_error = True
+    """The mark that LangGraph's users proposed for the error of a checkpointer whose writer lost a
+    thread.
+    """
     default_hint = "Stop: another worker owns the session. To continue, claim it and read it again."
 
 

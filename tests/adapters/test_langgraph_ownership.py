@@ -211,3 +211,55 @@ def test_exactly_one_of_racing_runs_ends_its_turn(sessions, saver):
     assert len(stored) == 1
     assert saver.get_tuple(THREAD).checkpoint["id"] == stored[0]
     assert sessions.verify() == []
+
+
+@DURABILITY
+def test_first_run_of_a_thread_is_refused_if_another_one_was_faster(sessions, durability):
+    """Both runs have found an empty thread; the slow one works while the other ends its turn."""
+    other = graph_of(FourfoldSaver(sessions))
+    saver = FourfoldSaver(sessions)
+    load = saver.get_tuple
+
+    def overtaken(config):
+        loaded = load(config)
+        saver.get_tuple = load
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(other.invoke, {"log": ["fast"]}, THREAD, durability=durability).result()
+        return loaded
+
+    saver.get_tuple = overtaken
+    with pytest.raises(HeadMoved, match="this run found none"):
+        graph_of(saver).invoke({"log": ["slow"]}, THREAD, durability=durability)
+    assert values(other) == ["fast", "first", "second"]
+    assert len([item for item in saver.list(THREAD) if item.parent_config is None]) == 1
+    assert sessions.verify() == []
+
+
+def test_config_of_a_caller_is_not_changed(sessions):
+    saver = FourfoldSaver(sessions)
+    config = {"configurable": {"thread_id": "1"}}
+    assert saver.get_tuple(config) is None
+    graph = graph_of(saver)
+    assert graph.get_state(config).values == {}
+    graph.invoke({"log": ["begin"]}, config)
+    assert config == {"configurable": {"thread_id": "1"}}
+
+
+@DURABILITY
+@pytest.mark.parametrize("change", ["prune", "delete"])
+def test_run_of_a_thread_that_is_pruned_meanwhile_is_refused(sessions, saver, durability, change):
+    other = FourfoldSaver(sessions)
+    rewrite = {"prune": lambda: other.prune(["1"]), "delete": lambda: other.delete_thread("1")}
+    before = values(graph_of(saver))
+    slow = graph_of(saver, meanwhile(graph_of(other), rewrite[change], durability))
+    with pytest.raises(HeadMoved, match="was deleted or pruned"):
+        slow.invoke({"log": ["slow"]}, THREAD, durability=durability)
+    if change == "delete":
+        assert other.get_tuple(THREAD) is None
+        assert list(sessions.list(prefix="langgraph/1/")) == []
+    else:
+        assert values(graph_of(other))[: len(before)] == before
+        assert "second" not in values(graph_of(other))[len(before) :]
+    accepting = FourfoldSaver(sessions, stale_writes="accept")
+    graph_of(accepting).invoke({"log": ["again"]}, THREAD, durability=durability)
+    assert sessions.verify() == []

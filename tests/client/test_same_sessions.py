@@ -304,6 +304,22 @@ def test_leases_fence_writers(store, session):
     assert newest.epoch > new.epoch
 
 
+def test_lease_of_one_session_stands_for_another(store, name, session):
+    other = store.sessions.create({"id": f"{name} 2".replace(" ", "-")})
+    old = session.claim("one", 60)
+    other.append({"type": "a/b"}, epoch=old)
+    other.append({"type": "a/b"}, epoch=old, key="k")
+    session.claim("two", 60, steal=True)
+    message = f"session {session.id!r}: no lease of epoch {old.epoch}, 'two' has claimed it"
+    for write in (
+        lambda: other.append({"type": "a/b"}, epoch=old),
+        lambda: other.append({"type": "a/b"}, epoch=old, key="k"),
+        lambda: other.publish_head(epoch=old),
+    ):
+        refused(errors.LeaseLost, message, write)
+    assert len(other) == 2
+
+
 def test_session_may_require_ownership(store, name):
     session = store.sessions.create({"id": name, "ownership": "required"})
     refused(

@@ -554,6 +554,14 @@ def test_key_is_for_its_prefix_and_scope(tmp_path):
     assert asks["reader"]("POST", "/v1/sessions", {"id": "team-a/x"}).status == 403
     assert asks["reader"]("POST", "/v1/sessions/events/team-a/s", body).status == 403
     assert asks["writer"]("POST", "/v1/sessions/events/team-a/s", body).status == 200
+    epoch = asks["admin"]("POST", "/v1/sessions/lease/team-b/secret", {"holder": "b"}).value[
+        "epoch"
+    ]
+    leased = {"fourfold_epoch": str(epoch), "fourfold_lease": "team-b/secret"}
+    assert asks["writer"]("POST", "/v1/sessions/events/team-a/s", body, **leased).status == 403
+    assert asks["admin"]("POST", "/v1/sessions/events/team-a/s", body, **leased).status == 200
+    lone = {"fourfold_lease": "team-b/secret"}
+    assert asks["admin"]("POST", "/v1/sessions/events/team-a/s", body, **lone).status == 400
     fork = {"session": {"id": "team-b/fork"}}
     assert asks["writer"]("POST", "/v1/sessions/forks/team-a/s", fork).status == 403
     assert asks["writer"]("POST", "/v1/sessions/forks/team-b/secret", {}).status == 403

@@ -110,6 +110,41 @@ def test_session_may_require_ownership(sessions):
         fork.append(message())
 
 
+def test_lease_of_one_session_stands_for_others(sessions, session):
+    sessions.create({"id": "t"})
+    old = session.claim("one", 60)
+    sessions.append_event("s", message(), epoch=old)
+    sessions.append_events("t", [message()], epoch=old)
+    sessions.publish_head("t", events=[message()], epoch=old)
+    new = session.claim("two", 60, steal=True)
+    before = sessions.position()
+    edge = {"type": "invocation", "to_session": "u", "to_head": "sha256:" + "a" * 64}
+    for write in (
+        lambda: sessions.append_event("t", message(), epoch=old),
+        lambda: sessions.append_events("t", [message()], epoch=old, key="k"),
+        lambda: sessions.publish_head("t", events=[message()], epoch=old),
+        lambda: sessions.append_lineage_edge("t", edge, epoch=old),
+        lambda: sessions.append_event("t", message(), epoch=old.epoch),
+        lambda: asyncio.run(sessions.append_event_async("t", message(), epoch=old)),
+    ):
+        with pytest.raises(LeaseLost) as lost:
+            write()
+        assert lost.value.details["session"] in {"s", "t"}
+    assert sessions.position() == before
+    assert sessions.open("t").append(message(), epoch=new)[0].id == 4
+    session.delete()
+    with pytest.raises(NotFound):
+        sessions.append_event("t", message(), epoch=new)
+
+
+def test_lease_of_another_session_proves_nothing_to_one_that_requires_its_own(sessions, session):
+    sessions.create({"id": "owned", "ownership": "required"})
+    with pytest.raises(Refused, match="got one of session 's'"):
+        sessions.append_event("owned", message(), epoch=session.claim("one"))
+    claim = sessions.claim("owned", "one")
+    sessions.append_event("owned", message(), epoch=claim)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

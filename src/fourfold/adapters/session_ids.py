@@ -120,17 +120,24 @@ class Generations:
 
     def _number_of(self, view: SessionView) -> int:
         state = view.vars_ref
+        if state is None and view.counters.event <= 1:
+            return 0
         if not _is_generation(state):
             # Another program has set variables here: the adapter's own are in the log.
             states = [event.data.get("vars_ref") for event in view.events]
             state = next(filter(_is_generation, reversed(states)), {"generation": 0})
         return int(state["generation"])
 
-    def set_current(self, name: str, number: int) -> None:
-        """Make a generation the current one, unless a later one is."""
+    def create_name(self, name: str) -> str:
+        """Create the session that stands for a name, unless it exists; return its id."""
         name_prefix = self.name_prefix(name)
         options = {"id": name_prefix, "kind": f"{self._library}-name", "name": name}
         self._sessions.create_session(options)
+        return name_prefix
+
+    def set_current(self, name: str, number: int) -> None:
+        """Make a generation the current one, unless a later one is."""
+        name_prefix = self.create_name(name)
         event = {"type": "session/vars-snapshotted", "vars_ref": {"generation": number}}
         while True:
             view = self._sessions.current_view(name_prefix)

@@ -23,7 +23,7 @@ from fourfold.models.documents.space import show_space
 from fourfold.models.graphs.records import App, ApplyResult
 from fourfold.models.handle_mapping import HandleMapping
 from fourfold.models.sessions.listing import SessionOrder
-from fourfold.models.sessions.records import UNSET, Claim, Event, Head, SessionInfo, Unset
+from fourfold.models.sessions.records import UNSET, Claim, Epoch, Event, Head, SessionInfo, Unset
 from fourfold.models.sessions.request import At as SessionAt
 from fourfold.models.streams import validation
 from fourfold.models.streams.records import AppendResult, Chunk, Producer, StreamInfo, Where
@@ -481,7 +481,7 @@ class SessionsContainer(HandleMapping[str, "RemoteSession"]):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]:
         """Append several events with consecutive ids, or none of them."""
 
@@ -495,13 +495,13 @@ class SessionsContainer(HandleMapping[str, "RemoteSession"]):
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Head:
         """Publish a head that covers the events since the current head."""
 
     @abstractmethod
     def append_lineage_edge(
-        self, sid: str, edge: Mapping[str, Any], *, epoch: int | None = None
+        self, sid: str, edge: Mapping[str, Any], *, epoch: Epoch | None = None
     ) -> Event:
         """Append a lineage edge and return its event."""
 
@@ -587,7 +587,7 @@ class SessionsContainer(HandleMapping[str, "RemoteSession"]):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Event:
         """Append one event like `append_event`, from a coroutine."""
         events = await self.append_events_async(
@@ -602,7 +602,7 @@ class SessionsContainer(HandleMapping[str, "RemoteSession"]):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]:
         """Append several events like `append_events`, from a coroutine."""
         return await asyncio.to_thread(
@@ -623,7 +623,7 @@ class SessionsContainer(HandleMapping[str, "RemoteSession"]):
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Head:
         """Publish a head that covers the events since the current head, like `publish_head`."""
         return await asyncio.to_thread(
@@ -638,7 +638,7 @@ class SessionsContainer(HandleMapping[str, "RemoteSession"]):
         )
 
     async def append_lineage_edge_async(
-        self, sid: str, edge: Mapping[str, Any], *, epoch: int | None = None
+        self, sid: str, edge: Mapping[str, Any], *, epoch: Epoch | None = None
     ) -> Event:
         """Append a lineage edge like `append_lineage_edge`, from a coroutine."""
         return await asyncio.to_thread(self.append_lineage_edge, sid, edge, epoch=epoch)
@@ -698,7 +698,7 @@ class SessionContainer(ABC):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]:
         """Append one event or several with consecutive ids, or none of them."""
 
@@ -712,7 +712,7 @@ class SessionContainer(ABC):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]:
         """Append one event or several like `append`, from a coroutine."""
         return await asyncio.to_thread(

@@ -31,6 +31,7 @@ from fourfold.models.sessions.listing import ListingOptions
 from fourfold.models.sessions.records import (
     UNSET,
     Claim,
+    Epoch,
     Event,
     Gap,
     Head,
@@ -113,7 +114,7 @@ class SessionCalls:
         events: Sequence[Mapping[str, Any]],
         expected_last_id: int | Unset,
         key: str | None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Call:
         """Build the request that appends events."""
         self._checks.appending(sid, events, expected_last_id, key, epoch)
@@ -130,7 +131,7 @@ class SessionCalls:
         to_event_id: int | None,
         key: str | None,
         events: Sequence[Mapping[str, Any]],
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Call:
         """Build the request that publishes a head."""
         self._checks.publishing(
@@ -147,7 +148,7 @@ class SessionCalls:
         call = _with_epoch(call, epoch)
         return call if expected_basis is UNSET else _if_match(call, expected_basis or "none")
 
-    def append_edge(self, sid: str, edge: Mapping[str, Any], epoch: int | None = None) -> Call:
+    def append_edge(self, sid: str, edge: Mapping[str, Any], epoch: Epoch | None = None) -> Call:
         """Build the request that appends a lineage edge."""
         self._checks.joining(sid, edge, epoch)
         url = self._verb("lineage", sid)
@@ -291,10 +292,13 @@ def _if_match(call: Call, version: str) -> Call:
     return call._replace(headers={**call.headers, "if-match": f'"{version}"'})
 
 
-def _with_epoch(call: Call, epoch: int | None) -> Call:
+def _with_epoch(call: Call, epoch: Epoch | None) -> Call:
     if epoch is None:
         return call
-    return call._replace(headers={**call.headers, "fourfold-epoch": str(epoch)})
+    headers = {**call.headers, "fourfold-epoch": str(epoch)}
+    if isinstance(epoch, Claim):
+        headers.update({"fourfold-epoch": str(epoch.epoch), "fourfold-lease": epoch.session})
+    return call._replace(headers=headers)
 
 
 def _value(raw: Raw) -> Any:

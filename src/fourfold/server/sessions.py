@@ -37,9 +37,11 @@ from fourfold.errors import (
 from fourfold.kernel.idempotency import IdempotentRequest, digest_of, run_once
 from fourfold.models.sessions import UNSET as NOT_GIVEN
 from fourfold.models.sessions import Session, Sessions, SqliteLog
+from fourfold.models.sessions.leases import check_epoch
 from fourfold.models.sessions.listing import ListingOptions, check_order, scan_sessions
-from fourfold.models.sessions.records import Unset
-from fourfold.models.sessions.request import At, check_time, fresh_id
+from fourfold.models.sessions.reader import existing
+from fourfold.models.sessions.records import Claim, Epoch, Unset
+from fourfold.models.sessions.request import At, check_session_id, check_time, fresh_id
 from fourfold.server import conditions, cursors
 from fourfold.server.open_sessions import OpenSessions
 from fourfold.server.points import digest_text, parse_at, parse_store_time
@@ -183,7 +185,7 @@ class SessionRoutes:
 
     async def append_events(self, request: Request, sid: str, body: AppendRequest) -> Reply:
         """Append events, all or none."""
-        last, epoch = _expected_event(request), _parse_epoch(request)
+        last, epoch = _expected_event(request), _parse_epoch(request, sid)
         sessions = await self._opened.get()
         if len(request.body) <= limits.HTTP_LOOP_BYTES and not _is_idempotent(request):
             appended = await sessions.append_events_async(
@@ -197,13 +199,13 @@ class SessionRoutes:
             )
             return msgspec.json.encode((events[0].id, events[-1].id))
 
-        stored, replayed = await self._once(request, append)
+        stored, replayed = await self._once_owned(request, append, sid, epoch)
         first, last = msgspec.json.decode(stored, type=tuple[int, int])
         return _appended(await self._workers.run(_events, sessions, sid, first, last), replayed)
 
     async def publish_head(self, request: Request, sid: str, body: HeadRequest) -> Reply:
         """Publish a head."""
-        expected, epoch = _expected_head(request), _parse_epoch(request)
+        expected, epoch = _expected_head(request), _parse_epoch(request, sid)
         sessions = await self._opened.get()
 
         def publish() -> bytes:
@@ -218,20 +220,20 @@ class SessionRoutes:
             )
             return head.id.encode()
 
-        stored, replayed = await self._once(request, publish)
+        stored, replayed = await self._once_owned(request, publish, sid, epoch)
         head = await self._workers.run(sessions.head, stored.decode())
         return Reply(head_record(head), 201, headers=_written(replayed), etag=head.id)
 
     async def append_edge(self, request: Request, sid: str, body: dict[str, Any]) -> Reply:
         """Append a lineage edge."""
-        epoch = _parse_epoch(request)
+        epoch = _parse_epoch(request, sid)
         sessions = await self._opened.get()
 
         def append() -> bytes:
             event = sessions.append_lineage_edge(sid, from_json(body), epoch=epoch)
             return msgspec.json.encode(event.id)
 
-        stored, replayed = await self._once(request, append)
+        stored, replayed = await self._once_owned(request, append, sid, epoch)
         event_id = msgspec.json.decode(stored, type=int)
         [record] = await self._workers.run(_events, sessions, sid, event_id, event_id)
         return Reply(record, headers=_written(replayed))
@@ -271,6 +273,15 @@ class SessionRoutes:
         await (await self._opened.get()).release_async(sid, query.epoch)
         return Reply(status=204, headers=_NO_STORE)
 
+    async def _once_owned(
+        self, request: Request, work: Callable[[], bytes], sid: str, epoch: Epoch | None
+    ) -> tuple[bytes, bool]:
+        """Do the same as `_once`; a repeated request needs the lease of its epoch, too."""
+        stored, replayed = await self._once(request, work)
+        if replayed and epoch is not None:
+            await self._workers.run(_check_lease, await self._opened.get(), sid, epoch)
+        return stored, replayed
+
     async def _once(self, request: Request, work: Callable[[], bytes]) -> tuple[bytes, bool]:
         """Return what `work` wrote, or what it wrote before with the same Idempotency-Key, and
         True if it is the latter.
@@ -293,6 +304,13 @@ def _record(sessions: Sessions, sid: str, at: At = None) -> SessionRecord:
 def _events(sessions: Sessions, sid: str, first: int, last: int) -> list[EventRecord]:
     events = sessions.events(sid, after=first - 1, until=last)
     return [event_record(event) for event in events]
+
+
+def _check_lease(sessions: Sessions, sid: str, epoch: Epoch) -> None:
+    """Raise LeaseLost if the lease of this epoch is not the current one."""
+    claim = epoch if isinstance(epoch, Claim) else Claim(sid, epoch, "", "")
+    with sessions.log.read() as reading:
+        check_epoch(reading, existing(reading, claim.session), claim.epoch)
 
 
 def _list_leases(sessions: Sessions, query: LeasesQuery) -> LeasePage:
@@ -431,14 +449,23 @@ def _expected_head(request: Request) -> str | Unset | None:
     return version
 
 
-def _parse_epoch(request: Request) -> int | None:
-    """Return the epoch of the header Fourfold-Epoch, or None without it."""
-    text = request.header("fourfold-epoch")
+def _parse_epoch(request: Request, sid: str) -> Epoch | None:
+    """Return the epoch of the header Fourfold-Epoch, or None without it.
+
+    It is that of a lease of the session, or of the one in the header Fourfold-Lease.
+    """
+    text, lease_of = request.header("fourfold-epoch"), request.header("fourfold-lease")
     if text is None:
+        if lease_of is not None:
+            raise InvalidInput("fourfold-lease: requires fourfold-epoch, got none")
         return None
     if not (text.isascii() and text.isdecimal()) or not 0 < int(text[:20]) <= SEQ_MAX:
         raise InvalidInput(f"fourfold-epoch must be the epoch of a lease, got {text!r:.80}")
-    return int(text)
+    if lease_of is None or lease_of == sid:
+        return int(text)
+    if not request.covers(check_session_id(lease_of)):
+        raise Forbidden(f"key {request.key_id}: not allowed to use a lease of {lease_of!r:.200}")
+    return Claim(lease_of, int(text), "", "")
 
 
 WRITE_ERRORS: Final = (NotFound, PayloadMissing, PreconditionFailed, ReplayMismatch)

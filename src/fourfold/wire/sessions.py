@@ -191,6 +191,10 @@ class EpochHeaders(IdempotencyHeaders, kw_only=True, frozen=True, rename=header_
         str | UnsetType,
         Meta(description="Epoch of the client's lease: the request is refused if it is lost."),
     ] = UNSET
+    fourfold_lease: Annotated[
+        str | UnsetType,
+        Meta(description="Session whose lease it is, by default that of the path."),
+    ] = UNSET
 
 
 class AppendedEvents(Struct, kw_only=True, frozen=True):

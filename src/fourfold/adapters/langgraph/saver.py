@@ -15,6 +15,10 @@ The whole checkpointer interface is implemented, for threads and coroutines, inc
 from __future__ import annotations
 
 import asyncio
+import copy
+import operator
+import os
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -22,9 +26,18 @@ from itertools import islice
 from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
+from fourfold import limits
 from fourfold.cache import LruCache
-from fourfold.errors import AlreadyExists, InvalidInput, MissingDependency, NotFound, Refused
-from fourfold.models.sessions import Sessions
+from fourfold.errors import (
+    AlreadyExists,
+    HeadMoved,
+    InvalidInput,
+    LeaseLost,
+    MissingDependency,
+    NotFound,
+    Refused,
+)
+from fourfold.models.sessions import Claim, Sessions
 
 try:
     from langgraph.checkpoint.base import (
@@ -60,6 +73,8 @@ TIP: Final = "__fourfold_tip"
 """Key in a config: the newest checkpoint when it was read. LangGraph keeps names with two
 underscores out of metadata.
 """
+_OF_RUN: Final = operator.methodcaller("startswith", "__pregel_")
+"""Tell the names that LangGraph adds to the config of a run."""
 ADAPTER_THREADS_MAX: Final = 256
 """Threads of LangGraph whose newest checkpoints are cached in memory."""
 Names = list[str]
@@ -90,6 +105,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         self.sessions = check_sessions(sessions, "FourfoldSaver")
         self.stale_writes = stale_writes
         self._names = Generations(sessions, LIBRARY)
+        self._claim: Claim | None = None
         self._reset_caches()
 
     def _reset_caches(self) -> None:
@@ -118,11 +134,13 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         thread, ns, checkpoint_id = _parse_config(config)
         with self._locked(thread):
             log = self._log(thread, ns)
-            if log is None:
+            newest = None if log is None else log.newest()
+            if log is None or newest is None:
+                if checkpoint_id is None:
+                    self._note_empty(config, thread, ns)
                 return None
-            newest = log.newest()
             record = newest if checkpoint_id is None else log.find(checkpoint_id)
-            if record is None or newest is None:
+            if record is None:
                 return None
             loaded = self._tuple(log, record, thread, ns)
             loaded.config["configurable"][TIP] = _format_tip(log, newest.id)
@@ -140,13 +158,19 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         Raises:
             HeadMoved: The newest checkpoint of the thread is neither the parent nor the one that
                 was the newest when the run loaded its checkpoint: another run was faster.
+            LeaseLost: This checkpointer has claimed the thread, and another one has claimed it
+                since.
         """
         thread, ns, parent = _parse_config(config)
         merged_metadata = get_checkpoint_metadata(config, metadata)
-        with self._writing(thread):
-            log = self._get_or_create_log(thread, ns)
-            tip = _parse_tip(log, config) if self.stale_writes == "refuse" else None
-            log.put(checkpoint, merged_metadata, parent, new_versions or {}, tip=tip)
+        with self._writing(thread), self._owned(thread):
+            log = self._log_of_run(config, thread, ns)
+            tip = self._parse_tip(config, thread, ns, log.sid)
+            log.put(
+                *(checkpoint, merged_metadata, parent, new_versions or {}),
+                tip=tip,
+                epoch=self._claim,
+            )
             stored = _config(thread, ns, checkpoint["id"])
             stored["configurable"][TIP] = _format_tip(log, checkpoint["id"])
         return stored
@@ -158,7 +182,13 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Store the pending writes of a task."""
+        """Store the pending writes of a task.
+
+        Raises:
+            HeadMoved: The thread was deleted or pruned after the run loaded its checkpoint.
+            LeaseLost: This checkpointer has claimed the thread, and another one has claimed it
+                since.
+        """
         thread, ns, checkpoint_id = _parse_config(config)
         if checkpoint_id is None:
             raise InvalidInput("config: must have a checkpoint_id to store writes")
@@ -169,9 +199,65 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
             for index, (channel, value) in enumerate(writes)
         ]
         replace = all(channel in WRITES_IDX_MAP for channel, _ in writes)
+        with self._writing(thread), self._owned(thread):
+            log = self._log_of_run(config, thread, ns)
+            self._parse_tip(config, thread, ns, log.sid)
+            task = (task_id, task_path)
+            log.put_writes(checkpoint_id, indexed_writes, task, replace=replace, epoch=self._claim)
+
+    # Ownership
+
+    def claim_write_ownership(
+        self, thread_id: str, *, holder: str | None = None, ttl_s: float = limits.SESSION_LEASE_S
+    ) -> FourfoldSaver:
+        """Claim a thread, and return the checkpointer that may write it until the next claim.
+
+            owner = saver.claim_write_ownership("1")
+            graph = builder.compile(checkpointer=owner)
+
+        A claim supersedes an earlier one at once, whether its holder still runs or not. From then
+        on every checkpoint and every write of the earlier owner is refused in its transaction, in
+        all namespaces of the thread. Checkpointers without a claim are not restricted.
+
+        Args:
+            thread_id: The thread; it need not exist yet. The owner writes no other one.
+            holder: A name of the worker, for people; by default its machine and process.
+            ttl_s: Seconds for which lists show the lease as in force. Ownership does not expire.
+        """
+        thread = check_name(thread_id, "thread_id")
+        name = f"{socket.gethostname()}/{os.getpid()}" if holder is None else holder
         with self._writing(thread):
-            log = self._get_or_create_log(thread, ns)
-            log.put_writes(checkpoint_id, indexed_writes, (task_id, task_path), replace=replace)
+            sid = self._names.create_name(thread)
+            claim = self.sessions.claim(sid, name, ttl_s, steal=True)
+        owner = copy.copy(self)
+        owner._claim = claim  # noqa: SLF001 - of the same class
+        return owner
+
+    def check_write_ownership(self) -> None:
+        """Raise LeaseLost if another checkpointer has claimed the thread of this one since."""
+        claim = self._claim
+        if claim is None:
+            raise InvalidInput(
+                "this checkpointer has claimed no thread",
+                hint="Use the one that claim_write_ownership(thread_id) returns.",
+            )
+        current = self.sessions.find_lease(claim.session)
+        if current is None or current.epoch != claim.epoch:
+            raise LeaseLost(
+                f"session {claim.session!r}: no lease of epoch {claim.epoch}",
+                details={
+                    "session": claim.session,
+                    "epoch": claim.epoch,
+                    "current": None if current is None else current.epoch,
+                },
+            )
+
+    def release_write_ownership(self) -> None:
+        """Give the thread of this checkpointer back: it writes nothing from then on."""
+        if self._claim is None:
+            self.check_write_ownership()
+        else:
+            self.sessions.release(self._claim.session, self._claim.epoch)
 
     # Many
 
@@ -229,7 +315,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         Garbage collection removes their events once they are old enough.
         """
         thread = check_name(thread_id, "thread_id")
-        with self._writing(thread):
+        with self._writing_whole(thread):
             if next(self._names.iter_sessions(f"{self._names.name_prefix(thread)}/"), None) is None:
                 return
             number = self._names.next_free_number(thread)
@@ -240,7 +326,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         """Copy a thread with its history to one that does not exist yet."""
         source = check_name(source_thread_id, "source_thread_id")
         target = check_name(target_thread_id, "target_thread_id")
-        with self._writing(source, target):
+        with self._writing_whole(source, target):
             if self._namespaces(target):
                 raise AlreadyExists(
                     f"thread {target!r} already exists",
@@ -290,6 +376,22 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
             self._rewrite(thread, remaining)
 
     # For coroutines
+
+    async def aclaim_write_ownership(
+        self, thread_id: str, *, holder: str | None = None, ttl_s: float = limits.SESSION_LEASE_S
+    ) -> FourfoldSaver:
+        """Claim a thread, and return the checkpointer that may write it until the next claim."""
+        return await asyncio.to_thread(
+            self.claim_write_ownership, thread_id, holder=holder, ttl_s=ttl_s
+        )
+
+    async def acheck_write_ownership(self) -> None:
+        """Raise LeaseLost if another checkpointer has claimed the thread of this one since."""
+        await asyncio.to_thread(self.check_write_ownership)
+
+    async def arelease_write_ownership(self) -> None:
+        """Give the thread of this checkpointer back: it writes nothing from then on."""
+        await asyncio.to_thread(self.release_write_ownership)
 
     async def aget_tuple(self, config: Config) -> CheckpointTuple | None:
         """Return a checkpoint, by default the newest one of the thread, or None."""
@@ -396,7 +498,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
 
     def _rewrite(self, thread: str, select: Callable[[ThreadLog], set[str]]) -> None:
         """Copy selected checkpoints to a new generation of the thread, and delete the old one."""
-        with self._writing(thread):
+        with self._writing_whole(thread):
             spaces = self._namespaces(thread)
             choices = {ns: select(log) for ns, log in spaces.items()}
             if all(len(choices[ns]) == sum(1 for _ in log.records()) for ns, log in spaces.items()):
@@ -472,13 +574,51 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
             return None
         return self._cache_log(thread, ns, log)
 
-    def _get_or_create_log(self, thread: str, ns: str) -> ThreadLog:
+    def _log_of_run(self, config: Config, thread: str, ns: str) -> ThreadLog:
+        """Return the log that a run writes; create it if there is none."""
         log = self._log(thread, ns)
         if log is None:
             sid = self._sid(thread, self._names.current_number(thread), ns)
+            self._parse_tip(config, thread, ns, sid)
+            if self._claim is not None:
+                self.check_write_ownership()
             self._names.begin(sid, _session_options(thread, ns))
             log = self._cache_log(thread, ns, ThreadLog(self.sessions, sid, Serde(self.serde)))
         return log
+
+    def _note_empty(self, config: Config, thread: str, ns: str) -> None:
+        """Let a run that found no checkpoint carry that to its first `put`.
+
+        There is no config to return, so it is written into that of the run: LangGraph's own copy.
+        """
+        configurable = config["configurable"]
+        if isinstance(configurable, dict) and any(map(_OF_RUN, configurable)):
+            sid = self._sid(thread, self._names.current_number(thread), ns)
+            configurable[TIP] = f"{sid} "
+
+    def _parse_tip(self, config: Config, thread: str, ns: str, sid: str) -> str | None:
+        """Return the newest checkpoint that a run knows, empty if it found none.
+
+        It is None if this is not to be checked.
+
+        Raises:
+            HeadMoved: The run knows an earlier generation of the thread.
+        """
+        tip = _configurable(config).get(TIP)
+        if self.stale_writes == "accept" or not isinstance(tip, str):
+            return None
+        known, _, checkpoint_id = tip.partition(" ")
+        if known == sid:
+            return checkpoint_id
+        prefix = f"{self._names.name_prefix(thread)}/"
+        number, _, namespace = known.removeprefix(prefix).partition("/")
+        if not known.startswith(prefix) or namespace != (encode_name(ns) if ns else ""):
+            return None  # That of the graph around a subgraph.
+        raise HeadMoved(
+            f"thread {thread!r}: was deleted or pruned after this run loaded generation {number}",
+            hint="Run the graph again from the newest checkpoint of the thread.",
+            details={"session": sid, "expected": known, "current": sid},
+        )
 
     def _sid(self, thread: str, number: int, ns: str) -> str:
         sid = f"{self._names.name_prefix(thread)}/{number}"
@@ -496,6 +636,31 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
                 hint="Leave the transaction first.",
             )
         return self._locked(*threads)
+
+    def _writing_whole(self, *threads: str) -> AbstractContextManager[None]:
+        """Hold the locks of these threads, to delete or replace them."""
+        if self._claim is not None:
+            raise Refused(
+                "a checkpointer with a claim only writes checkpoints",
+                hint="Use the checkpointer without a claim to delete, copy or prune threads.",
+            )
+        return self._writing(*threads)
+
+    @contextmanager
+    def _owned(self, thread: str) -> Iterator[None]:
+        """Write a thread: raise LeaseLost for a conflict if its claim is lost."""
+        claim = self._claim
+        if claim is not None and claim.session != self._names.name_prefix(thread):
+            raise Refused(
+                f"thread {thread!r}: this checkpointer has claimed {claim.session!r}",
+                hint="Claim this thread too, or use the checkpointer without a claim.",
+            )
+        try:
+            yield
+        except HeadMoved:
+            if claim is not None:
+                self.check_write_ownership()
+            raise
 
     @contextmanager
     def _locked(self, *threads: str) -> Iterator[None]:
@@ -557,13 +722,6 @@ def _session_options(thread: str, ns: str) -> dict[str, Any]:
 
 def _format_tip(log: ThreadLog, checkpoint_id: str) -> str:
     return f"{log.sid} {checkpoint_id}"
-
-
-def _parse_tip(log: ThreadLog, config: Config) -> str | None:
-    """Return the newest checkpoint that a run knows; None if it is not of this log."""
-    tip = _configurable(config).get(TIP)
-    sid, _, checkpoint_id = tip.partition(" ") if isinstance(tip, str) else ("", "", "")
-    return checkpoint_id if sid == log.sid else None
 
 
 def _config(thread: str, ns: str, checkpoint_id: str) -> Config:

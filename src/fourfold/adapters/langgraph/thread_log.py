@@ -55,7 +55,7 @@ from fourfold.errors import (
     ReplayMismatch,
 )
 from fourfold.models.sessions import UNSET, Event
-from fourfold.models.sessions.records import Unset
+from fourfold.models.sessions.records import Claim, Unset
 
 ADAPTER_EVENTS_MAX: Final = 1_024
 """Events of a thread that are cached in memory."""
@@ -285,6 +285,7 @@ class ThreadLog:
         changed: Mapping[str, Any] | None,
         *,
         tip: str | None = None,
+        epoch: Claim | None = None,
     ) -> None:
         """Store a checkpoint.
 
@@ -296,27 +297,31 @@ class ThreadLog:
             metadata: Its metadata.
             parent: The id of its parent.
             changed: The channels with new versions.
-            tip: The newest checkpoint that the run knows, if it is to be checked.
+            tip: The newest checkpoint that the run knows, if it is to be checked; empty if the run
+                found none.
+            epoch: The claim of the writer, if it has one.
 
         Raises:
             HeadMoved: The newest checkpoint is neither `tip` nor the parent.
+            LeaseLost: The claim is not the current one.
         """
         while True:
             try:
-                self._put(checkpoint, metadata, parent, changed, tip)
+                self._put(checkpoint, metadata, parent, changed, tip, epoch)
             except PreconditionFailed as error:
                 if isinstance(error, HeadMoved):
                     raise
                 continue  # There are new events: check again.
             return
 
-    def _put(
+    def _put(  # noqa: PLR0917 - those of `put`
         self,
         checkpoint: Mapping[str, Any],
         metadata: Mapping[str, Any],
         parent: str | None,
         changed: Mapping[str, Any] | None,
         tip: str | None,
+        epoch: Claim | None,
     ) -> None:
         newest = self.newest()
         expected: int | Unset = UNSET
@@ -343,7 +348,7 @@ class ThreadLog:
         omit_updated_channels(step)
         if newest is not None and checkpoint["id"] < newest.id:
             step["latest"] = newest.event
-        event = self._append(checkpoint["id"], step, event_values, expected)
+        event = self._append(checkpoint["id"], step, event_values, expected, epoch)
         self._remember(event, None if is_complete else base, new)
 
     def put_writes(
@@ -353,6 +358,7 @@ class ThreadLog:
         task: tuple[str, str],
         *,
         replace: bool,
+        epoch: Claim | None = None,
     ) -> None:
         """Store what a task (its id and path) wrote: channels, indexes and values."""
         event_values = EventValues()
@@ -372,12 +378,14 @@ class ThreadLog:
             event["values"] = event_values.values
         if replace:
             event["replace"] = True
-        stored = self.add_writes(checkpoint_id, event)
+        stored = self.add_writes(checkpoint_id, event, epoch=epoch)
         for item, name in event_values.items.items():
             # The next checkpoint will contain it too.
             self._stored.put(item, (name, stored.id))
 
-    def add_writes(self, checkpoint_id: str, event: Mapping[str, Any]) -> Event:
+    def add_writes(
+        self, checkpoint_id: str, event: Mapping[str, Any], *, epoch: Claim | None = None
+    ) -> Event:
         """Append writes, unless they repeat the newest writes of the checkpoint.
 
         Equal writes before others are a new request: a value may be set back.
@@ -389,9 +397,9 @@ class ThreadLog:
                 if events and events[-1].data["task"] == event["task"]:
                     key = _key("w", checkpoint_id, count - 1)
                     with suppress(ReplayMismatch):
-                        return self.sessions.append_event(self.sid, event, key=key)
+                        return self.sessions.append_event(self.sid, event, key=key, epoch=epoch)
                 key = _key("w", checkpoint_id, count)
-                stored = self.sessions.append_event(self.sid, event, key=key)
+                stored = self.sessions.append_event(self.sid, event, key=key, epoch=epoch)
             except ReplayMismatch:
                 continue  # Another checkpointer was first.
             self._events.put(stored.id, _with_data(stored, event))
@@ -543,7 +551,7 @@ class ThreadLog:
         if newest is not None and newest.id not in {parent, tip, checkpoint_id}:
             raise HeadMoved(
                 f"thread session {self.sid!r}: the newest checkpoint is {newest.id}, and this run "
-                f"knows {tip}",
+                f"{f'knows {tip}' if tip else 'found none'}",
                 hint="Run the graph again from the newest checkpoint of the thread, or use "
                 'FourfoldSaver(sessions, stale_writes="accept").',
                 details={"session": self.sid, "expected": tip, "current": newest.id},
@@ -555,13 +563,18 @@ class ThreadLog:
         step: dict[str, Any],
         event_values: EventValues,
         expected: int | Unset = UNSET,
+        epoch: Claim | None = None,
     ) -> Event:
         event: dict[str, Any] = {"type": "step/started", "step": step}
         if event_values.values:
             event["values"] = event_values.values
         with suppress(ReplayMismatch):
             stored = self.sessions.append_event(
-                self.sid, event, expected_last_id=expected, key=_key("c", checkpoint_id)
+                self.sid,
+                event,
+                expected_last_id=expected,
+                key=_key("c", checkpoint_id),
+                epoch=epoch,
             )
             if stored.id > self._seen:
                 # All that was there when this call began has been seen: no older request is
@@ -578,7 +591,7 @@ class ThreadLog:
                 with suppress(ReplayMismatch):
                     key = _key("c", checkpoint_id, number)
                     stored = self.sessions.append_event(
-                        self.sid, versioned, expected_last_id=expected, key=key
+                        self.sid, versioned, expected_last_id=expected, key=key, epoch=epoch
                     )
                     return _with_data(stored, versioned)
 

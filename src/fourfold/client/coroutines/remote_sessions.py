@@ -29,6 +29,7 @@ from fourfold.models.sessions.records import (
     UNSET,
     BundleReport,
     Claim,
+    Epoch,
     Event,
     Head,
     HeadComparison,
@@ -160,7 +161,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Event:
         """Append one event and return it with its ids, time and digest.
 
@@ -170,7 +171,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
             expected_last_id: The id of the newest event that the caller knows; the append is
                 refused if there are later ones.
             key: An idempotency key: a repeated request returns the events of the first one.
-            epoch: That of the caller's claim; the append is refused if the lease is lost.
+            epoch: That of the caller's claim, or the claim: the write is refused if it is lost.
 
         Raises:
             LeaseLost: The lease of `epoch` is not the current one.
@@ -188,7 +189,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]:
         """Append several events with consecutive ids, or none of them.
 
@@ -198,7 +199,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
             expected_last_id: The id of the newest event that the caller knows; the append is
                 refused if there are later ones.
             key: An idempotency key: a repeated request returns the events of the first one.
-            epoch: That of the caller's claim; the append is refused if the lease is lost.
+            epoch: That of the caller's claim, or the claim: the write is refused if it is lost.
 
         Raises:
             LeaseLost: The lease of `epoch` is not the current one.
@@ -218,7 +219,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Head:
         """Publish a head that covers the events since the current head.
 
@@ -230,7 +231,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
             to_event_id: The last event that the head covers, by default the newest.
             key: An idempotency key: a repeated request returns the same head.
             events: Events to append first, in the same transaction; the head covers them.
-            epoch: That of the caller's claim; nothing is written if the lease is lost.
+            epoch: That of the caller's claim, or the claim: the write is refused if it is lost.
 
         Raises:
             LeaseLost: The lease of `epoch` is not the current one.
@@ -244,7 +245,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         return sessions.to_head(sessions.parse(await self._connection.send(call), wire.HeadRecord))
 
     async def append_lineage_edge(
-        self, sid: str, edge: Mapping[str, Any], *, epoch: int | None = None
+        self, sid: str, edge: Mapping[str, Any], *, epoch: Epoch | None = None
     ) -> Event:
         """Append a lineage edge and return its event; an existing edge is not added again."""
         fields = await self._intern_fields(edge)
@@ -629,7 +630,7 @@ class AsyncRemoteSession(AsyncSessionContainer):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]:
         """Append one event or several with consecutive ids, or none of them.
 
@@ -638,7 +639,7 @@ class AsyncRemoteSession(AsyncSessionContainer):
             expected_last_id: The id of the newest event that the caller knows; the append is
                 refused if there are later ones.
             key: An idempotency key: a repeated request returns the events of the first one.
-            epoch: That of the caller's claim; the append is refused if the lease is lost.
+            epoch: That of the caller's claim, or the claim: the write is refused if it is lost.
 
         Raises:
             LeaseLost: The lease of `epoch` is not the current one.
@@ -655,7 +656,7 @@ class AsyncRemoteSession(AsyncSessionContainer):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Event:
         """Append one event and return it, like `Sessions.append_event`."""
         return await self.sessions.append_event(
@@ -668,7 +669,7 @@ class AsyncRemoteSession(AsyncSessionContainer):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]:
         """Append several events or none of them, like `Sessions.append_events`."""
         return await self.sessions.append_events(
@@ -683,7 +684,7 @@ class AsyncRemoteSession(AsyncSessionContainer):
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Head:
         """Publish a head that covers the events since the current head.
 
@@ -694,7 +695,7 @@ class AsyncRemoteSession(AsyncSessionContainer):
             to_event_id: The last event that the head covers, by default the newest.
             key: An idempotency key: a repeated request returns the same head.
             events: Events to append first, in the same transaction; the head covers them.
-            epoch: That of the caller's claim; nothing is written if the lease is lost.
+            epoch: That of the caller's claim, or the claim: the write is refused if it is lost.
 
         Raises:
             LeaseLost: The lease of `epoch` is not the current one.

@@ -30,6 +30,7 @@ from fourfold.models.sessions.records import (
     UNSET,
     BundleReport,
     Claim,
+    Epoch,
     Event,
     Head,
     HeadComparison,
@@ -161,7 +162,7 @@ class RemoteSessions(SessionsContainer):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Event:
         """Append one event and return it with its ids, time and digest.
 
@@ -171,7 +172,7 @@ class RemoteSessions(SessionsContainer):
             expected_last_id: The id of the newest event that the caller knows; the append is
                 refused if there are later ones.
             key: An idempotency key: a repeated request returns the events of the first one.
-            epoch: That of the caller's claim; the append is refused if the lease is lost.
+            epoch: That of the caller's claim, or the claim: the write is refused if it is lost.
 
         Raises:
             LeaseLost: The lease of `epoch` is not the current one.
@@ -189,7 +190,7 @@ class RemoteSessions(SessionsContainer):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]:
         """Append several events with consecutive ids, or none of them.
 
@@ -199,7 +200,7 @@ class RemoteSessions(SessionsContainer):
             expected_last_id: The id of the newest event that the caller knows; the append is
                 refused if there are later ones.
             key: An idempotency key: a repeated request returns the events of the first one.
-            epoch: That of the caller's claim; the append is refused if the lease is lost.
+            epoch: That of the caller's claim, or the claim: the write is refused if it is lost.
 
         Raises:
             LeaseLost: The lease of `epoch` is not the current one.
@@ -219,7 +220,7 @@ class RemoteSessions(SessionsContainer):
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Head:
         """Publish a head that covers the events since the current head.
 
@@ -231,7 +232,7 @@ class RemoteSessions(SessionsContainer):
             to_event_id: The last event that the head covers, by default the newest.
             key: An idempotency key: a repeated request returns the same head.
             events: Events to append first, in the same transaction; the head covers them.
-            epoch: That of the caller's claim; nothing is written if the lease is lost.
+            epoch: That of the caller's claim, or the claim: the write is refused if it is lost.
 
         Raises:
             LeaseLost: The lease of `epoch` is not the current one.
@@ -245,7 +246,7 @@ class RemoteSessions(SessionsContainer):
         return sessions.to_head(sessions.parse(self._connection.send(call), wire.HeadRecord))
 
     def append_lineage_edge(
-        self, sid: str, edge: Mapping[str, Any], *, epoch: int | None = None
+        self, sid: str, edge: Mapping[str, Any], *, epoch: Epoch | None = None
     ) -> Event:
         """Append a lineage edge and return its event; an existing edge is not added again."""
         fields = self._intern_fields(edge)
@@ -624,7 +625,7 @@ class RemoteSession(SessionContainer):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]:
         """Append one event or several with consecutive ids, or none of them.
 
@@ -633,7 +634,7 @@ class RemoteSession(SessionContainer):
             expected_last_id: The id of the newest event that the caller knows; the append is
                 refused if there are later ones.
             key: An idempotency key: a repeated request returns the events of the first one.
-            epoch: That of the caller's claim; the append is refused if the lease is lost.
+            epoch: That of the caller's claim, or the claim: the write is refused if it is lost.
 
         Raises:
             LeaseLost: The lease of `epoch` is not the current one.
@@ -650,7 +651,7 @@ class RemoteSession(SessionContainer):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Event:
         """Append one event and return it, like `Sessions.append_event`."""
         return self.sessions.append_event(
@@ -663,7 +664,7 @@ class RemoteSession(SessionContainer):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]:
         """Append several events or none of them, like `Sessions.append_events`."""
         return self.sessions.append_events(
@@ -678,7 +679,7 @@ class RemoteSession(SessionContainer):
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Head:
         """Publish a head that covers the events since the current head.
 
@@ -689,7 +690,7 @@ class RemoteSession(SessionContainer):
             to_event_id: The last event that the head covers, by default the newest.
             key: An idempotency key: a repeated request returns the same head.
             events: Events to append first, in the same transaction; the head covers them.
-            epoch: That of the caller's claim; nothing is written if the lease is lost.
+            epoch: That of the caller's claim, or the claim: the write is refused if it is lost.
 
         Raises:
             LeaseLost: The lease of `epoch` is not the current one.

@@ -87,13 +87,25 @@ class LeaseRequest:
         writing.put_lease(lease._replace(holder=None, until_ms=min(lease.until_ms, self.now_ms)))
 
 
-def check_writer(reading: LogReader, row: SessionRow, state: FoldState, epoch: int | None) -> None:
-    """Raise unless a write with this epoch, or without one, is allowed now."""
+def check_writer(
+    reading: LogReader,
+    row: SessionRow,
+    state: FoldState,
+    epoch: int | None,
+    lease_of: str | None = None,
+) -> None:
+    """Raise unless a write with this epoch, or without one, is allowed now.
+
+    The epoch is that of a lease of the session, or of `lease_of`.
+    """
     if epoch is not None:
-        check_epoch(reading, row, epoch)
-    elif state.session is not None and state.session.get(OWNERSHIP) == REQUIRED:
+        check_epoch(reading, row if lease_of is None else existing(reading, lease_of), epoch)
+    if epoch is not None and lease_of is None:
+        return
+    if state.session is not None and state.session.get(OWNERSHIP) == REQUIRED:
+        shown = "none" if lease_of is None else f"one of session {lease_of!r}"
         raise Refused(
-            f"session {row.id!r}: writes require an epoch, got none",
+            f"session {row.id!r}: writes require an epoch, got {shown}",
             hint="Claim the session, and pass the epoch of the claim with each write.",
             details={"session": row.id},
         )

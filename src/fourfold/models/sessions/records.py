@@ -234,6 +234,13 @@ class Claim(msgspec.Struct, frozen=True):
     """Time from which another worker may claim the session."""
 
 
+Epoch: TypeAlias = int | Claim
+"""What a write passes to prove its lease: the epoch of a claim of its session, or a claim.
+
+The claim may be that of another session, which stands for several.
+"""
+
+
 class Transient(msgspec.Struct, frozen=True):
     """Something live that is not kept, such as a token. `event_id` is the last event before it."""
 

@@ -17,7 +17,7 @@ from fourfold.errors import InvalidInput
 from fourfold.models.sessions.heads import check_expected_basis, check_head, edge_content
 from fourfold.models.sessions.leases import check_ownership
 from fourfold.models.sessions.payloads import Cutoff
-from fourfold.models.sessions.records import UNSET, Unset
+from fourfold.models.sessions.records import UNSET, Claim, Epoch, Unset
 from fourfold.models.sessions.request import (
     Alike,
     EventDraft,
@@ -82,7 +82,7 @@ class RequestBuilder:
         events: Iterable[Mapping[str, Any]] | Alike,
         expected_last_id: int | Unset,
         key: str | None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> EventAppend:
         check_session_id(sid)
         return self._appending(sid, drafts_of(sid, events), expected_last_id, key, epoch)
@@ -93,7 +93,7 @@ class RequestBuilder:
         event: Mapping[str, Any],
         expected_last_id: int | Unset,
         key: str | None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> EventAppend:
         check_session_id(sid)
         return self._appending(sid, drafts_of_one(sid, event), expected_last_id, key, epoch)
@@ -104,10 +104,8 @@ class RequestBuilder:
         drafts: Sequence[EventDraft],
         expected_last_id: int | Unset,
         key: str | None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> EventAppend:
-        if epoch is not None:
-            check_count(epoch, "epoch", least=1)
         if expected_last_id is not UNSET:
             check_count(expected_last_id, "expected_last_id")
         if key is not None:
@@ -115,8 +113,9 @@ class RequestBuilder:
         payloads: Sequence[InternedPayload] = ()
         if type(drafts) is not Alike:
             payloads = [payload for draft in drafts if draft.payloads for payload in draft.payloads]
+        lease = _lease(sid, epoch)
         return EventAppend(
-            sid, drafts, *self.now(), expected_last_id, key, self._files, payloads, epoch
+            sid, drafts, *self.now(), expected_last_id, key, self._files, payloads, *lease
         )
 
     def publishing(
@@ -128,18 +127,17 @@ class RequestBuilder:
         key: str | None,
         *,
         events: Iterable[Mapping[str, Any]] = (),
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Publish:
         check_session_id(sid)
         check_key(key)
-        if epoch is not None:
-            check_count(epoch, "epoch", least=1)
+        lease = _lease(sid, epoch)
         check_expected_basis(expected_basis)
         fields = check_head({} if head is None else head)
         stored = settle(fields)
         # Encoded once to no purpose but this: what cannot be is refused before the transaction.
         draft = encoded("head/published", {"head": fields})
-        append = EventAppend(sid, [draft], *self.now(), UNSET, key, self._files, stored, epoch)
+        append = EventAppend(sid, [draft], *self.now(), UNSET, key, self._files, stored, *lease)
         covered = self._appending(sid, drafts_of(sid, events), UNSET, None)
         if not covered.drafts:
             return Publish(append, fields, expected_basis, to_event_id)
@@ -152,15 +150,18 @@ class RequestBuilder:
         append = append._replace(payloads=())
         return Publish(append, fields, expected_basis, None, covered)
 
-    def joining(self, sid: str, edge: Mapping[str, Any], epoch: int | None = None) -> EventAppend:
-        if epoch is not None:
-            check_count(epoch, "epoch", least=1)
+    def joining(self, sid: str, edge: Mapping[str, Any], epoch: Epoch | None = None) -> EventAppend:
+        epoch_of_lease, lease_of = _lease(sid, epoch)
         fields = dict(edge) if isinstance(edge, Mapping) else edge
         stored = settle(fields) if isinstance(fields, dict) else []
         content = edge_content(check_session_id(sid), fields)
         draft = encoded("lineage/edge-added", {"edge": content})
         return EventAppend(
-            sid, [draft], *self.now(), files=self._files, payloads=stored, epoch=epoch
+            *(sid, [draft], *self.now()),
+            files=self._files,
+            payloads=stored,
+            epoch=epoch_of_lease,
+            lease_of=lease_of,
         )
 
     def cutoff(self, grace_s: float) -> Cutoff:
@@ -174,6 +175,14 @@ class RequestBuilder:
             raise InvalidInput(f"a grace age of {grace_s!r} seconds is too long") from None
         slack = limits.SESSION_PAYLOAD_TOUCH_S if grace_s else 0
         return Cutoff(iso(moment), moment.timestamp(), int(moment.timestamp()) - slack)
+
+
+def _lease(sid: str, epoch: Epoch | None) -> tuple[int | None, str | None]:
+    """Return the epoch that a write needs, and the session of its lease if it is another one."""
+    if not isinstance(epoch, Claim):
+        return None if epoch is None else check_count(epoch, "epoch", least=1), None
+    check_count(epoch.epoch, "epoch", least=1)
+    return epoch.epoch, None if epoch.session == sid else check_session_id(epoch.session)
 
 
 def iso(moment: datetime) -> str:

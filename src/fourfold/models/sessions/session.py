@@ -9,7 +9,7 @@ from fourfold import limits
 from fourfold.arguments import check_arguments
 from fourfold.models.sessions.feed import Item, SessionFeed, SessionSubscription
 from fourfold.models.sessions.reader import SessionView
-from fourfold.models.sessions.records import UNSET, Claim, Event, Head, Unset
+from fourfold.models.sessions.records import UNSET, Claim, Epoch, Event, Head, Unset
 from fourfold.models.sessions.request import At
 from fourfold.tabular import Rows
 
@@ -46,7 +46,7 @@ class Session:
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]:
         """Append one event or several with consecutive ids, or none of them.
 
@@ -55,7 +55,7 @@ class Session:
             expected_last_id: The id of the newest event that the caller knows; the append is
                 refused if there are later ones.
             key: An idempotency key: a repeated request returns the events of the first one.
-            epoch: That of the caller's claim; the append is refused if the lease is lost.
+            epoch: That of the caller's claim, or the claim: the write is refused if it is lost.
 
         Raises:
             LeaseLost: The lease of `epoch` is not the current one.
@@ -72,7 +72,7 @@ class Session:
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]:
         """Append one event or several like `append`, from a coroutine."""
         several = [events] if isinstance(events, Mapping) else events
@@ -86,7 +86,7 @@ class Session:
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Event:
         """Append one event and return it, like `Sessions.append_event`."""
         return self.sessions.append_event(
@@ -99,7 +99,7 @@ class Session:
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]:
         """Append several events or none of them, like `Sessions.append_events`."""
         return self.sessions.append_events(
@@ -114,7 +114,7 @@ class Session:
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Head:
         """Publish a head that covers the events since the current head.
 
@@ -125,7 +125,7 @@ class Session:
             to_event_id: The last event that the head covers, by default the newest.
             key: An idempotency key: a repeated request returns the same head.
             events: Events to append first, in the same transaction; the head covers them.
-            epoch: That of the caller's claim; nothing is written if the lease is lost.
+            epoch: That of the caller's claim, or the claim: the write is refused if it is lost.
 
         Raises:
             LeaseLost: The lease of `epoch` is not the current one.

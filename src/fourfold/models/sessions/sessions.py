@@ -53,6 +53,7 @@ from fourfold.models.sessions.reader import (
 from fourfold.models.sessions.records import (
     UNSET,
     BundleReport,
+    Epoch,
     Event,
     GcReport,
     Head,
@@ -300,7 +301,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Event:
         """Append one event and return it with its ids, time and digest.
 
@@ -310,7 +311,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
             expected_last_id: The id of the newest event that the caller knows; the append is
                 refused if there are later ones.
             key: An idempotency key: a repeated request returns the events of the first one.
-            epoch: That of the caller's claim; the append is refused if the lease is lost.
+            epoch: That of the caller's claim, or the claim: the write is refused if it is lost.
 
         Raises:
             LeaseLost: The lease of `epoch` is not the current one.
@@ -326,7 +327,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]:
         """Append several events with consecutive ids, or none of them.
 
@@ -336,7 +337,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
             expected_last_id: The id of the newest event that the caller knows; the append is
                 refused if there are later ones.
             key: An idempotency key: a repeated request returns the events of the first one.
-            epoch: That of the caller's claim; the append is refused if the lease is lost.
+            epoch: That of the caller's claim, or the claim: the write is refused if it is lost.
 
         Raises:
             LeaseLost: The lease of `epoch` is not the current one.
@@ -352,7 +353,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Event:
         """Append one event like `append_event`, from a coroutine."""
         request = self._preparing.appending_one(sid, event, expected_last_id, key, epoch)
@@ -368,7 +369,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]:
         """Append several events like `append_events`, from a coroutine."""
         request = self._preparing.appending(sid, events, expected_last_id, key, epoch)
@@ -385,7 +386,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Head:
         """Publish a head that covers the events since the current head.
 
@@ -397,7 +398,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
             to_event_id: The last event that the head covers, by default the newest.
             key: An idempotency key: a repeated request returns the same head.
             events: Events to append first, in the same transaction; the head covers them.
-            epoch: That of the caller's claim; nothing is written if the lease is lost.
+            epoch: That of the caller's claim, or the claim: the write is refused if it is lost.
 
         Raises:
             LeaseLost: The lease of `epoch` is not the current one.
@@ -419,7 +420,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Head:
         """Publish a head that covers the events since the current head, like `publish_head`."""
         request = self._preparing.publishing(
@@ -430,14 +431,14 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
         )
 
     def append_lineage_edge(
-        self, sid: str, edge: Mapping[str, Any], *, epoch: int | None = None
+        self, sid: str, edge: Mapping[str, Any], *, epoch: Epoch | None = None
     ) -> Event:
         """Append a lineage edge and return its event; an existing edge is not added again."""
         request = self._preparing.joining(sid, edge, epoch)
         return self._submit(lambda txn: writer.append_edge(txn, self._slots, request), request)
 
     async def append_lineage_edge_async(
-        self, sid: str, edge: Mapping[str, Any], *, epoch: int | None = None
+        self, sid: str, edge: Mapping[str, Any], *, epoch: Epoch | None = None
     ) -> Event:
         """Append a lineage edge like `append_lineage_edge`, from a coroutine."""
         request = self._preparing.joining(sid, edge, epoch)

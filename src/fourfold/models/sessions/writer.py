@@ -58,6 +58,8 @@ class EventAppend(NamedTuple):
     files: BlobStore | None = None
     payloads: Sequence[InternedPayload] = ()
     epoch: int | None = None
+    lease_of: str | None = None
+    """The session whose lease `epoch` is, if it is another one."""
 
     @property
     def size(self) -> int:
@@ -88,7 +90,7 @@ class Publish(NamedTuple):
 def append(writing: LogWriter, slots: Slots, request: EventAppend) -> Sequence[Event]:
     """Append the events, all or none; those of an earlier request with the same key as they are."""
     slot = slots.inside(writing, request.sid)
-    check_writer(writing, slot.row, slot.state, request.epoch)
+    check_writer(writing, slot.row, slot.state, request.epoch, request.lease_of)
     if request.key is not None:
         replayed = _replayed(writing, slot.row, request)
         if replayed is not None:
@@ -132,7 +134,7 @@ def create(writing: LogWriter, slots: Slots, request: EventAppend) -> tuple[Sess
 def publish_head(writing: LogWriter, slots: Slots, publish: Publish) -> Head:
     """Publish a head over the events since the current one."""
     slot = slots.inside(writing, publish.append.sid)
-    check_writer(writing, slot.row, slot.state, publish.append.epoch)
+    check_writer(writing, slot.row, slot.state, publish.append.epoch, publish.append.lease_of)
     return add_head(writing, slots, publish)
 
 
@@ -161,7 +163,7 @@ def add_head(writing: LogWriter, slots: Slots, publish: Publish) -> Head:
 def append_edge(writing: LogWriter, slots: Slots, request: EventAppend) -> Event:
     """Add an edge to a session's log; one that is there already stays as it is."""
     slot = slots.inside(writing, request.sid)
-    check_writer(writing, slot.row, slot.state, request.epoch)
+    check_writer(writing, slot.row, slot.state, request.epoch, request.lease_of)
     return add_edge(writing, slots, request)
 
 

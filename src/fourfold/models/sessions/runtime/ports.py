@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 from fourfold.content import PayloadRef
 from fourfold.errors import InvalidInput
 from fourfold.models.sessions.reader import SessionView
-from fourfold.models.sessions.records import UNSET, Claim, Event, Head, Unset
+from fourfold.models.sessions.records import UNSET, Claim, Epoch, Event, Head, Unset
 from fourfold.models.sessions.runtime.records import TIMEOUT, TurnEnded
 
 SESSION_FANOUT_THREADS: Final = 16
@@ -53,7 +53,7 @@ class SessionStore(Protocol):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]: ...
     async def append_events_async(
         self,
@@ -62,7 +62,7 @@ class SessionStore(Protocol):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Sequence[Event]: ...
     def publish_head(
         self,
@@ -73,7 +73,7 @@ class SessionStore(Protocol):
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Head: ...
     async def publish_head_async(
         self,
@@ -84,13 +84,13 @@ class SessionStore(Protocol):
         to_event_id: int | None = None,
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> Head: ...
     def append_lineage_edge(
-        self, sid: str, edge: Mapping[str, Any], *, epoch: int | None = None
+        self, sid: str, edge: Mapping[str, Any], *, epoch: Epoch | None = None
     ) -> Event: ...
     async def append_lineage_edge_async(
-        self, sid: str, edge: Mapping[str, Any], *, epoch: int | None = None
+        self, sid: str, edge: Mapping[str, Any], *, epoch: Epoch | None = None
     ) -> Event: ...
     def claim(self, sid: str, holder: str, ttl_s: float = ...) -> Claim: ...
     async def claim_async(self, sid: str, holder: str, ttl_s: float = ...) -> Claim: ...
