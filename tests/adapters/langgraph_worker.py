@@ -1,9 +1,9 @@
 """Workers that run turns of LangGraph threads on a server, in processes of their own.
 
 one URL THREAD WORKER GO MODE      one turn; its second node waits until the file GO exists
-many URL THREADS TURNS MODE        turns of many threads, until each has so many
+many URL THREADS TURNS             turns of many threads, each claimed first, until each has so many
 
-The mode is `claimed` if the worker claims each thread that it works on, else `free`.
+The mode is `claimed` if the worker claims the thread, else `free`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from langgraph.graph import START, StateGraph
 
 import fourfold
 from fourfold.adapters.langgraph import FourfoldSaver
-from fourfold.errors import FourfoldError, HeadMoved, LeaseLost
+from fourfold.errors import FourfoldError, LeaseLost
 from support.crash import acknowledge
 
 PAUSE_S = 0.02
@@ -74,7 +74,7 @@ def one(url, thread, worker, go, mode):
             acknowledge(log[-1].replace(" ", "-"))
 
 
-def many(url, threads, turns, mode):
+def many(url, threads, turns):
     with fourfold.connect(url) as store:
         saver = FourfoldSaver(store.sessions)
         pending = [str(number) for number in range(int(threads))]
@@ -82,7 +82,7 @@ def many(url, threads, turns, mode):
         while pending:
             thread = random.choice(pending)
             try:
-                owner = saver.claim_write_ownership(thread) if mode == "claimed" else saver
+                owner = saver.claim_write_ownership(thread)
                 graph = graph_of(owner, "any")
                 state = graph.get_state(config_of(thread))
                 done = [entry for entry in state.values.get("log", ()) if "turn" in entry]
@@ -91,7 +91,7 @@ def many(url, threads, turns, mode):
                 else:
                     advance(graph, thread, len(done))
                 losses = 0
-            except (HeadMoved, LeaseLost):
+            except LeaseLost:
                 # A claim takes the thread from a worker at once: with equal pauses, none would end.
                 losses += 1
                 time.sleep(random.random() * min(LOSS_PAUSE_S_MAX, PAUSE_S * 2**losses))

@@ -456,3 +456,34 @@ def test_checkpoint_does_not_change_with_the_callers_objects(saver):
     checkpoint_1["versions_seen"]["node"]["a"] = 2
     saver.get_tuple(config("t")).metadata["nested"]["list"].append(3)
     assert saver.get_tuple(config("t")) == before
+
+
+def test_thread_begins_again_after_retention_has_deleted_it(store):
+    saver = FourfoldSaver(store.sessions)
+    put(saver, "1", thread="old", a=1)
+    put(saver, "1", thread="kept", a=1)
+    report = store.sessions.apply_retention("langgraph/", keep_latest=1)
+    assert report.sessions == ["langgraph/old/0"]
+    assert saver.get_tuple(config("old")) is None
+    put(saver, "2", thread="old", a=2)
+    assert values(saver, "old") == {"a": 2}
+    assert [item.checkpoint["id"] for item in saver.list(config("old"))] == ["2"]
+    # The session that stores the generation of the name is never deleted.
+    assert sorted(store.sessions.apply_retention("langgraph/", keep_latest=0).sessions) == [
+        "langgraph/kept/0",
+        "langgraph/old/1",
+    ]
+    put(FourfoldSaver(store.sessions), "3", thread="old", a=3)
+    assert values(saver, "old") == {"a": 3}
+    assert store.sessions.verify() == []
+
+
+def test_claimed_thread_is_kept_by_retention(store):
+    saver = FourfoldSaver(store.sessions)
+    owner = saver.claim_write_ownership("t")
+    put(owner, "1", a=1)
+    put(owner, "2", parent="1", a=list(range(500)))
+    put(owner, "3", parent="2", a=[*range(500), 7])
+    assert store.sessions.apply_retention(keep_latest=0).deleted == 0
+    owner.release_write_ownership()
+    assert store.sessions.apply_retention(keep_latest=0).sessions == ["langgraph/t/0"]

@@ -75,16 +75,13 @@ def test_suspended_worker_is_refused_and_the_faster_answer_stays(server, tmp_pat
     [(3, 4, 2, 4), pytest.param(8, 100, 3, 40, marks=[pytest.mark.slow, SLOW])],
 )
 def test_killed_workers_leave_unforked_chains(tmp_path, workers, threads, turns, kills):
-    """Half of the workers claim their threads, and all begin with the same empty threads."""
+    """Workers take threads from each other by claims; all begin with the same empty threads."""
     chance = random.Random(1)
     server = Served(tmp_path / "store")
     url = f"http://127.0.0.1:{server.port}"
 
-    def start_worker(number):
-        return start("many", url, threads, turns, "claimed" if number % 2 else "free")
-
     with fourfold.connect(url) as store:
-        running = [start_worker(number) for number in range(workers)]
+        running = [start("many", url, threads, turns) for _ in range(workers)]
         with store.sessions.follow_all(after=0, timeout=60) as events:
             for _ in range(kills):
                 # A turn has more events than that, so the last kill is long before the end.
@@ -93,7 +90,7 @@ def test_killed_workers_leave_unforked_chains(tmp_path, workers, threads, turns,
                 victim = chance.randrange(workers)
                 running[victim].kill()
                 lines_of(running[victim])
-                running[victim] = start_worker(victim)
+                running[victim] = start("many", url, threads, turns)
         for worker in running:
             assert worker.wait(600) == 0
             assert lines_of(worker) == ["done"]

@@ -222,6 +222,18 @@ def test_the_log_is_listed_in_pages_and_followed(root, call, tmp_path):
         child.stdout.read()
 
 
+def test_retention_deletes_sessions(root, call):
+    with fourfold.open(root) as store:
+        store.sessions.create({"id": "old/1"})
+        store.sessions.create({"id": "old/2"})
+    planned = call("retention", root, "old/", "--keep-latest", "1", "--dry-run")
+    assert planned == "old/1\n1 session would be deleted, 0 needed or in use\n"
+    done = json.loads(call("retention", root, "old/", "--keep-latest", "1", "--json"))
+    assert (done["deleted"], done["sessions"], done["dry_run"]) == (1, ["old/1"], False)
+    assert "0 sessions deleted" in call("retention", root, "--max-age", "1d")
+    assert "--max-age" in call("retention", root, code=2)
+
+
 def test_sessions_are_verified_and_collected(root, call):
     assert "are sound (6 events checked)" in call("verify", root)
     assert json.loads(call("gc", root, "--json"))["payloads"] == 0

@@ -330,6 +330,30 @@ def test_session_may_require_ownership(store, name):
     session.append({"type": "a/b"}, epoch=session.claim("one").epoch)
 
 
+def test_retention_deletes_sessions_of_a_prefix(store, name):
+    for index in range(4):
+        store.sessions.create({"id": f"{name}-{index}"})
+        store.sessions.append_event(f"{name}-{index}", {"type": "a/b"})
+    store.sessions.fork(f"{name}-0", {"id": f"other-{name}"})
+    store.sessions.claim(f"{name}-1", "worker")
+    options = {"prefix": f"{name}-", "keep_latest": 0}
+    planned = store.sessions.apply_retention(**options, dry_run=True)
+    assert (planned.deleted, planned.kept) == (2, 2)
+    assert len(store.sessions.list(prefix=f"{name}-")) == 4
+    assert store.sessions.apply_retention(**options) == planned
+    assert planned.sessions == [f"{name}-2", f"{name}-3"]
+    assert [info.id for info in store.sessions.list(prefix=f"{name}-")] == [
+        f"{name}-0",
+        f"{name}-1",
+    ]
+    assert store.sessions.apply_retention(f"{name}-", max_age_s=3_600).deleted == 0
+    refused(
+        errors.InvalidInput,
+        "retention: needs max_age_s or keep_latest, got neither",
+        lambda: store.sessions.apply_retention(f"{name}-"),
+    )
+
+
 def test_leases_are_listed_in_pages(store, name):
     for index in range(5):
         store.sessions.create({"id": f"{name}-{index}"}).claim("one")

@@ -206,6 +206,7 @@ CALLS = {
     "session release": ["bob", "owned", EPOCH],
     "session leases": ["bob"],
     "session verify": ["bob"],
+    "session retention": ["bob", "--max-age", "90d", "--dry-run"],
     "session gc": ["bob"],
     "mcp": ELSEWHERE,
     "sql": ["select count(*) as n from commits", "--root", "my-store"],

@@ -562,6 +562,15 @@ def test_key_is_for_its_prefix_and_scope(tmp_path):
     assert asks["admin"]("POST", "/v1/sessions/events/team-a/s", body, **leased).status == 200
     lone = {"fourfold_lease": "team-b/secret"}
     assert asks["admin"]("POST", "/v1/sessions/events/team-a/s", body, **lone).status == 400
+    old = {"keep_latest": 0, "dry_run": True}
+    for name, query, status in (
+        ("writer", "prefix=team-a/", 200),
+        ("writer", "prefix=team-b/", 403),
+        ("writer", "", 403),
+        ("reader", "prefix=team-a/", 403),
+    ):
+        answer = asks[name]("POST", "/v1/sessions/retention", old, query=query)
+        assert answer.status == status, (name, query)
     fork = {"session": {"id": "team-b/fork"}}
     assert asks["writer"]("POST", "/v1/sessions/forks/team-a/s", fork).status == 403
     assert asks["writer"]("POST", "/v1/sessions/forks/team-b/secret", {}).status == 403

@@ -27,6 +27,7 @@ CALLS = {
     "append_lineage_edge_async": lambda s, one, other: asyncio.run(
         s.append_lineage_edge_async(one, edge(s, other))
     ),
+    "apply_retention": lambda s, one, other: s.apply_retention(other, keep_latest=0),
     "claim": lambda s, one, other: s.claim(one, "worker"),
     "claim_async": lambda s, one, other: asyncio.run(s.claim_async(one, "worker")),
     "compare_heads": lambda s, one, other: s.compare_heads(

@@ -138,8 +138,8 @@ class AgentsSession:
     def _get_or_create_sid(self) -> str:
         sid = self._sid()
         if sid is None:
-            sid = self._current_sid = self._names.current_prefix(self.session_id)
-            self._names.begin(sid, {"kind": LIBRARY, "session_id": self.session_id})
+            options = {"kind": LIBRARY, "session_id": self.session_id}
+            sid = self._current_sid = self._names.begin_current(self.session_id, "", options)
         return sid
 
     def _find_top(self, view: SessionView) -> tuple[int, int | None]:

@@ -166,6 +166,29 @@ class Generations:
         ]
         return max([self.current_number(name), *used]) + 1
 
+    def begin_current(self, name: str, suffix: str, options: dict[str, Any]) -> str:
+        """Create a session of the current generation, unless it exists; return its id.
+
+        If the current generation was deleted, as by retention, the name begins its next one.
+        """
+        while True:
+            root = self.current_prefix(name)
+            try:
+                self.begin(f"{root}{suffix}", options)
+            except InvalidInput:
+                if suffix and self._is_open(root):
+                    raise
+                self.set_current(name, self.next_free_number(name))
+                continue
+            return f"{root}{suffix}"
+
+    def _is_open(self, sid: str) -> bool:
+        try:
+            self._sessions.current_view(sid)
+        except NotFound:
+            return False
+        return True
+
     def begin(self, sid: str, options: dict[str, Any]) -> None:
         """Create a session of a generation, unless it exists."""
         try:

@@ -26,6 +26,7 @@ from fourfold.cli.options import command as plain_command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output, counted, size
 from fourfold.cli.session_leases import claim, list_leases, release, renew
+from fourfold.cli.session_retention import retention
 from fourfold.cli.space.arguments import new_file
 from fourfold.content import PayloadRef, parse_content_id
 from fourfold.content.filters import decode_filter
@@ -685,7 +686,7 @@ SECTIONS: Final[Sections] = (
     ("Inspect sessions", ("list", "show", "log", "payload", "tree", "diff")),
     ("Export and import", ("export", "import")),
     ("Own", ("claim", "renew", "release", "leases")),
-    ("Maintain", ("verify", "gc")),
+    ("Maintain", ("verify", "retention", "gc")),
 )
 
 _EPILOG: Final = """\b
@@ -722,6 +723,7 @@ for _each in (
     release,
     list_leases,
     verify,
+    retention,
     gc,
 ):
     command.add_command(_each)

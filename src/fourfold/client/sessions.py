@@ -38,12 +38,14 @@ from fourfold.models.sessions.records import (
     HeadComparison,
     LineageEdge,
     LineageGraph,
+    RetentionReport,
     SessionInfo,
     Transient,
     Unset,
 )
 from fourfold.models.sessions.request import At, check_count
 from fourfold.models.sessions.request_builder import RequestBuilder
+from fourfold.models.sessions.retention import check_policy, parse_place
 from fourfold.models.sessions.transcript import Transcript, TranscriptEntry, TranscriptHeader
 from fourfold.wire import sessions as wire
 
@@ -173,6 +175,33 @@ class SessionCalls:
         check_count(epoch, "epoch", least=1)
         url, operation = self._verb("lease", sid), f"release the lease of {sid!r}"
         return Call("DELETE", url, operation, {}, stringify(("epoch", epoch)))
+
+    def retention(
+        self,
+        prefix: str,
+        *,
+        max_age_s: float | None,
+        keep_latest: int | None,
+        dry_run: bool,
+        after: str | None,
+    ) -> Call:
+        """Build the request for the next part of a retention. It can be repeated as it is."""
+        check_policy(self._checks, prefix, max_age_s, keep_latest)
+        parse_place(after)
+        body = {
+            "max_age_s": max_age_s,
+            "keep_latest": keep_latest,
+            "dry_run": dry_run,
+            "after": after,
+        }
+        return Call(
+            "POST",
+            f"{self._root}/v1/sessions/retention",
+            "apply a retention to sessions",
+            _JSON,
+            stringify(("prefix", prefix or None)),
+            msgspec.json.encode(body),
+        )
 
     def lease(self, sid: str) -> Call:
         """Build the request for the lease of a session."""
@@ -318,6 +347,11 @@ def to_info(record: wire.SessionRecord) -> SessionInfo:
         turn_status=record.turn_status,
         kind=record.kind,
     )
+
+
+def to_retention(record: wire.RetentionRecord) -> RetentionReport:
+    """Return a part of a retention as callers receive it."""
+    return RetentionReport(record.deleted, record.kept, record.sessions, record.next_after)
 
 
 def to_claim(record: wire.LeaseRecord) -> Claim:

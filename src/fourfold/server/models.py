@@ -19,6 +19,7 @@ from fourfold.server.routes import RouteGroup
 from fourfold.server.session_bundles import SessionBundles
 from fourfold.server.session_feeds import SessionFeeds
 from fourfold.server.session_reads import SessionReads
+from fourfold.server.session_retention import SessionRetention
 from fourfold.server.session_transcripts import SessionTranscripts
 from fourfold.server.sessions import SessionRoutes
 from fourfold.server.space_reads import SpaceReads
@@ -60,6 +61,7 @@ def model_routes(store: Store, workers: Workers) -> tuple[RouteGroup, ...]:
         SessionReads(workers, sessions),
         SessionFeeds(workers, sessions),
         SessionBundles(workers, sessions),
+        SessionRetention(workers, sessions),
         SessionTranscripts(workers, sessions),
         SqlRoutes(store),
     )

@@ -254,6 +254,40 @@ class LeasesQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     ] = UNSET
 
 
+class RetentionQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a retention."""
+
+    prefix: Annotated[
+        str,
+        Meta(max_length=limits.SESSION_ID_CHARS_MAX, description="Only ids with this prefix."),
+    ] = ""
+
+
+class RetentionRequest(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A retention: which sessions to keep, and where it continues."""
+
+    max_age_s: Annotated[float, Meta(ge=0)] | None = None
+    """Keep sessions with an event in these last seconds."""
+    keep_latest: Annotated[int, Meta(ge=0, le=100_000)] | None = None
+    """Keep so many sessions with the newest events."""
+    dry_run: bool = False
+    """Delete nothing."""
+    after: Annotated[str, Meta(max_length=100)] | None = None
+    """The `next_after` of the response before."""
+
+
+class RetentionRecord(Struct, kw_only=True, frozen=True):
+    """What a part of a retention deleted, or would delete."""
+
+    deleted: int
+    kept: int
+    """Sessions that are old enough, but needed or in use."""
+    sessions: list[str]
+    """Ids of deleted sessions, at most 1,000."""
+    next_after: str | None = None
+    """Where the next request continues; null at the end."""
+
+
 class ClaimRequest(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """A claim: a name of the worker, and the time until another one may claim the session."""
 

@@ -582,7 +582,8 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
             self._parse_tip(config, thread, ns, sid)
             if self._claim is not None:
                 self.check_write_ownership()
-            self._names.begin(sid, _session_options(thread, ns))
+            suffix = f"/{encode_name(ns)}" if ns else ""
+            sid = self._names.begin_current(thread, suffix, _session_options(thread, ns))
             log = self._cache_log(thread, ns, ThreadLog(self.sessions, sid, Serde(self.serde)))
         return log
 

@@ -36,6 +36,7 @@ from fourfold.models.sessions.records import (
     HeadComparison,
     LineageEdge,
     LineageGraph,
+    RetentionReport,
     SessionInfo,
     Unset,
 )
@@ -330,6 +331,48 @@ class RemoteSessions(SessionsContainer):
             if len(claims) >= limit:
                 break
         return claims[:limit]
+
+    def apply_retention(
+        self,
+        prefix: str = "",
+        *,
+        max_age_s: float | None = None,
+        keep_latest: int | None = None,
+        dry_run: bool = False,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> RetentionReport:
+        """Delete sessions that had no event for a time, or are not among the newest.
+
+        A session is deleted if it exceeds all given limits, and so do all sessions that are
+        connected with it by lineage edges or by ids such as `a` and `a/b`. One with a lease in
+        force is kept.
+
+        Args:
+            prefix: Only sessions whose ids begin with it.
+            max_age_s: Keep sessions with an event in these last seconds.
+            keep_latest: Keep so many sessions with the newest events.
+            dry_run: Report what would be deleted, and delete nothing.
+            after: Continue after this point, the `next_after` of a report.
+            limit: Any limit means one request, which examines as many as the server allows.
+        """
+        if limit is not None:
+            check_count(limit, "limit", least=1)
+        report = RetentionReport(0, 0, [])
+        while True:
+            call = self._calls.retention(
+                prefix,
+                max_age_s=max_age_s,
+                keep_latest=keep_latest,
+                dry_run=dry_run,
+                after=after,
+            )
+            record = sessions.parse(self._connection.send(call), wire.RetentionRecord)
+            part = sessions.to_retention(record)
+            report = report.plus(part.sessions, part.deleted, part.kept, part.next_after)
+            after = part.next_after
+            if after is None or limit is not None:
+                return report
 
     # Payloads
 

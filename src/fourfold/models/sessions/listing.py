@@ -16,9 +16,9 @@ from fourfold.models.sessions.records import SessionInfo
 from fourfold.models.sessions.request import check_count, check_session_id, check_time
 
 SessionOrder = Literal["created", "updated"]
-_LAST_KEY: Final = 2**62
+LAST_KEY: Final = 2**62
 """A key after those of all sessions."""
-_LAST_SECOND: Final = "~"
+LAST_SECOND: Final = "~"
 """Text after all seconds."""
 
 
@@ -150,17 +150,17 @@ def _rows(
     """Return the next rows of a list, with the second of their newest event if it orders them."""
     newest_first = listing.newest_first
     if listing.order == "updated":
-        place = (_LAST_SECOND, _LAST_KEY) if newest_first else ("", 0)
+        place = (LAST_SECOND, LAST_KEY) if newest_first else ("", 0)
         if after is not None:
             updated = listing.after_updated or reading.summary(after.key).updated_at
             place = ((updated or after.created_at)[:SECOND_CHARS], after.key)
         since = (listing.since or "")[:SECOND_CHARS]
-        bound = since if newest_first else _LAST_SECOND
+        bound = since if newest_first else LAST_SECOND
         if not newest_first and place[0] < since:
             place = (since, 0)
         page = UpdateRange(place, limit, newest_first, bound, listing.status, listing.kind)
         return [*reading.updated_sessions(page)]
-    key = (_LAST_KEY if newest_first else 0) if after is None else after.key
+    key = (LAST_KEY if newest_first else 0) if after is None else after.key
     rows = reading.sessions(
         key,
         limit,

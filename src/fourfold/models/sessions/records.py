@@ -27,6 +27,8 @@ class _Unset(Enum):
         return "UNSET"
 
 
+SESSION_RETENTION_IDS_MAX: Final = 1_000
+"""Ids of deleted sessions in the report of a retention."""
 UNSET: Final = _Unset.UNSET
 """Not given. `expected_basis=None` is a claim that there is no head yet; this is no claim."""
 Unset = Literal[_Unset.UNSET]
@@ -268,6 +270,24 @@ class GcReport(msgspec.Struct, frozen=True):
     events: int
     payloads: int
     bytes: int
+
+
+class RetentionReport(msgspec.Struct, frozen=True):
+    """What a retention deleted, or would delete, and what it kept though it is old enough."""
+
+    deleted: int
+    kept: int
+    sessions: list[str]
+    """Ids of deleted sessions, at most 1,000."""
+    next_after: str | None = None
+    """Where it continues, if a limit ended it; None at the end."""
+
+    def plus(
+        self, sessions: list[str], deleted: int, kept: int, next_after: str | None
+    ) -> RetentionReport:
+        """Return this report together with what the next part of the retention did."""
+        ids = [*self.sessions, *sessions][:SESSION_RETENTION_IDS_MAX]
+        return RetentionReport(self.deleted + deleted, self.kept + kept, ids, next_after)
 
 
 class BundleReport(msgspec.Struct, frozen=True):

@@ -58,6 +58,10 @@ class RequestBuilder:
             self._second = (second, text)
         return f"{text}{since.microseconds // 1_000:03d}Z", second
 
+    def time(self) -> datetime:
+        """Return the time."""
+        return self._clock()
+
     def now_ms(self) -> int:
         """Return the time in milliseconds since 1970."""
         return (self._clock() - _EPOCH) // timedelta(milliseconds=1)

@@ -71,6 +71,7 @@ from fourfold.models.sessions.request import (
     check_time,
 )
 from fourfold.models.sessions.request_builder import RequestBuilder
+from fourfold.models.sessions.retention_calls import RetentionCalls
 from fourfold.models.sessions.session import Session
 from fourfold.models.sessions.stamps import event_of
 from fourfold.models.sessions.verify import problems
@@ -88,7 +89,7 @@ _ALL = 2**62
 
 
 @check_arguments()
-class Sessions(HandleMapping[str, Session], LeaseCalls, FeedCalls):
+class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, FeedCalls):
     """The sessions of one store. Opened by `store.sessions`; `Sessions()` keeps them in memory.
 
     `create`, `open` and `list` return handles and summaries; iteration yields the ids. The calls
