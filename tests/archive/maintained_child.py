@@ -10,6 +10,7 @@ from pathlib import Path
 from published_stores import open_store
 from table_maintenance import maintained
 
+from fourfold.archive import catalog, table_publisher
 from fourfold.objects import FaultyStore
 from support.crash import acknowledge, ready
 
@@ -33,4 +34,7 @@ def run(root: Path, number: int) -> None:
 
 
 if __name__ == "__main__":
+    # So that some of its publications compact the catalog, and write checkpoints.
+    catalog.CATALOG_FILES_MAX = 3
+    table_publisher.CHECKPOINT_COMMITS = 2
     run(Path(sys.argv[1]), int(sys.argv[2]))

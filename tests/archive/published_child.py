@@ -11,6 +11,7 @@ from random import Random
 
 from published_stores import Life, open_store, published, rebuilt
 
+from fourfold.archive import catalog, table_publisher
 from support.crash import acknowledge, ready
 
 
@@ -32,6 +33,9 @@ def build(root: Path) -> None:
 
 
 if __name__ == "__main__":
+    # So that some of its publications compact the catalog, and write checkpoints.
+    catalog.CATALOG_FILES_MAX = 3
+    table_publisher.CHECKPOINT_COMMITS = 2
     if sys.argv[2] == "build":
         build(Path(sys.argv[1]))
     else:

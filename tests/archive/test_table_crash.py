@@ -49,6 +49,9 @@ POINTS = (
     "catalog.intended",
     "delta.commit.before",
     "delta.commit.after",
+    "delta.checkpoint.before",
+    "delta.checkpoint.after",
+    "catalog.compacted",
     "tables.committed",
     "catalog.committed",
     "catalog.recorded",
@@ -56,6 +59,8 @@ POINTS = (
 QUICK = (
     "archive.delta.commit.after=kill@30",
     "archive.tables.committed=kill@2",
+    "archive.catalog.compacted=kill@3",
+    "archive.delta.checkpoint.before=kill@4",
     "archive.catalog.committed=kill@2",
 )
 

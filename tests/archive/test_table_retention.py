@@ -28,7 +28,8 @@ from published_stores import (
 from table_maintenance import check_points, collected, compacted, files_of, later_ms
 
 from fourfold import limits
-from fourfold.archive.catalog import DATABASE_ROW, Catalog
+from fourfold.archive.catalog import Catalog
+from fourfold.archive.catalog_rows import DATABASE_ROW
 from fourfold.archive.restore_points import PointInfo
 from fourfold.errors import NotFound, PublisherFenced
 from fourfold.models.documents import GcPolicy
@@ -152,7 +153,7 @@ def test_deleted_database_is_forgotten_with_its_last_point(tmp_path, url):
         spaces = {row["space"] for row in rows_of(url, "documents.revision")}
         assert spaces == {"did:key:old", "did:key:new"}
         with FolderStore(url) as objects:
-            assert "spaces/did:key:later" not in Catalog(objects).refresh().rows
+            assert "spaces/did:key:later" not in Catalog(objects).refresh().names()
     assert contents(rebuilt(tmp_path / "again", url)) == expected
 
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourfold.archive import table_runs
-from fourfold.archive.catalog import CatalogState, DatabaseRow
+from fourfold.archive.catalog_rows import DatabaseRow
+from fourfold.archive.catalog_state import CatalogState
 from fourfold.archive.table_layout import CLEAR, DELETE, PUT, WHOLE
 from fourfold.archive.table_runs import (
     OrderedRows,

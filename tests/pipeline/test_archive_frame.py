@@ -16,7 +16,7 @@ from hypothesis import seed as seeded
 from random_spaces import LIVES, Life, same_states, same_versions
 
 import fourfold
-from fourfold.archive.catalog import digest_tag
+from fourfold.archive.catalog_rows import digest_tag
 from fourfold.archive.table_layout import TABLES
 from fourfold.errors import CorruptData, NotFound
 from fourfold.models.documents import GcPolicy

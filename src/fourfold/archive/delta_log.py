@@ -107,12 +107,24 @@ class DeltaLog:
         raise _truncated(self._table, version)
 
     def _load(self, version: int | None) -> Snapshot:
-        if version is None:
-            checkpoint = self._last_checkpoint()
-            base = None if checkpoint is None else self._checkpoint(checkpoint.version)
+        checkpoint = self._last_checkpoint()
+        if checkpoint is not None and (version is None or checkpoint.version <= version):
+            base = self._checkpoint(checkpoint.version)
             if base is not None:
-                return self._replay(base, sorted(self._list(after=base.version).commits))
+                return self._after(base, version)
         return self._from_listing(version)
+
+    def _after(self, base: Snapshot, version: int | None) -> Snapshot:
+        """Return the state at a version after a checkpoint, without reading what is before it."""
+        if version == base.version:
+            return base
+        commits = sorted(self._list(after=base.version).commits)
+        if version is not None:
+            commits = [number for number in commits if number <= version]
+        snapshot = self._replay(base, commits)
+        if version is not None and snapshot.version != version:
+            raise NotFound(f"Delta log {self._table!r} has no version {version}")
+        return snapshot
 
     def update(self, snapshot: Snapshot) -> Snapshot:
         """Return the newest state, reading only commits after those of a state."""
@@ -291,8 +303,11 @@ class DeltaLog:
 
     def checkpoint(
         self, snapshot: Snapshot, *, forget_removed_before_ms: int | None = None
-    ) -> None:
-        """Write a checkpoint of a state, without files that were removed before a time."""
+    ) -> Snapshot:
+        """Write a checkpoint of a state, without files that were removed before a time.
+
+        Returns the state as the checkpoint has it.
+        """
         if forget_removed_before_ms is not None:
             removed = {
                 path: file
@@ -307,6 +322,7 @@ class DeltaLog:
         if failpoints.armed:
             failpoints.hit("archive.delta.checkpoint.after")
         self._hint(snapshot, len(data))
+        return snapshot
 
     def _hint(self, snapshot: Snapshot, size_bytes: int) -> None:
         last = _LastCheckpoint(

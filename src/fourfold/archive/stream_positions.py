@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from fourfold.archive.catalog import POSITIONS, CatalogState, DatabaseRow
+from fourfold.archive.catalog_rows import POSITIONS, DatabaseRow
+from fourfold.archive.catalog_state import CatalogState
 from fourfold.archive.publication import PUT, PublicationTable, TableColumn
 from fourfold.archive.restore_points import Place
 from fourfold.archive.table_layout import archive_table

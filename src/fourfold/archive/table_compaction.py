@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from fourfold import limits
-from fourfold.archive.catalog import CatalogState
-from fourfold.archive.delta_actions import Action, AddFile, RemoveFile
+from fourfold.archive.catalog_state import CatalogState
+from fourfold.archive.delta_actions import Action, AddFile, RemoveFile, Snapshot
 from fourfold.archive.parquet import arrow
 from fourfold.archive.table_files import NewFile, read_file
 from fourfold.archive.table_layout import OP, PUT, STREAM_RECORDS, WHOLE, defaults_in
@@ -40,7 +40,6 @@ from fourfold.archive.table_versions import (
     NeededRows,
     RowOrder,
     VersionFilter,
-    needed_rows,
     order_of,
 )
 from fourfold.errors import CorruptData
@@ -66,6 +65,24 @@ def first_of(file: AddFile) -> Place:
     if text is None:
         raise CorruptData(f"file {file.path!r} has no first row in the log of its table")
     return tuple((value is None, value) for value in msgspec.json.decode(text)[:-1])
+
+
+def files_of_level_0(snapshot: Snapshot) -> list[AddFile]:
+    """Return the files of a table that no compaction has written."""
+    return [file for file in snapshot.files.values() if level_of(file) == 0]
+
+
+def may_shrink(file: AddFile, oldest: int | None) -> bool:
+    """Return True if points before `oldest` are removed that alone may need rows of a file."""
+    # A row after the oldest point is needed by the point that added it.
+    return oldest is not None and points_of(file)[0] <= oldest
+
+
+def is_due(snapshot: Snapshot, files_max: int, oldest: int | None = None) -> bool:
+    """Return True if a table has many files of level 0, or rows that may be dropped."""
+    if any(may_shrink(file, oldest) for file in snapshot.files.values()):
+        return True
+    return len(files_of_level_0(snapshot)) >= max(1, files_max)
 
 
 class CompactedTable(NamedTuple):
@@ -119,25 +136,14 @@ class Compactor:
         self._folder = folder
         self._rows = 0
 
-    def is_due(self, files_max: int) -> bool:
-        """Return True if the table has many files of level 0, or rows that may be dropped."""
-        if any(map(self._may_shrink, self._snapshot.files.values())):
-            return True
-        return len(self._of_level_0()) >= max(1, files_max)
-
     def _may_shrink(self, file: AddFile) -> bool:
-        """Return True if points were removed, and only they may have needed rows of a file."""
-        # A row after the oldest point is needed by the point that added it.
-        return self._oldest is not None and points_of(file)[0] <= self._oldest
-
-    def _of_level_0(self) -> list[AddFile]:
-        return [file for file in self._snapshot.files.values() if level_of(file) == 0]
+        return may_shrink(file, self._oldest)
 
     def run(self, point: int, now_ms: int) -> CompactedTable:
         """Write and upload the compacted files, and return the actions of the commit."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         sorter = RunSorter(self._folder, self._order, self._schema)
-        replaced = self._of_level_0()
+        replaced = files_of_level_0(self._snapshot)
         for file in replaced:
             for table in self._read(file):
                 sorter.add(table)
@@ -311,7 +317,8 @@ class _LevelWriter:
 
 def oldest_point(state: CatalogState) -> int:
     """Return the version of the oldest point; 0 without any."""
-    return state.points[0].version if state.points else 0
+    oldest = state.oldest_point
+    return 0 if oldest is None else oldest.version
 
 
 def due_compaction(
@@ -322,13 +329,12 @@ def due_compaction(
     Only tables are checked whose state is in memory, such as those that were just published.
     """
     state = archive.catalog.state
-    needed = needed_rows(state, oldest_point(state))
     for name in archive.loaded():
         if name == STREAM_RECORDS:
             continue
-        compactor = Compactor(archive, name, folder, needed, pause=pause)
-        if compactor.is_due(files_max):
-            return compactor
+        if is_due(archive.expected(name), files_max):
+            needed = archive.needed_rows(oldest_point(state))
+            return Compactor(archive, name, folder, needed, pause=pause)
     return None
 
 
@@ -351,15 +357,17 @@ def compact_tables(
         tables: Names of the tables; by default all.
     """
     state = archive.catalog.state
-    needed = needed_rows(state, oldest_point(state) if oldest is None else oldest)
+    needed: Mapping[str, NeededRows] | None = None
     results: list[CompactedTable] = []
     for name in sorted(state.tables if tables is None else tables):
         if name == STREAM_RECORDS:
             # Streams compact their segments.
             continue
-        compactor = Compactor(archive, name, folder / name, needed, oldest=oldest)
-        if not compactor.is_due(files_max):
+        if not is_due(archive.expected(name), files_max, oldest):
             continue
+        if needed is None:
+            needed = archive.needed_rows(oldest_point(state) if oldest is None else oldest)
+        compactor = Compactor(archive, name, folder / name, needed, oldest=oldest)
         results.append(compactor.run(point, now_ms))
         if failpoints.armed:
             failpoints.hit("archive.tables.compacted")

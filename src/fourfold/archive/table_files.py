@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fourfold.archive.catalog import digest_tag
+from fourfold.archive.catalog_rows import digest_tag
 from fourfold.archive.delta_actions import AddFile
 from fourfold.archive.delta_schema import file_statistics
 from fourfold.archive.parquet import arrow

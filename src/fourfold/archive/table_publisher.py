@@ -16,21 +16,16 @@ import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from fourfold import limits
 from fourfold.archive import capture
 from fourfold.archive.capture import SQL, CaptureState, Intent, StatusRow
-from fourfold.archive.catalog import (
-    POINT_ROW,
-    TABLES_ROW,
-    Catalog,
-    CatalogState,
-    CommitRow,
-    DatabaseRow,
-)
+from fourfold.archive.catalog import Catalog
+from fourfold.archive.catalog_rows import POINT_ROW, TABLES_ROW, CommitRow, DatabaseRow
+from fourfold.archive.catalog_state import CatalogState
 from fourfold.archive.delta_actions import (
     EMPTY,
     NO_VERSION,
@@ -42,17 +37,25 @@ from fourfold.archive.delta_actions import (
     Txn,
     table_actions,
 )
+from fourfold.archive.delta_checkpoint import count_actions
 from fourfold.archive.delta_log import CommitConflict, DeltaLog
 from fourfold.archive.node_record import NodeRecord, new_record, read_record, write_record
 from fourfold.archive.sealer import ValueTarget, seal_into
 from fourfold.archive.subject import DatabaseResult, Subject
 from fourfold.archive.table_layout import default_options, merged_schema, table_prefix
+from fourfold.archive.table_versions import NeededRows, NeededRowsOf
 from fourfold.archive.table_writer import DatabaseSink, RowOrigin, TableFileWriter, TableWriter
 from fourfold.archive.uploads import ValueUploads, put_once, upload_of_file
 from fourfold.errors import Busy, PublisherFenced
 from fourfold.kernel import Transaction, failpoints
+from fourfold.limits import ARCHIVE_GRACE_S
 from fourfold.objects import ObjectStore
 from fourfold.retry import Retries
+
+CHECKPOINT_COMMITS: Final = 100
+"""Commits of a table after which a publication writes a checkpoint of its log."""
+CHECKPOINT_ACTIONS: Final = 1_000
+"""Actions of a checkpoint for which it waits for as many commits again."""
 
 
 class PointTime(NamedTuple):
@@ -79,12 +82,21 @@ class TableArchive:
     The caller holds the lock of the store while it publishes.
     """
 
-    def __init__(self, root: Path, objects: ObjectStore, retries: Retries | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        objects: ObjectStore,
+        retries: Retries | None = None,
+        *,
+        grace_s: float = ARCHIVE_GRACE_S,
+    ) -> None:
         self.root = root
         self.objects = objects
         self.retries = retries or Retries()
-        self.catalog = Catalog(objects, self.retries)
+        self.catalog = Catalog(objects, self.retries, grace_s=grace_s)
+        self._grace_s = grace_s
         self._snapshots: dict[str, Snapshot] = {}
+        self._needed: NeededRowsOf | None = None
         self.purges_checked = -1
         """Point up to which this process knows that no purge is left to apply."""
         self.knows_streams = False
@@ -100,6 +112,7 @@ class TableArchive:
         if not self.catalog.exists:
             self._snapshots.clear()
             self.forget_checks()
+            self._needed = None
             self.catalog.create()
             state = self.catalog.state
         node = self._admitted(state)
@@ -192,8 +205,25 @@ class TableArchive:
         )
 
     def keep(self, snapshots: dict[str, Snapshot]) -> None:
-        """Remember the states of tables that the catalog names now."""
+        """Remember the states of tables that the catalog names now.
+
+        A log with many commits since its checkpoint gets one, so that no reader and no publication
+        reads more of them. The larger the checkpoint, the more commits it waits for.
+        """
         self._snapshots |= snapshots
+        for name, snapshot in snapshots.items():
+            size = count_actions(snapshot) // CHECKPOINT_ACTIONS
+            if snapshot.version % (CHECKPOINT_COMMITS * (1 + size)) == 0 and snapshot.version:
+                limit = time.time() - self._grace_s
+                self._snapshots[name] = self.log(name).checkpoint(
+                    snapshot, forget_removed_before_ms=int(1000 * limit)
+                )
+
+    def needed_rows(self, oldest: int) -> Mapping[str, NeededRows]:
+        """Return for each database file the rows that points from `oldest` on need."""
+        if self._needed is None or self._needed.oldest != oldest:
+            self._needed = NeededRowsOf(oldest)
+        return self._needed.update(self.catalog.state)
 
 
 class TablePublication:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fourfold import limits
-from fourfold.archive.catalog import digest_tag
+from fourfold.archive.catalog_rows import digest_tag
 from fourfold.archive.delta_actions import AddFile, Snapshot
 from fourfold.archive.delta_log import DeltaLog
 from fourfold.archive.delta_schema import FileStatistics

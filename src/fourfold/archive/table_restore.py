@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from fourfold import limits
 from fourfold.archive import capture
 from fourfold.archive.capture import SCHEMA
-from fourfold.archive.catalog import DatabaseRow
+from fourfold.archive.catalog_rows import DatabaseRow
 from fourfold.archive.database_filler import DatabaseFiller, PutContent
 from fourfold.archive.delta_actions import AddFile
 from fourfold.archive.publication import ChangedRows, Description, PublicationTable, Row

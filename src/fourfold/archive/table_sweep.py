@@ -17,16 +17,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from fourfold.archive.catalog import CATALOG
+from fourfold.archive.catalog_rows import CATALOG
 from fourfold.archive.delta_actions import Snapshot
 from fourfold.archive.delta_log import DeltaLog
 from fourfold.archive.retired_objects import RetiredObject, delete
 from fourfold.archive.table_layout import STREAM_RECORDS
-from fourfold.archive.table_publisher import TableArchive
+from fourfold.archive.table_publisher import CHECKPOINT_COMMITS, TableArchive
 from fourfold.kernel import failpoints
 
-CHECKPOINT_COMMITS: Final = 100
-"""Commits of a table after which a sweep writes a checkpoint."""
 LOG_FOLDER: Final = "_delta_log/"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from fourfold import limits
-from fourfold.archive.catalog import digest_tag
+from fourfold.archive.catalog_rows import digest_tag
 from fourfold.archive.retired_objects import RetiredObject
 from fourfold.archive.table_files import read_object
 from fourfold.archive.table_layout import VALUE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fourfold.archive.catalog import digest_tag
+from fourfold.archive.catalog_rows import digest_tag
 from fourfold.archive.delta_schema import FileStatistics
 from fourfold.archive.row_files import read_rows
 from fourfold.archive.table_layout import VALUE

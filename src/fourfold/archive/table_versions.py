@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from fourfold.archive.catalog import CatalogState
+from fourfold.archive.catalog_rows import DatabaseRow
+from fourfold.archive.catalog_state import CatalogState
 from fourfold.archive.delta_actions import Snapshot
 from fourfold.archive.parquet import arrow
 from fourfold.archive.table_layout import DELETE, FILE_ID, OP, POINT, TABLE
@@ -46,15 +47,37 @@ class RowOrder(NamedTuple):
 
 def needed_rows(state: CatalogState, oldest: int) -> dict[str, NeededRows]:
     """Return for each database file the rows that points from `oldest` on need."""
-    needed: dict[str, NeededRows] = {}
-    for rows in state.rows.values():
-        for at, row in enumerate(rows):
-            is_replaced = at + 1 < len(rows) and rows[at + 1].version <= oldest
-            if is_replaced or row.absent:
-                continue
-            known = needed.get(row.file_id, NeededRows(row.base, row.point))
-            needed[row.file_id] = NeededRows(min(known.base, row.base), min(known.point, row.point))
-    return needed
+    return NeededRowsOf(oldest).update(state)
+
+
+class NeededRowsOf:
+    """The rows that points from a version on need, kept up to date without reading them again."""
+
+    def __init__(self, oldest: int) -> None:
+        self.oldest = oldest
+        self._version = -1
+        self._valid: dict[str, DatabaseRow] = {}
+        """Row of each database as of the oldest point."""
+        self._later: dict[str, NeededRows] = {}
+
+    def update(self, state: CatalogState) -> dict[str, NeededRows]:
+        """Return the needed rows of each database file, after reading newer rows of the catalog."""
+        for row in state.rows_after(self._version, self.oldest):
+            if row.version > self.oldest:
+                _include(self._later, row)
+            elif (known := self._valid.get(row.name)) is None or known.version < row.version:
+                self._valid[row.name] = row
+        self._version = state.version
+        needed = dict(self._later)
+        for row in self._valid.values():
+            _include(needed, row)
+        return needed
+
+
+def _include(needed: dict[str, NeededRows], row: DatabaseRow) -> None:
+    if not row.absent:
+        known = needed.get(row.file_id, NeededRows(row.base, row.point))
+        needed[row.file_id] = NeededRows(min(known.base, row.base), min(known.point, row.point))
 
 
 def order_of(snapshot: Snapshot) -> RowOrder:

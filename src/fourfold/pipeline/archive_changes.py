@@ -24,7 +24,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from fourfold.archive.catalog import Catalog, CatalogState, digest_tag
+from fourfold.archive.catalog import Catalog
+from fourfold.archive.catalog_rows import CommitRow, digest_tag
+from fourfold.archive.catalog_state import CatalogState
 from fourfold.archive.delta_actions import AddFile, Snapshot
 from fourfold.archive.delta_log import DeltaLog
 from fourfold.archive.delta_schema import FileStatistics
@@ -93,7 +95,8 @@ class ArchiveChanges:
     def newest_offset(self) -> Offset:
         """Return the newest point."""
         state = self._refresh()
-        return _offset(state, state.points[-1].version) if state.points else START
+        newest = state.newest_point
+        return START if newest is None else _offset(newest)
 
     def freeze_end(self) -> None:
         """End the read at the newest point of now."""
@@ -103,23 +106,23 @@ class ArchiveChanges:
         """Return the end of a batch: as many points as have `rows` rows, but at least one."""
         state = self._refresh()
         _check(state, start, self._url)
-        versions = [
-            point.version
-            for point in state.points
-            if start["point"] < point.version and (self._final or point.version) >= point.version
+        points = [
+            point
+            for point in state.points_after(start["point"])
+            if (self._final or point.version) >= point.version
         ]
-        if not versions:
+        if not points:
             return start
         if rows is None:
-            return _offset(state, versions[-1])
+            return _offset(points[-1])
         counts = self._rows_by_point(state, start["point"])
-        end, total = versions[0], counts.get(versions[0], 0)
-        for version in versions[1:]:
-            total += counts.get(version, 0)
+        end, total = points[0], counts.get(points[0].version, 0)
+        for point in points[1:]:
+            total += counts.get(point.version, 0)
             if total > rows:
                 break
-            end = version
-        return _offset(state, end)
+            end = point
+        return _offset(end)
 
     def files(self, start: Offset, end: Offset, columns: Sequence[str]) -> list[ChangedFile]:
         """Return the files with rows of the points after `start` until `end`."""
@@ -128,7 +131,7 @@ class ArchiveChanges:
         _check(state, end, self._url)
         after, until = start["point"], end["point"]
         intervals = {}
-        for name in state.rows:
+        for name in state.names():
             row = state.find(name, until)
             if row is not None and not row.absent and row.point > after:
                 intervals[row.file_id] = row.base, row.point
@@ -241,9 +244,8 @@ def _opened(objects: ObjectStore, key: str, digest: str) -> Iterator[Any]:
             yield opened
 
 
-def _offset(state: CatalogState, version: int) -> Offset:
-    token = next(commit.token for commit in state.commits if commit.version == version)
-    return {"point": version, "token": token}
+def _offset(point: CommitRow) -> Offset:
+    return {"point": point.version, "token": point.token}
 
 
 def _check(state: CatalogState, offset: Offset, url: str) -> None:
@@ -251,13 +253,14 @@ def _check(state: CatalogState, offset: Offset, url: str) -> None:
     version = offset["point"]
     if version == START["point"]:
         return
-    known = {commit.version: commit.token for commit in state.commits}
-    if version < min(known):
+    oldest = state.oldest_point
+    if oldest is not None and version < oldest.version:
         raise HistoryTruncated(
-            f"{url}: point {version} was removed, the oldest is {min(known)}",
+            f"{url}: point {version} was removed, the oldest is {oldest.version}",
             hint="Start a new query with another checkpoint.",
         )
-    if known.get(version) != offset["token"]:
+    known = state.commit_at(version)
+    if known is None or known.token != offset["token"]:
         raise SequenceRegression(
             f"{url}: point {version} is not the one that the stream has read",
             hint="The archive is another one, or an older copy: start a new query.",

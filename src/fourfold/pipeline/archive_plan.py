@@ -29,7 +29,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from fourfold import settings
-from fourfold.archive.catalog import Catalog, CatalogState, DatabaseRow, digest_tag
+from fourfold.archive.catalog import Catalog
+from fourfold.archive.catalog_rows import DatabaseRow, digest_tag
+from fourfold.archive.catalog_state import CatalogState
 from fourfold.archive.delta_actions import EMPTY, AddFile, Snapshot
 from fourfold.archive.delta_log import DeltaLog
 from fourfold.archive.delta_schema import FileStatistics

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from fourfold.archive.capture import CaptureState
-from fourfold.archive.catalog import DatabaseRow
+from fourfold.archive.catalog_rows import DatabaseRow
 from fourfold.archive.format_1 import manifest as manifests
 from fourfold.archive.format_1.restorer import read_history, values_needed
 from fourfold.archive.publication import GONE, Description, PublicationTable, Row, TableColumn
@@ -70,7 +70,7 @@ def drop_format_1(store: Store, progress: Progress | None = None) -> list[Retire
     """
     refuse_reader(store)
     with store.publishing:
-        if not table_archive.archive_of(store).catalog.refresh().points:
+        if table_archive.archive_of(store).catalog.refresh().newest_point is None:
             raise _refused("the archive has no tables", "Publish first.")
         with maintenance(store) as (publication, folder):
             unneeded = list_objects(store.objects)

@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from fourfold.archive import capture, stream_positions
-from fourfold.archive.catalog import Catalog, CatalogState, CommitRow, DatabaseRow
+from fourfold.archive.catalog import Catalog
+from fourfold.archive.catalog_rows import CommitRow, DatabaseRow
+from fourfold.archive.catalog_state import CatalogState
 from fourfold.archive.manifest import manifest_key
 from fourfold.archive.node_record import archive_lock
 from fourfold.archive.restore_points import Place
@@ -158,7 +160,8 @@ class ArchiveFollower:
         """
         state = self._archive.catalog.refresh()
         self._check_same(state)
-        newest = state.points[-1]
+        newest = state.newest_point
+        assert newest is not None
         if newest.version == self._record.version:
             return FollowReport(newest.id, newest.at, 0, 0, 0, 0, 0, 0.0)
         staging = self._root / STAGING
@@ -195,7 +198,7 @@ class ArchiveFollower:
         return FollowReport(
             newest.id,
             newest.at,
-            sum(1 for point in step.state.points if point.version > before),
+            len(step.state.points_after(before)),
             step.advanced,
             step.restored,
             step.rows,
@@ -206,15 +209,15 @@ class ArchiveFollower:
     def _check_same(self, state: CatalogState) -> None:
         """Raise Refused if the archive is not the one that was followed so far."""
         record, where = self._record, self._store.settings.objects.url
-        if not state.points:
+        if state.newest_point is None:
             raise Refused(f"{where}: the archive that {self._root} follows is gone", hint=_HINT)
         if state.snapshot.defined().id != record.archive:
             raise Refused(
                 f"{where}: is not the archive that {self._root} follows; it was created again",
                 hint=_HINT,
             )
-        known = [commit for commit in state.commits if commit.version == record.version]
-        if state.version < record.version or (known and known[0].token != record.token):
+        known = state.commit_at(record.version)
+        if state.version < record.version or (known is not None and known.token != record.token):
             raise Refused(
                 f"{where}: the archive went back to before point {record.point}, which "
                 f"{self._root} has",
@@ -242,12 +245,12 @@ class _ReplicaStep:
 
     def changed(self) -> list[DatabaseRow]:
         """Return the rows of databases that changed since the point of the replica."""
-        rows = (self.state.find(name) for name in self.state.names())
-        return [
+        rows = (
             row
-            for row in rows
-            if row is not None and not row.is_positions and row.version > self._record.version
-        ]
+            for row in self.state.newest_rows()
+            if not row.is_positions and row.version > self._record.version
+        )
+        return sorted(rows, key=lambda row: row.name)
 
     # Databases
 
@@ -280,8 +283,9 @@ class _ReplicaStep:
             if (known.generation, known.version) == (row.point, row.token):
                 return 0
             # The archive may have removed rows that only removed points needed.
-            oldest = self.state.points[0].version
-            continues = max(known.generation, self._record.version) >= oldest
+            oldest = self.state.oldest_point
+            assert oldest is not None
+            continues = max(known.generation, self._record.version) >= oldest.version
             if (
                 not continues
                 or database.identity() != row.file_id
@@ -374,7 +378,8 @@ def _create(root: Path, url: str) -> ReplicaRecord:
     where = url if ":" in url else str(Path(url).absolute())
     with open_objects(where) as objects:
         state = Catalog(objects).refresh()
-    if not state.points:
+        newest = state.newest_point
+    if newest is None:
         raise NotFound(
             f"{url}: has no archive with a restore point",
             hint="Publish a store there first: `fourfold publish ROOT --objects URL`.",

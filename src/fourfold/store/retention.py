@@ -147,6 +147,8 @@ class _Collection:
         return self._report
 
     def _drop_points(self, *, dry_run: bool) -> None:
+        if self._keep.everything:
+            return
         known = table_maintenance.table_points(self._store)
         kept = kept_points(known, self._keep, self._at_ms)
         dropped = len(known) - len(kept)

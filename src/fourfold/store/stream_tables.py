@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from fourfold.archive import stream_positions, stream_records
-from fourfold.archive.catalog import CatalogState
+from fourfold.archive.catalog_state import CatalogState
 from fourfold.archive.delta_actions import Action
 from fourfold.archive.restore_points import Place
 from fourfold.archive.stream_records import RecordSegment
@@ -54,9 +54,9 @@ def gather_changes(
         WriterLocked: Another process has the streams open; it adds points of its own.
     """
     state = archive.catalog.state
-    points = state.points
+    newest = state.newest_point
     # The clock may have been set back since.
-    since = min(points[-1].started_ms, started_ms) if points else 0
+    since = 0 if newest is None else min(newest.started_ms, started_ms)
     with store.streams.database.read() as snapshot:
         moved = {entry.name: _place(entry) for entry in moved_since(snapshot, since)}
         if archive.knows_streams:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from fourfold.archive import stream_positions
 from fourfold.archive.capture import HELD_BACK, SQL, record_of
-from fourfold.archive.catalog import CatalogState, CommitRow
+from fourfold.archive.catalog_rows import CommitRow
+from fourfold.archive.catalog_state import CatalogState
 from fourfold.archive.format_1.manifest import MANIFESTS, manifest_key
 from fourfold.archive.format_1.points import Points
 from fourfold.archive.manifest_format import token_of
@@ -49,7 +50,7 @@ def archive_of(store: Store) -> TableArchive:
     """Return the archive of a store; it is read once and then kept up to date."""
     archive = _archives.get(store)
     if archive is None or archive.objects is not store.objects:
-        archive = TableArchive(store.root, store.objects)
+        archive = TableArchive(store.root, store.objects, grace_s=store.settings.archive.grace_s)
         _archives[store] = archive
     return archive
 
@@ -78,8 +79,9 @@ def new_point(
     store: Store, state: CatalogState, started: datetime, *, restored: str | None = None
 ) -> PointTime:
     """Return the identity of a point that is complete now; it is greater than all others."""
-    if state.points:
-        newest: str | None = state.points[-1].id
+    point = state.newest_point
+    if point is not None:
+        newest: str | None = point.id
     else:
         before = Points(store.objects).newest()
         newest = None if before is None else before.id

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fourfold.archive.catalog import TABLES_ROW
+from fourfold.archive.catalog_rows import TABLES_ROW
 from fourfold.archive.node_record import archive_lock, compaction_lock, read_record
 from fourfold.archive.restore_points import PointInfo
 from fourfold.archive.retired_objects import RetiredObject
@@ -95,8 +95,8 @@ def compact_one(
                 failpoints.hit("archive.tables.compacted")
             with store.publishing, maintenance(store) as (publication, _):
                 # Other maintenance may have replaced the files, or deleted those just uploaded.
-                commits = archive.catalog.state.commits
-                if any(row.kind == TABLES_ROW and row.version > version for row in commits):
+                commits = archive.catalog.state.commits_after(version)
+                if any(row.kind == TABLES_ROW for row in commits):
                     return None
                 publication.maintain({done.table: done.actions})
             return done

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fourfold.archive import stream_positions, stream_records
-from fourfold.archive.catalog import CommitRow, DatabaseRow
+from fourfold.archive.catalog_rows import CommitRow, DatabaseRow
 from fourfold.archive.node_record import (
     archive_lock,
     new_record,
@@ -57,7 +57,7 @@ def is_in_tables(store: Store, at: str | None, *, take_over: bool) -> bool:
     """
     state = archive_of(store).catalog.refresh()
     if at is None:
-        return bool(state.points)
+        return state.newest_point is not None
     points = list_points(store)
     point = find(points, at)
     found = any(commit.id == point.id for commit in state.points)
@@ -171,10 +171,8 @@ class TableRestore:
         )
 
     def _published_at(self, row: DatabaseRow) -> str:
-        for commit in self._state.commits:
-            if commit.version == row.point:
-                return commit.at
-        return ""
+        commit = self._state.commit_at(row.point)
+        return "" if commit is None else commit.at
 
     # The right to publish
 
