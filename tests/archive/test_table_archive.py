@@ -25,8 +25,7 @@ from published_stores import (
 import fourfold
 from fourfold import limits
 from fourfold.archive import catalog as catalogs
-from fourfold.archive import catalog_files
-from fourfold.archive import table_writer
+from fourfold.archive import catalog_files, table_writer
 from fourfold.archive.catalog import Catalog
 from fourfold.archive.delta_log import DeltaLog
 from fourfold.archive.table_layout import table_prefix

@@ -263,14 +263,14 @@ def test_files_of_a_remote_archive_are_cached_by_digest(tmp_path):
     with fourfold.open(root) as store:
         write(store, A, 0)
         publish(store)
-        local = archive_plan._open_archive(str(root))
+        local = archive_plan._archive_of(str(root))
         local.refresh()
         [file] = local.snapshot("documents.revision").files.values()
         key = f"{TABLES}/documents.revision/{file.path}"
         data = store.objects.get(key).data
     cache = ExportCache(tmp_path / "downloads", 1 << 20)
     objects = MemoryStore()
-    remote = archive_plan._Archive(objects)
+    remote = archive_plan.ArchiveTables(objects)
     objects.put(key, data[:-1] + b"?")
     with pytest.raises(CorruptData, match="digest"):
         remote.path("documents.revision", file, cache)

@@ -77,7 +77,9 @@ _MODELS: Final = tuple(model.name for model in all_models() if model.pipeline is
     help="SQLite in this process, or Spark. Default: sqlite, unless an option requires Spark.",
 )
 @click.option(
-    "--roots", metavar="PATTERN", help="Spark: several stores, instead of ROOT: '/data/tenants/*'."
+    "--roots",
+    metavar="PATTERN",
+    help="Spark: several stores ('/data/tenants/*'), or archives by URL, instead of ROOT.",
 )
 @click.option(
     "--objects",

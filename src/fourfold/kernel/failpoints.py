@@ -69,6 +69,7 @@ TABLE_POINTS = (
     "archive.tables.swept",
     "archive.format_1.deleted",
     "archive.catalog.intended",
+    "archive.catalog.compacted",
     "archive.catalog.committed",
     "archive.catalog.recorded",
     "archive.restore.filled",

@@ -17,6 +17,7 @@ rows of others are joined with the intervals.
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 import time
@@ -24,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -39,11 +40,11 @@ from fourfold.archive.node_record import read_record
 from fourfold.archive.parquet import arrow
 from fourfold.archive.row_files import damage
 from fourfold.archive.table_layout import FILE_ID, OP, POINT, PUT, TABLES, defaults_in
-from fourfold.archive.uploads import download_checked
+from fourfold.archive.uploads import download_checked, get_checked
 from fourfold.cache import LruCache
-from fourfold.errors import CorruptData
+from fourfold.errors import Busy, CorruptData, NotFound
 from fourfold.models.model import model as registered_model
-from fourfold.objects import FolderStore, ObjectStore
+from fourfold.objects import FolderStore, ObjectStore, open_objects
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.conditions import Condition
 from fourfold.pipeline.cut import FileBound
@@ -265,11 +266,11 @@ class _Planner:
 
     def add(self, root: str, bounds: Sequence[FileBound]) -> None:
         """Add the databases of a store."""
-        archive = _open_archive(root)
+        archive = open_archive(root) if self._options.urls else _archive_of(root)
         if archive is None:
             self.live += bounds
             return
-        publications = self._publications(bounds)
+        publications = self._publications([bound for bound in bounds if bound.path])
         # After the databases: so it has everything that they recorded.
         state = archive.refresh()
         if not all(_has_columns(archive.snapshot(table.source), table) for table in self._needed):
@@ -277,6 +278,12 @@ class _Planner:
             return
         entries: list[_Entry] = []
         for bound in bounds:
+            if not bound.path:
+                row = state.find(bound.name, bound.version)
+                if row is None or row.file_id != bound.file_id:
+                    raise Busy(f"{root}: the archive was replaced", hint="Read it again.")
+                entries.append(_Entry(bound, row, row.position))
+                continue
             publication = publications.get(bound.path)
             row = None if publication is None else self._published_row(state, bound, publication)
             if row is None or publication is None:
@@ -333,7 +340,7 @@ class _Planner:
         return row
 
     def _files(
-        self, archive: _Archive, table: ArchivedTable, entries: Sequence[_Entry]
+        self, archive: ArchiveTables, table: ArchivedTable, entries: Sequence[_Entry]
     ) -> list[_PlannedFile]:
         """Return the files of an archive table that may have rows of the read."""
         snapshot = archive.snapshot(table.source)
@@ -515,8 +522,8 @@ def _merged(groups: Sequence[FileGroup]) -> list[FileGroup]:
 # Archives
 
 
-class _Archive:
-    """The archive of a store, as a reader sees it."""
+class ArchiveTables:
+    """The tables of an archive, as a reader sees them."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
@@ -541,6 +548,15 @@ class _Archive:
                 self._snapshots[table] = known
             return known
 
+    def rows(self, table: str, columns: Sequence[str]) -> Iterator[Any]:
+        """Yield columns of the files of a table, whether or not their rows count."""
+        _, pq = arrow()
+        for file in self.snapshot(table).files.values():
+            key = f"{TABLES}/{table}/{file.path}"
+            data = get_checked(self._objects, key, digest_tag(file, key), self._retries)
+            with damage(key):
+                yield pq.read_table(io.BytesIO(data), columns=list(columns))
+
     def path(self, table: str, file: AddFile, cache: ExportCache) -> Path:
         """Return where a file is on this machine: in a folder of objects, or in the cache."""
         key = f"{TABLES}/{table}/{file.path}"
@@ -561,25 +577,37 @@ class _Archive:
         return cache.add(digest, partial)
 
 
-_archives: dict[tuple[int, str], _Archive] = {}
+_archives: dict[tuple[int, str], ArchiveTables] = {}
 _archives_lock: Final = threading.Lock()
 
 
-def _open_archive(root: str) -> _Archive | None:
+def open_archive(url: str) -> ArchiveTables:
+    """Return the tables of the archive at a URL; raise NotFound if its folder is missing."""
+    if ":" not in url and not Path(url).is_dir():
+        # It would be created.
+        raise NotFound(f"{url}: folder does not exist")
+    return _cached(url, lambda: open_objects(url))
+
+
+def _cached(url: str, opened: Callable[[], ObjectStore]) -> ArchiveTables:
+    # A process that was forked must not share connections.
+    key = os.getpid(), url
+    with _archives_lock:
+        if key not in _archives:
+            _archives[key] = ArchiveTables(opened())
+        return _archives[key]
+
+
+def _archive_of(root: str) -> ArchiveTables | None:
     """Return the archive tables of a store; None if it does not publish to such an archive."""
     if read_record(Path(root)) is None:
         return None
     chosen = settings.load(root, environ=os.environ)
-    # A process that was forked must not share connections.
     url = objects_url(Path(root), chosen)
     if ":" not in url and not Path(url).is_dir():
         # It would be created.
         return None
-    key = os.getpid(), url
-    with _archives_lock:
-        if key not in _archives:
-            _archives[key] = _Archive(objects_of(Path(root), chosen))
-        return _archives[key]
+    return _cached(url, lambda: objects_of(Path(root), chosen))
 
 
 CONTENTS_KEPT_S: Final = 7 * 86_400.0

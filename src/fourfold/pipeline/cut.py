@@ -83,6 +83,10 @@ class FileBound:
     """Id assigned when the file was created; a space created again has another id."""
     horizon: int = 0
     """Seq below which rows may have been removed when the cut was read."""
+    version: int = -1
+    """Version of the catalog that bounds a database without a file, in the archive at `root`."""
+    name: str = ""
+    """Name of that database in the catalog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,10 @@ def read_cut(options: ReadOptions) -> Cut:
     """Return the cut for a read with these options."""
     if options.cut is not None:
         cut = select_space(from_token(options.cut), options.space)
+    elif options.urls:
+        from fourfold.pipeline.archive_roots import archive_cut  # noqa: PLC0415 - it imports this
+
+        cut = archive_cut(options)
     else:
         store_files = find_files(
             find_stores(options.root, options.roots), options.tables, options.space

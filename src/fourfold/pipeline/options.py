@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -31,6 +32,7 @@ Point = int | datetime | None
 NAMES: Final = (
     "root",
     "roots",
+    "url",
     "objects",
     "space",
     "model",
@@ -72,6 +74,10 @@ class ReadOptions:
 
     root: str | None
     roots: str | None
+    urls: tuple[str, ...]
+    """Archives that are read instead of stores."""
+    archive_point: str | None
+    """Id of a restore point, or a time, of these archives."""
     space: str | None
     model: str
     table_name: str
@@ -106,7 +112,7 @@ class ReadOptions:
     @property
     def location(self) -> str:
         """The stores or objects of the read, for messages."""
-        return self.root or self.roots or self.objects or ""
+        return self.root or self.roots or self.objects or ", ".join(self.urls)
 
 
 def refuse_options(options: Mapping[str, str], names: Iterable[str]) -> None:
@@ -127,9 +133,14 @@ def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
                 f"unknown option {name!r} of the format fourfold",
                 hint=f"Did you mean {near[0]!r}?" if near else f"Options: {', '.join(NAMES)}.",
             )
+    urls = _urls(texts)
+    at = texts.get("at", "").strip()
+    archive_point = at if urls and at and not at.isdigit() else None
     options = ReadOptions(
         root=texts.get("root"),
-        roots=texts.get("roots"),
+        roots=None if urls else texts.get("roots"),
+        urls=urls,
+        archive_point=archive_point,
         space=texts.get("space"),
         model=texts.get("model", DEFAULT_MODEL if "objects" not in texts else PUBLISHED_MODEL),
         table_name=texts.get("table", ""),
@@ -143,7 +154,7 @@ def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
         stream=texts.get("stream"),
         shared=_flag(texts.get("shared", "false"), "shared"),
         objects=texts.get("objects"),
-        at=point(texts.get("at"), "at"),
+        at=None if archive_point else point(at, "at"),
         since=point(texts.get("since"), "since"),
         skip_bad=_flag(texts.get("skip_bad", "false"), "skip_bad"),
         cut=texts.get("cut"),
@@ -157,6 +168,27 @@ def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
     options.table.select_columns(options.columns)
     _refuse_misplaced(texts, options)
     return replace(options, conditions=parse(texts.get("where"), options.table))
+
+
+def _urls(texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the archives of a read: the option url, or roots that are URLs."""
+    roots = _names(texts.get("roots")) or ()
+    are_urls = [_is_url(root) for root in roots]
+    if "url" not in texts and not any(are_urls):
+        return ()
+    if not all(are_urls) or ("url" in texts) + ("root" in texts) + ("roots" in texts) > 1:
+        raise InvalidInput(
+            "pass either a store, folders of stores, or URLs of archives",
+            hint="Read them one by one, and union the results.",
+        )
+    return tuple(
+        entry if ":" in entry else str(Path(entry).absolute())
+        for entry in _names(texts.get("url")) or roots
+    )
+
+
+def _is_url(text: str) -> bool:
+    return "://" in text
 
 
 def is_table(raw_options: Mapping[str, str]) -> bool:

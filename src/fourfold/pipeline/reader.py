@@ -15,10 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fourfold import settings
+from fourfold.errors import InvalidInput
 from fourfold.pipeline import driver
 from fourfold.pipeline.exporter import ROW
 from fourfold.pipeline.file_server import get_server
-from fourfold.pipeline.options import read_options
+from fourfold.pipeline.options import ReadOptions, read_options
 from fourfold.pipeline.spark import register, unwrap_error
 from fourfold.pipeline.table_files import PIECE, TableFiles, fold_function, table_files
 from fourfold.query.tables import FILES, ROOT
@@ -42,6 +43,8 @@ def read(spark: SparkSession, **options: Any) -> DataFrame:
 def frame(spark: SparkSession, options: Mapping[str, str], cut: Cut | None = None) -> DataFrame:
     """Read a table with options as texts, at `cut` if one is given."""
     parsed = read_options(options)
+    if parsed.urls:
+        _check_archives(spark, parsed)
     if parsed.objects is not None or not driver.is_reachable(spark):
         return _frame_of_source(spark, options, cut)
     from fourfold.pipeline import cut as cuts  # noqa: PLC0415 - workers do not need the kernel
@@ -55,13 +58,35 @@ def frame(spark: SparkSession, options: Mapping[str, str], cut: Cut | None = Non
     from fourfold.pipeline.archive_plan import plan_archive  # noqa: PLC0415 - it needs the kernel
 
     rooted = parsed.table.folded or ROOT in (parsed.columns or ())
-    plan = plan_archive(bounds.bounds, parsed, rooted=rooted)
+    if parsed.urls:
+        from fourfold.pipeline.archive_roots import plan_archives  # noqa: PLC0415 - so does this
+
+        known, plan = plan_archives(bounds.bounds, parsed, rooted=rooted)
+        bounds = cuts.Cut(known, bounds.bad)
+    else:
+        plan = plan_archive(bounds.bounds, parsed, rooted=rooted)
     if plan is None:
         return file_frame(spark, table_files(bounds, parsed))
     from fourfold.pipeline.archive_frame import ArchiveReader  # noqa: PLC0415 - it needs the kernel
 
     reader = ArchiveReader(spark, partial(file_addresses, spark), partial(file_frame, spark))
     return reader.read(plan, parsed)
+
+
+def _check_archives(spark: SparkSession, options: ReadOptions) -> None:
+    """Raise InvalidInput for reads of archives by URL that are not supported."""
+    if not driver.is_reachable(spark):
+        raise InvalidInput(
+            "archives are not read by URL through Spark Connect",
+            hint="Restore or follow the archive on the server, and read its folder.",
+        )
+    if options.table_name == FILES:
+        raise InvalidInput("table 'files' lists the files of stores, not those of archives")
+    if isinstance(options.since, datetime):
+        raise InvalidInput(
+            "since must be a seq in a read of archives, got a time",
+            hint="Filter on the column time.",
+        )
 
 
 def file_frame(spark: SparkSession, files: TableFiles) -> DataFrame:

@@ -57,7 +57,8 @@ def views(
     spark: SparkSession,
     store: Store | str | Path | None = None,
     *,
-    roots: str | None = None,
+    roots: str | Iterable[str] | None = None,
+    url: str | Path | None = None,
     space: str | None = None,
     at: int | datetime | str | None = None,
     branch: str = "",
@@ -71,6 +72,9 @@ def views(
     where: Mapping[str, str] | None = None,
 ) -> Views:
     """Create a temporary view of every table of one store, or of many with `roots`.
+
+    With `url`, or URLs as `roots`, the tables are those of archives, without the folders of their
+    stores; `at` is then the id of a restore point, a time, or a seq.
 
     `at` is a seq or a time for all of them; `branch` selects the branch of `state` and `history` of
     documents, `app` the app in the tables of graphs. View names begin with `prefix`. With
@@ -96,7 +100,7 @@ def views(
     selected = _select_tables(model, tables)
     if not selected:
         return Views((), Cut(()))
-    options = _options(store, roots, space, at, model, skip_bad=skip_bad)
+    options = _options(store, roots, url, space, at, model, skip_bad=skip_bad)
     cut = read_cut(read_options({**options, "table": FILES}))
     special = {"branch": branch} | ({} if app is None else {"app": str(app)})
     # The cut contains it already, for each file.
@@ -115,7 +119,7 @@ def views(
     return Views(tuple(names), cut)
 
 
-def _objects_model(model: str, roots: str | None, space: str | None) -> str:
+def _objects_model(model: str, roots: str | Iterable[str] | None, space: str | None) -> str:
     """Return the model whose objects are read; raise for options they do not support."""
     if roots is not None or space is not None:
         raise InvalidInput("published objects do not support 'roots' and 'space'")
@@ -312,9 +316,10 @@ def to_user_error(error: Exception) -> BaseException:
     )
 
 
-def _options(
+def _options(  # noqa: PLR0917 - those of `views`
     store: Store | str | Path | None,
-    roots: str | None,
+    roots: str | Iterable[str] | None,
+    url: str | Path | None,
     space: str | None,
     at: int | datetime | str | None,
     model: str,
@@ -326,9 +331,11 @@ def _options(
         folder = Path(store) if isinstance(store, str | Path) else store.root
         options["root"] = str(folder.absolute())
     if roots is not None:
-        options["roots"] = roots
+        options["roots"] = roots if isinstance(roots, str) else ",".join(roots)
+    if url is not None:
+        options["url"] = str(url)
     if len(options) != 2:
-        raise InvalidInput("pass either a store or `roots`")
+        raise InvalidInput("pass either a store, `roots` or `url`")
     if space is not None:
         options["space"] = space
     if at is not None:

@@ -10,6 +10,7 @@ that point is the newest, and this store is the publisher.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,15 @@ def is_in_tables(store: Store, at: str | None, *, take_over: bool) -> bool:
     return found
 
 
+def restore_databases(store: Store, names: Iterable[str], version: int) -> None:
+    """Restore some databases as of a version of the catalog, to read them; streams stay out.
+
+    The store gets no right to publish. Existing databases stay unchanged.
+    """
+    archive_of(store).catalog.refresh()
+    TableRestore(store, None, take_over=False).restore_databases(names, version)
+
+
 class TableRestore:
     """One restore of a store."""
 
@@ -114,6 +124,17 @@ class TableRestore:
         report.streams = self._streams(places, progress)
         report.failures |= report.streams.failures
         return report
+
+    def restore_databases(self, names: Iterable[str], version: int) -> None:
+        """Restore some databases as of a version of the catalog."""
+        try:
+            with archive_lock(self._store.root):
+                self._restore_all({name: self._state.find(name, version) for name in names}, None)
+        finally:
+            self._reader.close()
+            shutil.rmtree(self._store.root / STAGING, ignore_errors=True)
+        for error in self._report.failures.values():
+            raise error
 
     def _rows(self) -> dict[str, DatabaseRow | None]:
         """Return the rows of all databases at the point; None for one that did not exist."""

@@ -46,6 +46,9 @@ def _unknown_branch(options: ReadOptions) -> NotFound:
 
 def first_complete_seq(bound: FileBound, options: ReadOptions) -> int:
     """Return the seq after which a file has every version; raise if `since` is earlier."""
+    if not bound.path:
+        # It is in an archive, and gc has not collected it.
+        return bound.since
     [(horizon,)] = cuts.fetch_rows(bound, options.tables.kinds[bound.kind].queries.horizon)
     lowest = max(int(horizon) - 1, 0)
     if options.since is not None and bound.since < lowest:
