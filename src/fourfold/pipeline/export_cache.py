@@ -84,7 +84,7 @@ class ExportCache:
                 path.unlink(missing_ok=True)
                 raise LimitExceeded(
                     f"{self._folder}: exports in use exceed {self._max_bytes} bytes",
-                    hint="Publish first (`fourfold publish ROOT`): published rows are not exported. "
+                    hint="Publish (`fourfold publish ROOT`): published rows are not exported. "
                     "Or read fewer columns or rows, or raise pipeline.cache_bytes.",
                     details={"folder": str(self._folder), "max_bytes": self._max_bytes},
                 )
