@@ -14,8 +14,8 @@ import fourfold
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.documents import GcPolicy
 from fourfold.pipeline import archive_roots, read, sql, views
-from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.archive_plan import plan_archive
+from fourfold.pipeline.cut import read_cut
 from fourfold.pipeline.models import model_tables
 from fourfold.pipeline.options import read_options
 from fourfold.query.tables import FILES
@@ -126,7 +126,7 @@ def test_spaces_are_read_without_their_files(tmp_path):
     filled(tmp_path, url)
     shutil.rmtree(tmp_path / "store")
     options = read_options(by_url(url, options_of("", "revisions")))
-    plan = plan_archive(cuts.read_cut(options).bounds, options)
+    plan = plan_archive(archive_roots.archive_cut(options).bounds, options)
     assert {bound.space for bound in plan.archived} == {REVISIONS, FACTS, "did:key:later"}
     assert not any(bound.path for bound in plan.archived)
     assert {bound.space for bound in plan.live} == {COLLECTED}
@@ -164,6 +164,8 @@ def test_reads_that_archives_do_not_have_are_refused(spark, tmp_path):
         read(spark, url=url, table="revisions", at="20200101T000000.000Z-0000")
     with pytest.raises(NotFound, match="has no space"):
         read(spark, url=url, table="revisions", space="did:key:none")
+    with pytest.raises(InvalidInput, match="only by read, views and sql"):
+        read_cut(read_options({"url": url, "table": "revisions"}))
     with pytest.raises(InvalidInput, match="files of stores"):
         read(spark, url=url, table=FILES)
     with pytest.raises(InvalidInput, match="pass either a store, folders of stores, or URLs"):
@@ -177,5 +179,7 @@ def test_restored_databases_are_limited_to_a_few_points(tmp_path, monkeypatch):
     url = str(tmp_path / "archive")
     points = filled(tmp_path, url)
     for at, _ in points:
-        cuts.read_cut(read_options(by_url(url, options_of("", "events", "sessions"), at=at)))
+        archive_roots.archive_cut(
+            read_options(by_url(url, options_of("", "events", "sessions"), at=at))
+        )
     assert len(list((tmp_path / "cache").glob("restored-*"))) == 1

@@ -59,7 +59,8 @@ def archive_cut(options: ReadOptions) -> Cut:
         bounds += [*others, *with_files(chosen, options)]
     if options.space is not None and not bounds:
         raise NotFound(f"{options.location}: has no space {options.space!r}")
-    return Cut(tuple(sorted(bounds, key=lambda bound: (bound.root, bound.space))))
+    cut = Cut(tuple(sorted(bounds, key=lambda bound: (bound.root, bound.space))))
+    return cuts.apply_bounds(cut, options)
 
 
 def plan_archives(

@@ -130,9 +130,10 @@ def read_cut(options: ReadOptions) -> Cut:
     if options.cut is not None:
         cut = select_space(from_token(options.cut), options.space)
     elif options.urls:
-        from fourfold.pipeline.archive_roots import archive_cut  # noqa: PLC0415 - it imports this
-
-        cut = archive_cut(options)
+        raise InvalidInput(
+            "archives are read by URL only by read, views and sql of fourfold.pipeline",
+            hint="Pass the folder of a store; `fourfold follow` makes a copy of one.",
+        )
     else:
         store_files = find_files(
             find_stores(options.root, options.roots), options.tables, options.space

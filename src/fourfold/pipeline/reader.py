@@ -51,6 +51,10 @@ def frame(spark: SparkSession, options: Mapping[str, str], cut: Cut | None = Non
 
     if parsed.table_name == FILES:
         bounds = cuts.Cut(())
+    elif cut is None and parsed.urls:
+        from fourfold.pipeline.archive_roots import archive_cut  # noqa: PLC0415 - so does this
+
+        bounds = archive_cut(parsed)
     elif cut is None:
         bounds = cuts.read_cut(parsed)
     else:

@@ -101,7 +101,13 @@ def views(
     if not selected:
         return Views((), Cut(()))
     options = _options(store, roots, url, space, at, model, skip_bad=skip_bad)
-    cut = read_cut(read_options({**options, "table": FILES}))
+    parsed = read_options({**options, "table": FILES})
+    if parsed.urls:
+        from fourfold.pipeline.archive_roots import archive_cut  # noqa: PLC0415 - so does this
+
+        cut = archive_cut(parsed)
+    else:
+        cut = read_cut(parsed)
     special = {"branch": branch} | ({} if app is None else {"app": str(app)})
     # The cut contains it already, for each file.
     options.pop("at", None)
