@@ -424,6 +424,7 @@ PREFIX: Final = "FOURFOLD_"
 NOT_SETTINGS: Final[Mapping[str, str]] = {
     "FOURFOLD_ROOT": "The store that a command uses if ROOT is not given.",
     "FOURFOLD_PROGRESS": "json: commands with --json print their progress on stderr.",
+    "FOURFOLD_STARTED_BY": "What starts a run of the pipeline, for its record: `job` and a number.",
     "FOURFOLD_NO_COLOR": "Any value disables colour, like NO_COLOR, for this program only.",
     "FOURFOLD_SPARK_TRAINING": "off: Spark sessions write no class archive in the background.",
     "FOURFOLD_FAULTS": "Failpoints to enable, for tests that inject failures.",

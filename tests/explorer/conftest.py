@@ -7,7 +7,7 @@ import os
 import shutil
 
 import pytest
-from shop_store import fill_payments, fill_probes, fill_shop
+from shop_store import fill_payments, fill_probes, fill_shop, run_job
 
 from server.served_streams import Served
 
@@ -38,17 +38,6 @@ def shop(tmp_path_factory, filled_shop):
     run_job(server, "snapshots")
     yield server
     server.kill()
-
-
-def run_job(server, kind, **options):
-    """Start a job of a server, and return it when it has ended."""
-    body = json.dumps({"kind": kind, **options})
-    answer = server.ask("POST", "/v1/jobs", body, {"Content-Type": "application/json"})
-    assert answer.status == 202, answer.text
-    path = answer.headers["location"]
-    # Events are sent until the job has ended.
-    server.ask("GET", f"{path}/events")
-    return json.loads(server.ask("GET", path).text)
 
 
 @pytest.fixture

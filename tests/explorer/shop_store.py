@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -232,6 +233,17 @@ def run_pipeline(root, did=DID):
     jobs.run(job, root, {"into": root.with_name(f"{root.name}-ids"), "model": "documents"})
     with contextlib.suppress(fourfold.errors.CorruptData):
         jobs.run(Fail(), root, {"into": root.with_name("none")})
+
+
+def run_job(server, kind, **options):
+    """Start a job of a server, and return it when it has ended."""
+    body = json.dumps({"kind": kind, **options})
+    answer = server.ask("POST", "/v1/jobs", body, {"Content-Type": "application/json"})
+    assert answer.status == 202, answer.text
+    path = answer.headers["location"]
+    # Events are sent until the job has ended.
+    server.ask("GET", f"{path}/events")
+    return json.loads(server.ask("GET", path).text)
 
 
 STATES = ("placed", "paid", "shipped")

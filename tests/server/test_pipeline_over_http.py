@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,12 +16,13 @@ from served_graphs import server_of
 
 import fourfold
 from fourfold.errors import CorruptData
+from fourfold.kernel import Database
 from fourfold.pipeline import jobs
 from fourfold.pipeline.jobs import Job, Option, Plan, Range, Report
 from fourfold.pipeline.jobs.table_folder import TableFolder
-from fourfold.server.jobs import RATE_INTERVAL_MS, RATE_INTERVALS_MAX, StepRate
 from fourfold.server.pipeline_routes import _table_rows
 from fourfold.store import pipeline_runs
+from fourfold.store.job_progress import RATE_INTERVAL_MS, RATE_INTERVALS_MAX, StepRate
 from fourfold.store.table_manifest import FolderManifest, MaterializedFile
 
 DID = "did:web:shop.example"
@@ -89,11 +93,15 @@ def front(root):
 
 
 @pytest.fixture(scope="module")
-def ask(front):
+def send(front):
     _, secret = front.access.add(("admin", "read"), models=("store",))
+    return partial(server_of(front).ask, Authorization=f"Bearer {secret}")
 
+
+@pytest.fixture(scope="module")
+def ask(send):
     def get(path, query=""):
-        answer = server_of(front).ask("GET", path, query=query, Authorization=f"Bearer {secret}")
+        answer = send("GET", path, query=query)
         assert answer.status == 200, answer.text
         return answer.value
 
@@ -125,6 +133,115 @@ def test_runs_are_listed_in_pages_and_by_job(ask):
     assert rest["next_cursor"] is None
     assert ask("/v1/pipeline/runs", "job=write-tables")["items"] == rows
     assert ask("/v1/pipeline/runs", "job=other")["items"] == []
+
+
+class Wait(WriteTables):
+    """Reports progress and waits before it ends."""
+
+    name = "wait"
+
+    def __init__(self):
+        self.reported, self.released = threading.Event(), threading.Event()
+
+    def run(self, context, plan):
+        context.advance("reading", 4, 4)
+        context.advance("folding", 1, 3)
+        self.reported.set()
+        assert self.released.wait(60)
+        return super().run(context, plan)
+
+
+@pytest.fixture
+def waiting(root):
+    """A run that waits, as of a process that is not the server."""
+    job, into = Wait(), root.with_name("waiting")
+    thread = threading.Thread(target=jobs.run, args=(job, root, {"into": into}))
+    thread.start()
+    assert job.reported.wait(60)
+    yield job
+    job.released.set()
+    thread.join()
+    with pipeline_runs.open_for_writing(root) as database, database.write() as txn:
+        txn.execute("DELETE FROM run WHERE job = 'wait'")
+
+
+def test_a_run_of_another_process_is_a_job_with_progress_until_its_end(ask, send, waiting, root):
+    listed = ask("/v1/jobs")["items"]
+    assert [(row["kind"], row["status"]) for row in listed] == [
+        *(("wait", "running"), ("write-tables", "failed")),
+        *[("write-tables", "succeeded")] * 3,
+    ]
+    run = ask(f"/v1/jobs/{listed[0]['id']}")
+    assert (run["started_by"], run["status"]) == ("command", "running")
+    assert [run["progress"][name] for name in ("label", "done", "total")] == ["folding", 1, 3]
+    assert [stage["name"] for stage in run["stages"]] == ["starting", "reading", "folding"]
+    assert run["run"]["inputs"] == [{"name": DID, "after": 0, "until": 7}]
+    assert str(root.parent) not in json.dumps([listed, run])
+
+    refused = send("DELETE", f"/v1/jobs/{run['id']}")
+    assert refused.status == 409
+    assert f"process {os.getpid()}" in refused.value["detail"]
+
+    waiting.released.set()
+    feed = send("GET", f"/v1/jobs/{run['id']}/events").text.decode()
+    assert '"status":"succeeded"' in feed.rpartition("event: end")[2]
+    ended = ask(f"/v1/jobs/{run['id']}")
+    assert [stage["name"] for stage in ended["stages"]] == [
+        *("starting", "reading", "folding", "committing")
+    ]
+    assert all(stage["ended_at_ms"] for stage in ended["stages"])
+    assert (ended["result"]["rows_in"], ended["result"]["outcome"]) == (7, "done")
+    assert not list((root / ".pipeline/progress").iterdir())
+    assert send("DELETE", f"/v1/jobs/{run['id']}").value["status"] == "succeeded"
+
+
+def test_a_killed_run_is_an_interrupted_job_with_its_last_progress(ask, waiting, monkeypatch):
+    (run,) = ask("/v1/jobs", "status=running")["items"]
+    assert ask("/v1/jobs", "status=interrupted")["items"] == []
+    monkeypatch.setattr(pipeline_runs, "is_running", lambda *_: False)
+    assert ask("/v1/jobs", "status=running")["items"] == []
+    (killed,) = ask("/v1/jobs", "status=interrupted")["items"]
+    assert (killed["id"], killed["progress"]["label"]) == (run["id"], "folding")
+
+
+def test_jobs_and_runs_are_listed_in_pages_newest_first(ask, send, root):
+    job = send("POST", "/v1/jobs", body=b'{"kind":"snapshots"}').value
+    send("GET", f"/v1/jobs/{job['id']}/events")
+    whole = ask("/v1/jobs")["items"]
+    assert [row["started_by"] for row in whole] == ["server", *["command"] * 4]
+    seen, cursor = [], ""
+    while cursor is not None:
+        page = ask("/v1/jobs", f"limit=2&cursor={cursor}" if cursor else "limit=2")
+        seen += page["items"]
+        cursor = page["next_cursor"]
+    assert seen == whole
+    assert ask("/v1/jobs", "kind=write-tables")["items"] == whole[1:]
+    assert ask("/v1/jobs", "status=failed")["items"] == [whole[1]]
+    assert send("GET", "/v1/jobs/20260101T000000-00000000").status == 404
+
+
+def test_a_run_of_a_job_of_the_server_is_listed_as_the_job(ask, root, monkeypatch):
+    monkeypatch.setenv("FOURFOLD_STARTED_BY", "job 7")
+    jobs.run(WriteTables(), root, {"into": root.with_name("served")})
+    assert ask("/v1/pipeline/runs")["items"][0]["job_id"] == "7"
+    assert "served" not in json.dumps(ask("/v1/jobs"))
+    with pipeline_runs.open_for_writing(root) as database, database.write() as txn:
+        txn.execute("DELETE FROM run WHERE started_by <> ''")
+
+
+def test_runs_of_an_older_version_are_read(tmp_path):
+    path = pipeline_runs.database_path(tmp_path)
+    path.parent.mkdir(parents=True)
+    row = (
+        "INSERT INTO run VALUES ('r', 'stats', '', 'w', '', 'done', '{}', '{}', '',"
+        " '2026-01-01T00:00:00.000Z', '2026-01-01T00:00:01.000Z', 1000, 1, 1, '[]', '{}',"
+        " NULL, 1, 'host', '0')"
+    )
+    older = Database.open(path, migrations=pipeline_runs._MIGRATIONS[:1])
+    with older as database, database.write() as txn:
+        txn.execute(row)
+    (run,) = pipeline_runs.history(tmp_path)
+    assert (run.id, run.started_by, run.progress) == ("r", "", None)
 
 
 def test_tables_are_listed_with_rows_sizes_and_watermarks(ask, root):

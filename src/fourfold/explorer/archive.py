@@ -35,17 +35,10 @@ async def archive_page(visit: Visit, query: ArchiveQuery) -> dict[str, Any]:
             *("/v1/archive", DatabaseStatusPage), cursor=query.databases, limit=DATABASES_SHOWN
         ),
         visit.api.get("/v1/backups", BackupPage, limit=BACKUPS_SHOWN),
-        _points(visit, query.points),
+        list_points(visit, query.points, POINTS_SHOWN),
     )
     until_ms = visit.time_ms
-    rows = [
-        {
-            **msgspec.to_builtins(point),
-            "at_ms": values.to_ms(point.at),
-        }
-        for point in points.items
-        if until_ms is None or values.to_ms(point.at) <= until_ms
-    ]
+    rows = point_rows(points, until_ms)
     status = [
         {**msgspec.to_builtins(row), "only_here": max(0, row.newest - row.published) + row.changes}
         for row in databases.items
@@ -74,10 +67,18 @@ async def archive_page(visit: Visit, query: ArchiveQuery) -> dict[str, Any]:
     }
 
 
-async def _points(visit: Visit, cursor: str) -> tuple[PointPage, str]:
+def point_rows(points: PointPage, until_ms: int | None) -> list[dict[str, Any]]:
+    """Return restore points for a page, with their times; those until a time if one is given."""
+    rows = [
+        {**msgspec.to_builtins(point), "at_ms": values.to_ms(point.at)} for point in points.items
+    ]
+    return [row for row in rows if until_ms is None or row["at_ms"] <= until_ms]
+
+
+async def list_points(visit: Visit, cursor: str, limit: int) -> tuple[PointPage, str]:
     """Return a page of restore points, and why there is none."""
     try:
-        page = await visit.api.get("/v1/points", PointPage, cursor=cursor, limit=POINTS_SHOWN)
+        page = await visit.api.get("/v1/points", PointPage, cursor=cursor, limit=limit)
     except Forbidden:
         raise
     except FourfoldError as error:

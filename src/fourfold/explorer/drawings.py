@@ -124,17 +124,43 @@ def short_number(value: float) -> str:
     return f"{value:g}"
 
 
-def area(values: Sequence[float], label: str) -> Markup:
-    """Return a line over a filled area, oldest first; its top is the highest value."""
-    top = max(values, default=0) or 1
+THROUGHPUT_WIDTH: Final = 660
+THROUGHPUT_HEIGHT: Final = 128
+THROUGHPUT_RIGHT: Final = 44
+"""Size of a chart of throughput, and the room for the numbers of its axis."""
+
+
+def throughput(values: Sequence[float], label: str, *, is_live: bool) -> Markup:
+    """Return a line over a filled area, oldest first, with an axis; a dot is the current value."""
+    top, step = _axis(max(values, default=0))
+    right, bottom = THROUGHPUT_WIDTH - THROUGHPUT_RIGHT, THROUGHPUT_HEIGHT - 6
+
+    def height(value: float) -> float:
+        return bottom - (bottom - 8) * value / top
+
+    distance = right / max(1, len(values) - 1)
     points = " ".join(
-        f"{10 * index},{63 - 62 * value / top:.1f}" for index, value in enumerate(values)
+        f"{distance * index:.1f},{height(value):.1f}" for index, value in enumerate(values)
     )
-    width = 10 * max(1, len(values) - 1)
+    lines = Markup("").join(
+        Markup(
+            '<line x1="0" x2="{}" y1="{:.1f}" y2="{:.1f}"/><text x="{}" y="{:.1f}">{}</text>'
+        ).format(
+            *(right, height(number), height(number)),
+            *(right + 8, height(number) + 4, short_number(number)),
+        )
+        for number in (step * index for index in range(round(top / step) + 1))
+    )
+    dot = Markup("")
+    if is_live and values:
+        dot = Markup('<circle cx="{}" cy="{:.1f}" r="3.5"/>').format(right, height(values[-1]))
     return Markup(
-        '<svg class="area" viewBox="0 0 {} 64" preserveAspectRatio="none" role="img"'
-        ' aria-label="{}"><polygon points="0,64 {} {},64"/><polyline points="{}"/></svg>'
-    ).format(width, label, points, width, points)
+        '<svg class="throughput" viewBox="0 0 {} {}" role="img" aria-label="{}">{}'
+        '<polygon points="0,{} {} {},{}"/><polyline points="{}"/>{}</svg>'
+    ).format(
+        *(THROUGHPUT_WIDTH, THROUGHPUT_HEIGHT, label, lines, bottom, points, right, bottom),
+        *(points, dot),
+    )
 
 
 def histogram(times_ms: Sequence[int], start_ms: int, end_ms: int, buckets: int) -> list[int]:

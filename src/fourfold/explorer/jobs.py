@@ -104,7 +104,7 @@ async def jobs_page(visit: Visit, query: JobsPageQuery) -> dict[str, Any]:
             for job in page.items
             if until_ms is None or job.created_at_ms <= until_ms
         ],
-        "kinds": list(get_args(JobKind)),
+        "kinds": sorted({*get_args(JobKind), *(job.kind for job in page.items), query.kind} - {""}),
         "statuses": list(get_args(JobStatus)),
         "is_empty": not (page.items or query.kind or query.status or query.cursor),
         "next_cursor": page.next_cursor,
@@ -129,7 +129,10 @@ def job_row(job: JobInfo, now_ms: int) -> dict[str, Any]:
     elapsed_ms = None if job.started_at_ms is None else max(0, end_ms - job.started_at_ms)
     left_ms = None
     if is_live(job) and elapsed_ms and 0 < progress.done < progress.total:
-        left_ms = elapsed_ms * (progress.total - progress.done) // progress.done
+        # Each stage counts its own steps.
+        begun_ms = job.stages[-1].started_at_ms if job.stages else job.started_at_ms
+        spent_ms = max(0, end_ms - (begun_ms or end_ms))
+        left_ms = spent_ms * (progress.total - progress.done) // progress.done
     return {
         "id": job.id,
         "kind": job.kind,
@@ -142,7 +145,12 @@ def job_row(job: JobInfo, now_ms: int) -> dict[str, Any]:
         "left_ms": left_ms,
         "progress": progress,
         "percent": 100 * progress.done // progress.total if progress.total else None,
+        "is_live": is_live(job),
+        "is_cancellable": is_live(job) and job.started_by == "server",
+        "started_by": job.started_by,
         "rates": _rates(job),
+        "stages": _stage_rows(job, end_ms),
+        "run": job.run,
         "result": result_rows(job.result or {}),
         "problems": [str(text) for text in (job.result or {}).get("problems", [])],
         "lines": [str(text) for text in (job.result or {}).get("lines", [])],
@@ -150,10 +158,31 @@ def job_row(job: JobInfo, now_ms: int) -> dict[str, Any]:
     }
 
 
+def _stage_rows(job: JobInfo, end_ms: int) -> list[dict[str, Any]]:
+    """Return the stages of a job with their times; the last is current while the job runs."""
+    rows = []
+    for stage in job.stages:
+        is_last = stage is job.stages[-1]
+        state = "ok"
+        if is_last and job.status != "succeeded":
+            state = "run" if is_live(job) else "fail"
+        rows.append(
+            {
+                "name": stage.name,
+                "done": stage.done,
+                "total": stage.total,
+                "state": state,
+                "is_current": is_last and is_live(job),
+                "took_ms": max(0, (stage.ended_at_ms or end_ms) - stage.started_at_ms),
+            }
+        )
+    return rows
+
+
 def _rates(job: JobInfo) -> list[float]:
     """Return the steps a second by interval, oldest first."""
     rate = job.progress.rate
-    if rate is None or not any(rate.steps):
+    if rate is None or not any(rate.steps) or job.started_at_ms is None:
         return []
     return [round(1000 * steps / rate.interval_ms, 1) for steps in rate.steps]
 

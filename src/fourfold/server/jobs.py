@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -42,13 +41,14 @@ from fourfold.server.job_store import JobStore, now_ms
 from fourfold.server.open_spaces import OpenSpaces
 from fourfold.server.uploads import upload_path, uploads_folder
 from fourfold.store import Store
+from fourfold.store.job_progress import STARTED_BY, StageLog, StepRate
+from fourfold.store.pipeline_runs import started_by_job
 from fourfold.wire.store import (
     BackupJob,
     GcJob,
     JobError,
     JobInfo,
     JobProgress,
-    JobRate,
     LoadJob,
     MaterializeJob,
     NewJob,
@@ -67,9 +67,6 @@ OPEN_SPACE_S: Final = 30.0
 """Maximum wait until a space is open."""
 PUBLISH_SLICE_DATABASES: Final = 256
 """Databases that are published before a job can be cancelled."""
-RATE_INTERVALS_MAX: Final = 60
-RATE_INTERVAL_MS: Final = 500
-"""Intervals of which steps are counted, and the first length of one; it doubles if needed."""
 _PROBLEMS_MAX: Final = 100
 _RUN_FIELDS: Final[tuple[str, ...]] = ("run", "outcome", "rows_in", "rows_out", "resumed")
 _NAME_TIME: Final = "%Y-%m-%dt%H-%M-%Sz"
@@ -91,33 +88,6 @@ class JobOutcome(NamedTuple):
     error: JobError | None = None
 
 
-class StepRate:
-    """Counts the steps of one job by interval. Time without steps counts as zero steps."""
-
-    def __init__(self) -> None:
-        self._interval_ms = RATE_INTERVAL_MS
-        self._steps = [0]
-        self._done = 0
-
-    def add(self, elapsed_ms: int, done: int) -> None:
-        """Count the steps since the last call; fewer than then start a new count."""
-        new = done - self._done if done >= self._done else done
-        self._done = done
-        index = max(0, elapsed_ms) // self._interval_ms
-        while index >= RATE_INTERVALS_MAX:
-            pairs = zip_longest(self._steps[::2], self._steps[1::2], fillvalue=0)
-            self._steps = [first + second for first, second in pairs]
-            self._interval_ms *= 2
-            index = max(0, elapsed_ms) // self._interval_ms
-        # The clock may be set back: those steps count in the newest interval.
-        self._steps += [0] * (index + 1 - len(self._steps))
-        self._steps[-1] += new
-
-    def to_wire(self) -> JobRate:
-        """Return the counts so far."""
-        return JobRate(self._interval_ms, list(self._steps))
-
-
 class _RunningJob:
     """A job that is queued or runs in its thread."""
 
@@ -129,6 +99,7 @@ class _RunningJob:
         self.ended = threading.Event()
         self.child: subprocess.Popen[bytes] | None = None
         self.rate = StepRate()
+        self.stages = StageLog()
         self.lock = threading.Lock()
         """Held while a child starts, so that none starts after a cancellation."""
 
@@ -297,8 +268,10 @@ class Jobs:
     def _advance(self, running: _RunningJob, label: str, done: int, total: int) -> None:
         elapsed_ms = now_ms() - (running.job.started_at_ms or 0)
         running.rate.add(elapsed_ms, done)
-        progress = JobProgress(without_paths(label), done, total, running.rate.to_wire())
-        self._update(running, progress=progress)
+        label = without_paths(label)
+        running.stages.add(label, done, total, now_ms())
+        progress = JobProgress(label, done, total, running.rate.to_wire())
+        self._update(running, progress=progress, stages=running.stages.to_wire())
 
     def _verify(self, running: _RunningJob) -> JobOutcome:
         objects = ["--objects"] if running.job.options.get("objects") else []
@@ -334,6 +307,7 @@ class Jobs:
         """Run `fourfold COMMAND ROOT` and return its document and its error."""
         line = [sys.executable, "-m", "fourfold", *command, "--json", str(self._store.root)]
         environment = {**os.environ, "FOURFOLD_PROGRESS": "json"}
+        environment[STARTED_BY] = started_by_job(running.job.id)
         error: JobError | None = None
         with tempfile.TemporaryFile() as output:
             with running.lock:

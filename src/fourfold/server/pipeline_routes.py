@@ -7,7 +7,6 @@ paths. Keys for these routes are for the model `store`.
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from msgspec import UnsetType
 
 from fourfold.errors import FourfoldError
 from fourfold.server import cursors
+from fourfold.server.job_list import to_ms
 from fourfold.server.jobs import job_error
 from fourfold.server.request import Reply, Request
 from fourfold.server.routes import Ok, Route, bind
@@ -78,11 +78,12 @@ def _run_row(root: Path, run: Run) -> RunRow:
     return RunRow(
         id=run.id,
         job=run.job,
+        job_id=pipeline_runs.job_of(run),
         model=_text(run.options.get("model")),
         output=Path(run.output).name,
         state=pipeline_runs.current_state(root, run),  # type: ignore[arg-type]
-        started_at_ms=_ms(run.started_at),
-        ended_at_ms=None if run.finished_at is None else _ms(run.finished_at),
+        started_at_ms=to_ms(run.started_at),
+        ended_at_ms=None if run.finished_at is None else to_ms(run.finished_at),
         duration_ms=run.duration_ms,
         inputs=run.input.get("sources", 0),
         rows_in=run.rows_in,
@@ -94,10 +95,6 @@ def _run_row(root: Path, run: Run) -> RunRow:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _ms(text: str) -> int:
-    return int(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 def _list_tables(root: Path, query: PageQuery) -> TableFolderPage:

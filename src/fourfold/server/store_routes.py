@@ -25,6 +25,7 @@ from fourfold.kernel.idempotency import IdempotentRequest, digest_of
 from fourfold.server import conditions, cursors
 from fourfold.server.errors import without_paths
 from fourfold.server.event_stream import END, SSE_KEEP_ALIVE_S, Feed, FeedEvent, event_response
+from fourfold.server.job_list import JobList, is_run
 from fourfold.server.jobs import Jobs
 from fourfold.server.points import parse_store_time
 from fourfold.server.request import Reply, Request, Response
@@ -60,6 +61,8 @@ PROGRESS: Final = "progress"
 UNPUBLISHED_LISTED: Final = 20
 UNPUBLISHED_EXAMINED: Final = 100_000
 """Streams of which the largest unpublished ones are chosen: some tenths of a second."""
+RUN_POLL_S: Final = 0.5
+"""Interval at which the progress of a run of another process is read."""
 _DONE: Final = frozenset({"succeeded", "failed", "cancelled", "interrupted"})
 
 
@@ -84,6 +87,7 @@ class StoreRoutes:
         self._store = store
         self._workers = workers
         self._jobs = jobs
+        self._job_list = JobList(jobs, store.root)
         self._backups = backups
         self._keep_alive_s = keep_alive_s
         self._overview = SharedRead(partial(workers.run, _overview, store.root))
@@ -167,42 +171,39 @@ class StoreRoutes:
     def _list_jobs(self, query: JobsQuery) -> JobPage:
         status, kind = _or_none(query.status), _or_none(query.kind)
         listed = cursors.digest_of("jobs", status, kind)
-        cursor = cursors.parse(query.cursor, listed, int)
-        before = None if cursor is None else cursor.after
-        jobs = self._jobs.list_jobs(before, status, kind, query.limit + 1)
-        page = jobs[: query.limit]
-        more = len(jobs) > len(page)
-        return JobPage(
-            items=page,
-            next_cursor=cursors.format_cursor(listed, 0, int(page[-1].id)) if more else None,
-        )
+        cursor = cursors.parse(query.cursor, listed, str)
+        position = "" if cursor is None else cursor.after
+        page, following = self._job_list.page(position, status, kind, query.limit)
+        more = None if following is None else cursors.format_cursor(listed, 0, following)
+        return JobPage(items=page, next_cursor=more)
 
     async def get_job(self, _request: Request, job_id: str) -> Reply:
         """Return a job."""
-        return Reply(await self._workers.run(self._jobs.get, job_id))
+        return Reply(await self._workers.run(self._job_list.get, job_id))
 
     async def cancel_job(self, _request: Request, job_id: str) -> Reply:
         """Cancel a job, and return it once its work has ended."""
-        return Reply(await self._workers.write(self._jobs.cancel, job_id))
+        return Reply(await self._workers.write(self._job_list.cancel, job_id))
 
     async def follow_job(self, _request: Request, job_id: str) -> Response:
         """Return a feed of the progress of a job."""
-        await self._workers.run(self._jobs.get, job_id)
+        await self._workers.run(self._job_list.get, job_id)
         open_feed = partial(self._open_feed, job_id)
         return event_response(open_feed, keep_alive_s=self._keep_alive_s)
 
     @asynccontextmanager
     async def _open_feed(self, job_id: str) -> AsyncIterator[Feed]:
-        feed = _JobFeed(job_id, self._jobs, self._workers)
+        feed = _JobFeed(job_id, self._jobs, self._job_list, self._workers)
         yield Feed(feed.next_event, lambda: job_id, self._jobs.is_stopping)
 
 
 class _JobFeed:
     """The progress of one job, as events: each is the whole job, so none needs to be repeated."""
 
-    def __init__(self, job_id: str, jobs: Jobs, workers: Workers) -> None:
+    def __init__(self, job_id: str, jobs: Jobs, job_list: JobList, workers: Workers) -> None:
         self._job_id = job_id
         self._jobs = jobs
+        self._job_list = job_list
         self._workers = workers
         self._sent: JobInfo | None = None
 
@@ -212,7 +213,7 @@ class _JobFeed:
         with self._jobs.notifier.listen(self._job_id) as listener:
             while not self._jobs.is_stopping():
                 listener.drain()
-                job = await self._workers.run(self._jobs.get, self._job_id)
+                job = await self._workers.run(self._job_list.get, self._job_id)
                 if job.status in _DONE:
                     return FeedEvent(END, job, self._job_id)
                 if job != self._sent:
@@ -221,7 +222,8 @@ class _JobFeed:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return None
-                await listener.wait(left)
+                # No other process notifies this one.
+                await listener.wait(min(left, RUN_POLL_S) if is_run(self._job_id) else left)
         return None
 
 
@@ -427,7 +429,7 @@ _ROUTES: Final = (
     _store_route(
         *("GET", JOBS, StoreRoutes.list_jobs),
         operation="list_jobs",
-        summary="List jobs, newest first.",
+        summary="List jobs and runs of the pipeline, newest first.",
         query=JobsQuery,
         ok={200: Ok("A page of jobs.", JobPage)},
     ),
@@ -443,7 +445,7 @@ _ROUTES: Final = (
         operation="cancel_job",
         summary="Cancel a job; one that has ended stays as it is.",
         ok={200: Ok("The job, which has ended.", JobInfo)},
-        errors=(NotFound,),
+        errors=(NotFound, Refused),
     ),
     _store_route(
         *("GET", f"{JOB}/events", StoreRoutes.follow_job),

@@ -18,6 +18,8 @@ class RunRow(Struct, kw_only=True, frozen=True):
 
     id: str
     job: str
+    job_id: str | None = None
+    """Job of the server that started it; None for a run of another process."""
     model: str
     """Model of the input; empty if the job has none."""
     output: str

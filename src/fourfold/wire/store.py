@@ -410,7 +410,45 @@ class JobProgress(Struct, frozen=True):
     done: Count = 0
     total: Count = 0
     rate: JobRate | None = None
-    """Of a job that runs; it is not recorded."""
+    """Of a job that runs, and of a run of the pipeline."""
+
+
+class JobStage(Struct, frozen=True):
+    """A stage of a job, such as a table that it writes."""
+
+    name: str
+    done: Count
+    total: Count
+    """0 if it is unknown."""
+    started_at_ms: Count
+    ended_at_ms: Count | None = None
+
+
+class JobInput(Struct, kw_only=True, frozen=True):
+    """What a run read of one input: the positions after `after` until `until`."""
+
+    name: str
+    after: Count
+    until: Count
+
+
+class JobRun(Struct, kw_only=True, frozen=True):
+    """The run of a job on the pipeline."""
+
+    id: str
+    process: str
+    """Process and host."""
+    version: str
+    """Version of Fourfold that ran it."""
+    output: str
+    """Name of the folder or file that it wrote."""
+    input_count: Count
+    inputs: list[JobInput]
+    """At most 100 inputs."""
+    skipped: list[str]
+    """Inputs that could not be read, and why; at most 100."""
+    resumed: bool
+    """True if it continued the work of a run that was killed."""
 
 
 class JobError(Struct, kw_only=True, frozen=True):
@@ -426,16 +464,23 @@ class JobInfo(Struct, kw_only=True, frozen=True):
     """A job."""
 
     id: str
-    kind: JobKind
+    """A number; of a run that another process started, the id of the run."""
+    kind: str
     options: dict[str, Any]
     status: JobStatus
-    """`interrupted` if the server stopped before the job ended."""
+    """`interrupted` if its process stopped before the job ended."""
     created_at_ms: Count
     started_at_ms: Count | None = None
     ended_at_ms: Count | None = None
     progress: JobProgress = JobProgress()
     result: dict[str, Any] | None = None
     error: JobError | None = None
+    started_by: Literal["server", "command"] = "server"
+    """`command` if another process than the server runs it."""
+    stages: list[JobStage] = []
+    """Stages of a job that has several, in their order."""
+    run: JobRun | None = None
+    """Its run on the pipeline; only of one job, not in lists."""
 
 
 class JobPage(Page, kw_only=True, frozen=True):
@@ -447,7 +492,10 @@ class JobPage(Page, kw_only=True, frozen=True):
 class JobsQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of a list of jobs."""
 
-    kind: Annotated[JobKind | UnsetType, Meta(description="Only jobs of this kind.")] = UNSET
+    kind: Annotated[
+        Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,63}$")] | UnsetType,
+        Meta(description="Only jobs of this kind."),
+    ] = UNSET
     status: Annotated[JobStatus | UnsetType, Meta(description="Only jobs with this status.")] = (
         UNSET
     )

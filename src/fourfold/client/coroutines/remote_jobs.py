@@ -54,7 +54,7 @@ class AsyncRemoteJobs:
     async def list(
         self, kind: str | None = None, status: str | None = None, limit: int = 100
     ) -> builtins.list[JobInfo]:
-        """Return jobs, newest first.
+        """Return jobs and runs of the pipeline by other processes, newest first.
 
         Args:
             kind: Only jobs of this kind.
@@ -70,7 +70,12 @@ class AsyncRemoteJobs:
         return jobs[:limit]
 
     async def cancel(self, job_id: str) -> JobInfo:
-        """Cancel a job and return it once it has ended; one that has ended stays as it is."""
+        """Cancel a job and return it once it has ended; one that has ended stays as it is.
+
+        Raises:
+            NotFound: There is no such job.
+            Refused: It is a run of another process than the server.
+        """
         call = self._calls.cancel_job(job_id)
         return maintenance.parse(await self._connection.send(call), JobInfo)
 

@@ -55,7 +55,7 @@ class RemoteJobs:
     def list(
         self, kind: str | None = None, status: str | None = None, limit: int = 100
     ) -> builtins.list[JobInfo]:
-        """Return jobs, newest first.
+        """Return jobs and runs of the pipeline by other processes, newest first.
 
         Args:
             kind: Only jobs of this kind.
@@ -71,7 +71,12 @@ class RemoteJobs:
         return jobs[:limit]
 
     def cancel(self, job_id: str) -> JobInfo:
-        """Cancel a job and return it once it has ended; one that has ended stays as it is."""
+        """Cancel a job and return it once it has ended; one that has ended stays as it is.
+
+        Raises:
+            NotFound: There is no such job.
+            Refused: It is a run of another process than the server.
+        """
         call = self._calls.cancel_job(job_id)
         return maintenance.parse(self._connection.send(call), JobInfo)
 

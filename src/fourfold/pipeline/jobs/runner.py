@@ -41,6 +41,7 @@ from fourfold.pipeline.models import list_models
 from fourfold.pipeline.scratch import staging_folder
 from fourfold.pipeline.spark import unwrap_error
 from fourfold.store import open_store
+from fourfold.store.job_progress import ProgressFile, RunProgress
 from fourfold.store.pipeline_runs import lock_file, lock_name
 
 SHARED_JOBS: Final = {
@@ -182,19 +183,34 @@ def _run_locked(job: Job, target: str, context: Context) -> RunReport:
     identity, steps = runs.begin(root, identity, plan, context.options)
     resumed = identity.work != context.work
     context.work, context.finished = identity.work, steps
+    record, report_to_caller = ProgressFile(root, run_id), context.advance
+
+    def advance(label: str, done: int, total: int) -> None:
+        record.advance(label, done, total)
+        report_to_caller(label, done, total)
+
+    context.advance = advance
     context.save_step = lambda name, data: runs.save_step(root, identity.work, name, data)
     _sweep(root, prefix, identity.work)
     try:
         if plan.empty:
             report, state = Report(sentence="nothing to do"), "nothing"
         else:
+            record.advance("starting", 0, 0)
             result = _call_unwrapped(lambda: job.run(context, plan))
+            record.advance("committing", 0, 0)
             report, state = _call_unwrapped(lambda: job.commit(context, plan, result)), "done"
     except BaseException as error:
-        _record_failure(identity, time.monotonic() - started, error, context)
+        _record_failure(identity, time.monotonic() - started, error, context, record.end())
         raise
     took = time.monotonic() - started
-    runs.end(root, identity, state, took, report=report, skipped=context.skipped, reached=plan)
+    runs.end(
+        *(root, identity, state, took),
+        report=report,
+        skipped=context.skipped,
+        reached=plan,
+        progress=record.end(),
+    )
     _sweep(root, prefix, "")
     done = _report_of(job, target, plan, report, context, took)
     return msgspec.structs.replace(done, run=run_id, outcome=state, resumed=resumed)
@@ -212,7 +228,11 @@ def _plan_or_record(job: Job, identity: RunIdentity, context: Context, started: 
 
 
 def _record_failure(
-    identity: RunIdentity, duration_s: float, error: BaseException, context: Context
+    identity: RunIdentity,
+    duration_s: float,
+    error: BaseException,
+    context: Context,
+    progress: RunProgress | None = None,
 ) -> None:
     state = "failed" if isinstance(error, Exception) else "interrupted"
     details: dict[str, Any]
@@ -222,7 +242,12 @@ def _record_failure(
         details = {"kind": "internal", "message": f"{type(error).__name__}: {error}"}
     # The caller must see the job's own error, even if the disk is full.
     with suppress(FourfoldError):
-        runs.end(context.root, identity, state, duration_s, skipped=context.skipped, error=details)
+        runs.end(
+            *(context.root, identity, state, duration_s),
+            skipped=context.skipped,
+            error=details,
+            progress=progress,
+        )
 
 
 def _call_unwrapped(call: Callable[[], Any]) -> Any:

@@ -18,6 +18,7 @@ import msgspec
 from fourfold._version import __version__
 from fourfold.kernel import Transaction
 from fourfold.pipeline.jobs.job import Plan, Report, SkippedFile
+from fourfold.store.job_progress import STARTED_BY, RunProgress
 from fourfold.store.pipeline_runs import SQL, open_for_reading, open_for_writing
 
 JOB_RANGES_KEPT: Final = 100
@@ -82,6 +83,7 @@ def begin(
             os.getpid(),
             socket.gethostname(),
             __version__,
+            os.environ.get(STARTED_BY, ""),
         )
         txn.execute(SQL.begin_run, row)
     return identity, steps
@@ -120,9 +122,10 @@ def end(
     skipped: list[SkippedFile] | None = None,
     error: Mapping[str, Any] | None = None,
     reached: Plan | None = None,
+    progress: RunProgress | None = None,
 ) -> None:
-    """Record the end of a run. With `reached`, the same transaction raises the watermarks and
-    deletes the steps.
+    """Record the end of a run and its stages. With `reached`, the same transaction raises the
+    watermarks and deletes the steps.
     """
     figures = report or Report()
     row = (
@@ -136,6 +139,7 @@ def end(
         _json(skipped or []),
         _json(figures.facts),
         None if error is None else _json(error),
+        None if progress is None else _json(progress),
     )
     with open_for_writing(root) as database, database.write() as txn:
         txn.execute(SQL.end_run, row)

@@ -8,7 +8,7 @@ excludes all others, and jobs run at the same time.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from fourfold.store import layout
 JOB_RECORDS_WAIT_S: Final = 30.0
 """Maximum wait for another job that writes to the table of runs."""
 NAME: Final = "pipeline"
+_JOB: Final = "job "
 _PACKAGE: Final = "fourfold.store.pipeline_runs"
 SQL: Final = load_queries(_PACKAGE)
 _MIGRATIONS: Final = load_migrations(_PACKAGE)
@@ -51,6 +52,10 @@ class Run(msgspec.Struct, frozen=True):
     pid: int
     host: str
     version: str
+    started_by: str = ""
+    """`job` and the number of a job of the server; empty for a run of another process."""
+    progress: dict[str, Any] | None = None
+    """Stages and steps by interval of a run that has ended, as `RunProgress`."""
 
 
 def database_path(root: str | Path) -> Path:
@@ -78,10 +83,12 @@ def open_for_reading(root: str | Path) -> Iterator[Database | None]:
         database = Database.open(path, migrations=_MIGRATIONS, mode="r")
     except FormatError:
         # The first job of this store may just be creating it, without a row yet.
-        if holder(path) is None:
-            raise
-        yield None
-        return
+        if holder(path) is not None:
+            yield None
+            return
+        # An older version wrote it: a writer runs the migrations.
+        with open_for_writing(root):
+            database = Database.open(path, migrations=_MIGRATIONS, mode="r")
     with database:
         yield database
 
@@ -92,9 +99,41 @@ def history(
     limit: int = limits.HISTORY_PAGE_ROWS,
     *,
     before: str | None = None,
+    commands_only: bool = False,
+    states: Sequence[str] | None = None,
 ) -> list[Run]:
-    """Return the newest runs, newest first; with `before`, those older than the run of this id."""
-    return _read(root, SQL.history, (job, limit, before))
+    """Return the newest runs, newest first.
+
+    Args:
+        root: Folder of the store.
+        job: Only runs of this job.
+        limit: Maximum number of runs.
+        before: Only runs older than the run of this id.
+        commands_only: Leave out runs that a job of the server started.
+        states: Only runs recorded in one of these states.
+    """
+    recorded = None if states is None else msgspec.json.encode(states).decode()
+    return _read(root, SQL.history, (job, limit, before, commands_only, recorded))
+
+
+def find(root: str | Path, run_id: str) -> Run | None:
+    """Return a run by its id, or None."""
+    return next(iter(_read(root, SQL.run, (run_id,))), None)
+
+
+def find_of_job(root: str | Path, job_id: str, started_at: str) -> Run | None:
+    """Return the run that a job of the server started at or after a time, or None."""
+    return next(iter(_read(root, SQL.run_of_job, (started_by_job(job_id), started_at))), None)
+
+
+def job_of(run: Run) -> str | None:
+    """Return the id of the job of the server that started a run, or None."""
+    return run.started_by.removeprefix(_JOB) if run.started_by.startswith(_JOB) else None
+
+
+def started_by_job(job_id: str) -> str:
+    """Return the value of `started_by` of runs of a job of the server."""
+    return f"{_JOB}{job_id}"
 
 
 def newest(root: str | Path) -> list[Run]:
@@ -113,7 +152,7 @@ def _read(root: str | Path, sql: str, parameters: tuple[Any, ...]) -> list[Run]:
 def _run(row: tuple[Any, ...]) -> Run:
     names = Run.__struct_fields__
     values = dict(zip(names, row, strict=True))
-    for name in ("options", "input", "skipped", "report", "error"):
+    for name in ("options", "input", "skipped", "report", "error", "progress"):
         if values[name] is not None:
             values[name] = msgspec.json.decode(values[name])
     return Run(**values)

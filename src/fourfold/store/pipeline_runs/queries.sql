@@ -1,10 +1,11 @@
 -- name: begin_run
-INSERT INTO run (id, job, target, work, plan_key, state, options, input, output, started_at, pid, host, version)
-VALUES (?1, ?2, ?3, ?4, ?5, 'running', ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+INSERT INTO run (id, job, target, work, plan_key, state, options, input, output, started_at, pid, host, version,
+    started_by)
+VALUES (?1, ?2, ?3, ?4, ?5, 'running', ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
 
 -- name: end_run
 UPDATE run SET state = ?2, finished_at = ?3, duration_ms = ?4, rows_in = ?5, rows_out = ?6, output = coalesce(?7, output),
-    skipped = ?8, report = ?9, error = ?10
+    skipped = ?8, report = ?9, error = ?10, progress = ?11
 WHERE id = ?1 AND state = 'running'
 
 -- name: unfinished
@@ -40,19 +41,31 @@ ON CONFLICT (job, target, source) DO UPDATE SET position = max(position, exclude
 DELETE FROM watermark WHERE job = ?1 AND target = ?2
 
 -- name: history
--- The newest runs; of one job, or before another run, if they are given.
+-- The newest runs; of one job, before another run, not of jobs of the server, or in some states, if that is given.
 SELECT id, job, target, work, state, options, input, output, started_at, finished_at, duration_ms, rows_in, rows_out,
-    skipped, report, error, pid, host, version
-FROM run WHERE (?1 IS NULL OR job = ?1)
+    skipped, report, error, pid, host, version, started_by, progress
+FROM run WHERE (?1 IS NULL OR job = ?1) AND (?4 = 0 OR started_by NOT LIKE 'job %')
+  AND (?5 IS NULL OR state IN (SELECT value FROM json_each(?5)))
   AND (?3 IS NULL OR (started_at, rowid) < (SELECT o.started_at, o.rowid FROM run AS o WHERE o.id = ?3))
 ORDER BY started_at DESC, rowid DESC LIMIT ?2
 
 -- name: newest
 -- The newest run of each job and target.
 SELECT id, job, target, work, state, options, input, output, started_at, finished_at, duration_ms, rows_in, rows_out,
-    skipped, report, error, pid, host, version
+    skipped, report, error, pid, host, version, started_by, progress
 FROM run AS r WHERE NOT EXISTS (
     SELECT 1 FROM run AS later
     WHERE later.job = r.job AND later.target = r.target
       AND (later.started_at, later.rowid) > (r.started_at, r.rowid)
 ) ORDER BY job, target
+
+-- name: run
+SELECT id, job, target, work, state, options, input, output, started_at, finished_at, duration_ms, rows_in, rows_out,
+    skipped, report, error, pid, host, version, started_by, progress
+FROM run WHERE id = ?1
+
+-- name: run_of_job
+-- The newest run that a job of the server started.
+SELECT id, job, target, work, state, options, input, output, started_at, finished_at, duration_ms, rows_in, rows_out,
+    skipped, report, error, pid, host, version, started_by, progress
+FROM run WHERE started_by = ?1 AND started_at >= ?2 ORDER BY started_at DESC LIMIT 1
