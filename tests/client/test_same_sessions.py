@@ -300,6 +300,13 @@ def test_leases_fence_writers(store, session):
     session.release(new.epoch)
     session.release(new.epoch)
     assert store.sessions.find_lease(session.id) is None
+    assert store.sessions.resumptions(session.id) == []
+    session.append({"type": "turn/started", "turn": {"status": "running"}})
+    resumed = session.claim("two again")
+    (resumption,) = store.sessions.resumptions(session.id)
+    assert (resumption.after, resumption.epoch) == (5, resumed.epoch)
+    assert (resumption.holder, resumption.at <= resumed.expires_at) == ("two again", True)
+    session.release(resumed.epoch)
     newest = asyncio.run(store.sessions.claim_async(session.id, "three"))
     assert newest.epoch > new.epoch
 

@@ -134,6 +134,27 @@ def test_lease_that_this_process_left_is_taken_over_at_once(sessions, agent):
     assert runtime.run_turn(SID, "go").value == "done"
 
 
+def test_turn_of_a_dead_worker_is_resumed_after_its_newest_event(sessions, agent):
+    calls = []
+
+    def step(turn):
+        calls.append(turn.call("look", lambda: len(calls)))
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return Final(calls[-1])
+
+    runtime = agent(step)
+    with pytest.raises(KeyboardInterrupt):
+        runtime.run_turn(SID, "go")
+    newest = sessions.current_view(SID).counters.event
+    assert runtime.resume(SID).value == 0
+    (resumption,) = sessions.resumptions(SID)
+    assert resumption.after == newest
+    assert resumption.holder == running_of(sessions).holder
+    runtime.run_turn(SID, "again")
+    assert sessions.resumptions(SID) == [resumption]
+
+
 def test_invalid_lease_duration_is_refused(sessions):
     with pytest.raises(InvalidInput, match="ttl_s must be"):
         Runtime(sessions, lambda turn: Final(1), lease_s=0)

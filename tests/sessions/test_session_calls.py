@@ -46,6 +46,7 @@ CALLS = {
     "events_of_key": lambda s, one, other: s.events_of_key(one, "first"),
     "events_since": lambda s, one, other: s.events_since(one),
     "export_bundle": lambda s, one, other: list(s.export_bundle(one)),
+    "resumptions": lambda s, one, other: (s.claim(one, "worker"), s.resumptions(one)),
     "find_lease": lambda s, one, other: (s.claim(one, "worker"), s.find_lease(one)),
     "follow": lambda s, one, other: s.follow(one, after=0).next(0.0),
     "follow_all": lambda s, one, other: s.follow_all(after=0).next(0.0),

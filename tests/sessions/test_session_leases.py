@@ -15,6 +15,7 @@ from fourfold.errors import (
     NotFound,
     Refused,
 )
+from fourfold.models.sessions.leases import RESUMPTIONS_MAX
 from fourfold.store.backup import restore
 from fourfold.testing.session_log_contract import message, turn
 
@@ -203,6 +204,38 @@ def test_leases_are_listed_by_session_id(sessions):
     assert sessions.list_leases() == [claims["a/1"], claims["b/1"], claims["b/2"]]
     assert sessions.list_leases(prefix="b/") == [claims["b/1"], claims["b/2"]]
     assert sessions.list_leases(after="a/1", limit=1) == [claims["b/1"]]
+
+
+def test_claims_while_a_turn_runs_are_resumptions(sessions):
+    sessions.create({"id": "s"})
+    sessions.append_event("s", {"type": "message/appended", "message": {"role": "user"}})
+    first = sessions.claim("s", "one")
+    sessions.release("s", first.epoch)
+    sessions.append_event("s", {"type": "turn/started", "turn": {"status": "running"}})
+    assert sessions.resumptions("s") == []
+    two = sessions.claim("s", "two")
+    sessions.append_event("s", {"type": "a/b"}, epoch=two.epoch)
+    three = sessions.claim("s", "three", steal=True)
+    sessions.renew("s", three.epoch)
+    sessions.release("s", three.epoch)
+    rows = sessions.resumptions("s")
+    assert [(row.after, row.epoch, row.holder) for row in rows] == [
+        (2, two.epoch, "two"),
+        (3, three.epoch, "three"),
+    ]
+    sessions.append_event("s", {"type": "turn/put", "turn": {"id": 1, "status": "final"}})
+    sessions.claim("s", "four")
+    assert sessions.resumptions("s") == rows
+
+
+def test_newest_resumptions_are_stored(sessions):
+    sessions.create({"id": "s"})
+    sessions.append_event("s", {"type": "turn/started", "turn": {"status": "running"}})
+    for number in range(RESUMPTIONS_MAX + 2):
+        sessions.claim("s", str(number), steal=True)
+    rows = sessions.resumptions("s")
+    assert len(rows) == RESUMPTIONS_MAX
+    assert (rows[0].holder, rows[-1].holder) == ("2", str(RESUMPTIONS_MAX + 1))
 
 
 def test_claim_in_a_failed_transaction_is_undone(tmp_path):

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from fourfold.errors import InvalidInput
-from fourfold.explorer import lineage, timeline, transcript, usage, waiting
+from fourfold.explorer import interruptions, lineage, timeline, transcript, usage, waiting
 from fourfold.explorer.links import format_at
 from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Form, Fragment, Visit
 from fourfold.wire.sessions import (
@@ -22,6 +22,7 @@ from fourfold.wire.sessions import (
     HeadPage,
     HeadRecord,
     LineageRecord,
+    SessionLease,
     SessionPage,
     SessionRecord,
 )
@@ -121,26 +122,35 @@ async def sessions_page(visit: Visit, query: SessionsPageQuery) -> dict[str, Any
 async def session_page(visit: Visit, query: SessionQuery) -> dict[str, Any]:
     """Show a session at a point: transcript, timeline, usage, heads and lineage."""
     at = format_at(visit.at)
-    record, view, heads, graph = await asyncio.gather(
+    record, view, heads, graph, owner = await asyncio.gather(
         visit.api.get(f"/v1/session/{query.sid}", SessionRecord),
         _view(visit, query.sid, at),
         _heads(visit, query.sid, at),
         _lineage(visit, query.sid),
+        visit.api.get(f"/v1/sessions/lease/{query.sid}", SessionLease),
     )
     events = await _events(visit, query.sid, view.event_id)
+    stops = interruptions.read_interruptions(owner.resumptions, events, visit.time_ms)
+    lease = interruptions.lease_row(owner.lease, visit.now_ms) if visit.at is None else None
     turns, used, tree, question = await asyncio.gather(
         transcript.read_transcript(visit, events),
         _usage(visit, query.sid, view),
         lineage.read_tree(visit, query.sid, graph),
         waiting.read_question(visit, query.sid, view.event_id, view.counters),
     )
-    spans = timeline.spans(events)
+    is_running = bool(turns) and turns[-1]["status"] == "running"
+    transcript.add_interruptions(turns, stops)
+    is_worked_on = is_running and lease is not None and lease["is_in_force"]
+    spans = timeline.spans(events, stops, visit.now_ms if is_worked_on else None)
     return {
         "session": record,
         "event_id": view.event_id,
         "counters": view.counters,
         "fields": view.session,
         "question": question,
+        "interruptions": stops,
+        "lease": lease,
+        "is_interrupted": is_running and lease is not None and not lease["is_in_force"],
         "is_live": visit.at is None and record.deleted_at is None,
         "turns": turns,
         "earlier": events[0].id - 1 if events and events[0].id > 1 else None,
@@ -155,23 +165,6 @@ async def session_page(visit: Visit, query: SessionQuery) -> dict[str, Any]:
 async def _lineage(visit: Visit, sid: str) -> LineageRecord:
     path = f"/v1/sessions/lineage/{sid}"
     return await visit.api.get(path, LineageRecord, limit=LINEAGE_READ, at=visit.time)
-
-
-async def session_part(visit: Visit, query: SessionQuery) -> dict[str, Any]:
-    """Show the transcript again after new events."""
-    record, view = await asyncio.gather(
-        visit.api.get(f"/v1/session/{query.sid}", SessionRecord),
-        _view(visit, query.sid, format_at(visit.at)),
-    )
-    events = await _events(visit, query.sid, view.event_id)
-    return {"session": record, "turns": await transcript.read_transcript(visit, events)}
-
-
-async def question_part(visit: Visit, query: SessionQuery) -> dict[str, Any]:
-    """Show again what the session asks, after new events."""
-    view = await _view(visit, query.sid, format_at(visit.at))
-    question = await waiting.read_question(visit, query.sid, view.event_id, view.counters)
-    return {"question": question}
 
 
 async def _view(visit: Visit, sid: str, at: str) -> SessionState:
@@ -352,10 +345,6 @@ PAGES: Final = (
     ExplorerPage("/fork", "fork.html", fork_page, ForkQuery, "Preview a fork."),
 )
 FRAGMENTS: Final = (
-    Fragment("/session.part", "session_part.html", session_part, SessionQuery, "New events."),
-    Fragment(
-        *("/session.question", "session_waiting.html", question_part, SessionQuery),
-        "The question to a person.",
-    ),
+    Fragment("/session.part", "session_live.html", session_page, SessionQuery, "New events."),
 )
 FORMS: Final = (Form("/fork", fork, ForkFields, "Fork a session."),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from markupsafe import Markup
@@ -19,18 +20,29 @@ BAR: Final = 16
 ROWS: Final = ("turns", "steps", "tools", "children")
 PAUSE_MS: Final = 800
 """Maximum time between two turns that is drawn to scale."""
+INTERRUPTION_MS: Final = 3_000
+"""Maximum time of an interruption that is drawn to scale."""
 LABEL_MIN: Final = 30
 """Width of a span that has room for its name."""
 TICKS_MAX: Final = 8
 
 
-def spans(events: list[EventRecord]) -> dict[str, Any]:
-    """Return the spans of some events, with times on an axis without idle time."""
-    marks = [mark for mark in map(_mark, events) if mark["turn"]]
+def spans(
+    events: list[EventRecord], stops: Sequence[dict[str, Any]] = (), now_ms: int | None = None
+) -> dict[str, Any]:
+    """Return the spans of some events, with times on an axis without idle time.
+
+    Args:
+        events: In the order of the log.
+        stops: Interruptions, as `read_interruptions` returns them.
+        now_ms: Current time, if a worker is in a turn; the axis then ends now.
+    """
+    marks = _marks(events, stops, now_ms)
     axis = _Axis(marks)
     rows: list[dict[str, Any]] = []
     open_spans: dict[tuple[str, int], dict[str, Any]] = {}
     heads: list[dict[str, int]] = []
+    gaps: list[dict[str, Any]] = []
     before = 0
     for number, mark in enumerate(marks):
         at = axis.times[number]
@@ -47,10 +59,28 @@ def spans(events: list[EventRecord]) -> dict[str, Any]:
             rows.append(_span("tools", mark["name"], before, at, mark))
         elif mark["child"]:
             rows.append(_span("children", mark["name"], before, at, mark))
+        elif mark["type"] == "resumed":
+            gaps.append({"start": before, "end": at, **mark["stop"]})
         elif mark["type"] == "head/published":
             heads.append({"at": at, "event": mark["id"], "number": len(heads) + 1})
         before = at
-    return {"total_ms": axis.total, "idle_ms": axis.idle, "spans": rows, "heads": heads}
+    timeline = {"total_ms": axis.total, "idle_ms": axis.idle, "spans": rows, "heads": heads}
+    return timeline | {"gaps": gaps, "has_now": now_ms is not None and bool(marks)}
+
+
+def _marks(
+    events: list[EventRecord], stops: Sequence[dict[str, Any]], now_ms: int | None
+) -> list[dict[str, Any]]:
+    """Return the marks of the events of turns, with those of interruptions and of now."""
+    marks = [mark for mark in map(_mark, events) if mark["turn"]]
+    for stop in stops:
+        place = sum(mark["id"] <= stop["after"] for mark in marks)
+        if place:
+            point = _point("resumed", stop["after"], stop["at_ms"], stop["turn"])
+            marks.insert(place, point | {"stop": stop})
+    if now_ms is not None and marks:
+        marks.append(_point("now", marks[-1]["id"], now_ms, marks[-1]["turn"]))
+    return marks
 
 
 def _mark(event: EventRecord) -> dict[str, Any]:
@@ -75,6 +105,21 @@ def _mark(event: EventRecord) -> dict[str, Any]:
         "child": child,
         "ended": status not in {"running", None},
         "failed": status not in {"ok", "final", "done", "running", "stopped", None},
+    }
+
+
+def _point(kind: str, event: int, at_ms: int, turn: int) -> dict[str, Any]:
+    """Return a mark that is not an event."""
+    return {
+        "id": event,
+        "type": kind,
+        "at_ms": at_ms,
+        "turn": turn,
+        "entity": None,
+        "name": "",
+        "child": False,
+        "ended": False,
+        "failed": False,
     }
 
 
@@ -106,6 +151,9 @@ class _Axis:
             if before is not None and mark["turn"] != before["turn"] and gap > PAUSE_MS:
                 self.idle += gap - PAUSE_MS
                 gap = PAUSE_MS
+            if mark["type"] == "resumed" and gap > INTERRUPTION_MS:
+                self.idle += gap - INTERRUPTION_MS
+                gap = INTERRUPTION_MS
             self.total += gap
             self.times.append(self.total)
             before = mark
@@ -122,6 +170,7 @@ def draw(timeline: dict[str, Any], link: Any, sid: str) -> Markup:
         Markup('<text x="0" y="{}">{}</text>').format(TOP + ROW * number + 13, row)
         for number, row in enumerate(rows)
     ]
+    parts += [_gap(gap, link, sid, scale, bottom) for gap in timeline["gaps"]]
     for span in timeline["spans"]:
         url = link("/session", sid=sid, at=span["event"])
         y = TOP + ROW * rows.index(span["row"])
@@ -135,11 +184,39 @@ def draw(timeline: dict[str, Any], link: Any, sid: str) -> Markup:
                 ' -5z"/><text x="{:.1f}" y="16" text-anchor="end">head {}</text></a>'
             ).format(url, number, x, x - 9, number)
         )
+    if timeline["has_now"]:
+        x = LEFT + total * scale
+        parts.append(
+            Markup(
+                '<line class="now" x1="{x:.1f}" x2="{x:.1f}" y1="{y1}" y2="{y2}"/>'
+                '<text class="now" x="{x:.1f}" y="12" text-anchor="end">now</text>'
+            ).format(x=x, y1=TOP - 8, y2=bottom)
+        )
     tools = sum(span["row"] == "tools" for span in timeline["spans"])
     label = f"{len(timeline['spans'])} spans in {seconds(total)}, {tools} of them tools"
+    if timeline["gaps"]:
+        label += f", interrupted {len(timeline['gaps'])} times"
     return Markup(
         '<svg class="timeline" viewBox="0 0 {} {}" role="group" aria-label="{}">{}</svg>'
     ).format(WIDTH, bottom + 22, label, Markup("").join(parts))
+
+
+def _gap(gap: dict[str, Any], link: Any, sid: str, scale: float, bottom: int) -> Markup:
+    """Return an interruption: a line where the worker stopped, and the time without a worker."""
+    x = LEFT + gap["start"] * scale
+    ended = "ended" if gap["was_ended"] else "resumed"
+    text = f"interrupted, {ended} after {seconds(gap['waited_ms'])}"
+    is_left = x > WIDTH - RIGHT - 220
+    return Markup(
+        '<a href="{}" aria-label="{}"><title>{}, by {}</title><rect class="interrupted" x="{:.1f}"'
+        ' y="{}" width="{:.1f}" height="{}"/><line class="interrupted" x1="{:.1f}" x2="{:.1f}"'
+        ' y1="{}" y2="{}"/><text class="interrupted" x="{:.1f}" y="12" text-anchor="{}">{}</text>'
+        "</a>"
+    ).format(
+        *(link("/session", sid=sid, at=gap["after"]), text, text, gap["by"]),
+        *(x, TOP - 6, max(2.0, (gap["end"] - gap["start"]) * scale), bottom - TOP + 6),
+        *(x, x, TOP - 8, bottom, x, "end" if is_left else "start", text),
+    )
 
 
 def _ticks(total: int, scale: float, bottom: int) -> list[Markup]:

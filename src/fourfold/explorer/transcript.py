@@ -44,6 +44,19 @@ async def read_transcript(visit: Visit, events: list[EventRecord]) -> list[dict[
     return [turn for turn in turns.values() if turn["entries"]]
 
 
+def add_interruptions(turns: list[dict[str, Any]], stops: list[dict[str, Any]]) -> None:
+    """Insert where workers stopped into the entries of the turns."""
+    for stop in stops:
+        turn = next((turn for turn in turns if turn["id"] == stop["turn"]), None)
+        if turn is None:
+            continue
+        entries = turn["entries"]
+        place = sum(entry["event"] <= stop["after"] for entry in entries)
+        entries.insert(
+            place, {"kind": "interrupted", "event": stop["after"], "repeats": False, "stop": stop}
+        )
+
+
 def _new_turn(event: EventRecord, data: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": turn_of(event, data),

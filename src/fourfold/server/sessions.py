@@ -77,6 +77,7 @@ from fourfold.wire.sessions import (
     LeasesQuery,
     ReleaseQuery,
     RenewRequest,
+    ResumptionRecord,
     SessionLease,
     SessionPage,
     SessionRecord,
@@ -246,9 +247,8 @@ class SessionRoutes:
 
     async def get_lease(self, _request: Request, sid: str) -> Reply:
         """Return the lease of a session, if it has one."""
-        claim = await self._workers.run((await self._opened.get()).find_lease, sid)
-        lease = None if claim is None else lease_record(claim)
-        return Reply(SessionLease(lease=lease), headers=_NO_STORE)
+        sessions = await self._opened.get()
+        return Reply(await self._workers.run(_lease, sessions, sid), headers=_NO_STORE)
 
     async def claim_session(self, request: Request, sid: str, body: ClaimRequest) -> Reply:
         """Claim the right to write a session."""
@@ -311,6 +311,22 @@ def _check_lease(sessions: Sessions, sid: str, epoch: Epoch) -> None:
     claim = epoch if isinstance(epoch, Claim) else Claim(sid, epoch, "", "")
     with sessions.log.read() as reading:
         check_epoch(reading, existing(reading, claim.session), claim.epoch)
+
+
+def _lease(sessions: Sessions, sid: str) -> SessionLease:
+    claim = sessions.find_lease(sid)
+    return SessionLease(
+        lease=None if claim is None else lease_record(claim),
+        resumptions=[
+            ResumptionRecord(
+                after=resumption.after,
+                epoch=resumption.epoch,
+                holder=resumption.holder,
+                at=resumption.at,
+            )
+            for resumption in sessions.resumptions(sid)
+        ],
+    )
 
 
 def _list_leases(sessions: Sessions, query: LeasesQuery) -> LeasePage:
@@ -589,7 +605,7 @@ _ROUTES: Final = (
     session_route(
         *("GET", verb("lease"), SessionRoutes.get_lease),
         operation="get_session_lease",
-        summary="Get the lease of a session, expired or not.",
+        summary="Get the lease of a session, expired or not, and claims while a turn was running.",
         scope="read",
         no_past="leases say who writes now; they have no log entries",
         ok={200: Ok("The lease, if it was not released.", SessionLease)},

@@ -230,10 +230,23 @@ class LeaseRecord(Struct, kw_only=True, frozen=True):
     """Time from which another worker may claim the session."""
 
 
+class ResumptionRecord(Struct, kw_only=True, frozen=True):
+    """A claim of a session while a turn was running: the worker of the turn had stopped."""
+
+    after: Annotated[int, Meta(ge=0, le=SEQ_MAX)]
+    """Newest event at the claim; later ones are of the new holder."""
+    epoch: Epoch
+    holder: str
+    at: str
+    """Time of the claim."""
+
+
 class SessionLease(Struct, kw_only=True, frozen=True):
     """The newest lease of a session, expired or not; None if there is none, or it was released."""
 
     lease: LeaseRecord | None
+    resumptions: list[ResumptionRecord] = []
+    """Claims while a turn was running, oldest first; at most 100."""
 
 
 class LeasePage(Page, kw_only=True, frozen=True):

@@ -35,6 +35,7 @@ from fourfold.models.sessions.records import (
     HeadComparison,
     LineageEdge,
     LineageGraph,
+    Resumption,
     RetentionReport,
     SessionInfo,
     Unset,
@@ -308,6 +309,19 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         response = await self._connection.send(self._calls.lease(check_session_id(sid)))
         lease = sessions.parse(response, wire.SessionLease).lease
         return None if lease is None else sessions.to_claim(lease)
+
+    async def resumptions(self, sid: str) -> list[Resumption]:
+        """Return when workers claimed the session while a turn was running, oldest first.
+
+        The worker of that turn had stopped, and the new one resumed it or recorded its end. At most
+        the newest 100 are stored.
+
+        Raises:
+            NotFound: There is no session of that id, or it was deleted.
+        """
+        response = await self._connection.send(self._calls.lease(check_session_id(sid)))
+        rows = sessions.parse(response, wire.SessionLease).resumptions
+        return [Resumption(row.after, row.epoch, row.holder, row.at) for row in rows]
 
     async def list_leases(
         self,

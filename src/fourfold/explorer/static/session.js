@@ -3,7 +3,6 @@
 const turns = document.getElementById("turns");
 const live = document.getElementById("live");
 const tokens = document.getElementById("tokens");
-const waiting = document.getElementById("waiting");
 const fork = document.getElementById("fork");
 let isStale = false;
 let isLoading = false;
@@ -16,24 +15,30 @@ async function refresh() {
     isStale = false;
     const response = await fetch(turns.dataset.part);
     if (!response.ok) break;
+    const template = document.createElement("template");
+    template.innerHTML = await response.text();
+    const part = template.content.getElementById("turns");
+    for (const id of ["session-state", "session-head", "session-side"]) {
+      document.getElementById(id).replaceWith(template.content.getElementById(id));
+    }
     const before = new Set([...turns.querySelectorAll(".entry")].map((entry) => entry.id));
     const states = new Map([...turns.querySelectorAll(".turn")].map((turn) => [turn.id, turn.open]));
     const chosen = turns.querySelector("[aria-selected=true]")?.id;
-    turns.innerHTML = await response.text();
+    turns.replaceChildren(...part.childNodes);
+    turns.dataset.newest = part.dataset.newest;
     for (const turn of turns.querySelectorAll(".turn")) turn.open = states.get(turn.id) ?? true;
     for (const entry of turns.querySelectorAll(".entry")) {
       if (!before.has(entry.id)) entry.classList.add("arrived");
     }
     if (chosen) document.getElementById(chosen)?.setAttribute("aria-selected", "true");
-    const question = await fetch(waiting.dataset.part);
-    if (question.ok) waiting.innerHTML = await question.text();
+    setFork();
   }
   isLoading = false;
 }
 
 function setFork() {
-  const event = turns.querySelector("[aria-selected=true]")?.dataset.event;
-  if (!fork || !event) return;
+  const event = turns.querySelector("[aria-selected=true]")?.dataset.event ?? turns.dataset.newest;
+  if (!fork || !Number(event)) return;
   fork.href = `${fork.dataset.fork}&event=${event}`;
   fork.textContent = `Fork at event ${Number(event).toLocaleString("en")}`;
 }

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from fourfold import limits
 from fourfold.models.sessions.feed import Broadcast
-from fourfold.models.sessions.leases import LeaseRequest, check_holder, check_ttl, to_claim
+from fourfold.models.sessions.leases import (
+    LeaseRequest,
+    check_holder,
+    check_ttl,
+    resumptions_of,
+    to_claim,
+)
 from fourfold.models.sessions.log import Log
 from fourfold.models.sessions.reader import existing
-from fourfold.models.sessions.records import Claim
+from fourfold.models.sessions.records import Claim, Resumption
 from fourfold.models.sessions.request import check_count, check_session_id
 from fourfold.models.sessions.request_builder import RequestBuilder
 
@@ -93,6 +99,19 @@ class LeaseCalls:
         with self.log.read() as reading:
             lease = reading.lease(existing(reading, sid).key)
         return None if lease is None or lease.holder is None else to_claim(sid, lease)
+
+    def resumptions(self, sid: str) -> list[Resumption]:
+        """Return when workers claimed the session while a turn was running, oldest first.
+
+        The worker of that turn had stopped, and the new one resumed it or recorded its end. At most
+        the newest 100 are stored.
+
+        Raises:
+            NotFound: There is no session of that id, or it was deleted.
+        """
+        check_session_id(sid)
+        with self.log.read() as reading:
+            return resumptions_of(reading.lease(existing(reading, sid).key))
 
     def list_leases(
         self,

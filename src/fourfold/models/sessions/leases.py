@@ -19,12 +19,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
+
 from fourfold import limits
 from fourfold.errors import AlreadyClaimed, InvalidInput, LeaseLost, Refused
 from fourfold.models.sessions.fold import FoldState
 from fourfold.models.sessions.log import LeaseRow, LogReader, LogWriter, SessionRow
 from fourfold.models.sessions.reader import existing
-from fourfold.models.sessions.records import Claim
+from fourfold.models.sessions.records import Claim, Resumption
 from fourfold.models.sessions.request import check_time
 
 SESSION_LEASE_S_MAX: Final = 86_400.0
@@ -32,6 +34,10 @@ SESSION_LEASE_S_MAX: Final = 86_400.0
 OWNERSHIP: Final = "ownership"
 """The field of a session that states whether writes need an epoch."""
 REQUIRED: Final = "required"
+RUNNING: Final = "running"
+"""Status of a turn that has not ended."""
+RESUMPTIONS_MAX: Final = 100
+"""Newest resumptions of a session that are stored."""
 
 
 class LeaseRequest:
@@ -65,7 +71,12 @@ class LeaseRequest:
                 },
             )
         epoch = max(self.now_ms, 0 if lease is None else lease.epoch + 1)
-        granted = LeaseRow(row.key, epoch, self.holder, self.until_ms)
+        resumed = "[]" if lease is None else lease.resumed
+        summary = writing.summary(row.key)
+        if summary.turn_status == RUNNING:
+            resumption = (summary.last_event, epoch, self.holder, self.now_ms)
+            resumed = encode_rows([*decode_rows(resumed), resumption][-RESUMPTIONS_MAX:])
+        granted = LeaseRow(row.key, epoch, self.holder, self.until_ms, resumed)
         writing.put_lease(granted)
         return to_claim(self.sid, granted)
 
@@ -85,6 +96,24 @@ class LeaseRequest:
             return
         lease = check_epoch(writing, row, self.epoch)
         writing.put_lease(lease._replace(holder=None, until_ms=min(lease.until_ms, self.now_ms)))
+
+
+def resumptions_of(lease: LeaseRow | None) -> list[Resumption]:
+    """Return the claims of a session while a turn was running, oldest first."""
+    rows = [] if lease is None else decode_rows(lease.resumed)
+    return [
+        Resumption(event, epoch, holder, _time_of(at_ms)) for event, epoch, holder, at_ms in rows
+    ]
+
+
+def encode_rows(rows: list[tuple[int, int, str, int]]) -> str:
+    """Return resumptions as they are stored."""
+    return msgspec.json.encode(rows).decode()
+
+
+def decode_rows(text: str) -> list[tuple[int, int, str, int]]:
+    """Return stored resumptions."""
+    return msgspec.json.decode(text, type=list[tuple[int, int, str, int]])
 
 
 def check_writer(
@@ -146,7 +175,11 @@ def _is_in_force(lease: LeaseRow, now_ms: int) -> bool:
 
 
 def _time(lease: LeaseRow) -> str:
-    return check_time(datetime.fromtimestamp(lease.until_ms / 1_000, UTC))
+    return _time_of(lease.until_ms)
+
+
+def _time_of(time_ms: int) -> str:
+    return check_time(datetime.fromtimestamp(time_ms / 1_000, UTC))
 
 
 def check_holder(holder: str) -> str:

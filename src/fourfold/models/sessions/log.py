@@ -95,6 +95,8 @@ class LeaseRow(NamedTuple):
     epoch: int
     holder: str | None
     until_ms: int
+    resumed: str = "[]"
+    """Claims while a turn was running, as JSON: event, epoch, holder and time of each."""
 
 
 class LogReader(Protocol):

@@ -298,18 +298,18 @@ DELETE FROM edges WHERE session_key = ?1 AND event_id > ?2
 DELETE FROM snapshots WHERE session_key = ?1 AND event_id > ?2
 
 -- name: lease
-SELECT session_key, epoch, holder, until_ms FROM leases WHERE session_key = ?
+SELECT session_key, epoch, holder, until_ms, resumed FROM leases WHERE session_key = ?
 
 -- name: held_leases
 -- Leases that were not released, by session id, of ids after ?1 that begin with ?2.
-SELECT s.session_id, l.session_key, l.epoch, l.holder, l.until_ms
+SELECT s.session_id, l.session_key, l.epoch, l.holder, l.until_ms, l.resumed
 FROM leases AS l INDEXED BY idx_leases_held JOIN sessions AS s USING (session_key)
 WHERE l.holder IS NOT NULL AND s.deleted_at IS NULL AND s.session_id > ?1 AND substr(s.session_id, 1, length(?2)) = ?2
 ORDER BY s.session_id LIMIT ?3
 
 -- name: put_lease
-INSERT INTO leases (session_key, epoch, holder, until_ms) VALUES (?1, ?2, ?3, ?4)
-ON CONFLICT (session_key) DO UPDATE SET epoch = ?2, holder = ?3, until_ms = ?4
+INSERT INTO leases (session_key, epoch, holder, until_ms, resumed) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (session_key) DO UPDATE SET epoch = ?2, holder = ?3, until_ms = ?4, resumed = ?5
 
 -- name: extend_lease
 UPDATE leases SET until_ms = ?2 WHERE session_key = ?1

@@ -243,6 +243,20 @@ The claim may be that of another session, which stands for several.
 """
 
 
+class Resumption(msgspec.Struct, frozen=True):
+    """A claim of a session whose newest turn was recorded as running: its worker had stopped.
+
+    The events of the turn up to `after` are of earlier workers, later ones of this holder.
+    """
+
+    after: int
+    """Newest event at the claim."""
+    epoch: int
+    holder: str
+    at: str
+    """Time of the claim."""
+
+
 class Transient(msgspec.Struct, frozen=True):
     """Something live that is not kept, such as a token. `event_id` is the last event before it."""
 

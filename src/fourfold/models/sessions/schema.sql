@@ -109,7 +109,9 @@ CREATE TABLE leases (
   session_key INTEGER PRIMARY KEY REFERENCES sessions (session_key),
   epoch INTEGER NOT NULL,
   holder TEXT,
-  until_ms INTEGER NOT NULL
+  until_ms INTEGER NOT NULL,
+  -- Claims of a session while a turn was recorded as running: [[event, epoch, holder, at_ms], ...], oldest first.
+  resumed TEXT NOT NULL DEFAULT '[]'
 ) STRICT;
 
 -- Leases that were not released.
