@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+import fourfold
+from server.served_streams import Served
+
 
 def page_text(server, path):
     return server.ask("GET", path, headers={"Accept": "text/html"}).text.decode()
@@ -19,3 +22,36 @@ def test_a_path_is_drawn_between_two_objects_at_any_seq(shop):
     assert "no path" in page_text(shop, "/path?app=crm&start=2&end=4&direction=out")
     assert shop.ask("GET", "/path?app=crm&start=2&end=4&at=1").status == 404
     assert shop.ask("GET", "/path?app=crm&start=2&end=x").status == 400
+
+
+def test_changes_of_an_object_are_paged_and_its_bounds_are_stated(tmp_path):
+    with fourfold.open(tmp_path / "store") as store:
+        graph = store.graphs.create("crm")
+        person = graph.register_type("parent", "person")
+        knows = graph.register_type("edge", "knows")
+        people = graph.insert("parent", [{"type_id": person, "owner_identity": 1}] * 212)
+        edge = {"type_id": knows, "owner_identity": 1, "src_parent_id": people[0]}
+        for other in people[1:71]:
+            graph.insert("edge", [{**edge, "dst_parent_id": other}])
+        many = {**edge, "src_parent_id": people[1]}
+        graph.insert("edge", [{**many, "dst_parent_id": other} for other in people[2:]])
+    server = Served(tmp_path / "store")
+    try:
+        path = f"/object.json?app=crm&id={people[0]}&from=1"
+        pages = [
+            json.loads(server.ask("GET", f"{path}&changes={after}").text) for after in (0, 30, 60)
+        ]
+        assert [page["more_changes"] for page in pages] == [30, 60, None]
+        assert {page["change_count"] for page in pages} == {70}
+        seqs = [row["seq"] for page in pages for row in page["changes"]]
+        assert seqs == sorted(seqs, reverse=True)
+        assert len(set(seqs)) == 70
+        assert len(pages[0]["bars"]) == 71
+        assert pages[0]["is_complete"]
+        assert "Earlier changes" in page_text(server, f"/object?app=crm&id={people[0]}&from=1")
+        second = page_text(server, f"/object?app=crm&id={people[0]}&from=1&changes=30")
+        assert "Newest changes" in second
+        assert "show a part of the history" not in second
+        assert "show a part of the history" in page_text(server, f"/object?app=crm&id={people[1]}")
+    finally:
+        server.kill()

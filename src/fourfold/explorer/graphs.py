@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import field
+from msgspec import Meta, field
 
 from fourfold.explorer import values
 from fourfold.explorer.drawings import Bar
@@ -32,6 +32,9 @@ from fourfold.wire.graphs import (
 
 PAGE_ROWS: Final = 50
 NEIGHBOURS_SHOWN: Final = 100
+HISTORY_ROWS: Final = 200
+"""Attributes, edges and ratings of an object whose changes its page shows."""
+CHANGES_SHOWN: Final = 30
 TYPES_READ: Final = 1_000
 LOG_SEQS: Final = 120
 LOG_ROWS: Final = 5_000
@@ -73,6 +76,8 @@ class ObjectPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_f
     """1 for the neighbours only, 2 for theirs, too."""
     type: str = ""
     """Name of a type: only objects of it are drawn around this one."""
+    changes: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
+    """Changes, newest first, before those that are shown."""
 
 
 async def apps_page(visit: Visit, query: AppsPageQuery) -> dict[str, Any]:
@@ -243,16 +248,18 @@ class ObjectReader:
             url=self._visit.link("/object", app=self._app, id=row.object_id),
         )
 
-    async def history(self, number: int) -> list[ObjectRow]:
+    async def history(self, number: int) -> tuple[list[ObjectRow], bool]:
         """Return the versions of an object, its attributes and its ratings, and its edges.
+
+        The second value is False if there are more than are read.
 
         Raises:
             NotFound: There is no such object.
         """
         parts = ("edges", "ratings", "versions")
-        found = await self.many([number], "", *parts, limit=NEIGHBOURS_SHOWN)
+        found = await self.many([number], "", *parts, limit=HISTORY_ROWS)
         around = found[0] if found else await self.around(number, "")
-        return [*around.versions, *around.edges]
+        return [*around.versions, *around.edges], around.complete
 
 
 async def object_page(visit: Visit, query: ObjectPageQuery) -> dict[str, Any]:
@@ -261,7 +268,7 @@ async def object_page(visit: Visit, query: ObjectPageQuery) -> dict[str, Any]:
         visit.api.get(f"/v1/apps/{query.app}", AppInfo), read_types(visit, query.app)
     )
     reader = ObjectReader(visit, query.app, types)
-    rows = await reader.history(query.id)
+    rows, is_complete = await reader.history(query.id)
     view = await _read_object(visit, query, reader, rows)
     seqs = sorted({row.global_seq for row in rows})
     times = [values.to_ms(_time(row)) for row in sorted(rows, key=lambda row: row.global_seq)]
@@ -269,6 +276,7 @@ async def object_page(visit: Visit, query: ObjectPageQuery) -> dict[str, Any]:
         "app": info,
         **view,
         "seqs": seqs,
+        "is_complete": is_complete,
         "bars": _bars(visit, query, rows, reader),
         "first_at_ms": times[0] if times else None,
         "last_at_ms": times[-1] if times else None,
@@ -281,7 +289,7 @@ async def object_part(visit: Visit, query: ObjectPageQuery) -> dict[str, Any]:
         visit.api.get(f"/v1/apps/{query.app}", AppInfo), read_types(visit, query.app)
     )
     reader = ObjectReader(visit, query.app, types)
-    rows = await reader.history(query.id)
+    rows, _ = await reader.history(query.id)
     return {"app": info, **await _read_object(visit, query, reader, rows)}
 
 
@@ -299,6 +307,10 @@ async def _read_object(
     if start >= (rows[0].global_seq if rows else 0) and start:
         before = await reader.around(query.id, str(start))
     graph = await _read_graph(query, reader, around, before, start)
+    changes = _removed_edges(around, before, reader) + [
+        _change(row, reader) for row in _between(rows, start, end)
+    ]
+    following = query.changes + CHANGES_SHOWN
     return {
         "object": reader.parent_row(around),
         "seq": around.seq,
@@ -311,7 +323,10 @@ async def _read_object(
         "graph": graph,
         "edges": graph["edges"],
         "complete": around.complete,
-        "changes": [_change(row, reader) for row in _between(rows, start, end)],
+        "changes": changes[query.changes : following],
+        "change_count": len(changes),
+        "earlier_changes": query.changes,
+        "more_changes": following if following < len(changes) else None,
     }
 
 
@@ -419,6 +434,20 @@ def _between(rows: list[ObjectRow], start: int, end: int) -> list[ObjectRow]:
     """Return the versions after a seq up to another, newest first."""
     chosen = [row for row in rows if start < row.global_seq <= end]
     return sorted(chosen, key=lambda row: row.global_seq, reverse=True)
+
+
+def _removed_edges(
+    around: NeighboursInfo, before: NeighboursInfo | None, reader: ObjectReader
+) -> list[dict[str, Any]]:
+    """Return the edges of an earlier point that are gone, if all edges of both points are known."""
+    if before is None or not around.complete:
+        return []
+    left = {edge.object_id for edge in around.edges}
+    gone = [edge for edge in before.edges if edge.object_id not in left]
+    return [
+        {**_change(edge, reader), "sign": "-", "seq": None, "owner": "", "at_ms": None}
+        for edge in gone
+    ]
 
 
 def _change(row: ObjectRow, reader: ObjectReader) -> dict[str, Any]:
