@@ -13,11 +13,16 @@ import sys
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from fourfold.client import RemoteGraphs, RemoteSessions
 from fourfold.models.graphs import Graphs
 from fourfold.models.sessions import Sessions
 from fourfold.pipeline import json_sink
 from fourfold.pipeline.source import FourfoldSource
 
+REMOTE_CALLS = {
+    "sessions": (RemoteSessions, "append_events"),
+    "graphs": (RemoteGraphs, "apply_once"),
+}
 CALLS = {"sessions": (Sessions, "append_events"), "graphs": (Graphs, "apply_many")}
 
 
@@ -27,7 +32,8 @@ class Written:
     def __init__(self, root, model, *tasks, batch=None, **options):
         self.batch = batch
         self.batches = [pa.RecordBatch.from_pylist(rows) for rows in tasks]
-        source = FourfoldSource({"root": str(root), "model": model, **options})
+        name = "url" if str(root).startswith("http") else "root"
+        source = FourfoldSource({name: str(root), "model": model, **options})
         schema = from_arrow_schema(self.batches[0].schema)
         make = source.writer if batch is None else source.streamWriter
         self.writer = make(schema, False)
@@ -83,7 +89,7 @@ ROWS = {"sessions": events, "graphs": envelopes}
 
 def main(root, model, call, when):
     json_sink.JSON_SINK_PAGE = 3
-    owner, name = CALLS[model]
+    owner, name = (REMOTE_CALLS if root.startswith("http") else CALLS)[model]
     original = getattr(owner, name)
     calls = []
 

@@ -12,6 +12,7 @@ import fourfold
 from fourfold.errors import InvalidInput, NotFound, Refused, WriterLocked
 from fourfold.pipeline import json_sink
 from fourfold.pipeline.spark import unwrap_error
+from server.served_streams import Served
 from support.forked_process import ForkedProcess
 
 pytestmark = pytest.mark.spark
@@ -168,3 +169,45 @@ def test_spark_writes_and_streams_into_the_model(spark, root, tmp_path, model, r
         )
         query.awaitTermination()
     assert count(root) == 12
+
+
+@pytest.fixture
+def served(root):
+    server = Served(root)
+    yield server
+    server.kill()
+
+
+def address(server):
+    return f"http://127.0.0.1:{server.port}"
+
+
+@pytest.mark.parametrize(("model", "rows", "count"), MODELS)
+def test_rows_are_written_once_into_a_served_store(served, root, tmp_path, model, rows, count):
+    options = {"order": "n", "staging": str(tmp_path / "staging")}
+    url = address(served)
+    for _ in range(2):
+        Written(url, model, rows(*range(5)), rows(5, 6), job="first", **options).run()
+    for batch in (0, 1, 1, 0):
+        Written(url, model, rows(batch), batch=batch, query="q", **options).run()
+    served.kill()
+    assert count(root) == 9
+
+
+@pytest.mark.parametrize(("model", "rows", "count"), MODELS)
+def test_killed_write_into_a_served_store_is_completed(
+    served, root, tmp_path, model, rows, count, monkeypatch
+):
+    """The process is killed before and after a request, so also with a lost response."""
+    child = Path(__file__).with_name("json_sink_child.py")
+    for call in (1, 2, 3):
+        for when in ("before", "after"):
+            with ForkedProcess([child, address(served), model, call, when]) as process:
+                assert process.wait(120) == -signal.SIGKILL
+    for _ in range(2):
+        staging = str(tmp_path / "staging")
+        Written(
+            *(address(served), model, rows(*range(10))), job="once", order="n", staging=staging
+        ).run()
+    served.kill()
+    assert count(root) == 10

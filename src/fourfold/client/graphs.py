@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import uuid
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple, cast
@@ -114,7 +113,7 @@ class GraphCalls:
         operation = f"register a type of {slug!r}"
         return Call("POST", self._app(slug, "/types"), operation, _JSON, {}, body)
 
-    def apply(self, slug: str, envelope: Mapping[str, Any]) -> Call:
+    def apply(self, slug: str, envelope: Mapping[str, Any], key: str) -> Call:
         """Build the request that applies an envelope, checked as a local store does."""
         parsed = envelopes.parse(envelope)
         body = {
@@ -126,7 +125,7 @@ class GraphCalls:
             data = msgspec.json.encode(body)
         except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
             raise InvalidInput(f"payload.value cannot be written as JSON: {error}") from None
-        headers = {**_JSON, "idempotency-key": uuid.uuid4().hex}
+        headers = {**_JSON, "idempotency-key": key}
         return Call("POST", self._app(slug, "/envelopes"), f"write to {slug!r}", headers, {}, data)
 
     def envelopes(self, slug: str, trace_id: str, after: int) -> Call:

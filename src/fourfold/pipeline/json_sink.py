@@ -4,9 +4,10 @@
     rows.writeStream.format("fourfold").options(model="graphs", root=ROOT, ...).start()
 
 Each task checks its rows and stages them in an Arrow file; one process, on the machine of Spark's
-driver, writes them through the model. The rows of a batch are divided into pages, always in the
-same way, and each page is one transaction that the model recognizes when it is sent again. So a
-batch that Spark repeats changes nothing where it was written, and is completed where it was not.
+driver, writes them through the model, or with `url` through the API of a server. The rows of a
+batch are divided into pages, always in the same way, and each page is one transaction that the
+model recognizes when it is sent again. So a batch that Spark repeats changes nothing where it was
+written, and is completed where it was not.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from pyspark.sql.datasource import (
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput, WriterLocked
-from fourfold.pipeline.scratch import staging_folder
 from fourfold.pipeline.sink import (
+    Destination,
     Sink,
     check_append_mode,
     folder_name,
+    parse_destination,
     parse_options,
     query_id,
     seconds,
@@ -46,6 +48,10 @@ from fourfold.store import Store, open_store
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from fourfold.client import RemoteStore
+
+    SinkStore = Store | RemoteStore
 
 JSON_SINK_PAGE: Final = 500
 """Rows that the sink writes in one transaction."""
@@ -78,10 +84,10 @@ class JsonRows:
     """Column with the log of a row, if the model has several; rows of each are written in order."""
     check: Callable[[Any, str | None], None]
     """Raises InvalidInput for a value that its log would never accept."""
-    write: Callable[[Store, str | None, Iterator[Page], BatchName], None]
+    write: Callable[[SinkStore, str | None, Iterator[Page], BatchName], None]
     """Writes the pages of a log, each once."""
     option_names: tuple[str, ...] = ()
-    prepare: Callable[[Store, Sequence[str], Mapping[str, str]], None] | None = None
+    prepare: Callable[[SinkStore, Sequence[str], Mapping[str, str]], None] | None = None
     """Checks all logs of a batch, before the first page is written."""
 
 
@@ -89,7 +95,7 @@ class JsonRows:
 class WriteOptions:
     """The parsed options of a write."""
 
-    root: Path
+    destination: Destination
     rows: JsonRows
     order: tuple[str, ...]
     folder: Path
@@ -166,7 +172,7 @@ class JsonStreamWriter(_JsonWriter, DataSourceStreamArrowWriter):
 
 def json_sink(rows: JsonRows) -> Sink:
     """Return the sink of a model."""
-    names = ("root", "order", "staging", "wait_s", *rows.option_names)
+    names = ("root", "url", "key", "order", "staging", "wait_s", *rows.option_names)
 
     def batch_writer(
         options: Mapping[str, str], schema: StructType, overwrite: bool
@@ -195,9 +201,7 @@ def json_sink(rows: JsonRows) -> Sink:
 def _write_options(
     texts: Mapping[str, str], schema: StructType, name: str, rows: JsonRows
 ) -> WriteOptions:
-    from fourfold.pipeline.documents.ingest import check_root  # noqa: PLC0415 - workers need no kernel
-
-    root = check_root(texts.get("root"))
+    destination = parse_destination(texts)
     order = tuple(part.strip() for part in texts.get("order", "").split(",") if part.strip())
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     needed = (rows.value, *(() if rows.group is None else (rows.group,)))
@@ -213,12 +217,11 @@ def _write_options(
     for column in needed:
         if types[column] != "string":
             raise InvalidInput(f"column {column!r} must be string, got {types[column]}")
-    staging = Path(texts["staging"]) if "staging" in texts else staging_folder(root)
     return WriteOptions(
-        root=root,
+        destination=destination,
         rows=rows,
         order=order,
-        folder=staging.absolute() / f"{rows.model}-{folder_name(name)}",
+        folder=destination.staging(texts) / f"{rows.model}-{folder_name(name)}",
         name=name,
         wait_s=seconds(texts.get("wait_s", str(limits.SINK_LOCK_WAIT_S))),
         texts=dict(texts),
@@ -280,7 +283,9 @@ def _table(paths: Sequence[str], options: WriteOptions) -> pa.Table | None:
     return numbered.sort_by([(name, "ascending") for name in names])
 
 
-def _write_table(store: Store, table: pa.Table, options: WriteOptions, batch: BatchName) -> None:
+def _write_table(
+    store: SinkStore, table: pa.Table, options: WriteOptions, batch: BatchName
+) -> None:
     """Write the rows of a batch, log by log."""
     import pyarrow.compute as pc  # noqa: PLC0415 - an optional dependency
 
@@ -306,10 +311,17 @@ def _pages(table: pa.Table, rows: JsonRows) -> Iterator[Page]:
 
 
 @contextmanager
-def _opened(options: WriteOptions) -> Iterator[Store]:
-    """Open the store and the model for writing, waiting for another writer to release it."""
+def _opened(options: WriteOptions) -> Iterator[SinkStore]:
+    """Open the store and the model for writing, waiting for another writer to release it; or
+    connect to the server that has it open.
+    """
+    root = options.destination.root
+    if root is None:
+        with options.destination.connect() as remote:
+            yield remote
+        return
     retries = Retries.every(limits.LOCK_LOOK_S, on=WriterLocked, within_s=options.wait_s)
-    with open_store(options.root) as store:
+    with open_store(root) as store:
         try:
             retries.run(lambda: getattr(store, options.rows.model))
         except WriterLocked as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import uuid
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import aclosing
 from datetime import datetime
@@ -111,8 +112,16 @@ class AsyncRemoteGraphs(AsyncGraphsContainer):
 
     async def apply(self, envelope: Mapping[str, Any]) -> ApplyResult:
         """Write an envelope of operations in one transaction under one seq, or nothing."""
+        return await self.apply_once(envelope, uuid.uuid4().hex)
+
+    async def apply_once(self, envelope: Mapping[str, Any], key: str) -> ApplyResult:
+        """Write an envelope like `apply`; repeated with its key within a week, nothing is written.
+
+        Raises:
+            ReplayMismatch: Another envelope was sent with the key.
+        """
         app_id = graphs.app_of(envelope)
-        call = self.calls.apply(await self._slug(app_id), envelope)
+        call = self.calls.apply(await self._slug(app_id), envelope, key)
         return graphs.parse_applied(await self.connection.send(call))
 
     # Reading
@@ -709,7 +718,7 @@ class AsyncRemoteGraph(AsyncGraphContainer):
         return f"<Graph {self.slug}>"
 
     async def _apply(self, envelope: Mapping[str, Any]) -> ApplyResult:
-        call = self._calls.apply(self.slug, envelope)
+        call = self._calls.apply(self.slug, envelope, uuid.uuid4().hex)
         return graphs.parse_applied(await self._connection.send(call))
 
     async def _newest(self, kind: Kind, object_id: int, at: At | None = None) -> Row:

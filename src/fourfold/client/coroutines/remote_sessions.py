@@ -310,7 +310,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         lease = sessions.parse(response, wire.SessionLease).lease
         return None if lease is None else sessions.to_claim(lease)
 
-    async def resumptions(self, sid: str) -> list[Resumption]:
+    async def resumptions(self, sid: str) -> builtins.list[Resumption]:
         """Return when workers claimed the session while a turn was running, oldest first.
 
         The worker of that turn had stopped, and the new one resumed it or recorded its end. At most

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import builtins
+import uuid
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from datetime import datetime
@@ -112,8 +113,16 @@ class RemoteGraphs(GraphsContainer):
 
     def apply(self, envelope: Mapping[str, Any]) -> ApplyResult:
         """Write an envelope of operations in one transaction under one seq, or nothing."""
+        return self.apply_once(envelope, uuid.uuid4().hex)
+
+    def apply_once(self, envelope: Mapping[str, Any], key: str) -> ApplyResult:
+        """Write an envelope like `apply`; repeated with its key within a week, nothing is written.
+
+        Raises:
+            ReplayMismatch: Another envelope was sent with the key.
+        """
         app_id = graphs.app_of(envelope)
-        call = self.calls.apply(self._slug(app_id), envelope)
+        call = self.calls.apply(self._slug(app_id), envelope, key)
         return graphs.parse_applied(self.connection.send(call))
 
     # Reading
@@ -710,7 +719,7 @@ class RemoteGraph(GraphContainer):
         return f"<Graph {self.slug}>"
 
     def _apply(self, envelope: Mapping[str, Any]) -> ApplyResult:
-        call = self._calls.apply(self.slug, envelope)
+        call = self._calls.apply(self.slug, envelope, uuid.uuid4().hex)
         return graphs.parse_applied(self._connection.send(call))
 
     def _newest(self, kind: Kind, object_id: int, at: At | None = None) -> Row:

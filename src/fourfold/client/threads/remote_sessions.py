@@ -307,7 +307,7 @@ class RemoteSessions(SessionsContainer):
         lease = sessions.parse(response, wire.SessionLease).lease
         return None if lease is None else sessions.to_claim(lease)
 
-    def resumptions(self, sid: str) -> list[Resumption]:
+    def resumptions(self, sid: str) -> builtins.list[Resumption]:
         """Return when workers claimed the session while a turn was running, oldest first.
 
         The worker of that turn had stopped, and the new one resumed it or recorded its end. At most

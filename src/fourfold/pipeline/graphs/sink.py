@@ -9,11 +9,14 @@ batch, which continues there when it is sent again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from fourfold.client import RemoteStore
 from fourfold.models.graphs import envelopes
 from fourfold.pipeline.json_sink import BatchName, JsonRows, Page, json_sink
-from fourfold.store import Store
+
+if TYPE_CHECKING:
+    from fourfold.pipeline.json_sink import SinkStore
 
 
 def check_envelope(envelope: Any, group: str | None) -> None:
@@ -22,9 +25,14 @@ def check_envelope(envelope: Any, group: str | None) -> None:
     envelopes.parse(envelope)
 
 
-def apply_pages(store: Store, group: str | None, pages: Iterator[Page], batch: BatchName) -> None:
+def apply_pages(
+    store: SinkStore, group: str | None, pages: Iterator[Page], batch: BatchName
+) -> None:
     """Apply envelopes, each page once."""
     del group
+    if isinstance(store, RemoteStore):
+        _apply_remotely(store, pages, batch)
+        return
     graphs = store.graphs
     written = _progress(graphs.get_setting(batch.key))
     for number, page in enumerate(pages):
@@ -32,6 +40,13 @@ def apply_pages(store: Store, group: str | None, pages: Iterator[Page], batch: B
             graphs.apply_many(page, note=(batch.key, f"{batch.number} {number}"))
     # Once Spark counts the batch as done, it must survive a power failure.
     graphs.database.make_durable()
+
+
+def _apply_remotely(store: RemoteStore, pages: Iterator[Page], batch: BatchName) -> None:
+    """Apply envelopes through the API of a server, each under an idempotency key of its own."""
+    for number, page in enumerate(pages):
+        for place, envelope in enumerate(page):
+            store.graphs.apply_once(envelope, f"{batch.key}:{batch.number}:{number}:{place}")
 
 
 def _progress(text: str | None) -> tuple[int, int]:

@@ -8,12 +8,14 @@ a page that is sent again returns the events of the first time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.sessions.request import check_session_id, drafts_of_one
 from fourfold.pipeline.json_sink import BatchName, JsonRows, Page, json_sink
-from fourfold.store import Store
+
+if TYPE_CHECKING:
+    from fourfold.pipeline.json_sink import SinkStore
 
 
 def check_event(event: Any, sid: str | None) -> None:
@@ -23,7 +25,7 @@ def check_event(event: Any, sid: str | None) -> None:
     drafts_of_one(check_session_id(sid), event)
 
 
-def find_sessions(store: Store, names: Sequence[str], texts: Mapping[str, str]) -> None:
+def find_sessions(store: SinkStore, names: Sequence[str], texts: Mapping[str, str]) -> None:
     """Create sessions that do not exist, with the option `create`, or raise NotFound."""
     create = texts.get("create", "false").lower()
     if create not in {"true", "false"}:
@@ -42,7 +44,9 @@ def find_sessions(store: Store, names: Sequence[str], texts: Mapping[str, str]) 
             store.sessions.create({"id": name})
 
 
-def append_pages(store: Store, sid: str | None, pages: Iterator[Page], batch: BatchName) -> None:
+def append_pages(
+    store: SinkStore, sid: str | None, pages: Iterator[Page], batch: BatchName
+) -> None:
     """Append the events of a session, each page once."""
     assert sid is not None
     for number, page in enumerate(pages):
