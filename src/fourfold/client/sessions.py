@@ -38,6 +38,7 @@ from fourfold.models.sessions.records import (
     HeadComparison,
     LineageEdge,
     LineageGraph,
+    Resumption,
     RetentionReport,
     SessionInfo,
     Transient,
@@ -352,6 +353,11 @@ def to_info(record: wire.SessionRecord) -> SessionInfo:
 def to_retention(record: wire.RetentionRecord) -> RetentionReport:
     """Return a part of a retention as callers receive it."""
     return RetentionReport(record.deleted, record.kept, record.sessions, record.next_after)
+
+
+def to_resumptions(owner: wire.SessionLease) -> list[Resumption]:
+    """Return the claims of a session while a turn was running, oldest first."""
+    return [Resumption(row.after, row.epoch, row.holder, row.at) for row in owner.resumptions]
 
 
 def to_claim(record: wire.LeaseRecord) -> Claim:

@@ -311,17 +311,9 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
         return None if lease is None else sessions.to_claim(lease)
 
     async def resumptions(self, sid: str) -> builtins.list[Resumption]:
-        """Return when workers claimed the session while a turn was running, oldest first.
-
-        The worker of that turn had stopped, and the new one resumed it or recorded its end. At most
-        the newest 100 are stored.
-
-        Raises:
-            NotFound: There is no session of that id, or it was deleted.
-        """
+        """Return claims while a turn was running, as its worker had stopped; at most 100."""
         response = await self._connection.send(self._calls.lease(check_session_id(sid)))
-        rows = sessions.parse(response, wire.SessionLease).resumptions
-        return [Resumption(row.after, row.epoch, row.holder, row.at) for row in rows]
+        return sessions.to_resumptions(sessions.parse(response, wire.SessionLease))
 
     async def list_leases(
         self,
