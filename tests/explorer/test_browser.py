@@ -452,7 +452,8 @@ def test_a_job_is_followed_cancelled_and_run_again(visit, own_shop):
     page.keyboard.press("g")
     page.keyboard.press("j")
     page.wait_for_url("**/jobs")
-    assert page.locator("table[data-rows] tbody tr").count() == 2
+    # Two jobs of the server, and two runs of commands.
+    assert page.locator("table[data-rows] tbody tr").count() == 4
     page.get_by_label("Status").select_option("cancelled")
     page.get_by_role("button", name="Filter").click()
     assert page.locator("tbody tr").count() == 1
