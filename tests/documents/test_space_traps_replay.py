@@ -8,6 +8,7 @@ import pytest
 from space_costs import counted
 
 from fourfold.errors import InvalidInput
+from fourfold.models.documents import fold
 from fourfold.models.documents.writer import SNAPSHOT_PATCHES_MIN
 
 
@@ -189,7 +190,7 @@ def test_c10_every_point_in_time_is_a_short_replay_away(space):
 def test_c10_a_long_chain_of_patches_is_replayed_in_part_only(space, monkeypatch):
     long_life(space, 300)
     applied = []
-    replay = space.read_many.__globals__["reader"].fold.replay
+    replay = fold.replay
 
     def counting(document, patches):
         patches = list(patches)

@@ -32,6 +32,7 @@ SOURCE_WORDS_MAX = {"told": 16}
 """Left in src: a column of a table, which is a format; a number may only fall."""
 LINES_PER_MODULE_MIN = 60
 TINY_MODULES = {
+    "fourfold.cli.session_retention": "commands on one session fill the module that imports it",
     "fourfold.archive.table_verify": "belongs to the archive; the store above it calls it",
     "fourfold.models.graphs.cursors": "the text of cursors, without what their pages read",
     "fourfold.models.documents.indexes.trim": "belongs to the indexes; gc calls it",

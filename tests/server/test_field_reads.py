@@ -125,9 +125,9 @@ def test_search_in_segments_examines_a_bounded_number_of_records(front, examined
 def test_many_single_records_are_encoded_outside_of_the_event_loop(front, monkeypatch):
     seen, records = [], listing.encode_records
 
-    def noting(chunk, pauses=None):
+    def noting(*arguments, **options):
         seen.append(is_on_the_loop())
-        return records(chunk, pauses)
+        return records(*arguments, **options)
 
     monkeypatch.setattr(listing, "encode_records", noting)
     front.streams.append("s", Append([b'"\xc3\xa9"'] * 1000, JSON))

@@ -537,12 +537,9 @@ def test_key_is_for_its_prefix_and_scope(tmp_path):
     _, admin = front.access.add(("read", "write"), "", models=("sessions",))
     asks = {
         name: ServedSessions(front.port, authorization=f"Bearer {secret}").ask
-        for name, secret in {
-            "writer": writer,
-            "reader": reader,
-            "other": other,
-            "admin": admin,
-        }.items()
+        for name, secret in zip(
+            ("writer", "reader", "other", "admin"), (writer, reader, other, admin), strict=True
+        )
     }
     body = {"events": [message("a")]}
     assert ServedSessions(front.port).ask("GET", "/v1/sessions").status == 401
@@ -554,10 +551,8 @@ def test_key_is_for_its_prefix_and_scope(tmp_path):
     assert asks["reader"]("POST", "/v1/sessions", {"id": "team-a/x"}).status == 403
     assert asks["reader"]("POST", "/v1/sessions/events/team-a/s", body).status == 403
     assert asks["writer"]("POST", "/v1/sessions/events/team-a/s", body).status == 200
-    epoch = asks["admin"]("POST", "/v1/sessions/lease/team-b/secret", {"holder": "b"}).value[
-        "epoch"
-    ]
-    leased = {"fourfold_epoch": str(epoch), "fourfold_lease": "team-b/secret"}
+    lease = asks["admin"]("POST", "/v1/sessions/lease/team-b/secret", {"holder": "b"}).value
+    leased = {"fourfold_epoch": str(lease["epoch"]), "fourfold_lease": "team-b/secret"}
     assert asks["writer"]("POST", "/v1/sessions/events/team-a/s", body, **leased).status == 403
     assert asks["admin"]("POST", "/v1/sessions/events/team-a/s", body, **leased).status == 200
     lone = {"fourfold_lease": "team-b/secret"}

@@ -69,10 +69,11 @@ INTERNAL = {
     "Space": {"background_view", "step_view", "view", "submit", "cached_bytes", "commit_times"},
     "Streams": {
         *("append_soon", "candidates", "check_publishable", "note_schema", "page", "read_clock"),
+        "routing_keys_async",
         *("read_joined", "read_joined_from_log", "read_log", "touch", "trim_deleted"),
     },
     "Graphs": {"count", "domains_in", "page", "next_global_seq"},
-    "Archive": {"forgive", "running"},
+    "Archive": {"find_unpublished", "forgive", "running"},
 }
 """Methods for other modules of the package, which pass what they have checked."""
 

@@ -259,6 +259,7 @@ STREAMS_CALLS = {
     "read_joined": lambda s: s.read_joined(s.info("log"), 0, 2),
     "read_joined_from_log": lambda s: s.read_joined_from_log(s.info("log"), 0, 2),
     "read_log": lambda s: s.read_log("log"),
+    "routing_keys_async": lambda s: asyncio.run(s.routing_keys_async("log", s.read("log")[1])),
     "search": lambda s: s.open("log").search(""),
     "state": lambda s: s.state("log"),
     "sweep": lambda s: s.sweep(),

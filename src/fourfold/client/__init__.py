@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     )
     from fourfold.client.threads.remote_graphs import RemoteGraph, RemoteGraphs
     from fourfold.client.threads.remote_memory import RemoteMemory
-    from fourfold.client.threads.remote_sessions import RemoteSession, RemoteSessions
+    from fourfold.client.threads.remote_session import RemoteSession
+    from fourfold.client.threads.remote_sessions import RemoteSessions
     from fourfold.client.threads.remote_spaces import RemoteSpace
     from fourfold.client.threads.remote_streams import RemoteStream, RemoteStreams
     from fourfold.client.threads.store import RemoteStore
@@ -65,7 +66,7 @@ else:
             "RemoteGraph": "fourfold.client.threads.remote_graphs",
             "RemoteGraphs": "fourfold.client.threads.remote_graphs",
             "RemoteMemory": "fourfold.client.threads.remote_memory",
-            "RemoteSession": "fourfold.client.threads.remote_sessions",
+            "RemoteSession": "fourfold.client.threads.remote_session",
             "RemoteSessions": "fourfold.client.threads.remote_sessions",
             "RemoteSpace": "fourfold.client.threads.remote_spaces",
             "RemoteStore": "fourfold.client.threads.store",

@@ -34,7 +34,8 @@ from fourfold.tabular import Rows
 
 if TYPE_CHECKING:
     from fourfold.client.threads.remote_graphs import RemoteGraph, RemoteGraphs
-    from fourfold.client.threads.remote_sessions import RemoteSession, RemoteSessions
+    from fourfold.client.threads.remote_session import RemoteSession
+    from fourfold.client.threads.remote_sessions import RemoteSessions
     from fourfold.client.threads.remote_spaces import RemoteSpace
     from fourfold.client.threads.remote_streams import RemoteStream
 

@@ -17,7 +17,7 @@ class CountedWriter(Protocol):
         """Return the processor time of the thread of the latest transaction; None if unknown."""
 
 
-class _Thread(threading.local):
+class _ThreadCount(threading.local):
     """Number of transactions that a thread has committed."""
 
     committed = 0
@@ -28,7 +28,7 @@ class ProcessWrites:
 
     def __init__(self) -> None:
         self._committed = 0
-        self._thread = _Thread()
+        self._thread = _ThreadCount()
         self._running: dict[CountedWriter, int] = {}
         """Writers in a transaction, and their threads."""
         self._latest: tuple[int, CountedWriter] | None = None

@@ -26,9 +26,9 @@ from fourfold.models.graphs.statements import REFERENCES, SQL
 from fourfold.models.graphs.sync import keys
 from fourfold.models.graphs.sync.content import ContentIds, Referent
 from fourfold.models.graphs.sync.envelope import (
+    DecodedEnvelope,
     EnvelopeHead,
     EnvelopeRefused,
-    ParsedEnvelope,
     RowBody,
     has_content,
     has_signature,
@@ -49,7 +49,7 @@ VERSION_MAX: Final = 1 << 53
 class VerifiedEnvelope(NamedTuple):
     """An envelope of the right format that its author signed."""
 
-    parsed: ParsedEnvelope
+    parsed: DecodedEnvelope
     is_whole: bool
     """False if its rows are not those that the head names."""
 
@@ -84,7 +84,7 @@ def _check_values(body: RowBody) -> None:
         raise EnvelopeRefused("malformed", error.message) from None
 
 
-def _check_order(parsed: ParsedEnvelope) -> None:
+def _check_order(parsed: DecodedEnvelope) -> None:
     """Raise if a row does not fit what it refers to in its own envelope."""
     rows = dict(zip(parsed.head.rows, parsed.rows, strict=False))
     before: set[bytes] = set()
@@ -224,7 +224,7 @@ class Checks:
                 retryable=True,
             )
 
-    def _check_rows(self, parsed: ParsedEnvelope) -> None:
+    def _check_rows(self, parsed: DecodedEnvelope) -> None:
         """Raise unless the author may write these rows."""
         head = parsed.head
         versions = self._versions(parsed)
@@ -245,7 +245,7 @@ class Checks:
                     retryable=True,
                 )
 
-    def _versions(self, parsed: ParsedEnvelope) -> list[tuple[RowBody, Referent]]:
+    def _versions(self, parsed: DecodedEnvelope) -> list[tuple[RowBody, Referent]]:
         """Return the rows that are versions, with their objects; raise if one is not here."""
         head = parsed.head
         versions: list[tuple[RowBody, Referent]] = []

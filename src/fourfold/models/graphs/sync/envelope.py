@@ -80,7 +80,7 @@ class SignedEnvelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
     bodies: tuple[bytes, ...]
 
 
-class ParsedEnvelope(NamedTuple):
+class DecodedEnvelope(NamedTuple):
     """An envelope that has the format of one; `id` is the id of its head."""
 
     id: bytes
@@ -128,7 +128,7 @@ def sign(head: EnvelopeHead, bodies: Iterable[bytes], signer: Signer) -> SignedE
     return SignedEnvelope(data, signer.sign(_SIGNED + data), tuple(bodies))
 
 
-def parse(data: bytes) -> ParsedEnvelope:
+def parse(data: bytes) -> DecodedEnvelope:
     """Decode an envelope; raise EnvelopeRefused if it does not have the format of one."""
     try:
         envelope = _decode_envelope(data)
@@ -145,16 +145,16 @@ def parse(data: bytes) -> ParsedEnvelope:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise EnvelopeRefused("malformed", f"not a head or a row: {error}") from None
     _check_sizes(head, rows)
-    return ParsedEnvelope(digest(envelope.head), head, envelope, rows)
+    return DecodedEnvelope(digest(envelope.head), head, envelope, rows)
 
 
-def has_signature(parsed: ParsedEnvelope) -> bool:
+def has_signature(parsed: DecodedEnvelope) -> bool:
     """Return True if the author signed the head."""
     envelope = parsed.envelope
     return is_signed(parsed.head.author, envelope.signature, _SIGNED + envelope.head)
 
 
-def has_content(parsed: ParsedEnvelope) -> bool:
+def has_content(parsed: DecodedEnvelope) -> bool:
     """Return True if the rows are those that the head names."""
     bodies, head = parsed.envelope.bodies, parsed.head
     return tuple(map(digest, bodies)) == head.rows and head.body_bytes == sum(map(len, bodies))

@@ -24,9 +24,9 @@ from fourfold.models.graphs.sync import checks, incarnation, keys, log, refusals
 from fourfold.models.graphs.sync.checks import Checks, VerifiedEnvelope
 from fourfold.models.graphs.sync.content import ABOVE, BELOW, ContentIds, Referent, is_imported
 from fourfold.models.graphs.sync.envelope import (
+    DecodedEnvelope,
     EnvelopeHead,
     EnvelopeRefused,
-    ParsedEnvelope,
     RowBody,
     digest,
     unpack,
@@ -263,7 +263,7 @@ class Import:
 
     # What becomes of each row
 
-    def _plan(self, parsed: ParsedEnvelope) -> list[RowPlan]:
+    def _plan(self, parsed: DecodedEnvelope) -> list[RowPlan]:
         """Decide about the rows of an envelope; refuse it if it would park too many."""
         head = parsed.head
         fresh: dict[bytes, bool] = {}
@@ -324,7 +324,7 @@ class Import:
 
     # Writes
 
-    def _append(self, parsed: ParsedEnvelope) -> None:
+    def _append(self, parsed: DecodedEnvelope) -> None:
         """Append the envelope to its log, and record what that proves."""
         head, txn = parsed.head, self._txn
         if incarnation.known(txn) == head.incarnation and txn.value(_SQL.is_signer, (head.author,)):
