@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime
 from itertools import islice
@@ -31,11 +32,13 @@ ODD_FEW = (
     *([1], [None], {"x": {1, 2}}, {"x"}, object(), NOW.replace(tzinfo=None)),
 )
 """Values that most parameters do not accept."""
+SAMPLE_SIZE = 2
 ODD = (
     *(*ODD_FEW, True, 0, 7, float("-inf"), "a\0b", b"", bytearray(b"x")),
     *([], ["x"], [{}], (), (1, 2), {}, {"x": 1}, {1: 2}, {1, 2}),
     *(date(2026, 1, 1), lambda: None, int, iter([1])),
 )
+"""The values that the slow suite passes to each parameter."""
 CALLABLES = {"before", "callback", "progress", "work"}
 """Parameters with a function of the caller, whose errors are not changed."""
 
@@ -234,10 +237,19 @@ def parameters(facade: Facade, name: str) -> list[inspect.Parameter]:
     ]
 
 
-def calls(facade: Facade, name: str, values: Sequence[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def sample(place: str) -> Sequence[Any]:
+    """Return some odd values for a parameter: others for each, and the same in each run."""
+    start = zlib.crc32(place.encode()) % len(ODD_FEW)
+    return [ODD_FEW[(start + 7 * step) % len(ODD_FEW)] for step in range(SAMPLE_SIZE)]
+
+
+def calls(
+    facade: Facade, name: str, values_of: Callable[[str], Sequence[Any]]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the odd arguments of a method, each with the name of the odd one."""
     for parameter in parameters(facade, name):
         rest = required(facade, name, parameter.name)
+        values = values_of(f"{facade.cls.__name__}.{name}.{parameter.name}")
         costly = name in COSTLY.get(facade.cls.__name__, ())
         for value in values[:2] if costly else values:
             if callable(value) and parameter.name in CALLABLES:
