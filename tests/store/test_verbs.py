@@ -14,6 +14,8 @@ import pytest
 import fourfold
 from fourfold import limits
 from fourfold.client import AsyncRemoteStore
+from fourfold.client.coroutines.remote_streams import AsyncRemoteStream
+from fourfold.client.threads.remote_streams import RemoteStream
 from fourfold.errors import InvalidInput, NotFound
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
@@ -272,6 +274,49 @@ def test_position_is_where_follow_resumes(store, model):
     assert subject.follow(handle, start) == [middle, end]
     assert subject.follow(handle, middle) == [end]
     assert subject.follow(handle, end) == []
+
+
+FOLLOWERS = [
+    (fourfold.Space, "follow"),
+    (fourfold.Stream, "follow"),
+    (fourfold.Stream, "follow_async"),
+    (fourfold.Streams, "follow"),
+    (fourfold.Graph, "follow"),
+    (fourfold.Session, "follow"),
+    (AsyncRemoteStream, "follow"),
+    (RemoteStream, "follow"),
+]
+
+
+@pytest.mark.parametrize(("cls", "name"), FOLLOWERS)
+def test_follow_names_its_start_after(cls, name):
+    parameters = inspect.signature(getattr(cls, name)).parameters
+    assert {"after", "timeout"} <= parameters.keys()
+
+
+def test_stream_follow_accepts_offset_for_after(filled):
+    stream = filled.streams.create("follow", "application/json")
+    stream.append([{"n": 1}, {"n": 2}])
+    try:
+        for options in ({"after": 1}, {"offset": 1}):
+            values = [
+                record.value for part in stream.follow(**options, timeout=0) for record in part
+            ]
+            assert values == [{"n": 2}]
+        with pytest.raises(InvalidInput, match="after or offset"):
+            list(stream.follow(1, offset=1, timeout=0))
+    finally:
+        stream.delete()
+
+
+def test_only_some_models_have_gc_and_history():
+    with_gc = {fourfold.Documents: "policy", fourfold.Space: "policy", fourfold.Sessions: "grace_s"}
+    for cls, argument in with_gc.items():
+        assert argument in inspect.signature(cls.gc).parameters
+    for cls in (fourfold.Streams, fourfold.Graphs, fourfold.Stream, fourfold.Graph):
+        assert not hasattr(cls, "gc")
+    for cls in (fourfold.Space, fourfold.Graph):
+        assert inspect.isfunction(cls.history)
 
 
 @pytest.mark.parametrize("model", [documents, graphs, sessions])

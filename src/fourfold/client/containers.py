@@ -187,7 +187,7 @@ class AsyncTypedDocumentsContainer(Generic[T]):
 
 
 class TypedDocumentsContainer(ABC, Generic[T]):
-    """Instances by id."""
+    """Mapping access to typed documents, by id."""
 
     @abstractmethod
     def get(self, entity: str, branch: str = "", at: At = None) -> T:
@@ -285,12 +285,13 @@ class StreamContainer(ABC):
     @abstractmethod
     def follow(
         self,
-        offset: str | int = validation.START,
+        after: str | int = validation.START,
         *,
         since: Time | None = None,
         timeout: float | None = None,
         key: str | bytes | None = None,
         where: Where | None = None,
+        offset: str | int | None = None,
     ) -> RemoteFollower[Chunk]:
         """Iterate over chunks and wait for more, until the stream is closed."""
 
@@ -319,19 +320,20 @@ class StreamContainer(ABC):
 
     def follow_async(
         self,
-        offset: str | int = validation.START,
+        after: str | int = validation.START,
         *,
         since: Time | None = None,
         timeout: float | None = None,
         key: str | bytes | None = None,
         where: Where | None = None,
+        offset: str | int | None = None,
     ) -> AsyncIterator[Chunk]:
         """Iterate over chunks and wait for more, until the stream is closed.
 
         Ends after `timeout` seconds without new records. `key`, `where` and `since` select records
         as in `read`.
         """
-        return self.follow(offset, since=since, timeout=timeout, key=key, where=where)
+        return self.follow(after, since=since, timeout=timeout, key=key, where=where, offset=offset)
 
     def __len__(self) -> int:
         """Return the number of retained records."""

@@ -56,7 +56,7 @@ from fourfold.models.streams.search.request import (
 from fourfold.models.streams.search.results import Aggregates, SearchPage
 from fourfold.models.streams.settings import Setting, SettingsChange
 from fourfold.models.streams.stream import encode_records
-from fourfold.models.streams.times import Time, check_start, parse_time_ms
+from fourfold.models.streams.times import Time, check_start, follow_start, parse_time_ms
 from fourfold.models.streams.validation import Offset
 from fourfold.models.streams.writer import Fork, StreamOptions
 from fourfold.tabular import Rows
@@ -688,21 +688,24 @@ class RemoteStream(StreamContainer):
 
     def follow(
         self,
-        offset: str | int = validation.START,
+        after: str | int = validation.START,
         *,
         since: Time | None = None,
         timeout: float | None = None,
         key: str | bytes | None = None,
         where: Where | None = None,
+        offset: str | int | None = None,
     ) -> RemoteFollower[Chunk]:
         """Iterate over chunks and wait for more, until the stream is closed.
 
-        Ends after `timeout` seconds without new records. `key`, `where` and `since` select records
-        as in `read`. It continues after broken connections.
+        Ends after `timeout` seconds without new records. `after` is an offset, "-1" for the start
+        or "now"; `offset` is another name of it. `key`, `where` and `since` select records as in
+        `read`. It continues after broken connections.
         """
-        since_ms = check_start(offset, since)
+        start = follow_start(after, offset)
+        since_ms = check_start(start, since)
         reader = RecordsReader(
-            self._address, self.name, offset, key=to_text(key), where=where, since_ms=since_ms
+            self._address, self.name, start, key=to_text(key), where=where, since_ms=since_ms
         )
         return RemoteFollower(self._client.settings, reader, timeout, wait=False)
 

@@ -42,7 +42,7 @@ from fourfold.models.streams.search.request import (
     check_search,
 )
 from fourfold.models.streams.settings import Setting, SettingsChange
-from fourfold.models.streams.times import Time, check_start
+from fourfold.models.streams.times import Time, check_start, follow_start
 from fourfold.models.streams.validation import Offset, format_offset
 from fourfold.models.streams.writer import Fork, get_stream
 
@@ -466,19 +466,21 @@ class Stream:
 
     def follow(
         self,
-        offset: str | int = validation.START,
+        after: str | int = validation.START,
         *,
         since: Time | None = None,
         timeout: float | None = None,
         key: str | bytes | None = None,
         where: Where | None = None,
+        offset: str | int | None = None,
     ) -> Iterator[Chunk]:
         """Yield chunks and wait for more, until the stream is closed.
 
-        Ends after `timeout` seconds without new records. `key`, `where` and `since` select records
-        as in `read`.
+        Ends after `timeout` seconds without new records. `after` is an offset, "-1" for the start
+        or "now"; `offset` is another name of it. `key`, `where` and `since` select records as in
+        `read`.
         """
-        at = self._start(offset, since)
+        at = self._start(follow_start(after, offset), since)
         while True:
             count = self._streams.notifier.count
             chunk = self.read(at, key=key, where=where)
@@ -513,19 +515,21 @@ class Stream:
 
     async def follow_async(
         self,
-        offset: str | int = validation.START,
+        after: str | int = validation.START,
         *,
         since: Time | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - silence ends it, not an error
         key: str | bytes | None = None,
         where: Where | None = None,
+        offset: str | int | None = None,
     ) -> AsyncIterator[Chunk]:
         """Yield chunks and wait for more, until the stream is closed.
 
-        Ends after `timeout` seconds without new records. `key`, `where` and `since` select records
-        as in `read`.
+        Ends after `timeout` seconds without new records. `after` is an offset, "-1" for the start
+        or "now"; `offset` is another name of it. `key`, `where` and `since` select records as in
+        `read`.
         """
-        at = await asyncio.to_thread(self._start, offset, since)
+        at = await asyncio.to_thread(self._start, follow_start(after, offset), since)
         until: float | None = None
         with self._streams.notifier.listen(self.name) as listener:
             while True:

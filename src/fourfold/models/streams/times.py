@@ -59,6 +59,15 @@ def check_start(offset: str | int, since: Time | None) -> int | None:
     return parse_time_ms(since)
 
 
+def follow_start(after: str | int, offset: str | int | None) -> str | int:
+    """Return where following begins; `offset` is the earlier name of `after`."""
+    if offset is None:
+        return after
+    if after != START:
+        raise InvalidInput("follow: pass after or offset, not both")
+    return offset
+
+
 def find_offset(
     snapshot: ReadTransaction, info: StreamInfo, since_ms: int, cold: ColdRecords | None = None
 ) -> int:
