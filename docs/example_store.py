@@ -14,8 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 import fourfold
-from fourfold import Final, Runtime
-from fourfold.models.sessions.runtime import Question, Turn
+from fourfold import Final, Question, Runtime, Turn
 
 DID = "did:web:shop.example"
 ORDER = "order:1042"

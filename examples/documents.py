@@ -6,8 +6,8 @@ Run it: `python examples/documents.py`. It prints the list as it goes.
 from __future__ import annotations
 
 import fourfold
+from fourfold import Commit, Space
 from fourfold.errors import StaleRead
-from fourfold.models.documents import Commit, Space
 
 LIST = "urn:list:saturday"
 

@@ -17,7 +17,7 @@ Here are the names that most programs need. Import the others from these modules
     fourfold.kernel      databases of your own: `Database`, `Migration`, `Sequence`, `Transaction`
     fourfold.client      `RemoteStore`, and the clients for coroutines
     fourfold.pipeline    Spark: reads, SQL, jobs
-    fourfold.adapters    LangGraph, OpenAI Agents
+    fourfold.adapters    LangGraph, OpenAI Agents, Pydantic AI, MCP, OpenTelemetry
     fourfold.models      all records of `documents`, `streams`, `graphs` and `sessions`
     fourfold.testing     contract tests for backends of your own
 

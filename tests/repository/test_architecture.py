@@ -24,7 +24,7 @@ WALKS = {
     "materialize": "### Materialize",
     "restore": "### Restore",
 }
-SLOW = {"materialize": [pytest.mark.slow, pytest.mark.spark]}
+SPARK = {"materialize": pytest.mark.spark}
 
 
 def missing_steps(steps, calls):
@@ -50,7 +50,7 @@ def test_the_tree_and_the_import_law_are_up_to_date():
     assert without_summaries(PAGE) == expected, "run: python docs/generate.py"
 
 
-@pytest.mark.parametrize("walk", [pytest.param(walk, marks=SLOW.get(walk, ())) for walk in WALKS])
+@pytest.mark.parametrize("walk", [pytest.param(walk, marks=SPARK.get(walk, ())) for walk in WALKS])
 def test_a_real_call_takes_the_steps_of_its_walk(walk, tmp_path):
     steps = STEP.findall(markdown.section(PAGE, WALKS[walk]))
     assert len(steps) >= 5

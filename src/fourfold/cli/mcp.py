@@ -36,7 +36,7 @@ def command(out: Output, root: str, *, http: bool, host: str, port: int, key: st
     changes anything, and the folder may be in use by other processes.
 
     Without --http, an MCP client starts this command and talks to it over stdin and stdout.
-    With --http, it has no keys, so it listens on this machine only.
+    With --http there is no authentication, so the server listens on localhost only.
     """
     from fourfold.adapters.mcp import make_server  # noqa: PLC0415 - an extra
 

@@ -161,8 +161,9 @@ def export_session(
     """Export the session SID: as a bundle with its descendants, as a transcript, or as traces.
 
     A bundle is JSON lines with every event, head, edge and payload, also of the descendants. A
-    transcript is for people and other programs, with the contents of payloads. Traces are one for
-    each turn that has ended, for an OpenTelemetry receiver; repeated, they have the same ids.
+    transcript is for people and other programs, with the contents of payloads. `--otlp`
+    sends one trace per finished turn to an OpenTelemetry receiver; exporting again sends the same
+    ids.
     """
     if otlp is not None:
         if kind != "bundle" or output is not None or at is not None or whole or full:
