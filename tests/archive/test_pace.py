@@ -176,7 +176,7 @@ def in_the_background(pace, node):
 
 
 def test_one_who_appends_takes_a_transaction_of_the_archive_along(tmp_path, monkeypatch):
-    monkeypatch.setattr("fourfold.models.streams.archive.throttle.ARCHIVE_PATIENCE_S", 3_000.0)
+    monkeypatch.setattr("fourfold.models.streams.archive.throttle.ARCHIVE_JOIN_WAIT_S", 3_000.0)
     node = Node(tmp_path, MemoryStore())
     node.write("a", 1)
     pace = paced(counting(), Clock(), pauses=1.0)
@@ -195,7 +195,7 @@ def test_one_who_appends_takes_a_transaction_of_the_archive_along(tmp_path, monk
 
 @pytest.mark.parametrize("pace", [NO_THROTTLE, Throttle(lambda: 0)])
 def test_transaction_does_not_wait_for_a_group_without_a_writer(tmp_path, monkeypatch, pace):
-    monkeypatch.setattr("fourfold.models.streams.archive.throttle.ARCHIVE_PATIENCE_S", 3_000.0)
+    monkeypatch.setattr("fourfold.models.streams.archive.throttle.ARCHIVE_JOIN_WAIT_S", 3_000.0)
     node = Node(tmp_path, MemoryStore())
     node.write("a", 1)
     with pace.piece():

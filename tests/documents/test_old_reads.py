@@ -128,17 +128,17 @@ def test_what_is_committed_during_the_check_counts(space, few_rows, monkeypatch,
     first = space.set("e", {"a": 0, "b": 0}).seq
     for number in range(5 * ROWS):
         replace(space, "a", number)
-    look_back, rounds = conflicts_module.look_back, []
+    check_committed, rounds = conflicts_module.check_committed, []
 
     def interrupted(pages, request, looked):
-        result = look_back(pages, request, looked)
+        result = check_committed(pages, request, looked)
         if len(rounds) < 3:
             rounds.append(pages)
             for number in range(2 * ROWS):
                 replace(space, key, number)
         return result
 
-    monkeypatch.setattr(conflicts_module, "look_back", interrupted)
+    monkeypatch.setattr(conflicts_module, "check_committed", interrupted)
     if refused:
         with pytest.raises(StaleRead):
             space.transact(OTHER, reads=read_of("b", first))

@@ -54,7 +54,7 @@ def _import(node, other, change, handle):
         handle.newest(APP, kind, object_id), node.graphs.node
     )
     place = (object_id, row.version, origin, row.origin_seq, row.position, int(leads))
-    handle.take_in(APP, kind, (local_id, *values, *place), SHARED, size)
+    handle.insert_synced(APP, kind, (local_id, *values, *place), SHARED, size)
 
 
 def _local_id(node, other, handle, kind, row_id):

@@ -69,6 +69,15 @@ SHARED_CLASS_NAMES = {
     "_Fold": "the running fold of documents, and of sessions",
 }
 """Class names that two modules of src define, and why they may; any other has one meaning."""
+VAGUE_FIRST_LINE = re.compile(r"(?:What|How|Where|Whether|The same)\b")
+PARTICIPLE_CLASS = re.compile(
+    r"_?(?:[A-Z][a-z]*[a-df-z]ed|Lost|Gone|Done|Kept|Made|Found|Told|Held|Sent|Taken|Given|Built)$"
+)
+UNDOCUMENTED_MAX = 698
+"""Public definitions of src without a docstring, without generated ones; may only fall."""
+LONG_TEST_NAMES_MAX = 500
+"""Names of tests of more than ten words; may only fall. New tests have shorter names."""
+TEST_NAME_WORDS_MAX = 10
 SQL = re.compile(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|REPLACE|ALTER|DROP|PRAGMA|WITH)\s")
 
 
@@ -125,6 +134,51 @@ def _is_text(node):
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
+    )
+
+
+def vague_first_lines(source, module):
+    """Yield docstrings of public definitions that do not say what the thing is or does."""
+    del source
+    for node in [module, *(node for node in nodes(module) if _is_public_definition(node))]:
+        if VAGUE_FIRST_LINE.match(ast.get_docstring(node) or ""):
+            yield getattr(node, "lineno", 1), "begin with a verb or a noun; see the style guide"
+
+
+def participle_classes(source, module):
+    """Yield classes that are named by a participle; names of errors may be adjectives."""
+    del source
+    for node in nodes(module):
+        if isinstance(node, ast.ClassDef) and PARTICIPLE_CLASS.match(node.name):
+            bases = {getattr(base, "id", "") for base in node.bases}
+            if not any(base.endswith(("Error", "Exception")) for base in bases):
+                yield node.lineno, f"a class called {node.name} is no noun"
+
+
+def undocumented(module):
+    """Return how many public classes, functions and methods of a module have no docstring."""
+    bodies, count = [module.body], 0
+    for body in bodies:
+        for node in body:
+            if _is_public_definition(node):
+                count += not ast.get_docstring(node)
+                if isinstance(node, ast.ClassDef):
+                    bodies.append(node.body)
+    return count
+
+
+def _is_public_definition(node):
+    definitions = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    return isinstance(node, definitions) and not node.name.startswith("_")
+
+
+def long_test_names(module):
+    """Return how many tests of a module have names of too many words."""
+    return sum(
+        node.name.count("_") > TEST_NAME_WORDS_MAX
+        for node in nodes(module)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
     )
 
 
@@ -224,6 +278,10 @@ def in_source_outside_the_command_line(path):
     return in_source(path) and not path.startswith("src/fourfold/cli/")
 
 
+def in_source_outside_errors(path):
+    return in_source(path) and path != "src/fourfold/errors.py"
+
+
 def in_source_outside_the_kernel(path):
     return in_source(path) and not path.startswith("src/fourfold/kernel/")
 
@@ -234,6 +292,8 @@ PYTHON_RULES = [
     (banned_classes, everywhere),
     (missing_docstring, everywhere),
     (misplaced_docstrings, everywhere),
+    (vague_first_lines, in_source),
+    (participle_classes, in_source_outside_errors),
     (prints, in_source_outside_the_command_line),
     (sql_literals, in_source_outside_the_kernel),
 ]
@@ -252,7 +312,7 @@ def complaints(rule, paths):
 def survey_python():
     """Return the complaints by rule, and the imports and classes of src, from one pass."""
     found = {rule: [] for rule, _ in PYTHON_RULES}
-    imports, classes = {}, []
+    imports, classes, counts = {}, [], Counter()
     for path in tree.python_files():
         name = tree.short(path)
         source = path.read_text(encoding="utf-8", errors="replace")
@@ -260,11 +320,15 @@ def survey_python():
         for rule, applies in PYTHON_RULES:
             if applies(name):
                 found[rule] += [f"{name}:{line}: {text}" for line, text in rule(source, module)]
+        if name.startswith("tests/"):
+            counts["long test names"] += long_test_names(module)
         if in_source(name):
+            if "client/threads/" not in name:
+                counts["undocumented"] += undocumented(module)
             imports[path] = imported_names(module)
             defined = (node.name for node in nodes(module) if isinstance(node, ast.ClassDef))
             classes += [(path, class_name) for class_name in defined]
-    return found, imports, classes
+    return found, imports, classes, counts
 
 
 @pytest.mark.parametrize("rule", dict(PYTHON_RULES), ids=lambda rule: rule.__name__)
@@ -317,6 +381,20 @@ def test_a_class_name_has_one_meaning():
     assert not SHARED_CLASS_NAMES.keys() - shared, "no longer shared: take them off the list"
 
 
+def test_undocumented_definitions_and_long_test_names_only_become_fewer():
+    counts = survey_python()[3]
+    assert counts["undocumented"] <= UNDOCUMENTED_MAX, "write docstrings"
+    assert counts["long test names"] <= LONG_TEST_NAMES_MAX, "at most ten words"
+
+
+def test_undocumented_definitions_and_long_test_names_are_counted():
+    assert undocumented(ast.parse("class A:\n  def f(self): pass\n  def _g(self): pass")) == 2
+    assert undocumented(ast.parse("def f():\n  'Return 1.'")) == 0
+    words = "_".join(["a"] * TEST_NAME_WORDS_MAX)
+    assert long_test_names(ast.parse(f"def test_{words}(): pass")) == 0
+    assert long_test_names(ast.parse(f"def test_{words}_b(): pass")) == 1
+
+
 def test_a_shared_class_name_is_found():
     assert shared_class_names([("a", "X"), ("b", "X"), ("a", "Y"), ("a", "Y")]) == {"X"}
 
@@ -363,6 +441,10 @@ def test_requirement_files_pin_by_hash_and_name_no_address():
         (banned_classes, "class Manager: pass"),
         (missing_docstring, "x = 1"),
         (misplaced_docstrings, "X = 1\n'Of Y.'\n'Of X.'"),
+        (vague_first_lines, "def f():\n    'What it is.'"),
+        (vague_first_lines, "'Where a file is.'"),
+        (participle_classes, "class Reached(NamedTuple): pass"),
+        (participle_classes, "class _Lost: pass"),
         (prints, "print(1)"),
         (sql_literals, "x = 'SELECT 1'"),
         (sql_literals, "x = f'INSERT INTO {table} VALUES (1)'"),
@@ -383,6 +465,9 @@ def test_each_rule_finds_what_it_is_for(rule, bad):
 @pytest.mark.parametrize(
     ("rule", "good"),
     [
+        (vague_first_lines, "def _f():\n    'Whatever.'"),
+        (participle_classes, "class Refused(FourfoldError): pass"),
+        (participle_classes, "class Feed: pass"),
         (sql_literals, "x = 'Select a file'"),
         (sql_literals, "x = 'SELECTED'"),
         (machine_paths, "~/W and ./W/y and $HOME/W/z and frame/W/".replace("W", "work")),

@@ -9,7 +9,7 @@ import pytest
 from fourfold.kernel import Database
 from fourfold.kernel.notifier import NOTIFY_PENDING_MAX
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Producer, Streams, feed
-from fourfold.models.streams.feed import STREAM_ECHO_BYTES
+from fourfold.models.streams.feed import STREAM_NOTICE_BYTES
 from fourfold.models.streams.validation import NOW, format_offset
 
 
@@ -109,7 +109,7 @@ def test_other_changes_require_a_read_of_the_log(streams, change):
         elif change == "delete":
             streams.delete("s")
         elif change == "large":
-            stream.append(b"x" * (STREAM_ECHO_BYTES + 1))
+            stream.append(b"x" * (STREAM_NOTICE_BYTES + 1))
         else:
             streams.notifier.notify()
 

@@ -65,7 +65,7 @@ _TOKENS: Final = {
 
 
 class TraceReport(Struct, frozen=True):
-    """What an export has sent."""
+    """Counts of the traces and spans that an export sent."""
 
     turns: int
     spans: int

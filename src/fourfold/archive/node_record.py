@@ -1,4 +1,4 @@
-"""What a node knows about the archive that it publishes to: a small file beside its databases.
+"""A node's record of the archive that it publishes to: a small file beside its databases.
 
 The archive has one publisher. A node may publish if the newest commit of the catalog is the one
 that it wrote, or restored from. Tokens of commits that it tried are recorded before, so that it

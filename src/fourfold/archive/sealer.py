@@ -49,7 +49,7 @@ Carry = Callable[[str, Callable[[], Iterator[bytes]], int | None], None]
 
 
 class ValueTarget(NamedTuple):
-    """Where large values come from, and the function that uploads them."""
+    """Source of large values, and the function that uploads them."""
 
     carry: Carry
     contents: Contents | None

@@ -40,7 +40,7 @@ ADVANCE_ROWS_MAX: Final = 200_000
 
 
 class RestoreSource(NamedTuple):
-    """Where a database is restored from."""
+    """Source of a restored database."""
 
     reader: TableReader
     objects: ObjectStore

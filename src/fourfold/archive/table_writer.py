@@ -62,7 +62,7 @@ class TableFile(NamedTuple):
 
 @dataclass(slots=True)
 class TableFileWriter:
-    """The new files of one archive table."""
+    """Writes the new files of one archive table."""
 
     table: ArchiveTable
     schema: Any

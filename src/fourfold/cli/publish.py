@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fourfold.store.table_maintenance import CompactionReport
 
 
-class Gone(Protocol):
+class RetiredEntry(Protocol):
     """An object that was or would be deleted, of a stream or of a database."""
 
     @property
@@ -51,7 +51,7 @@ class PublishOutcome:
     indexed: MaintenanceResult | None = None
     companions: MaintenanceResult | None = None
     collected: CollectReport | None = None
-    retired: list[Gone] | None = None
+    retired: list[RetiredEntry] | None = None
 
     def merges(self) -> list[CompactionReport]:
         return [*self.report.merged, *([] if self.merged is None else self.merged.merged)]
@@ -169,7 +169,7 @@ def show_status(
     out: Output,
     databases: Sequence[DatabaseStatus],
     unpublished: int | None,
-    retired: Sequence[Gone],
+    retired: Sequence[RetiredEntry],
     collected: CollectReport | None,
 ) -> None:
     """Show the publish status; `unpublished` is None if streams were not requested."""
@@ -197,7 +197,7 @@ def show_status(
         out.table(("object", "size"), [(info.key, size(info.size_bytes)) for info in retired])
 
 
-def _objects_line(verb: str, objects: Sequence[Gone]) -> str:
+def _objects_line(verb: str, objects: Sequence[RetiredEntry]) -> str:
     held = size(sum(info.size_bytes for info in objects))
     return f"{verb} {counted(len(objects), 'object')}, {held}"
 
@@ -325,7 +325,7 @@ def _collect(
         outcome.retired += store.archive.collect()
 
 
-def _drop_format_1(out: Output, store: Store) -> Sequence[Gone]:
+def _drop_format_1(out: Output, store: Store) -> Sequence[RetiredEntry]:
     from fourfold.store import format_one  # noqa: PLC0415 - imports every model
 
     with out.progress("comparing") as advance:
@@ -352,7 +352,7 @@ def _show_status(
     from fourfold.store import publish  # noqa: PLC0415 - imports every model
 
     databases: list[DatabaseStatus] = publish.standings(store, models)
-    retired: list[Gone] = []
+    retired: list[RetiredEntry] = []
     unpublished, collected = 0, None
     if set(models) - {"streams"}:
         collected = _collected(store, keep, dry_run=True)

@@ -27,7 +27,7 @@ from fourfold.store import Store, open_store
 
 @dataclass
 class _Endpoint:
-    """Where and how a server listens, as the options state it."""
+    """Address and TLS of a server, from the options."""
 
     host: str
     port: int

@@ -33,11 +33,11 @@ from fourfold.models.graphs.records import (
     Parent,
     Part,
     Path,
-    Ranked,
     Rating,
-    Reached,
     Row,
+    TopHit,
     TopResult,
+    TraverseHit,
     TraverseResult,
     Type,
     Usage,
@@ -281,7 +281,7 @@ def to_operations(
     operations = []
     for row in rows:
         if not isinstance(row, Mapping):
-            raise InvalidInput(f"a row of {kind} must be a mapping, not {row!r:.80}")
+            raise InvalidInput(f"a row of {kind} must be a mapping, got {row!r:.80}")
         payload = dict(row)
         operations.append(
             {
@@ -300,7 +300,7 @@ def to_update(
 ) -> dict[str, Any]:
     """Return changes of an object as an operation; its type and its owner never change."""
     if not isinstance(changes, Mapping):
-        raise InvalidInput(f"a row of {kind} must be a mapping, not {changes!r:.80}")
+        raise InvalidInput(f"a row of {kind} must be a mapping, got {changes!r:.80}")
     payload = {**changes, f"{kind}_id": old.object_id}
     for name in ("type_id", "owner_identity"):
         if payload.pop(name, getattr(old, name)) != getattr(old, name):
@@ -367,7 +367,7 @@ def to_neighbours(record: wire.NeighboursInfo) -> Neighbours:
 
 def to_traversal(record: wire.TraverseInfo) -> TraverseResult:
     """Return what a traversal reached."""
-    rows = tuple(Reached(*msgspec.structs.astuple(row)) for row in record.objects)
+    rows = tuple(TraverseHit(*msgspec.structs.astuple(row)) for row in record.objects)
     return TraverseResult(record.seq, rows, record.complete)
 
 
@@ -384,7 +384,7 @@ def to_aggregate(record: wire.AggregateInfo) -> Aggregate:
 
 def to_top_result(record: wire.TopInfo) -> TopResult:
     """Return the objects with the greatest numbers."""
-    rows = tuple(Ranked(*msgspec.structs.astuple(row)) for row in record.objects)
+    rows = tuple(TopHit(*msgspec.structs.astuple(row)) for row in record.objects)
     return TopResult(record.seq, rows)
 
 

@@ -1,6 +1,6 @@
 """Requests and responses of memories: each operation as a `Call`, and its result, without I/O.
 
-What a local memory checks before it needs its database is checked here too, by the same code.
+Arguments are validated here, by the code of the local memory.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _EVENTS: Final = {"accept": "text/event-stream", "accept-encoding": "identity"}
 
 
 class PeerHeads(NamedTuple):
-    """How much a peer has of a domain, and the tips of its logs; None if it has too many."""
+    """Progress of a peer in a domain, and the tips of its logs; None if it has too many."""
 
     heads: SyncHeads
     tips: bytes | None

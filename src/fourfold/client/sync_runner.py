@@ -46,7 +46,7 @@ class SyncTarget(NamedTuple):
 
 
 class PeerStatus(NamedTuple):
-    """How far sync with a peer is."""
+    """Progress of sync with a peer."""
 
     peer_id: int
     url: str
@@ -142,7 +142,7 @@ class SyncRunner:
 
 
 class _PeerLoop:
-    """The threads of one peer: one for rounds, one for its hints."""
+    """Sync threads of one peer: one runs rounds, the other listens for hints."""
 
     def __init__(
         self,

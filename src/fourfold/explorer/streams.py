@@ -354,7 +354,7 @@ class _RecordReader:
         return records
 
     def older(self, records: list[RecordJson]) -> int | None:
-        """Return where older records end, or None if there are none."""
+        """Return the end offset of the previous page, or None on the first page."""
         if not self.is_newest_first or not records or records[-1].number <= self._first:
             return None
         return records[-1].number

@@ -57,7 +57,7 @@ async def list_waiting(visit: Visit) -> dict[str, Any] | None:
 
 
 async def _row(visit: Visit, record: SessionRecord) -> dict[str, Any]:
-    view = await visit.api.get(f"/v1/sessions/view/{record.id}", _Counted, at=str(record.events))
+    view = await visit.api.get(f"/v1/sessions/view/{record.id}", _EventCount, at=str(record.events))
     try:
         question = await read_question(visit, record.id, record.events, view.counters)
     except FourfoldError:
@@ -66,7 +66,7 @@ async def _row(visit: Visit, record: SessionRecord) -> dict[str, Any]:
     return {"id": record.id, "updated_at": record.updated_at, "question": _line(question)}
 
 
-class _Counted(msgspec.Struct, kw_only=True, frozen=True):
+class _EventCount(msgspec.Struct, kw_only=True, frozen=True):
     """The part of a view that leads to its newest turn."""
 
     counters: EventCounters

@@ -43,7 +43,7 @@ class CommitRequest(ABC):
     result: Any = None
     error: BaseException | None = None
     hooks: list[Callable[[], None]] | None = None
-    patient = False
+    low_priority = False
     """Low priority: not woken when the writer becomes free."""
     blamed = False
     """Its failure rolled back the whole group; it does not run again."""
@@ -100,11 +100,11 @@ class ThreadRequest(CommitRequest):
         self.completed = True
 
 
-class PatientRequest(ThreadRequest):
+class LowPriorityRequest(ThreadRequest):
     """A thread that prefers to join another thread's commit."""
 
-    patient = True
-    """False once its patience ends: from then on it leads like any other request."""
+    low_priority = True
+    """False once its wait ends: from then on it leads like any other request."""
 
     def resolve(self) -> None:
         """Wake the thread, which may have a low priority and so is not part of the chain."""

@@ -293,7 +293,7 @@ class Database:
         *,
         size: int = 0,
         deadline_s: float | None = None,
-        patience_s: float = 0.0,
+        join_wait_s: float = 0.0,
     ) -> T:
         """Run `work(txn)` in a transaction shared with concurrent callers; return its result.
 
@@ -301,11 +301,11 @@ class Database:
 
         Args:
             size: Approximate number of bytes written; it counts against the bounds of the queue.
-            patience_s: Time to wait for a commit of another caller before committing alone.
+            join_wait_s: Time to wait for a commit of another caller before committing alone.
         """
         until = self._until(deadline_s)
-        if patience_s > 0.0:
-            return cast("T", self._committer.submit_patiently(work, size, until, patience_s))
+        if join_wait_s > 0.0:
+            return cast("T", self._committer.submit_low_priority(work, size, until, join_wait_s))
         return cast("T", self._committer.submit(work, size, until))
 
     def transact_async(

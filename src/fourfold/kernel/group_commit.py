@@ -56,8 +56,8 @@ from fourfold.kernel.commit_request import (
     CommitRequest,
     FutureRequest,
     LoopRequest,
+    LowPriorityRequest,
     OnOutcome,
-    PatientRequest,
     ThreadRequest,
     WakeUps,
     Work,
@@ -340,19 +340,21 @@ class GroupCommit:
         self._enqueue(request)
         return self._wait_for_result(request)
 
-    def submit_patiently(self, work: Work, size: int, deadline: float, patience_s: float) -> Any:
+    def submit_low_priority(
+        self, work: Work, size: int, deadline: float, join_wait_s: float
+    ) -> Any:
         """Let the next commit of another caller include `work`; return its result.
 
-        If there is none within `patience_s`, this thread commits it itself.
+        If there is none within `join_wait_s`, this thread commits it itself.
         """
         if self._writer.owner == threading.get_ident():
             return self._nested(work)
-        request = PatientRequest(work, size, deadline)
+        request = LowPriorityRequest(work, size, deadline)
         self._enqueue(request)
         try:
-            request.wait(min(patience_s, max(deadline - time.monotonic(), 0.0)))
+            request.wait(min(join_wait_s, max(deadline - time.monotonic(), 0.0)))
         finally:
-            request.patient = False
+            request.low_priority = False
         return self._wait_for_result(request)
 
     def _wait_for_result(self, request: ThreadRequest) -> Any:
@@ -692,8 +694,10 @@ class GroupCommit:
 
     def _wake_leader(self, here: asyncio.AbstractEventLoop | None = None) -> None:
         while True:
-            # A patient thread leads by itself, later.
-            head = next((request for request in tuple(self._queue) if not request.patient), None)
+            # A low-priority thread leads by itself, later.
+            head = next(
+                (request for request in tuple(self._queue) if not request.low_priority), None
+            )
             if head is None:
                 return
             if isinstance(head, ThreadRequest):

@@ -389,7 +389,7 @@ class FolderEntry:
 
 
 def decode_entry(above: bytes, name: str, *, is_folder: bool) -> FolderEntry | None:
-    """Decode the entry `name` in the folder of all keys that start with `above`.
+    """Return the key of the file `name` in the folder of the prefix `above`.
 
     Return None if no key maps to it: files of other programs are not objects.
     """

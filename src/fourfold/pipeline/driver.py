@@ -1,4 +1,4 @@
-"""What the driver of a session can do: Spark Connect has no JVM that can be reached."""
+"""Capabilities of a session's driver: over Spark Connect, its JVM cannot be reached."""
 
 from __future__ import annotations
 

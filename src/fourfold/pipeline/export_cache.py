@@ -127,7 +127,7 @@ class ExportCache:
 
 
 class _User:
-    """What this process uses of a folder."""
+    """Registration of this process as a user of a folder."""
 
     def __init__(self, folder: Path, lock: IO[str]) -> None:
         self.folder = folder

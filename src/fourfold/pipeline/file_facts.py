@@ -27,7 +27,7 @@ _VERSION: Final = f"2 {__version__}"
 
 
 class PublishedPositions(msgspec.Struct, frozen=True, array_like=True):
-    """How far a database is published to archive tables, by its own record."""
+    """Positions up to which a database is published to archive tables, by its own record."""
 
     generation: int
     token: str | None
@@ -39,7 +39,7 @@ class PublishedPositions(msgspec.Struct, frozen=True, array_like=True):
 
 
 class InspectedFile(msgspec.Struct, frozen=True, array_like=True):
-    """What is known about a file in a state: the fields of its bound, and its publication."""
+    """Facts about a file in a state: the fields of its bound, and its publication."""
 
     state: str
     kind: str
@@ -118,7 +118,7 @@ class FileFacts:
 
 
 class FileStatus(NamedTuple):
-    """What the file system knows about a file and its WAL."""
+    """Sizes and times of a file and its WAL."""
 
     bytes: int
     state: str | None

@@ -25,7 +25,7 @@ COLUMNS: Final = "mark string"
 
 
 class MarkResult(msgspec.Struct, frozen=True):
-    """What was marked in one file, counted by kind, or why it could not be marked."""
+    """Counts of marked objects in one file, by kind, or the error that prevented marking."""
 
     root: str
     path: str

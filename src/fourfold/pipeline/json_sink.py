@@ -75,7 +75,7 @@ class BatchName:
 
 @dataclass(frozen=True, slots=True)
 class JsonRows:
-    """What a model contributes to its sink. Functions are pickled by name."""
+    """A model's part of its sink. Functions are pickled by name."""
 
     model: str
     value: str

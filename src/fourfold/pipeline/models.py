@@ -1,4 +1,4 @@
-"""What each model contributes to the pipeline: its tables and its parts of jobs.
+"""Parts of the pipeline that each model provides: its tables and its parts of jobs.
 
 The registry of models names a module for each of them, which defines its `PipelineModel` as
 `MODEL`. The fields are functions that import a part on first use, because workers and most jobs
@@ -51,7 +51,7 @@ DEFAULT_MODEL = "documents"
 
 @dataclass(frozen=True, slots=True)
 class PipelineModel:
-    """What one model contributes to the pipeline."""
+    """Parts of the pipeline that one model provides."""
 
     name: str
     tables: Callable[[], ModelTables]

@@ -40,7 +40,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a sink writes: the folder of a store, or a server that has it open."""
+    """Target of a sink: the folder of a store, or a server that has it open."""
 
     root: Path | None
     url: str = ""

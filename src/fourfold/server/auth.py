@@ -148,9 +148,9 @@ class Access:
         return key, secret
 
     def store_key(self, key: Key, request: IdempotentRequest | None = None) -> str:
-        """Store a key of `make_key` and return its id.
+        """Store a key made by `make_key` and return its id.
 
-        If the same request stored a key before, nothing is stored, and the id is that of the first.
+        Idempotent: a repeated request stores nothing and returns the first id.
         """
         key_id = self._store.add(key, request)
         self._checked_at = float("-inf")
@@ -192,7 +192,7 @@ class Access:
     ) -> str:
         """Store the successor of a key and return its id.
 
-        If the same request stored one before, nothing changes, and the id is that of the first.
+        Idempotent: a repeated request changes nothing and returns the first id.
         """
         until_ms = _expiry(overlap_s, "overlap", at_least=0.0)
         key_id = self._store.rotate(old.id, successor, until_ms, request)

@@ -97,7 +97,7 @@ class KeyUse:
 
 
 class KeyUses:
-    """The uses of all keys of a server."""
+    """Usage counters and quotas of a server's keys."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, KeyUse] = {}

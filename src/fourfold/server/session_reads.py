@@ -63,7 +63,7 @@ _CACHEABLE: Final[Headers] = {"cache-control": "private, max-age=60"}
 
 
 class SessionReads:
-    """Handlers of reads of sessions, and of payloads."""
+    """Handlers that read sessions and payloads."""
 
     def __init__(self, workers: Workers, opened: OpenSessions) -> None:
         self._workers = workers

@@ -1,4 +1,4 @@
-"""What a read replica knows about the archive that it follows: a small file beside its databases.
+"""A read replica's record of the archive that it follows: a small file beside its databases.
 
 The file exists before any database does, and makes the folder read-only for all other processes.
 """

@@ -582,7 +582,7 @@ class EnvelopesQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields
 
 
 class EnvelopeInfo(Struct, frozen=True):
-    """What one envelope wrote in an app."""
+    """Objects that one envelope wrote in an app."""
 
     seq: Integer
     app_id: Integer

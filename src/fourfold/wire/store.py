@@ -144,7 +144,7 @@ class NewKey(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
 
 
 class RotateKey(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """How a key is replaced."""
+    """Options for replacing a key."""
 
     overlap_s: Annotated[
         float, Meta(description="Time until the old key expires; both are accepted until then.")
@@ -155,7 +155,7 @@ class RotateKey(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
 
 
 class ExpireKey(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """When a key expires."""
+    """Expiry time of a key."""
 
     after_s: Annotated[float | None, Meta(description="Time until it expires; null for never.")] = (
         0.0
@@ -519,7 +519,7 @@ class UploadList(Struct, kw_only=True, frozen=True):
 
 
 class UploadQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Parameters of a piece of an upload."""
+    """Query parameters of one part of an upload."""
 
     offset: Annotated[
         Count, Meta(description="Bytes before this piece; 0 replaces an upload of this name.")

@@ -31,7 +31,7 @@ class LogTipsInfo(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TipsInfo(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a node has of a domain: the tips of each log."""
+    """Tips of each log that a node has of a domain."""
 
     format: Integer
     domain: str
@@ -39,7 +39,7 @@ class TipsInfo(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HeadsInfo(Struct, kw_only=True, frozen=True):
-    """How much a node has of a domain."""
+    """Progress of a node in a domain."""
 
     domain: str
     entries: Count

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from fourfold.cli.doctor import machine, store
-from fourfold.cli.doctor.findings import Finding, Patient, examine
+from fourfold.cli.doctor.findings import DoctorTarget, Finding, examine
 from fourfold.cli.options import command as fourfold_command
 from fourfold.cli.options import root_argument, set_option
 from fourfold.errors import FourfoldError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fourfold.cli.output import Output
 
-CHECKS: Final[Mapping[str, Callable[[Patient], Iterable[Finding]]]] = {
+CHECKS: Final[Mapping[str, Callable[[DoctorTarget], Iterable[Finding]]]] = {
     "python": machine.python,
     "sqlite": machine.sqlite,
     "java": machine.java,
@@ -54,10 +54,10 @@ def command(out: Output, root: Path | None, *, start_spark: bool, flags: dict[st
     except FourfoldError:
         # The check of the settings reports the error; here there are just no settings.
         settings = None
-    patient = Patient(root, os.environ, flags, settings, start_spark)
+    target = DoctorTarget(root, os.environ, flags, settings, start_spark)
     with out.progress("checking") as advance:
         findings = []
-        for finding in examine(patient, CHECKS):
+        for finding in examine(target, CHECKS):
             findings.append(finding)
             advance(finding.check, len({entry.check for entry in findings}), len(CHECKS))
     counts = {

@@ -37,7 +37,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class DoctorTarget:
     """The subject of the checks: the machine, and the store in `root` if there is one."""
 
     root: Path | None
@@ -49,12 +49,12 @@ class Patient:
 
 
 def examine(
-    patient: Patient, checks: Mapping[str, Callable[[Patient], Iterable[Finding]]]
+    target: DoctorTarget, checks: Mapping[str, Callable[[DoctorTarget], Iterable[Finding]]]
 ) -> Iterator[Finding]:
     """Run every check; an error inside one becomes its finding."""
     for name, check in checks.items():
         try:
-            yield from check(patient)
+            yield from check(target)
         except FourfoldError as error:
             yield Finding(name, "fail", error.message, error.hint, {"kind": error.kind})
         except OSError as error:

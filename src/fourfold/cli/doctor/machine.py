@@ -25,7 +25,7 @@ from fourfold.server.uvicorn_check import unsupported_reason
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fourfold.cli.doctor.findings import Patient
+    from fourfold.cli.doctor.findings import DoctorTarget
 
 DOCTOR_FSYNC_ROUNDS: Final = 25
 """Rounds of the fsync measurement."""
@@ -37,7 +37,7 @@ _NETWORK_FILE_SYSTEMS: Final = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.ss
 _INSTALL_SPARK: Final = "pip install 'fourfold[spark]'"
 
 
-def python(_patient: Patient) -> Iterator[Finding]:
+def python(_target: DoctorTarget) -> Iterator[Finding]:
     version = platform.python_version()
     facts = {"version": version, "executable": sys.executable}
     if sys.version_info < PYTHON_MIN:
@@ -53,7 +53,7 @@ def python(_patient: Patient) -> Iterator[Finding]:
         yield Finding("python", "ok", f"Python {version}", facts=facts)
 
 
-def sqlite(_patient: Patient) -> Iterator[Finding]:
+def sqlite(_target: DoctorTarget) -> Iterator[Finding]:
     version = kernel.sqlite_version()
     facts = {"version": version}
     required = ".".join(map(str, kernel.SQLITE_VERSION_MIN))
@@ -70,9 +70,9 @@ def sqlite(_patient: Patient) -> Iterator[Finding]:
         yield Finding("sqlite", "ok", f"SQLite {version}, from the apsw wheel", facts=facts)
 
 
-def java(patient: Patient) -> Iterator[Finding]:
+def java(target: DoctorTarget) -> Iterator[Finding]:
     try:
-        runtime = pipeline_java.find(patient.environ)
+        runtime = pipeline_java.find(target.environ)
     except MissingDependency as error:
         has_spark = installed("pyspark") is not None
         yield Finding("java", "fail" if has_spark else "skip", error.message, _INSTALL_SPARK)
@@ -83,7 +83,7 @@ def java(patient: Patient) -> Iterator[Finding]:
     )
 
 
-def spark(patient: Patient) -> Iterator[Finding]:
+def spark(target: DoctorTarget) -> Iterator[Finding]:
     version = installed("pyspark")
     if version is None:
         yield Finding(
@@ -114,15 +114,15 @@ def spark(patient: Patient) -> Iterator[Finding]:
             "pip install 'pandas<3'",
             facts,
         )
-    if not patient.start_spark:
+    if not target.start_spark:
         yield Finding(
             "spark", "ok", f"pyspark {version} is installed; `--spark` starts it", "", facts
         )
         return
-    yield _spark_runs(patient, facts)
+    yield _spark_runs(target, facts)
 
 
-def server(_patient: Patient) -> Iterator[Finding]:
+def server(_target: DoctorTarget) -> Iterator[Finding]:
     version = installed("uvicorn")
     if version is None:
         yield Finding(
@@ -146,9 +146,9 @@ def server(_patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _spark_runs(patient: Patient, facts: dict[str, object]) -> Finding:
+def _spark_runs(target: DoctorTarget, facts: dict[str, object]) -> Finding:
     try:
-        report = self_test.run(patient.environ)
+        report = self_test.run(target.environ)
     except FourfoldError as error:
         return Finding("spark", "fail", error.message, error.hint, facts)
     facts |= report
@@ -158,8 +158,8 @@ def _spark_runs(patient: Patient, facts: dict[str, object]) -> Finding:
     return Finding("spark", "fail", "Spark ran, and its jobs computed wrong sums", "", facts)
 
 
-def disk(patient: Patient) -> Iterator[Finding]:
-    place = existing(patient.root)
+def disk(target: DoctorTarget) -> Iterator[Finding]:
+    place = existing(target.root)
     free = shutil.disk_usage(place).free
     facts = {"path": str(place), "free_bytes": free}
     message = f"{size(free)} free at {place}"
@@ -173,8 +173,8 @@ def disk(patient: Patient) -> Iterator[Finding]:
         yield Finding("disk", "ok", message, "", facts)
 
 
-def file_system(patient: Patient) -> Iterator[Finding]:
-    place = existing(patient.root)
+def file_system(target: DoctorTarget) -> Iterator[Finding]:
+    place = existing(target.root)
     kind = _mount_kind(place)
     facts = {"path": str(place), "type": kind}
     if kind in _NETWORK_FILE_SYSTEMS:
@@ -191,9 +191,9 @@ def file_system(patient: Patient) -> Iterator[Finding]:
         yield Finding("file system", "ok", f"{place} is on {kind}", "", facts)
 
 
-def fsync(patient: Patient) -> Iterator[Finding]:
+def fsync(target: DoctorTarget) -> Iterator[Finding]:
     """Measure the cost of a durable commit on this volume; never fails."""
-    place = existing(patient.root)
+    place = existing(target.root)
     if not os.access(place, os.W_OK):
         place = Path(tempfile.gettempdir())
     times_ms = []

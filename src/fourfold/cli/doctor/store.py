@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from fourfold.cli.doctor.findings import Patient
+    from fourfold.cli.doctor.findings import DoctorTarget
 
 DOCTOR_ENTRIES_MAX: Final = 100_000
 """Files and folders of a store that `fourfold doctor` inspects."""
@@ -43,9 +43,9 @@ class FolderItem:
         return stat.S_ISDIR(self.status.st_mode)
 
 
-def store(patient: Patient) -> Iterator[Finding]:
+def store(target: DoctorTarget) -> Iterator[Finding]:
     """Check that there is a store; without one the other checks of this module are skipped."""
-    root = patient.root
+    root = target.root
     if root is None:
         yield Finding("store", "skip", "no ROOT given: only the machine is checked")
     elif not root.exists():
@@ -68,16 +68,16 @@ def store(patient: Patient) -> Iterator[Finding]:
         yield Finding("store", "ok", f"{root.absolute()}, format {FORMAT}")
 
 
-def settings(patient: Patient) -> Iterator[Finding]:
+def settings(target: DoctorTarget) -> Iterator[Finding]:
     """Check the settings; an error becomes the finding, with its hint."""
-    loaded = load(patient.root, environ=patient.environ, flags=patient.flags)
+    loaded = load(target.root, environ=target.environ, flags=target.flags)
     changed = {name: str(source) for name, source in loaded.sources.items()}
     message = f"{len(changed)} are set, the rest are defaults" if changed else "all are defaults"
     yield Finding("settings", "ok", message, "", {"set": changed})
 
 
-def permissions(patient: Patient) -> Iterator[Finding]:
-    if (root := present(patient)) is None:
+def permissions(target: DoctorTarget) -> Iterator[Finding]:
+    if (root := present(target)) is None:
         return
     foreign, open_to_others, looked_at = [], [], 0
     for entry in walk(root):
@@ -109,8 +109,8 @@ def permissions(patient: Patient) -> Iterator[Finding]:
         yield Finding("permissions", "ok", f"{which} entries are private to this user", "", facts)
 
 
-def locks(patient: Patient) -> Iterator[Finding]:
-    if (root := present(patient)) is None:
+def locks(target: DoctorTarget) -> Iterator[Finding]:
+    if (root := present(target)) is None:
         return
     free = 0
     for entry in walk(root):
@@ -137,12 +137,12 @@ def locks(patient: Patient) -> Iterator[Finding]:
     yield Finding("locks", "ok", f"no lock is in the way{unheld}", "", {"free": free})
 
 
-def logs(patient: Patient) -> Iterator[Finding]:
+def logs(target: DoctorTarget) -> Iterator[Finding]:
     """Check the size of write-ahead logs: a large one means an endless reader or no checkpoint."""
-    if (root := present(patient)) is None or patient.settings is None:
+    if (root := present(target)) is None or target.settings is None:
         return
-    degraded = patient.settings.health.wal_degraded_bytes
-    failed = patient.settings.health.wal_failed_bytes
+    degraded = target.settings.health.wal_degraded_bytes
+    failed = target.settings.health.wal_failed_bytes
     largest = 0
     for entry in walk(root):
         if entry.is_folder or not entry.path.name.endswith("-wal"):
@@ -163,8 +163,8 @@ def logs(patient: Patient) -> Iterator[Finding]:
         yield Finding("write-ahead log", "ok", message, "", {"largest_bytes": largest})
 
 
-def leftovers(patient: Patient) -> Iterator[Finding]:
-    if (root := present(patient)) is None:
+def leftovers(target: DoctorTarget) -> Iterator[Finding]:
+    if (root := present(target)) is None:
         return
     young = time.time() - _LEFTOVER_AGE_S
     found = [
@@ -203,9 +203,9 @@ def is_temporary(path: Path) -> bool:
     )
 
 
-def present(patient: Patient) -> Path | None:
+def present(target: DoctorTarget) -> Path | None:
     """Return the root if it is a folder."""
-    return patient.root if patient.root is not None and patient.root.is_dir() else None
+    return target.root if target.root is not None and target.root.is_dir() else None
 
 
 def walk(root: Path) -> Iterator[FolderItem]:
@@ -239,9 +239,9 @@ def quoted(path: Path) -> str:
     return shlex.quote(str(path))
 
 
-def databases(patient: Patient) -> Iterator[Finding]:
+def databases(target: DoctorTarget) -> Iterator[Finding]:
     """Open each database for reading; `fourfold verify` checks all pages."""
-    if (root := present(patient)) is None:
+    if (root := present(target)) is None:
         return
     sound = 0
     for entry in walk(root):
@@ -275,15 +275,15 @@ def _database(path: Path, name: str) -> Finding:
     return Finding("databases", "ok", message, "", facts)
 
 
-def objects(patient: Patient) -> Iterator[Finding]:
+def objects(target: DoctorTarget) -> Iterator[Finding]:
     """Write and delete one small object, to check conditional writes."""
-    if (root := present(patient)) is None or patient.settings is None:
+    if (root := present(target)) is None or target.settings is None:
         return
-    url = objects_url(root, patient.settings)
+    url = objects_url(root, target.settings)
     if url == str(root / "objects") and not (root / "objects").exists():
         yield Finding("objects", "ok", "the folder for objects is created on first use")
         return
-    with objects_of(root, patient.settings) as store:
+    with objects_of(root, target.settings) as store:
         found = check_conditional_writes(store)
     if not found.honoured:
         yield Finding(

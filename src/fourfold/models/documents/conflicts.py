@@ -6,8 +6,8 @@ never the other way round. It looks through the whole chain of a branch, since a
 inherits can be as new to the reader as one of the child's own.
 
 Old revisions are not checked while the writer is held: past a number of revisions a transaction
-ends with `ReadTooOld`. `look_back` then checks what is committed without the writer, page by page,
-and the next attempt has only the rest to check. Each page is a separate read transaction: the
+ends with `ReadTooOld`. `check_committed` then checks what is committed without the writer, page by
+page, and the next attempt has only the rest to check. Each page is a separate read transaction: the
 write-ahead log grows for as long as an older state of the space is being read.
 """
 
@@ -290,10 +290,10 @@ def _lost_seq(view: HistoryReader, key: _Key) -> int | None:
     return None if seq is None else int(seq)
 
 
-def look_back(
+def check_committed(
     pages: RevisionPages, request: DocumentRequest, looked: Mapping[int, ReadCheck]
 ) -> dict[int, ReadCheck]:
-    """Check the reads against all that is committed, beyond what was looked at before."""
+    """Check the reads against the commits that earlier rounds have not checked."""
     checks = []
     with pages.open_view() as view:
         newest = last_seq(view)

@@ -216,7 +216,7 @@ class Space:
             try:
                 return self._run(work, request.size + size)
             except ReadTooOld:
-                checks = conflicts.look_back(pages, request, checks)
+                checks = conflicts.check_committed(pages, request, checks)
         return self._run(self._work(request, before, checks), request.size + size)
 
     def _run(self, work: Callable[[Transaction], Commit], size: int) -> Commit:

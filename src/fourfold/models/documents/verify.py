@@ -68,12 +68,12 @@ _AFTER_ALL: Final = 2**31
 """The place of a snapshot among the operations of its seq: it holds all of them."""
 
 
-class _Lost:
+class _MissingState:
     """The state after a row that cannot be folded: unknown until the next whole document."""
 
 
-_LOST: Final = _Lost()
-_State = State | None | _Lost
+_MISSING: Final = _MissingState()
+_State = State | None | _MissingState
 
 
 class _Step(NamedTuple):
@@ -196,7 +196,7 @@ class _Entity:
         yield from self._fold(view, self._waiting)
         self._waiting = []
         state = self._state
-        if isinstance(state, _Lost):
+        if isinstance(state, _MissingState):
             yield make_problem(
                 f"{where} cannot be checked: the log before it is damaged", "snapshot", key
             )
@@ -231,7 +231,7 @@ class _Entity:
             try:
                 self._state = _folded(self._state, [step])
             except UNREADABLE as error:
-                self._state = _LOST
+                self._state = _MISSING
                 yield make_problem(
                     f"revision of {self._entity!r} on {self._branch!r} at seq {step.seq} "
                     f"cannot be replayed: {error}",
@@ -245,7 +245,7 @@ class _Entity:
         try:
             entry = reader.entry(view, self._parents, self._entity, derived=False)
         except UNREADABLE as error:
-            self._state = _LOST
+            self._state = _MISSING
             yield make_problem(
                 f"revision of {self._entity!r} on {self._branch!r} at seq {seq}: what it builds on "
                 f"cannot be read: {error}",
@@ -258,7 +258,7 @@ class _Entity:
 
 def _folded(state: _State, steps: list[_Step]) -> _State:
     rows: list[_Step] = steps
-    if isinstance(state, _Lost):
+    if isinstance(state, _MissingState):
         first = next((at for at, step in enumerate(steps) if step.op != "patch"), None)
         if first is None:
             return state
@@ -274,8 +274,8 @@ def _whole_state(value: bytes | None, seq: int) -> _State:
     try:
         document = _read(value)
     except UNREADABLE:
-        return _LOST
-    return State(document, "patch", seq) if isinstance(document, dict) else _LOST
+        return _MISSING
+    return State(document, "patch", seq) if isinstance(document, dict) else _MISSING
 
 
 _MOMENT = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -666,7 +666,7 @@ def _branches_in_slices(open_view: OpenView) -> Iterator[Problem]:
         low = bound
 
 
-def _collections(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
+def _check_gc_records(view: HistoryReader, part: KeyRange) -> Iterator[Problem]:
     """Check that removed history is recorded, and that the rest is readable without it."""
     del part
     for (seq,) in view.rows(view.sql.verify_seals):
@@ -700,7 +700,7 @@ _RULES = (
     Rule("seqs", "seq", _dense),
     Rule(_BRANCHES, "", _branches),
     rule_in_order("replay", _Replay),
-    Rule("collections", "", _collections),
+    Rule("collections", "", _check_gc_records),
     Rule("gaps", "entity", _gaps),
     Rule(_KINDS, "", column_types.check),
 )

@@ -159,7 +159,7 @@ def _checked(operation: Any) -> Operation:
         validation.check_integer(type_id, "type_id", least=1)
     payload = op.get("payload", _EMPTY)
     if type(payload) is not dict and not isinstance(payload, Mapping):
-        raise InvalidInput(f"payload must be a mapping, not {validation.format_value(payload)}")
+        raise InvalidInput(f"payload must be a mapping, got {validation.format_value(payload)}")
     if not _FORBIDDEN.isdisjoint(payload):
         own = sorted(_FORBIDDEN & payload.keys())
         raise InvalidInput(f"payload cannot set {', '.join(own)}")

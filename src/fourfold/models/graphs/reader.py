@@ -529,7 +529,7 @@ def _ids(ids: Iterable[int] | None, name: str) -> list[int] | None:
     if ids is None:
         return None
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-        raise InvalidInput(f"{name} must be several ids, not {validation.format_value(ids)}")
+        raise InvalidInput(f"{name} must be several ids, got {validation.format_value(ids)}")
     return sorted({validation.check_integer(value, name, least=1) for value in ids})
 
 

@@ -145,7 +145,7 @@ class Neighbours(NamedTuple):
         return show_record(self)
 
 
-class Reached(NamedTuple):
+class TraverseHit(NamedTuple):
     """A parent that a traversal reached, with the last hop of a shortest way to it."""
 
     object_id: int
@@ -161,7 +161,7 @@ class TraverseResult(NamedTuple):
     """The parents that a traversal reached, nearest first."""
 
     seq: int
-    objects: tuple[Reached, ...]
+    objects: tuple[TraverseHit, ...]
     complete: bool
     """False if there are more objects than were requested."""
 
@@ -213,7 +213,7 @@ class Aggregate(NamedTuple):
         return show_record(self)
 
 
-class Ranked(NamedTuple):
+class TopHit(NamedTuple):
     """A parent and the aggregates of its numbers of one type."""
 
     object_id: int
@@ -226,7 +226,7 @@ class TopResult(NamedTuple):
     """The parents with the greatest numbers of a type, greatest first."""
 
     seq: int
-    objects: tuple[Ranked, ...]
+    objects: tuple[TopHit, ...]
 
     def _repr_html_(self) -> str:
         return show_record(self)

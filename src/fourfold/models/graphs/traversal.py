@@ -18,7 +18,7 @@ from fourfold.errors import InvalidInput, LimitExceeded
 from fourfold.kernel import Queries, load_queries
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.reader import Reader
-from fourfold.models.graphs.records import At, Direction, Path, Reached, TraverseResult
+from fourfold.models.graphs.records import At, Direction, Path, TraverseHit, TraverseResult
 
 T = TypeVar("T")
 
@@ -75,12 +75,12 @@ class Traversal:
             raise InvalidInput(f"limit must be at most {limits.TRAVERSE_OBJECTS_MAX}, got {limit}")
         frontier = self._check_start(start)
         seen = {start}
-        reached: list[Reached] = []
+        reached: list[TraverseHit] = []
         for distance in range(1, depth + 1):
             wanted = limit - len(reached) + 1
             level = self._visit(frontier, direction, seen, min(_STEP, wanted + _STEP_MIN))
             hops = list(islice(level, wanted))
-            reached += [Reached(hop.to_id, distance, hop.from_id, hop.edge_id) for hop in hops]
+            reached += [TraverseHit(hop.to_id, distance, hop.from_id, hop.edge_id) for hop in hops]
             if len(reached) > limit:
                 return TraverseResult(self._seq, tuple(reached[:limit]), complete=False)
             frontier = [hop.to_id for hop in hops]

@@ -24,7 +24,7 @@ _SLUG = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 def check_integer(value: Any, name: str, *, least: int = 0) -> int:
     if type(value) is not int or not least <= value <= limits.INTEGER_MAX:
-        raise InvalidInput(f"{name} must be an integer from {least} to 2**63 - 1, not {value!r}")
+        raise InvalidInput(f"{name} must be an integer from {least} to 2**63 - 1, got {value!r}")
     return value
 
 
@@ -49,14 +49,14 @@ def check_object_ids(object_ids: Iterable[Any]) -> list[int]:
 def check_text(value: Any, name: str, *, most: int = limits.GRAPH_NAME_MAX) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= most:
         raise InvalidInput(
-            f"{name} must be text of 1 to {most} characters, not {format_value(value)}"
+            f"{name} must be text of 1 to {most} characters, got {format_value(value)}"
         )
     return value if value.isascii() else check_stored_text(value, name)
 
 
 def check_stored_text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise InvalidInput(f"{name} must be text, not {format_value(value)}")
+        raise InvalidInput(f"{name} must be text, got {format_value(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -72,7 +72,7 @@ def check_timestamp(value: Any, name: str) -> str:
         parsed = None
     if parsed is None or parsed.tzinfo is None:
         raise InvalidInput(
-            f"{name} must be an ISO 8601 time with a zone, not {format_value(value)}",
+            f"{name} must be an ISO 8601 time with a zone, got {format_value(value)}",
             hint="For example 2026-01-31T12:00:00+00:00.",
         )
     return str(value)
@@ -89,7 +89,7 @@ def check_json_text(value: Any, name: str) -> str:
 
 def check_number(value: Any, name: str) -> float:
     if type(value) not in {int, float} or value != value or abs(value) == float("inf"):  # noqa: PLR0124
-        raise InvalidInput(f"{name} must be a finite number, not {format_value(value)}")
+        raise InvalidInput(f"{name} must be a finite number, got {format_value(value)}")
     try:
         return float(value)
     except OverflowError:
@@ -98,7 +98,7 @@ def check_number(value: Any, name: str) -> float:
 
 def check_blob(value: Any, name: str) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise InvalidInput(f"{name} must be bytes, not {format_value(value)}")
+        raise InvalidInput(f"{name} must be bytes, got {format_value(value)}")
     return bytes(value)
 
 
@@ -130,7 +130,7 @@ def check_fields(row: Any, name: str, known: frozenset[str]) -> Mapping[str, Any
     if type(row) is dict and known.issuperset(row):
         return row
     if not isinstance(row, Mapping):
-        raise InvalidInput(f"a row of {name} must be a mapping, not {format_value(row)}")
+        raise InvalidInput(f"a row of {name} must be a mapping, got {format_value(row)}")
     unknown = [str(field) for field in row if field not in known]
     if unknown:
         raise InvalidInput(
@@ -161,7 +161,7 @@ def encode_json(value: Any, name: str) -> str:
 def check_ids(ids: Any, name: str) -> str:
     """Several ids, as the JSON list that a statement takes."""
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-        raise InvalidInput(f"{name} must be several ids, not {format_value(ids)}")
+        raise InvalidInput(f"{name} must be several ids, got {format_value(ids)}")
     return json.dumps([check_integer(value, name, least=1) for value in ids])
 
 
@@ -192,7 +192,7 @@ _BELOW = 1 << 62
 
 
 def _bad_flags(flags: Any, kind: str) -> int:
-    raise InvalidInput(f"{kind}.sync_flags must be a set of bits, not {format_value(flags)}")
+    raise InvalidInput(f"{kind}.sync_flags must be a set of bits, got {format_value(flags)}")
 
 
 def _id(value: Any, field: str) -> int:

@@ -29,7 +29,7 @@ from fourfold.models.graphs.records import (
     At,
     FindResult,
     Kind,
-    Ranked,
+    TopHit,
     TopOrder,
     TopResult,
     ValueRow,
@@ -141,7 +141,7 @@ class ValueReader:
         params = self._params(type_key, seq, suppressed=suppressed)
         ids = None if types is None else validation.check_ids(types, "types")
         rows = self._reader.raw_rows(self._sql.top, (*params, None, None, ids, order, limit))
-        return TopResult(seq, tuple(Ranked(*row) for row in rows))
+        return TopResult(seq, tuple(TopHit(*row) for row in rows))
 
     def _type_id(self, type_key: str) -> int:
         """Return the id of a type.
@@ -215,7 +215,7 @@ class ValueReader:
 
 
 def value_filter(where: Any) -> Filter:
-    """Return a condition on a value: a value that it equals, or operators of the filter grammar."""
+    """Parse a condition on a value: a plain value (equality) or filter operators."""
     condition = parse_filter({} if where is None else {"value": where})
     validation.check_stored_text(json.dumps(condition.where, ensure_ascii=False), "where")
     return condition

@@ -511,8 +511,10 @@ class GraphTransaction:
         """The position of the next row under the current seq."""
         return self._progress.position
 
-    def take_in(self, app_id: int, kind: Kind, row: tuple[Any, ...], flags: int, size: int) -> None:
-        """Add a row that another node wrote, whole; the caller has translated it."""
+    def insert_synced(
+        self, app_id: int, kind: Kind, row: tuple[Any, ...], flags: int, size: int
+    ) -> None:
+        """Insert a complete row of another node, which the caller has translated."""
         self._add(app_id, kind, [row], flags, size)
 
     def type_id(self, app_id: int, kind: Kind, type_key: str) -> int:

@@ -120,10 +120,10 @@ def _line(document: dict[str, Any]) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def take_in(
+def import_bundle(
     sessions: Sessions, slots: Slots, path: Path, now: int, notify: Callable[[str], None]
 ) -> BundleReport:
-    """Add what a bundle has and the store has not. Nothing is written unless all of it is right.
+    """Import the missing events of a bundle, after checking all of it.
 
     Each page of events is a transaction. An import that is killed leaves states that the sessions
     had at an earlier event, and the next import of the bundle continues there.

@@ -59,7 +59,7 @@ class SessionFeed(Follower[Item]):
         timeout: float | None = None,
     ) -> None:
         if type(bound) is not int or bound < 1:
-            raise InvalidInput(f"the bound of a feed is {bound!r}, not a number of items")
+            raise InvalidInput(f"the bound of a feed must be a number of items, got {bound!r}")
         _until(timeout)
         self._broadcast = broadcast
         self._sid = sid
@@ -243,7 +243,7 @@ class SessionSubscription:
 class _Thread(threading.local):
     """The session whose events a thread is delivering, if it is."""
 
-    heard: tuple[str | None, ...] = ()
+    notified: tuple[str | None, ...] = ()
 
 
 class Broadcast:
@@ -349,16 +349,16 @@ class Broadcast:
 
     @contextmanager
     def delivering(self, sid: str | None) -> Iterator[None]:
-        """While this thread calls back for a session, or for all of them."""
-        self._thread.heard = (sid,)
+        """Refuse writes of this thread while it calls back for a session, or for all of them."""
+        self._thread.notified = (sid,)
         try:
             yield
         finally:
-            self._thread.heard = ()
+            self._thread.notified = ()
 
     def refuse_reentry(self, sid: str) -> None:
-        heard = self._thread.heard
-        if heard and heard[0] in {None, sid}:
+        notified = self._thread.notified
+        if notified and notified[0] in {None, sid}:
             raise Refused(
                 f"session {sid!r}: a subscriber cannot write, or it would receive its own events",
                 hint="Write from another thread, or to another session.",

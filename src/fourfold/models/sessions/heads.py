@@ -141,7 +141,9 @@ def edge_content(sid: str, edge: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("from_head", "to_head"):
         value = content[name]
         if not is_content_id(value) and not (name == "from_head" and value is None):
-            raise InvalidInput(f"the {name} of the edge is {repr(value)[:100]}, not a head's id")
+            raise InvalidInput(
+                f"the {name} of the edge must be a head's id, got {repr(value)[:100]}"
+            )
     return {**content, "id": content_id(encode(content))}
 
 

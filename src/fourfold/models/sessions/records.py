@@ -80,34 +80,42 @@ class Event:
 
     @property
     def position(self) -> int:
+        """Number of the event among those of all sessions of the store."""
         return self._row[0]
 
     @property
     def id(self) -> int:
+        """Number of the event in its session, from 1 on."""
         return self._row[1]
 
     @property
     def type(self) -> str:
+        """Type of the event, such as "turn/started"."""
         return self._row[2]
 
     @property
     def at(self) -> str:
+        """Time of the append, as ISO 8601 text."""
         return self._row[3]
 
     @property
     def entity_id(self) -> int | None:
+        """Id of the turn, step, message or other entity that the event is about."""
         return self._row[5]
 
     @property
     def key(self) -> str | None:
+        """Idempotency key of the append, if it had one."""
         return self._row[6]
 
     @property
     def digest(self) -> bytes:
+        """Digest of this event and all earlier ones of its session."""
         return self._row[8]
 
     @property
     def data(self) -> dict[str, Any]:
+        """Content of the event, decoded on first use."""
         if not isinstance(self._data, dict):
             self._data = self._data(self.session, self._row)
         return self._data

@@ -212,12 +212,12 @@ def _alike(events: list[Any]) -> Alike | None:
 
 def encoded(kind: str, data: dict[str, Any], put: int | None = None) -> EventDraft:
     """Return a draft of data that is otherwise known to be valid."""
-    payloads = settle(data)
+    payloads = intern_payloads(data)
     for name, value in data.items():
         if type(value) is dict and not _PAYLOADS.isdisjoint(map(type, value.values())):
             # What lies deeper than the event itself may belong to the caller.
             data[name] = copy = value.copy()
-            payloads += settle(copy)
+            payloads += intern_payloads(copy)
     body = encode(data)
     if len(body) > limits.SESSION_EVENT_BYTES_MAX:
         raise InvalidInput(
@@ -268,8 +268,8 @@ def _session_entity(sid: str, session: Any) -> dict[str, Any]:
     return {"status": "running", **session, "id": sid}
 
 
-def settle(holder: dict[str, Any]) -> list[InternedPayload]:
-    """Replace payloads by what stands for them in the event; those that must be stored."""
+def intern_payloads(holder: dict[str, Any]) -> list[InternedPayload]:
+    """Replace payloads by their references, and return those to store."""
     payloads: list[InternedPayload] = []
     if _PAYLOADS.isdisjoint(map(type, holder.values())):
         return payloads
@@ -337,7 +337,9 @@ def check_key(key: Any) -> str | None:
 def check_count(value: Any, name: str, *, least: int = 0) -> int:
     """Return a number that a caller passed: an event id, a position or a limit."""
     if type(value) is not int or not least <= value < 2**63:
-        raise InvalidInput(f"{name} is {repr(value)[:100]}, not a whole number from {least} on")
+        raise InvalidInput(
+            f"{name} must be a whole number from {least} on, got {repr(value)[:100]}"
+        )
     return value
 
 

@@ -29,7 +29,7 @@ from fourfold.models.sessions.request import (
     drafts_of_one,
     encoded,
     fresh_id,
-    settle,
+    intern_payloads,
 )
 from fourfold.models.sessions.writer import EventAppend, Publish
 
@@ -138,7 +138,7 @@ class RequestBuilder:
         lease = _lease(sid, epoch)
         check_expected_basis(expected_basis)
         fields = check_head({} if head is None else head)
-        stored = settle(fields)
+        stored = intern_payloads(fields)
         # Encoded once to no purpose but this: what cannot be is refused before the transaction.
         draft = encoded("head/published", {"head": fields})
         append = EventAppend(sid, [draft], *self.now(), UNSET, key, self._files, stored, *lease)
@@ -157,7 +157,7 @@ class RequestBuilder:
     def joining(self, sid: str, edge: Mapping[str, Any], epoch: Epoch | None = None) -> EventAppend:
         epoch_of_lease, lease_of = _lease(sid, epoch)
         fields = dict(edge) if isinstance(edge, Mapping) else edge
-        stored = settle(fields) if isinstance(fields, dict) else []
+        stored = intern_payloads(fields) if isinstance(fields, dict) else []
         content = edge_content(check_session_id(sid), fields)
         draft = encoded("lineage/edge-added", {"edge": content})
         return EventAppend(
@@ -171,7 +171,7 @@ class RequestBuilder:
     def cutoff(self, grace_s: float) -> Cutoff:
         """Return what gc with this grace period may remove."""
         if type(grace_s) not in {int, float}:
-            raise InvalidInput(f"the grace age is {repr(grace_s)[:100]}, not a number of seconds")
+            raise InvalidInput(f"grace_s must be a number of seconds, got {repr(grace_s)[:100]}")
         check_age(grace_s)
         try:
             moment = self._clock() - timedelta(seconds=grace_s)

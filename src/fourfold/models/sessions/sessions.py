@@ -701,7 +701,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, FeedCall
         if not self.log.writable:
             raise ReadOnly(f"{self.log!r} is open for reading only")
         _, now = self._preparing.now()
-        return bundle.take_in(self, self._slots, Path(path), now, self._broadcast.notify)
+        return bundle.import_bundle(self, self._slots, Path(path), now, self._broadcast.notify)
 
     # Maintenance
 

@@ -215,7 +215,7 @@ def _write_one(
         request.sid, state, drafts, at=request.at, position=position, key=request.key
     )
     writing.insert_event(session.key, row)
-    _settle(writing, slots, slot, state, position)
+    _store_state(writing, slots, slot, state, position)
     return event_of(request.sid, row)
 
 
@@ -229,10 +229,10 @@ def keep(
         _derive(writing, row, appended)
     last = appended.position + len(appended) - 1
     at_head = appended.types[-1] == "head/published"
-    return _settle(writing, slots, slot, state, last, at_head=at_head)
+    return _store_state(writing, slots, slot, state, last, at_head=at_head)
 
 
-def _settle(
+def _store_state(
     writing: LogWriter,
     slots: Slots,
     slot: Slot,
@@ -241,7 +241,7 @@ def _settle(
     *,
     at_head: bool = False,
 ) -> Slot:
-    """Store the state after the last event, at `position`, as that of the session.
+    """Store the state of the session after its last event, at `position`.
 
     It is written if there are many events since the last time, or some events and now a head.
     """

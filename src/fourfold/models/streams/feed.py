@@ -17,7 +17,7 @@ from fourfold.models.streams.append import Outcome, StreamAppend
 from fourfold.models.streams.records import Chunk, Record, StreamInfo
 from fourfold.models.streams.validation import parse_offset
 
-STREAM_ECHO_BYTES: Final = 16 * limits.KIB
+STREAM_NOTICE_BYTES: Final = 16 * limits.KIB
 """Largest append whose records are delivered with the notification; readers read larger ones."""
 
 
@@ -47,7 +47,7 @@ def make_notice(
             record = Record(offset, payload, ts_ms, request.headers)
             records.append(record)
             size += record.size
-        if size > STREAM_ECHO_BYTES:
+        if size > STREAM_NOTICE_BYTES:
             return None
     return AppendNotice(sid, tuple(records)) if records else None
 

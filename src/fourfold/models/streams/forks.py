@@ -89,8 +89,7 @@ def _skip_bytes(
 def _size_until(read: Read, source: StreamInfo, start: int, cold: ColdRecords | None) -> int:
     """Return the bytes of all records before `start`, including those that were trimmed.
 
-    The records on one side of it are counted: those in the log before it, or those after it,
-    whichever are fewer.
+    Counts the records in the log before `start` or those after it, whichever are fewer.
     """
     with read() as snapshot:
         info = _row(snapshot, source.sid, start)

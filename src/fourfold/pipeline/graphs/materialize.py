@@ -1,4 +1,4 @@
-"""What `materialize` stores of graphs: current objects of all apps, types and apps.
+"""Tables that `materialize` writes for graphs: current objects of all apps, types and apps.
 
 A rating hides objects that were written long before it, so the current objects do not follow from
 new rows alone: every run with new rows rewrites the tables.

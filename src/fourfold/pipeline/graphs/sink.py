@@ -2,8 +2,8 @@
 
 A row is an envelope: `envelope`, the JSON of `apply`. The progress of a write is a setting of the
 graphs, written in the transaction of each page: pages up to it are skipped when a batch is sent
-again. References of an envelope are checked when it is applied; one that is refused stops the
-batch, which continues there when it is sent again.
+again. References of an envelope are checked when it is applied; a refused envelope stops
+the batch, and a retry resumes at that envelope.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _FORMATS: Final = ("ndjson", "parquet", "csv")
 
 
 class Loader(ABC):
-    """How rows are loaded into a model."""
+    """Interface of a model for loading rows."""
 
     accepts_frames: ClassVar[bool] = False
     """True if a DataFrame can be loaded, not only files."""

@@ -76,7 +76,7 @@ class MaterializeResult(msgspec.Struct, frozen=True):
 
 
 class Materializer(ABC):
-    """How a model is materialized."""
+    """Interface of a model for materializing it."""
 
     options: ClassVar[tuple[str, ...]] = ()
     """Options of the job that this model supports, of those that not every model does."""

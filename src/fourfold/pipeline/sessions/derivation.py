@@ -29,8 +29,8 @@ _ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
-class _Derived:
-    """How the rows of a table follow from events."""
+class _DerivationRule:
+    """Rule that derives the rows of a table from events."""
 
     condition: str
     """Condition on the events that have rows."""
@@ -74,7 +74,7 @@ def derive_batches(
         yield arrow().RecordBatch.from_pylist(rows, schema=schema)
 
 
-def _derived_row(event: _Row, rule: _Derived) -> dict[str, Any]:
+def _derived_row(event: _Row, rule: _DerivationRule) -> dict[str, Any]:
     field = _members(event["body"].encode()).get(rule.field)
     own = {rule.whole: _text(field), rule.entity: event["entity_id"]}
     return {**event, **own, **rule.columns(event, _members(field))}
@@ -204,12 +204,12 @@ def _edge(_event: _Row, edge: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 _RULES: Final = {
-    "messages": _Derived("entity = 'message'", "message", "message", _message, "message_id"),
-    "turns": _Derived("entity = 'turn'", "turn", "turn", _turn, "turn_id", newest=True),
-    "steps": _Derived("entity = 'step'", "step", "step", _step, "step_id", newest=True),
-    "evals": _Derived("entity = 'eval'", "eval", "eval", _eval, "eval_id"),
-    "heads": _Derived("type = 'head/published'", "head", "content", _head),
-    "edges": _Derived("type = 'lineage/edge-added'", "edge", "content", _edge),
+    "messages": _DerivationRule("entity = 'message'", "message", "message", _message, "message_id"),
+    "turns": _DerivationRule("entity = 'turn'", "turn", "turn", _turn, "turn_id", newest=True),
+    "steps": _DerivationRule("entity = 'step'", "step", "step", _step, "step_id", newest=True),
+    "evals": _DerivationRule("entity = 'eval'", "eval", "eval", _eval, "eval_id"),
+    "heads": _DerivationRule("type = 'head/published'", "head", "content", _head),
+    "edges": _DerivationRule("type = 'lineage/edge-added'", "edge", "content", _edge),
 }
 DERIVED: Final = tuple(_RULES)
 """Names of the tables."""

@@ -1,4 +1,4 @@
-"""What `materialize` stores of sessions: their views, and the lists of a view.
+"""Tables that `materialize` writes for sessions: their views, and the lists of a view.
 
 Rows that an event added never change (messages, evals, heads, edges), so those tables only grow;
 the others have the state after the newest event. A deleted session is removed from all of them.

@@ -83,7 +83,7 @@ class SweepRun(NamedTuple):
         return (self.branch, self.entity, *self.after, *self.until)
 
 
-class _Done(NamedTuple):
+class _SweepResult(NamedTuple):
     tally: Tally
     left: list[SweepRun]
 
@@ -207,7 +207,7 @@ def _taken(
     unsealed: Mapping[int, int],
     state: SweepState | None,
     txn: Transaction,
-) -> _Done:
+) -> _SweepResult:
     """Delete rows for a limited time; store the state if none are left."""
     taking = _SweepTransaction(txn, history, unsealed)
     left = list(batch)
@@ -219,7 +219,7 @@ def _taken(
     taking.seals.write()
     if state is not None and not left:
         txn.execute(history.sql.note_run, (state.spelled(),))
-    return _Done(taking.tally, left)
+    return _SweepResult(taking.tally, left)
 
 
 class _SweepTransaction:

@@ -25,7 +25,7 @@ or above the row that this node wrote as the same version, if there is one.
 
 
 class StoredRow(NamedTuple):
-    """Where a row with a content id is; `local_id` is None while it is parked."""
+    """Location of a row with a content id; `local_id` is None while it is parked."""
 
     app_id: int
     kind: Kind

@@ -38,7 +38,7 @@ _NO_LIMIT: Final = -1
 
 
 class SyncHeads(NamedTuple):
-    """How much a node has of a domain. Two nodes with equal fingerprints have the same entries."""
+    """Progress of a node in a domain. Two nodes with equal fingerprints have the same entries."""
 
     domain: str
     entries: int

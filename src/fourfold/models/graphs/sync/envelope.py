@@ -222,7 +222,7 @@ class LogTips(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Tips(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a node has of a domain: the tips of each log."""
+    """Tips of each log that a node has of a domain."""
 
     format: int
     domain: str

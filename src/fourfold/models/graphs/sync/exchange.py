@@ -30,7 +30,7 @@ _PARKED_LISTED = 1_000
 
 
 class PeerRight(NamedTuple):
-    """What a peer may do in a domain."""
+    """Rights of a peer in a domain."""
 
     peer_id: int
     domain: str

@@ -55,7 +55,7 @@ class IngestReport(NamedTuple):
     parked: int
 
 
-class _Accepted(NamedTuple):
+class _Acceptance(NamedTuple):
     """The answer to an envelope that was not refused."""
 
     known: bool = False
@@ -63,7 +63,7 @@ class _Accepted(NamedTuple):
     parked: int = 0
 
 
-_Answer: TypeAlias = _Accepted | EnvelopeRefused
+_Answer: TypeAlias = _Acceptance | EnvelopeRefused
 
 
 class _Pending(NamedTuple):
@@ -231,14 +231,14 @@ class Import:
         self._progress: dict[str, int] = {}
         self._parked: dict[tuple[str, bytes], int] = {}
 
-    def take(self, peer_id: int, verified: VerifiedEnvelope) -> _Accepted:
+    def take(self, peer_id: int, verified: VerifiedEnvelope) -> _Acceptance:
         """Check an envelope, then write it.
 
         Raises:
             EnvelopeRefused: with the first reason; nothing was written.
         """
         if self.checks.is_known(peer_id, verified):
-            return _Accepted(known=True)
+            return _Acceptance(known=True)
         parsed = verified.parsed
         head = parsed.head
         plans = self._plan(parsed)
@@ -254,7 +254,7 @@ class Import:
             failpoints.hit("graphs.sync.written")
         self._progress[head.domain] = self._progress.get(head.domain, 0) + 1
         added = sum(plan.is_applied and plan.local_id is None for plan in plans)
-        return _Accepted(added=added, parked=sum(not plan.is_applied for plan in plans))
+        return _Acceptance(added=added, parked=sum(not plan.is_applied for plan in plans))
 
     def finish(self, peer_id: int) -> None:
         """Count the envelopes that were accepted."""

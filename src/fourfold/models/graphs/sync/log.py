@@ -63,7 +63,7 @@ class SignReport(NamedTuple):
     not_shareable: tuple[NotShareable, ...]
 
 
-class _Queued(NamedTuple):
+class _QueueEntry(NamedTuple):
     global_seq: int
     position: int
     app_id: int
@@ -201,7 +201,7 @@ class _SignedSlice:
     def run(self, owner: int, after: tuple[int, int]) -> None:
         """Sign the queued rows after a place; `last` is None once there are no more."""
         params = (self._domain, owner, *after, _SLICE_ROWS)
-        queued = [_Queued._make(row) for row in self._txn.all(_SQL.queued, params)]
+        queued = [_QueueEntry._make(row) for row in self._txn.all(_SQL.queued, params)]
         groups = [list(group) for _, group in groupby(queued, key=lambda row: row.global_seq)]
         if len(queued) == _SLICE_ROWS and len(groups) > 1:
             # The last transaction may have more rows than were read.
@@ -211,7 +211,9 @@ class _SignedSlice:
             for envelope_rows in self._envelopes(owner, group):
                 self._append(envelope_rows)
 
-    def _envelopes(self, owner: int, group: list[_Queued]) -> Iterator[list[tuple[bytes, bytes]]]:
+    def _envelopes(
+        self, owner: int, group: list[_QueueEntry]
+    ) -> Iterator[list[tuple[bytes, bytes]]]:
         """Yield the ids and bodies of one transaction, as many as fit into an envelope."""
         bodies: list[tuple[bytes, bytes]] = []
         size = _HEAD_BYTES
@@ -238,7 +240,7 @@ class _SignedSlice:
         if bodies:
             yield bodies
 
-    def _shareable(self, queued: _Queued) -> tuple[bytes, bytes] | str | None:
+    def _shareable(self, queued: _QueueEntry) -> tuple[bytes, bytes] | str | None:
         """Return a row's id and body, the reason why it cannot be shared, or None if it need not.
 
         What it refers to must be in the domain already.

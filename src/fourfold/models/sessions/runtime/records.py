@@ -105,7 +105,7 @@ class TurnSettings:
 def _check_amount(value: Any, name: str, *, whole: bool = False) -> None:
     kinds = (int,) if whole else (int, float)
     if type(value) not in kinds or not 0 <= value < 2**63:
-        raise InvalidInput(f"{name} is {repr(value)[:100]}, not a number from 0 on")
+        raise InvalidInput(f"{name} must be a number from 0 on, got {repr(value)[:100]}")
 
 
 def described(error: BaseException) -> dict[str, Any]:

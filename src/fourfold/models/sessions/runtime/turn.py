@@ -217,7 +217,9 @@ class _TurnProperties:
         self._work.check_open()
         for name, amount in amounts.items():
             if type(amount) not in {int, float} or not 0 <= amount < float("inf"):
-                raise InvalidInput(f"the use of {name!r} is {repr(amount)[:100]}, not a number")
+                raise InvalidInput(
+                    f"the use of {name!r} must be a number, got {repr(amount)[:100]}"
+                )
             self._work.usage[name] = self._work.usage.get(name, 0) + amount
 
     def may(self, name: str) -> bool:

@@ -147,7 +147,7 @@ class Archive:
 
     @property
     def failures(self) -> dict[str, FourfoldError]:
-        """Why streams are currently not published, by name."""
+        """Errors of streams that are currently not published, by name."""
         return self._backoffs.errors
 
     # Opening

@@ -41,7 +41,7 @@ Progress = Callable[[str, int, int], None]
 """Called with the current subject, the number of steps done, and the number of all steps."""
 
 
-class Lost(NamedTuple):
+class LostRange(NamedTuple):
     """Acknowledged records that were not in a segment when the manifest was written."""
 
     stream: str
@@ -69,7 +69,7 @@ class BootstrapReport(NamedTuple):
     deleted: int
     """Number of manifests of deleted streams."""
     records: int
-    lost: tuple[Lost, ...]
+    lost: tuple[LostRange, ...]
     unclaimed: tuple[UnclaimedObject, ...]
     failures: dict[str, FourfoldError]
     """Unreadable manifests by key, and forks without their source by name."""
@@ -225,10 +225,10 @@ def _sources_first(
             yield living[link]
 
 
-def _extent(manifest: Manifest) -> Lost:
+def _extent(manifest: Manifest) -> LostRange:
     """Return the number of available records of a stream."""
     first = max(manifest.first_offset, 0 if manifest.origin is None else manifest.origin.offset)
-    return Lost(manifest.name, first, max(_end(manifest), first))
+    return LostRange(manifest.name, first, max(_end(manifest), first))
 
 
 def _end(manifest: Manifest) -> int:
@@ -236,11 +236,11 @@ def _end(manifest: Manifest) -> int:
     return max(manifest.uploaded_through + 1, manifest.first_offset)
 
 
-def _lost(manifest: Manifest) -> Lost | None:
+def _lost(manifest: Manifest) -> LostRange | None:
     end = _end(manifest)
     if end >= manifest.next_offset:
         return None
-    return Lost(manifest.name, end, manifest.next_offset)
+    return LostRange(manifest.name, end, manifest.next_offset)
 
 
 def _batches(ordered: Iterable[FoundManifest]) -> Iterator[list[FoundManifest]]:

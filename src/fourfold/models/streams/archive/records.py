@@ -31,7 +31,7 @@ NS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """When a stream is due, and how much is done at once."""
+    """Thresholds for publishing a stream, and the work per round."""
 
     seal_bytes: int = limits.SEGMENT_BYTES
     seal_rows: int = limits.SEGMENT_ROWS

@@ -21,7 +21,7 @@ class Requests(NamedTuple):
 
 
 class ArchiveStatus(NamedTuple):
-    """How much of a stream is in segments, and published."""
+    """Progress of sealing and publishing a stream."""
 
     sealed_through: int
     uploaded_through: int

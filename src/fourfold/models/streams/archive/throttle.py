@@ -17,7 +17,7 @@ from fourfold import limits
 from fourfold.kernel import Database, Transaction
 from fourfold.kernel.pauses import Pauses
 
-ARCHIVE_PATIENCE_S: Final = 0.05
+ARCHIVE_JOIN_WAIT_S: Final = 0.05
 """Wait for another writer's group commit before the background commits by itself; longer
 than a checkpoint, which those writers wait for too.
 """
@@ -104,8 +104,8 @@ class Throttle:
         While clients write, one of them runs it in its group commit: a thread with low priority
         would hold the writer for longer than the work takes, and sync the log once more.
         """
-        patience = ARCHIVE_PATIENCE_S if self._others_write else 0.0
-        return database.transact(work, deadline_s=deadline_s, patience_s=patience)
+        wait_s = ARCHIVE_JOIN_WAIT_S if self._others_write else 0.0
+        return database.transact(work, deadline_s=deadline_s, join_wait_s=wait_s)
 
     def _rest(self, took: float) -> None:
         self._others_write = self._pauses.pause_after(took)

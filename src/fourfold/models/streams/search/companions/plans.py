@@ -27,7 +27,7 @@ class PlannedRollup(msgspec.Struct, frozen=True):
 
 
 class CompanionPlan(msgspec.Struct, frozen=True, dict=True):
-    """What the companions of a stream contain. Numbers are ordinals of `fields`."""
+    """Contents of the companions of a stream. Numbers are ordinals of `fields`."""
 
     format: int
     families: list[str]

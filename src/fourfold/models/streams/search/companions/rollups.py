@@ -210,7 +210,7 @@ def _encode_numbers(values: list[Any]) -> Any:
 
 
 class RollupUse(NamedTuple):
-    """How a rollup answers an aggregate."""
+    """Mapping of an aggregate to a rollup that answers it."""
 
     ordinal: int
     by: list[int]
