@@ -240,7 +240,7 @@ class SessionSubscription:
         return f"<Subscription to {self._feed.session or 'all sessions'}, {state}>"
 
 
-class _Thread(threading.local):
+class _Delivery(threading.local):
     """The session whose events a thread is delivering, if it is."""
 
     notified: tuple[str | None, ...] = ()
@@ -259,7 +259,7 @@ class Broadcast:
         self._feeds: dict[str | None, WeakSet[SessionFeed]] = {}
         self._subscriptions: list[SessionSubscription] = []
         self._lock = threading.Lock()
-        self._thread = _Thread()
+        self._thread = _Delivery()
 
     @property
     def writable(self) -> bool:
