@@ -29,7 +29,14 @@ def store_protocol(store, *arguments, **options):
     """Return the protocol of all models of a store."""
     workers = Workers()
     models = model_routes(store, workers)
-    return StreamProtocol(store.streams, *arguments, models=models, workers=workers, **options)
+    return StreamProtocol(
+        store.streams,
+        *arguments,
+        models=models,
+        workers=workers,
+        database_metrics=store.metrics_by_model,
+        **options,
+    )
 
 
 class PromptServer(uvicorn.Server):

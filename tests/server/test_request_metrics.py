@@ -109,6 +109,69 @@ def test_commits_and_their_sync_are_timed(front):
     )
 
 
+def write_to_all_models(front, dids):
+    for did in dids:
+        front.store.space(did).set("note", {"n": 1})
+    front.store.sessions.create({"id": "talk"})
+    front.store.graphs.create("notes")
+    front.streams.create("s", "application/json")
+    front.store.database("mine").transact(lambda _: None)
+
+
+def test_databases_are_added_up_by_model_and_never_named(front):
+    write_to_all_models(front, ("did:a:1", "did:a:2", "did:a:3"))
+    families = scrape(front)
+    total = "fourfold_transactions_total"
+    models = {sample.labels["model"] for sample in families["fourfold_transactions"].samples}
+    assert models == {"documents", "graphs", "sessions", "streams", "other"}
+    spaces = [front.store.space(f"did:a:{number}").database for number in (1, 2, 3)]
+    readings = [space.metrics() for space in spaces]
+    counted = sum(reading.counters["transactions"] for reading in readings)
+    assert value(families, total, model="documents") == counted >= 3
+    for name in ("txn_latency_seconds", "commit_seconds"):
+        assert value(families, f"fourfold_{name}", "_count", model="documents") == counted
+    assert value(families, "fourfold_group_items", "_sum", model="documents") == sum(
+        reading.group_sum for reading in readings
+    )
+    assert value(families, "fourfold_open_connections", model="documents") == 3
+    assert value(families, "fourfold_db_size_bytes", model="documents") == sum(
+        reading.db_size_bytes for reading in readings
+    )
+    numbered = {sample.labels["model"] for sample in families["fourfold_sequence"].samples}
+    assert numbered == {"graphs", "sessions"}
+    assert "did" not in str(families)
+    assert "sqlite" not in str(families)
+
+
+def test_counters_of_a_model_stay_when_a_space_is_closed(front):
+    dids = ("did:a:1", "did:a:2", "did:a:3")
+    write_to_all_models(front, dids)
+    totals = ("fourfold_transactions_total", "fourfold_requests_total")
+    before = [value(scrape(front), name, model="documents") for name in totals]
+    for did in dids:
+        front.store.release(did)
+        families = scrape(front)
+        assert [value(families, name, model="documents") for name in totals] == before
+    assert value(families, "fourfold_open_connections", model="documents") == 0
+    assert value(families, "fourfold_db_size_bytes", model="documents") == 0
+    front.store.space(dids[0]).set("note", {"n": 2})
+    after = [value(scrape(front), name, model="documents") for name in totals]
+    assert all(new > old for new, old in zip(after, before, strict=True))
+
+
+def test_model_whose_database_fails_is_scraped_too(front, monkeypatch):
+    write_to_all_models(front, ("did:a:1",))
+
+    def fail(*_arguments, **_options):
+        raise fourfold.errors.StorageError("disk I/O error")
+
+    for database in (front.streams.database, front.store.graphs.database):
+        monkeypatch.setattr(database, "metrics", fail)
+    families = scrape(front)
+    assert value(families, "fourfold_transactions_total", model="streams") > 0
+    assert value(families, "fourfold_transactions_total", model="graphs") > 0
+
+
 def test_error_of_the_server_is_counted_as_500(tmp_path, monkeypatch):
     with fourfold.open(tmp_path / "store") as store:
         protocol = both_fronts.store_protocol(store)

@@ -223,6 +223,7 @@ def command(
             origins=origins,
             models=models.model_routes(store, pool),
             workers=pool,
+            database_metrics=store.metrics_by_model,
             listener=listener,
             certificate=certificate,
             pages=lambda protocol: Explorer(protocol, root.resolve().name),

@@ -18,7 +18,7 @@ from fourfold.kernel.group_commit import GroupLimits
 from fourfold.kernel.health import Health, HealthFinding, Thresholds
 from fourfold.kernel.lock import holder
 from fourfold.kernel.maintenance import Checkpoint
-from fourfold.kernel.metrics import MetricsReading, prometheus_text
+from fourfold.kernel.metrics import MetricsReading, combine, prometheus_text
 from fourfold.kernel.migrations import Migration, load_migrations
 from fourfold.kernel.named_queries import Queries, load_queries
 from fourfold.kernel.notifier import Follower, Listener, Notifier
@@ -47,6 +47,7 @@ __all__ = [
     "Thresholds",
     "Transaction",
     "Work",
+    "combine",
     "failpoints",
     "holder",
     "inspection",

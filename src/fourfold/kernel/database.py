@@ -20,7 +20,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar, cast
@@ -478,19 +478,33 @@ class Database:
             vacuumed = snapshot.value(SQL.meta_get, ("last_vacuum_ts",))
             backed_up = self._backed_up or snapshot.value(SQL.meta_get, ("last_backup_ts",))
         full = self._plan.profile.synchronous == "FULL"
-        return maintenance.reading(
-            self.path,
-            self._metrics,
-            open_connections=int(self._writer is not None),
-            open_readers=self._readers.open_readers,
+        return replace(
+            self.counters(),
             last_vacuum_ts=vacuumed,
             last_backup_ts=backed_up,
             sequences=sequences,
             durable=dict(sequences) if full else dict(self._durable),
-            queued=(self._group.queued_requests, self._group.queued_bytes)
-            if self._group
-            else (0, 0),
         )
+
+    def counters(self) -> MetricsReading:
+        """Return the metrics without those that are read from the database.
+
+        A database that is closed or fails has them too; a closed one has counters only.
+        """
+        group = self._group
+        reading = maintenance.reading(
+            self.path,
+            self._metrics,
+            open_connections=int(self._writer is not None),
+            open_readers=self._readers.open_readers,
+            queued=(group.queued_requests, group.queued_bytes) if group else (0, 0),
+        )
+        return reading.without_gauges() if self._closed else reading
+
+    @property
+    def profile_name(self) -> str:
+        """Name of the profile, which is stored in the database."""
+        return self._plan.profile.name
 
     @property
     def transactions(self) -> int:

@@ -180,13 +180,9 @@ def reading(
     *,
     open_connections: int,
     open_readers: int,
-    last_vacuum_ts: str | None,
-    last_backup_ts: str | None,
-    sequences: dict[str, int],
-    durable: dict[str, int],
     queued: tuple[int, int],
 ) -> MetricsReading:
-    """Return the metrics of a database."""
+    """Return the metrics of a database that are known without reading it."""
     return MetricsReading(
         database=path.name,
         db_size_bytes=size_of(path),
@@ -194,11 +190,11 @@ def reading(
         open_connections=open_connections,
         open_readers=open_readers,
         pending_checkpoint=metrics.wal_pages,
-        last_vacuum_ts=last_vacuum_ts,
-        last_backup_ts=last_backup_ts,
+        last_vacuum_ts=None,
+        last_backup_ts=None,
         txn_latency_ms={"p50": metrics.latency_ms(0.5), "p99": metrics.latency_ms(0.99)},
-        sequences=sequences,
-        durable=durable,
+        sequences={},
+        durable={},
         queued_requests=queued[0],
         queued_bytes=queued[1],
         counters={

@@ -10,9 +10,9 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 BUSY_WINDOW_S: Final = 60.0
 BUSY_REMEMBERED_MAX: Final = 1_000
@@ -78,17 +78,20 @@ class Metrics:
 
     def latency_ms(self, quantile: float) -> float | None:
         """Return an upper bound of the latency at `quantile`; None before the first commit."""
-        if not self.transactions:
-            return None
-        rank = quantile * self.transactions
-        seen = 0
-        for bound, count in zip(
-            (*LATENCY_BUCKETS_MS, float("inf")), self.latency_buckets, strict=True
-        ):
-            seen += count
-            if seen >= rank:
-                return bound
-        return float("inf")
+        return _latency_ms(self.latency_buckets, quantile)
+
+
+def _latency_ms(buckets: Sequence[int], quantile: float) -> float | None:
+    transactions = sum(buckets)
+    if not transactions:
+        return None
+    rank = quantile * transactions
+    seen = 0
+    for bound, count in zip((*LATENCY_BUCKETS_MS, float("inf")), buckets, strict=True):
+        seen += count
+        if seen >= rank:
+            return bound
+    return float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +119,52 @@ class MetricsReading:
     group_sum: int
     group_buckets: tuple[int, ...]
 
+    def without_gauges(self) -> MetricsReading:
+        """Return only what was counted: the share of a closed database in a combined reading."""
+        gauges: dict[str, Any] = dict.fromkeys(_GAUGES, 0)
+        return replace(self, sequences={}, durable={}, **gauges)
+
+
+def combine(name: str, readings: Sequence[MetricsReading]) -> MetricsReading:
+    """Add up the readings of at least one database, under one name.
+
+    Numbers of commits of different databases have no sum, so sequences are those of the only
+    reading that has some, or none.
+    """
+    numbered = [reading for reading in readings if reading.sequences]
+    first = numbered[0] if len(numbered) == 1 else replace(readings[0], sequences={}, durable={})
+    gauges: dict[str, Any] = {
+        gauge: sum(getattr(reading, gauge) for reading in readings) for gauge in _GAUGES
+    }
+    latencies = _add_buckets(reading.latency_buckets for reading in readings)
+    return replace(
+        first,
+        database=name,
+        last_vacuum_ts=None,
+        last_backup_ts=None,
+        txn_latency_ms={"p50": _latency_ms(latencies, 0.5), "p99": _latency_ms(latencies, 0.99)},
+        counters={
+            counter: sum(reading.counters[counter] for reading in readings)
+            for counter in first.counters
+        },
+        latency_sum_s=sum(reading.latency_sum_s for reading in readings),
+        latency_buckets=latencies,
+        commit_sum_s=sum(reading.commit_sum_s for reading in readings),
+        commit_buckets=_add_buckets(reading.commit_buckets for reading in readings),
+        group_sum=sum(reading.group_sum for reading in readings),
+        group_buckets=_add_buckets(reading.group_buckets for reading in readings),
+        **gauges,
+    )
+
+
+def _add_buckets(counts: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*counts, strict=True)))
+
 
 _GAUGES = {
     "db_size_bytes": "Bytes of the database file.",
     "wal_size_bytes": "Bytes of the write-ahead log.",
-    "open_connections": "Writable connections; always 1 while the database is open for writing.",
+    "open_connections": "Writable connections; one for each database that is open for writing.",
     "open_readers": "Read-only connections in the pool.",
     "pending_checkpoint": "Pages of the write-ahead log that are not checkpointed.",
     "queued_requests": "Requests that wait for a commit.",
@@ -138,8 +182,9 @@ _COUNTERS = {
 
 
 class _Collector:
-    def __init__(self, readings: Iterable[MetricsReading]) -> None:
+    def __init__(self, readings: Iterable[MetricsReading], label: str) -> None:
         self._readings = list(readings)
+        self._label = label
 
     def collect(self) -> Iterator[object]:
         from prometheus_client.core import (  # noqa: PLC0415  (only a scrape needs the library)
@@ -149,33 +194,33 @@ class _Collector:
         )
 
         for name, text in _GAUGES.items():
-            gauge = GaugeMetricFamily(f"fourfold_{name}", text, labels=["database"])
+            gauge = GaugeMetricFamily(f"fourfold_{name}", text, labels=[self._label])
             for reading in self._readings:
                 gauge.add_metric([reading.database], getattr(reading, name))
             yield gauge
         for name, text in _COUNTERS.items():
             counter = CounterMetricFamily(
-                f"fourfold_{name.removesuffix('_total')}", text, labels=["database"]
+                f"fourfold_{name.removesuffix('_total')}", text, labels=[self._label]
             )
             for reading in self._readings:
                 counter.add_metric([reading.database], reading.counters[name])
             yield counter
         sequence = GaugeMetricFamily(
-            "fourfold_sequence", "The newest committed number.", labels=["database", "sequence"]
+            "fourfold_sequence", "The newest committed number.", labels=[self._label, "sequence"]
         )
         durable = GaugeMetricFamily(
             "fourfold_durable",
             "The newest number that survives a power failure.",
-            labels=["database", "sequence"],
+            labels=[self._label, "sequence"],
         )
         latency = HistogramMetricFamily(
-            "fourfold_txn_latency_seconds", "Time from BEGIN to COMMIT.", labels=["database"]
+            "fourfold_txn_latency_seconds", "Time from BEGIN to COMMIT.", labels=[self._label]
         )
         commit = HistogramMetricFamily(
-            "fourfold_commit_seconds", "Time of COMMIT, with its sync.", labels=["database"]
+            "fourfold_commit_seconds", "Time of COMMIT, with its sync.", labels=[self._label]
         )
         group = HistogramMetricFamily(
-            "fourfold_group_items", "Writes that share a transaction.", labels=["database"]
+            "fourfold_group_items", "Writes that share a transaction.", labels=[self._label]
         )
         for reading in self._readings:
             for name, value in reading.sequences.items():
@@ -199,10 +244,10 @@ def _cumulative(bounds: Sequence[float], counts: tuple[int, ...]) -> Iterator[tu
         yield ("+Inf" if bound is None else str(bound), total)
 
 
-def prometheus_text(readings: Iterable[MetricsReading]) -> str:
-    """Format readings in the Prometheus exposition format."""
+def prometheus_text(readings: Iterable[MetricsReading], label: str = "database") -> str:
+    """Format readings in the Prometheus exposition format; `label` has their names."""
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
 
     registry = CollectorRegistry()
-    registry.register(_Collector(readings))  # type: ignore[arg-type]
+    registry.register(_Collector(readings, label))  # type: ignore[arg-type]
     return generate_latest(registry).decode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from shutil import disk_usage
 from typing import TYPE_CHECKING, Final
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET
 
 from fourfold.errors import FourfoldError, InvalidInput, NotFound, PublisherFenced
-from fourfold.kernel import prometheus_text
+from fourfold.kernel import MetricsReading, prometheus_text
 from fourfold.models.streams.validation import JSON
 from fourfold.server import errors, health
 from fourfold.server.audit import read_entries
@@ -38,6 +38,8 @@ class Diagnostics:
         access: Access | None,
         publishing: ServerPublisher | None,
         transport: str,
+        *,
+        database_metrics: Callable[[], Iterable[MetricsReading]],
     ) -> None:
         self._protocol = protocol
         self._streams = protocol.streams
@@ -47,6 +49,8 @@ class Diagnostics:
         """Publisher of the store, if there is one."""
         self._transport = transport
         """Transport of the requests, as reported by `/health`."""
+        self._database_metrics = database_metrics
+        """Returns the metrics of the databases by model."""
         self._started_at_ms = time.time_ns() // 1_000_000
 
     def routes(self) -> tuple[Route, ...]:
@@ -101,7 +105,7 @@ class Diagnostics:
         return Response(200, {"content-type": "text/plain; version=0.0.4"}, text.encode())
 
     def _metrics_text(self) -> str:
-        text = prometheus_text([self._streams.database.metrics()])
+        text = prometheus_text(self._database_metrics(), "model")
         text += format_families(self._families())
         if self._publishing is not None:
             text += health.metrics_text(self._publishing.backup)

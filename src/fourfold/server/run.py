@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput, MissingDependency, Refused
+from fourfold.kernel import MetricsReading
 from fourfold.models.streams import Streams
 from fourfold.server.app import StreamsApp
 from fourfold.server.audit import AuditLog
@@ -124,6 +125,7 @@ def serve(
     origins: Origins | None = None,
     models: Iterable[RouteGroup] = (),
     workers: Workers | None = None,
+    database_metrics: Callable[[], Iterable[MetricsReading]] | None = None,
     pages: Callable[[StreamProtocol], Pages] | None = None,
     listener: socket.socket | None = None,
     certificate: Certificate | None = None,
@@ -135,6 +137,7 @@ def serve(
     Args:
         keys_file: File of the keys that sign webhooks; by default in the folder of the store.
         models: Routes of the other models, from `models.model_routes`.
+        database_metrics: Returns metrics by model; by default those of the streams.
         pages: Makes the web pages that are served besides the API.
         listener: A socket that listens already, of any kind; `host` tells who can reach it.
         certificate: Serve over TLS with this certificate.
@@ -148,10 +151,7 @@ def serve(
     transport = choose_transport(fast=fast_front)
     audit = AuditLog(streams.database.path.parent.parent, settings.audit_bytes)
     protocol = StreamProtocol(
-        streams,
-        ReadTimeouts(long_poll_s=long_poll_s),
-        access,
-        control,
+        *(streams, ReadTimeouts(long_poll_s=long_poll_s), access, control),
         hosts=Hosts(settings.hosts),
         origins=origins,
         budget=BodyBudget(settings.body_bytes_in_flight),
@@ -159,16 +159,15 @@ def serve(
         transport=transport.name,
         models=models,
         workers=workers,
+        database_metrics=database_metrics,
         observer=Observer(audit, settings.slow_request_ms / 1000),
     )
     if pages is not None:
         protocol.add_pages(pages(protocol))
     raise_file_limit()
     options = uvicorn.Config(
-        StreamsApp(protocol),
+        *(StreamsApp(protocol), host, port),
         http=transport.protocol_class(protocol, settings),
-        host=host,
-        port=port,
         **_uvicorn_options(settings),
     )
     server = _server_class(uvicorn, protocol, certificate, settings.handshake_s)(options)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -39,6 +39,7 @@ from fourfold.errors import (
     TooLarge,
     Unauthorized,
 )
+from fourfold.kernel import MetricsReading, combine
 from fourfold.models.streams import Append, AppendResult, Fork, StreamOptions, Streams
 from fourfold.models.streams.json_messages import split
 from fourfold.models.streams.listing import parse_filter, scan_streams
@@ -136,6 +137,7 @@ class StreamProtocol:
         models: Iterable[RouteGroup] = (),
         workers: Workers | None = None,
         observer: Observer | None = None,
+        database_metrics: Callable[[], Iterable[MetricsReading]] | None = None,
     ) -> None:
         self.observer = observer or Observer()
         self.connections = Connections()
@@ -162,7 +164,10 @@ class StreamProtocol:
         """OpenAPI documents, by the path where the server is mounted."""
         self.routes = RouteTable(
             (
-                *Diagnostics(self, self._workers, access, publishing, transport).routes(),
+                *Diagnostics(
+                    *(self, self._workers, access, publishing, transport),
+                    database_metrics=database_metrics or self._stream_metrics,
+                ).routes(),
                 *KeyRoutes(access, self._workers).routes(),
                 *(route for group in self._models for route in group.routes()),
                 *self.control.routes(),
@@ -228,6 +233,9 @@ class StreamProtocol:
         with suppress(NotFound):
             route = self.routes.find(request.method, request.path).route
         self.observer.refused(request, error, "" if route is None else route.operation)
+
+    def _stream_metrics(self) -> list[MetricsReading]:
+        return [combine("streams", [self._streams.database.metrics()])]
 
     def record_refused_append(self, error: FourfoldError, name: str, address: str | None) -> None:
         """Record an append that was not admitted; for the fast append path."""

@@ -29,6 +29,7 @@ from fourfold.kernel import (
     Database,
     GroupLimits,
     Health,
+    MetricsReading,
     Migration,
     Options,
     Profile,
@@ -62,6 +63,7 @@ from fourfold.sql_result import Result
 from fourfold.store import backup, layout, verification
 from fourfold.store.backup import BackupReport
 from fourfold.store.database_files import DatabaseFile, locate
+from fourfold.store.model_metrics import ModelMetrics, read_models
 from fourfold.store.replica_record import check_not_replica
 from fourfold.store.verification import Progress
 
@@ -129,6 +131,7 @@ class Store:
         self.publishing = threading.Lock()
         """Serializes publishers; two at once would fence each other."""
         self._closed = False
+        self._model_metrics = ModelMetrics()
 
     def database(
         self,
@@ -291,6 +294,13 @@ class Store:
     def metrics_text(self) -> str:
         """Return the metrics of every open database in the Prometheus exposition format."""
         return prometheus_text(db.metrics() for _, db in self._open_ones())
+
+    def metrics_by_model(self) -> list[MetricsReading]:
+        """Return the metrics of each model: of its open databases, and what closed ones counted."""
+        with self._lock:
+            closing, closed = self._model_metrics.parts()
+            databases = [*self._databases.values(), *closing]
+        return read_models(databases, closed)
 
     def backup(self, destination: str | Path, progress: Progress | None = None) -> BackupReport:
         """Write a verified copy of the whole store to the new folder `destination`.
@@ -487,8 +497,14 @@ class Store:
             self._collections.pop(name, None)
             self._retained.discard(path)
             database = None if path in self._lent else self._databases.pop(path, None)
+            if database is not None:
+                self._model_metrics.begin_close(database)
         if database is not None:
-            database.close()
+            try:
+                database.close()
+            finally:
+                with self._lock:
+                    self._model_metrics.end_close(database)
 
     @contextmanager
     def lent(self, file: DatabaseFile) -> Iterator[Database]:
@@ -506,7 +522,12 @@ class Store:
                 if count > 0:
                     self._lent[path] = count
                 elif path in self._databases and path not in self._retained:
-                    self._databases.pop(path).close()
+                    database = self._databases.pop(path)
+                    self._model_metrics.begin_close(database)
+                    try:
+                        database.close()
+                    finally:
+                        self._model_metrics.end_close(database)
 
     def close(self) -> None:
         """Close every database; idempotent."""

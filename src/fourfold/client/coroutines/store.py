@@ -249,7 +249,7 @@ class AsyncRemoteStore(AsyncStoreContainer):
         return maintenance.parse(await self._client.send(call), AuditPage)
 
     async def metrics_text(self) -> str:
-        """Return the metrics of every open database in the Prometheus exposition format."""
+        """Return the metrics of the server in the Prometheus exposition format."""
         return (await self._client.send(self._calls.metrics())).body.decode()
 
     async def __aenter__(self) -> Self:

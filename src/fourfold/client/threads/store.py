@@ -250,7 +250,7 @@ class RemoteStore(StoreContainer):
         return maintenance.parse(self._client.send(call), AuditPage)
 
     def metrics_text(self) -> str:
-        """Return the metrics of every open database in the Prometheus exposition format."""
+        """Return the metrics of the server in the Prometheus exposition format."""
         return (self._client.send(self._calls.metrics())).body.decode()
 
     def __enter__(self) -> Self:
