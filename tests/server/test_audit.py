@@ -13,6 +13,7 @@ import pytest
 import fourfold
 from fourfold.cli import main
 from fourfold.errors import InvalidInput
+from fourfold.explorer.explorer import Explorer
 from fourfold.server import audit as audit_module
 from fourfold.server.audit import AuditLog, make_entry, read_entries
 from fourfold.server.auth import Access
@@ -254,3 +255,29 @@ def test_commands_that_change_keys_are_entries(root, capsys):
     assert key["key"] not in json.dumps([made, removed])
     assert main.run(["audit", str(root)]) == 0
     assert "delete_key" in capsys.readouterr().out
+
+
+def send_login(front, key, *, forwarded=None):
+    """Send the login form of the explorer and return the status."""
+    body = f"key={key}&next=/".encode()
+    lines = [
+        "POST /login HTTP/1.1",
+        "Host: localhost",
+        "Accept: text/html",
+        "Content-Type: application/x-www-form-urlencoded",
+        f"Content-Length: {len(body)}",
+        *([f"X-Forwarded-For: {forwarded}"] if forwarded else []),
+    ]
+    return front.ask("\r\n".join(lines).encode() + b"\r\n\r\n" + body)[0][0]
+
+
+def test_wrong_key_on_the_login_is_an_entry_with_its_address(front):
+    front.protocol.add_pages(Explorer(front.protocol, "store"))
+    assert send_login(front, "ff_wrong") == 401
+    assert send_login(front, front.bearer.split()[1]) == 303
+    front.audit.flush()
+    (row,) = entries(front.root)
+    assert (row.operation, row.method, row.path) == ("login", "POST", "/login")
+    assert (row.status, row.error, row.address) == (401, "unauthorized", "127.0.0.1")
+    assert "ff_wrong" not in str(row)
+    assert front.protocol.observer.metrics.refused == {"unauthorized": 1}

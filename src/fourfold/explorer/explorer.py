@@ -327,9 +327,8 @@ class Explorer:
         fields = decode_form(request.body, LoginFields)
         key = fields.key.strip()
         following = fields.next if _is_local(fields.next) else Links(request.root)("/")
-        probe = {"authorization": f"Bearer {key}", "host": request.header("host") or ""}
         try:
-            self._protocol.admit(Request("GET", "/", headers=probe))
+            self._protocol.check_secret(request, key)
         except Unauthorized:
             failed = Request("GET", "/login", headers={**request.headers, "cookie": COOKIE})
             return self._login_response(failed, following, Unauthorized("unknown key"), 401)

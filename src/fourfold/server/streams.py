@@ -228,6 +228,25 @@ class StreamProtocol:
             raise
         return call
 
+    def check_secret(self, request: Request, secret: str) -> None:
+        """Check a key that an admitted request has in its body; a refusal is recorded as its own.
+
+        Raises:
+            Unauthorized: The key is not valid.
+            QuotaExceeded: A quota of the key is exhausted.
+        """
+        if self._access is None:
+            return
+        probe = Request(request.method, request.path, headers={"authorization": f"Bearer {secret}"})
+        try:
+            key = self._access.identify(probe)
+            use = None if key is None else self._access.uses.get(key)
+            if use is not None:
+                use.admit()
+        except _REFUSALS as error:
+            self._record_refusal(request, error)
+            raise
+
     def _record_refusal(self, request: Request, error: FourfoldError) -> None:
         route = None
         with suppress(NotFound):
