@@ -19,6 +19,7 @@ from fourfold.server.audit import AuditLog, make_entry, read_entries
 from fourfold.server.auth import Access
 from fourfold.server.observer import Observer, is_audited
 from fourfold.server.request import Request
+from fourfold.settings import ServerSettings
 
 JSON = "application/json"
 SECRET_BODY = b'[{"password": "hunter2"}]'
@@ -281,3 +282,57 @@ def test_wrong_key_on_the_login_is_an_entry_with_its_address(front):
     assert (row.status, row.error, row.address) == (401, "unauthorized", "127.0.0.1")
     assert "ff_wrong" not in str(row)
     assert front.protocol.observer.metrics.refused == {"unauthorized": 1}
+
+
+@pytest.fixture(params=[True, False], ids=["fast", "asgi"])
+def proxied(root, request):
+    """Return a function that starts a server of a store with a key and these trusted proxies."""
+    with Access(root) as access:
+        access.add(("read", "write", "admin"))
+    fronts = []
+
+    def start(proxies):
+        settings = ServerSettings(trusted_proxies=proxies)
+        options = {"forwarded_allow_ips": proxies.split(","), "proxy_headers": proxies != "none"}
+        front = both_fronts.Front(
+            root, fast=request.param, access=True, settings=settings, **options
+        )
+        fronts.append(front)
+        front.audit = front.protocol.observer.audit = AuditLog(root, 1 << 20)
+        return front
+
+    yield start
+    for front in fronts:
+        front.stop()
+
+
+@pytest.mark.parametrize(
+    ("proxies", "forwarded", "address"),
+    [
+        ("127.0.0.1", "192.0.2.7", "192.0.2.7"),
+        ("127.0.0.1", "198.51.100.1, 192.0.2.7:4711", "192.0.2.7"),
+        ("127.0.0.1,192.0.2.9", "198.51.100.1, 192.0.2.9", "198.51.100.1"),
+        ("127.0.0.0/8", "[2001:db8::1]:80", "2001:db8::1"),
+        ("127.0.0.1", "", "127.0.0.1"),
+        ("192.0.2.1", "192.0.2.7", "127.0.0.1"),
+        ("none", "192.0.2.7", "127.0.0.1"),
+    ],
+)
+def test_refusals_of_all_requests_have_the_forwarded_address(
+    root, proxied, proxies, forwarded, address
+):
+    front = proxied(proxies)
+    headers = {"authorization": "Bearer wrong", "X_Forwarded_For": forwarded}
+    plain = both_fronts.append("s", b"[1]", **headers)
+    in_parts = both_fronts.append("s", b"[1]", chunks=1, **headers)
+    other = both_fronts.request("GET", "s", **headers)
+    for sent in (plain, in_parts, other):
+        assert front.ask(sent)[0][0] == 401
+    # The head and the body of an append come separately.
+    head, _, body = plain.partition(b"\r\n\r\n")
+    with front.connect() as connection:
+        connection.send(head + b"\r\n\r\n")
+        connection.send(body)
+        assert connection.answer()[0] == 401
+    front.audit.flush()
+    assert [row.address for row in entries(root)] == [address] * 4

@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from fourfold import limits
 
@@ -117,6 +118,36 @@ def _find_source(address: str, proxies: frozenset[str]) -> str | None:
             return None if parsed.is_loopback else str(network)
         parsed = parsed.ipv4_mapped
     return None if parsed.is_loopback or str(parsed) in proxies else str(parsed)
+
+
+class ForwardedAddresses:
+    """Addresses of clients as trusted proxies state them, for requests that are not ASGI's.
+
+    uvicorn's middleware decides here too, so that all requests of a client have one address.
+    """
+
+    def __init__(self, trusted: list[str]) -> None:
+        self._middleware: Any = None
+        if trusted:
+            from uvicorn.middleware.proxy_headers import (  # noqa: PLC0415 - an extra
+                ProxyHeadersMiddleware,
+            )
+
+            self._middleware = ProxyHeadersMiddleware(_end, trusted)
+
+    def find(self, peer: str | None, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+        """Return the address of the client of a request that came from `peer`."""
+        if self._middleware is None or peer is None:
+            return peer
+        scope = {"type": "http", "scheme": "http", "client": (peer, 0), "headers": headers}
+        # The middleware changes the scope and calls `_end`: nothing in it waits.
+        with suppress(StopIteration):
+            self._middleware(scope, None, None).send(None)
+        return str(scope["client"][0])
+
+
+async def _end(_scope: Any, _receive: Any, _send: Any) -> None:
+    """Do nothing; an ASGI application for the middleware."""
 
 
 def proxies(setting: str) -> list[str]:

@@ -42,7 +42,7 @@ from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.models.streams import AppendResult, Streams
 from fourfold.models.streams.append import Outcome
 from fourfold.server.budget import Lease
-from fourfold.server.connections import Connections, Disconnects, proxies
+from fourfold.server.connections import Connections, Disconnects, ForwardedAddresses, proxies
 from fourfold.server.errors import accepts_problem
 from fourfold.server.headers import DEFAULT_HEADERS, STREAM_PREFIX
 from fourfold.server.http_protocol import (
@@ -493,8 +493,12 @@ class FastAppendProtocol(HttpProtocol):
         except FourfoldError as error:
             self._is_append, self._discarding, self._parts = False, True, []
             self._release_budget()
-            self.protocol.record_refused_append(error, self._name, self._address)
+            self._record_refusal(error, self._name, head)
             self._respond(self.protocol.append_response(error, wrote=False))
+
+    def _record_refusal(self, error: FourfoldError, name: str, head: AppendHead) -> None:
+        address = self.forwarded_addresses.find(self._address, head.raw)
+        self.protocol.record_refused_append(error, name, address)
 
     def _release_budget(self) -> None:
         if self._lease is not None:
@@ -518,7 +522,7 @@ class FastAppendProtocol(HttpProtocol):
                 head.use.admit()
                 head.use.spend(len(body))
         except FourfoldError as error:
-            self.protocol.record_refused_append(error, name, self._address)
+            self._record_refusal(error, name, head)
             pending.complete(self.protocol.append_response(error, wrote=False))
             return
         except Exception:
@@ -674,6 +678,7 @@ def make_protocol_class(
         "timeouts": RequestTimeouts(write_stall_s=settings.write_stall_s),
         "connection_limit": protocol.connections,
         "disconnects": Disconnects(),
+        "forwarded_addresses": ForwardedAddresses(proxies(settings.trusted_proxies)),
     }
     if not fast:
         return type("ServerHttpProtocol", (HttpProtocol,), shared)

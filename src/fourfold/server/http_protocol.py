@@ -34,7 +34,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from fourfold import limits
 from fourfold.errors import Busy, InvalidInput
-from fourfold.server.connections import Connections, Disconnects
+from fourfold.server.connections import Connections, Disconnects, ForwardedAddresses
 from fourfold.server.headers import DEFAULT_HEADERS
 from fourfold.server.request import Response
 from fourfold.server.streams import error_response
@@ -212,6 +212,7 @@ class HttpProtocol(HttpToolsProtocol):
     timeouts: ClassVar[RequestTimeouts]
     connection_limit: ClassVar[Connections]
     disconnects: ClassVar[Disconnects]
+    forwarded_addresses: ClassVar[ForwardedAddresses]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
