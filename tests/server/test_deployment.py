@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -53,6 +54,11 @@ def test_unit_serves_its_state_folder_on_loopback():
     options = parse_serve(arguments)
     assert str(options["root"]) == f"/var/lib/{settings['StateDirectory']}"
     assert options["host"] == "127.0.0.1"
+
+
+def test_page_about_faults_names_the_restart_of_the_unit():
+    page = (DEPLOY.parent / "docs" / "operating" / "faults.md").read_text()
+    assert re.findall(r"`Restart=([\w-]+)`", page) == [unit_settings()["Restart"]]
 
 
 def test_unit_drops_privileges():

@@ -12,11 +12,13 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import both_fronts
 import pytest
 from both_fronts import Front
 from served_graphs import Events, server_of
 
 import fourfold
+from fourfold.errors import CommitUncertain
 from fourfold.models.documents import GcPolicy
 from fourfold.server import jobs as jobs_module
 from fourfold.store import publish, verify_backup
@@ -153,6 +155,27 @@ def test_probes_need_no_key(tmp_path):
         front.protocol.stop()
         assert ask("GET", "/livez").status == 200
         assert ask("GET", "/readyz").status == 503
+    finally:
+        front.stop()
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["fast", "asgi"])
+def test_server_with_failing_database_is_alive_and_not_ready(tmp_path, fast):
+    front = Front(tmp_path / "store", fast=fast)
+    try:
+        ask = server_of(front).ask
+        front.streams.create("s", "application/json")
+        append = both_fronts.append("s")
+        assert front.ask(append)[0][0] == 204
+        # The state after a sync that failed: what the disk has is unknown.
+        front.streams.database._writer.failure = CommitUncertain("wal.sqlite: disk I/O error")
+        status, _, body = front.ask(append)[0]
+        assert (status, json.loads(body)["error"]["kind"]) == (503, "commit_uncertain")
+        answer = ask("GET", "/readyz")
+        assert (answer.status, answer.value) == (503, {"ok": False, "failing": 1})
+        assert ask("GET", "/livez").status == 200
+        assert ask("GET", "/health").status == 503
+        assert front.ask(both_fronts.request("GET", "s"))[0][0] == 200
     finally:
         front.stop()
 
