@@ -392,6 +392,21 @@ class HealthSettings(Struct, frozen=True):
     ] = limits.WAL_FAILED_BYTES
 
 
+class LogSettings(Struct, frozen=True):
+    """Settings of the log that `fourfold serve` writes to standard error."""
+
+    format: Annotated[
+        Literal["text", "json"],
+        _describe(
+            "Format of a line of the log. json: an object with `time`, `level` and `message`."
+        ),
+    ] = "text"
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        _describe("Lowest level of the lines in the log."),
+    ] = "info"
+
+
 __all__ = [
     "FILE_NAME",
     "FORMAT",
@@ -404,6 +419,7 @@ __all__ = [
     "HealthSettings",
     "KernelSettings",
     "Layer",
+    "LogSettings",
     "ObjectSettings",
     "PipelineSettings",
     "ServerSettings",
@@ -498,6 +514,7 @@ class Settings(Struct, frozen=True):
     pipeline: PipelineSettings = PipelineSettings()
     server: ServerSettings = ServerSettings()
     health: HealthSettings = HealthSettings()
+    log: LogSettings = LogSettings()
     sources: dict[str, Source] = {}
     """Source of each value that is not a default, by dotted name."""
 
@@ -539,6 +556,7 @@ _SECTIONS: Final[dict[str, type[Struct]]] = {
     "pipeline": PipelineSettings,
     "server": ServerSettings,
     "health": HealthSettings,
+    "log": LogSettings,
 }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,11 @@ from fourfold.cli.output import Output
 from fourfold.errors import InvalidConfig, Refused
 from fourfold.server import unix_socket
 from fourfold.server.auth import Access
+from fourfold.server.log_output import logging_to
 from fourfold.server.origins import Origins
 from fourfold.server.publisher import ServerPublisher
 from fourfold.server.tls import Certificate
-from fourfold.settings import ServerSettings
+from fourfold.settings import ServerSettings, load
 from fourfold.store import Store, open_store
 
 
@@ -236,12 +239,18 @@ def _require(option: str, value: object, other: str, other_value: object) -> Non
         raise click.UsageError(f"{option} requires {other}.")
 
 
-def _opened(
-    root: Path, objects: str | None, *, publish_first: bool
-) -> AbstractContextManager[Store]:
-    if objects is None:
-        return open_store(root)
-    return published_store(root, objects, publish_first=publish_first, make=True, check=False)
+@contextmanager
+def _opened(root: Path, objects: str | None, *, publish_first: bool) -> Iterator[Store]:
+    """Open a store; what happens meanwhile, such as migrations, is in the log."""
+    with logging_to(load(root, environ=os.environ).log):
+        if objects is None:
+            opened: AbstractContextManager[Store] = open_store(root)
+        else:
+            opened = published_store(
+                root, objects, publish_first=publish_first, make=True, check=False
+            )
+        with opened as store:
+            yield store
 
 
 def _check_address(root: Path, host: str, *, is_open: bool) -> None:

@@ -12,6 +12,7 @@ that the integrity check finds.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +25,8 @@ from fourfold.kernel import failpoints
 from fourfold.kernel.driver import Connection
 from fourfold.kernel.named_queries import load_queries, read_sql
 from fourfold.kernel.transaction import SQL, ReadTransaction, Transaction
+
+_log = logging.getLogger("fourfold.kernel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,9 @@ def pending(
 
 def migrate(txn: Transaction, migrations: Sequence[Migration], subject: str) -> None:
     """Run the pending migrations in the caller's transaction."""
-    for migration in pending(txn, migrations, subject):
+    steps = pending(txn, migrations, subject)
+    is_new = len(steps) == len(migrations)
+    for migration in steps:
         try:
             if failpoints.armed:
                 failpoints.hit("kernel.migration.before")
@@ -114,6 +119,11 @@ def migrate(txn: Transaction, migrations: Sequence[Migration], subject: str) -> 
             )
             if failpoints.armed:
                 failpoints.hit("kernel.migration.after")
+            if not is_new:
+                _log.info(
+                    *("%s: migration %d (%s) ran", subject, migration.version, migration.name),
+                    extra={"fields": {"database": subject, "migration": migration.name}},
+                )
         except Exception as error:
             reason = error.message if isinstance(error, FourfoldError) else repr(error)
             raise MigrationFailed(

@@ -255,6 +255,7 @@ class Writer:
                 self.metrics.rolled_back += 1
         except DriverError as error:
             self.failure = translate(error, self.subject)
+            self._log_failure(self.failure)
             raise self.failure from error
         finally:
             self._finish()
@@ -273,17 +274,28 @@ class Writer:
         )
         self.rollback()
         if certain:
+            self._log_failure(translated)
             return translated
         self.failure = CommitUncertain(
             f"{self.subject}: the commit failed while it was written to disk: {translated.message}"
         )
+        self._log_failure(self.failure)
         return self.failure
+
+    def _log_failure(self, error: FourfoldError) -> None:
+        fields = {"database": self.subject, "kind": error.kind}
+        _log.error("failed transaction: %s", error.message, extra={"fields": fields})
 
     def _record(self, seconds: float, commit_s: float) -> None:
         self.metrics.record_commit(seconds, commit_s)
         if seconds > self._slow_s:
             self.metrics.record_slow(seconds)
-            _log.warning("%s: slow transaction: %.0f ms", self.subject, seconds * 1000)
+            milliseconds = seconds * 1000
+            fields = {"database": self.subject, "ms": round(milliseconds)}
+            _log.warning(
+                *("%s: slow transaction: %.0f ms", self.subject, milliseconds),
+                extra={"fields": fields},
+            )
 
     def _is_overdue(self) -> bool:
         return time.monotonic() > self.deadline
