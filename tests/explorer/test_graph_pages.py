@@ -55,3 +55,46 @@ def test_changes_of_an_object_are_paged_and_its_bounds_are_stated(tmp_path):
         assert "show a part of the history" in page_text(server, f"/object?app=crm&id={people[1]}")
     finally:
         server.kill()
+
+
+def test_edges_that_left_an_object_are_listed_as_removed(tmp_path):
+    with fourfold.open(tmp_path / "store") as store:
+        graph = store.graphs.create("crm")
+        person = graph.register_type("parent", "person")
+        knows = graph.register_type("edge", "knows")
+        hides = graph.register_type("rating", "suppress")
+        ann, ben, cat, dan = graph.insert("parent", [{"type_id": person, "owner_identity": 1}] * 4)
+        edge = {"type_id": knows, "owner_identity": 1}
+        ends = ((ann, ben), (cat, ann), (ann, dan))
+        edges = [{**edge, "src_parent_id": src, "dst_parent_id": dst} for src, dst in ends]
+        stays, moves, _ = graph.insert("edge", edges)
+        before = store.graphs.position()
+        graph.update("edge", moves, {"dst_parent_id": ben})
+        rating = {"type_id": hides, "owner_identity": 1, "target_parent_id": dan}
+        graph.insert("rating", [{**rating, "value_number": 1}])
+        after = store.graphs.position()
+        assert graph.read("edge", stays) is not None
+        value = {"type_id": graph.register_type("attr", "name"), "owner_identity": 1}
+        graph.insert("attr", [{**value, "parent_id": ann, "value_text": "Ann"}])
+    server = Served(tmp_path / "store")
+    try:
+        path = f"/object.json?app=crm&id={ann}&from={before}"
+        page = json.loads(server.ask("GET", path).text)
+        removed = [row for row in page["changes"] if row["sign"] == "-"]
+        texts = {f"edge knows: {cat} → {ann}", f"edge knows: {ann} → {dan}"}
+        assert {row["text"] for row in removed} == texts
+        assert len(removed) == 2
+        # When an edge left is not stored with the object, only until when.
+        assert {(row["seq"], row["at_ms"]) for row in removed} == {(None, None)}
+        gone = [row["state"] for row in page["edges"]]
+        assert sorted(gone) == ["", "gone", "gone"]
+        text = page_text(server, path.replace(".json", ""))
+        assert text.count('title="removed"') == 2
+        assert f"until {page['shown']}" in text
+        # Before and after, nothing left the object.
+        for bounds in (f"from=1&at={before}", f"from={after}"):
+            page = json.loads(server.ask("GET", f"/object.json?app=crm&id={ann}&{bounds}").text)
+            assert {row["sign"] for row in page["changes"]} <= {"+", "~"}
+            assert "gone" not in {row["state"] for row in page["edges"]}
+    finally:
+        server.kill()
