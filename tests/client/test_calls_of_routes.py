@@ -167,6 +167,7 @@ CALLS = {
     "sync_push": lambda c: c.store.graphs.sync.push("a/b", b"x"),
     "sync_reconcile": lambda c: c.store.graphs.sync.reconcile("a/b", b"x"),
     "sync_refusals": lambda c: c.store.graphs.sync.refusals(),
+    "sync_status": lambda c: c.store.graphs.sync.status(),
     "sync_events": lambda c: list(c.store.graphs.sync.events()),
     # Sessions
     "list_sessions": lambda c: c.store.sessions.list(),

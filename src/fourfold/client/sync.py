@@ -19,9 +19,12 @@ from fourfold.models.graphs.sync.ingest import IngestReport
 from fourfold.models.graphs.sync.ranges import MESSAGE_BYTES_MAX
 from fourfold.models.graphs.sync.refusals import EnvelopeRefusal
 from fourfold.wire import sync as wire
+from fourfold.wire.sync_status import SyncStatusInfo
 
 _JSON_MAX: Final = 4 * limits.MIB
 """Bytes of heads, and of the answer to a package."""
+STATUS_MAX: Final = 16 * limits.MIB
+"""Bytes of the state of sync."""
 _JSON: Final = {"content-type": "application/json"}
 _BYTES: Final = {"content-type": "application/octet-stream"}
 _EVENTS: Final = {"accept": "text/event-stream", "accept-encoding": "identity"}
@@ -103,6 +106,11 @@ class SyncCalls:
         call = Call("GET", f"{self._root}/refusals", "list what a peer refused", {}, {})
         return call._replace(response_max=_JSON_MAX)
 
+    def status(self) -> Call:
+        """Build the request for the state of sync."""
+        call = Call("GET", f"{self._root}/status", "get the state of sync", {}, {})
+        return call._replace(response_max=STATUS_MAX)
+
     def events(self, after: int | None) -> Call:
         """Build the request for the heads of all domains as they change."""
         params = stringify(("after", after))
@@ -148,6 +156,11 @@ def parse_refusals(response: Response) -> tuple[PeerRefusal, ...]:
         PeerRefusal(**{name: getattr(row, name) for name in PeerRefusal._fields})
         for row in info.refusals
     )
+
+
+def parse_status(response: Response) -> SyncStatusInfo:
+    """Return the state of sync in a response."""
+    return responses.decode(response, SyncStatusInfo, "the state of sync")
 
 
 def decode_event(name: str, data: bytes) -> SyncHeads | None:

@@ -37,6 +37,7 @@ from fourfold.models.graphs.sync.envelope import PACKAGE_BYTES_MAX
 from fourfold.models.graphs.sync.export import Export
 from fourfold.models.graphs.sync.ingest import IngestReport
 from fourfold.models.graphs.sync.ranges import MESSAGE_BYTES_MAX
+from fourfold.models.graphs.sync.status import read_status
 from fourfold.server.event_stream import (
     SSE_KEEP_ALIVE_S,
     SSE_S,
@@ -65,6 +66,7 @@ from fourfold.wire.sync import (
     SyncEventsQuery,
     TipsInfo,
 )
+from fourfold.wire.sync_status import SyncStatusInfo
 
 SYNC: Final = "/v1/sync"
 SYNC_RUNNING_MAX: Final = 2
@@ -162,6 +164,13 @@ class GraphSyncRoutes:
             keep_alive_s=self._keep_alive_s,
             lifetime_s=self._lifetime_s,
         )
+
+    async def status(self, _request: Request) -> Reply:
+        """Return the state of sync on this node, for its operator."""
+        graphs = await self._graphs.get()
+        status = await self._write(read_status, graphs)
+        info = msgspec.convert(_to_dicts(status), SyncStatusInfo)
+        return Reply(info, is_large=True)
 
     async def _open(
         self, request: Request, domain: str, *, writes: bool = False
@@ -304,6 +313,13 @@ def _export(graphs: Graphs, peer: int, domain: str, body: PullRequest) -> Export
     )
 
 
+def _to_dicts(value: Any) -> Any:
+    """Return named tuples as objects, and other tuples as lists."""
+    if hasattr(value, "_asdict"):
+        return {name: _to_dicts(item) for name, item in value._asdict().items()}
+    return [_to_dicts(item) for item in value] if isinstance(value, tuple) else value
+
+
 def _ingest_info(report: IngestReport) -> IngestInfo:
     return IngestInfo(
         accepted=report.accepted,
@@ -329,6 +345,16 @@ def _route(method: str, path: str, handler: Any, **options: Any) -> Route:
 
 
 _ROUTES: Final = (
+    Route(
+        *("GET", f"{SYNC}/status", GraphSyncRoutes.status),
+        operation="sync_status",
+        model="graphs",
+        scope="read",
+        no_past="what peers may do and have is stored only as it is now",
+        summary="Get the domains with their logs, the peers with their rights, and forks.",
+        ok={200: Ok("The state of sync.", SyncStatusInfo)},
+        errors=(Overloaded,),
+    ),
     _route(
         *("GET", "heads/{domain:name}", GraphSyncRoutes.heads),
         operation="sync_heads",

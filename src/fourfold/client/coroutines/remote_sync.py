@@ -12,6 +12,7 @@ from fourfold.client.sync import PeerHeads, PeerRefusal, PulledPackage, SyncCall
 from fourfold.models.graphs.sync.entries import SyncHeads
 from fourfold.models.graphs.sync.envelope import PACKAGE_BYTES_TARGET
 from fourfold.models.graphs.sync.ingest import IngestReport
+from fourfold.wire.sync_status import SyncStatusInfo
 
 
 class AsyncRemoteSync:
@@ -60,6 +61,13 @@ class AsyncRemoteSync:
     async def refusals(self) -> tuple[PeerRefusal, ...]:
         """Return the envelopes of this node that the peer refused, newest first."""
         return sync.parse_refusals(await self._connection.send(self._calls.refusals()))
+
+    async def status(self) -> SyncStatusInfo:
+        """Return the domains with their logs, the peers with their rights, and forks.
+
+        Needs a key for graphs with the scope `read` and no prefix.
+        """
+        return sync.parse_status(await self._connection.send(self._calls.status()))
 
     def events(
         self, *, after: int | None = None, timeout: float | None = None

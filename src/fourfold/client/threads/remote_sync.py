@@ -13,6 +13,7 @@ from fourfold.client.threads.connection import Connection
 from fourfold.models.graphs.sync.entries import SyncHeads
 from fourfold.models.graphs.sync.envelope import PACKAGE_BYTES_TARGET
 from fourfold.models.graphs.sync.ingest import IngestReport
+from fourfold.wire.sync_status import SyncStatusInfo
 
 
 class RemoteSync:
@@ -61,6 +62,13 @@ class RemoteSync:
     def refusals(self) -> tuple[PeerRefusal, ...]:
         """Return the envelopes of this node that the peer refused, newest first."""
         return sync.parse_refusals(self._connection.send(self._calls.refusals()))
+
+    def status(self) -> SyncStatusInfo:
+        """Return the domains with their logs, the peers with their rights, and forks.
+
+        Needs a key for graphs with the scope `read` and no prefix.
+        """
+        return sync.parse_status(self._connection.send(self._calls.status()))
 
     def events(
         self, *, after: int | None = None, timeout: float | None = None

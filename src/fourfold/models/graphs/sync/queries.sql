@@ -111,6 +111,41 @@ INSERT OR IGNORE INTO sync_fork (log_id, seq, first, second, noticed_at) VALUES 
 SELECT l.domain, l.author, l.incarnation, f.seq, f.first, f.second, f.noticed_at
 FROM sync_fork AS f JOIN sync_log AS l ON l.id = f.log_id ORDER BY f.id
 
+-- name: newest_forks
+SELECT l.domain, l.author, l.incarnation, f.seq, f.first, f.second, f.noticed_at
+FROM sync_fork AS f JOIN sync_log AS l ON l.id = f.log_id ORDER BY f.id DESC LIMIT ?1
+
+-- name: count_forks
+SELECT count(*) FROM sync_fork
+
+-- name: newest_logs
+SELECT id, author, incarnation FROM sync_log WHERE domain = ?1 ORDER BY id DESC LIMIT ?2
+
+-- name: newest_tips
+SELECT seq, id FROM sync_entry WHERE log_id = ?1 AND is_tip = 1 ORDER BY seq DESC, id LIMIT ?2
+
+-- name: first_domains
+SELECT domain, mask FROM sync_domains ORDER BY domain LIMIT ?1
+
+-- name: domain_slugs
+SELECT a.slug FROM sync_domain_app AS d JOIN apps AS a ON a.app_id = d.app_id
+WHERE d.domain = ?1 ORDER BY a.slug LIMIT ?2
+
+-- name: first_peers
+SELECT p.id, i.pubkey, i.label, p.endpoint, p.created_at FROM peers AS p
+LEFT JOIN identities AS i ON i.id = p.identity_id ORDER BY p.id LIMIT ?1
+
+-- name: peer_domains
+-- Rights of a peer, with the entries of it that were accepted and those that it has confirmed.
+SELECT r.domain, r.may_read, r.may_write, coalesce(a.last_seq, 0), coalesce(c.last_seq, 0)
+FROM sync_peer_domain AS r
+LEFT JOIN sync_state AS a ON a.peer_id = r.peer_id AND a.domain = r.domain
+LEFT JOIN sync_sent AS c ON c.peer_id = r.peer_id AND c.domain = r.domain
+WHERE r.peer_id = ?1 ORDER BY r.domain LIMIT ?2
+
+-- name: label_of_key
+SELECT label FROM identities WHERE pubkey = ?1 ORDER BY id LIMIT 1
+
 -- name: row
 SELECT app_id, kind, local_id FROM sync_row WHERE row_id = ?1
 
