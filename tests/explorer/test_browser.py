@@ -6,7 +6,7 @@ import json
 import os
 import re
 from hashlib import sha256
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 from shop_store import AGENT, DID, ORDER, PICTURE, PROBE
@@ -54,6 +54,7 @@ PAGES = {
     "run load": "/run?kind=load",
     "health": "/status",
     "keys": "/keys",
+    "audit log": "/audit",
     "new key": "/newkey?documents=1&read=1&prefix=did:web:shop",
     "problems": "/problems",
     "problem": "/problem?kind=not_found",
@@ -107,7 +108,16 @@ def test_a_stream_lists_its_segments_producers_and_subscriptions(visit, payments
 
 def test_empty_pages_have_no_problem(visit, empty):
     visitor = visit(empty, viewport=NARROW)
-    for path in ("/streams", "/documents", "/keys", "/jobs", "/pipeline", "/", "/sql"):
+    for path in (
+        "/streams",
+        "/documents",
+        "/keys",
+        "/jobs",
+        "/pipeline",
+        "/",
+        "/sql",
+        "/audit",
+    ):
         assert visitor.open(path).status == 200, path
         assert not visitor.has_sideways_scroll(), path
         assert visitor.problems == [], path
@@ -534,6 +544,8 @@ def test_hostile_names_and_values_are_shown_as_text(visit, probes):
     did = "did:web:probe.example"
     space, document = urlencode({"did": did}), urlencode({"did": did, "id": PROBE})
     visitor = visit(probes)
+    headers = {"Content-Type": "application/json"}
+    assert probes.ask("PUT", f"/v1/stream/{quote(f'{PROBE}new')}", headers=headers).status == 201
     paths = (
         "/",
         "/documents",
@@ -557,6 +569,8 @@ def test_hostile_names_and_values_are_shown_as_text(visit, probes):
         "/graphs",
         "/pipeline",
         f"/jobs?{urlencode({'kind': 'gc'})}",
+        "/audit",
+        f"/audit?{urlencode({'key': PROBE, 'operation': PROBE})}",
         "/app?app=probe",
         "/object?app=probe&id=1",
     )

@@ -79,6 +79,8 @@ PAGES = (
     "/pipeline?job=write-tables",
     "/status",
     "/keys",
+    "/audit",
+    "/audit?operation=start_job&outcome=refused",
     "/problems",
     "/problem?kind=not_found",
 )

@@ -24,6 +24,7 @@ from fourfold.archive.restore_points import time_of
 from fourfold.errors import FourfoldError, InvalidInput, Unauthorized
 from fourfold.explorer import (
     archive,
+    audit,
     blobs,
     branches,
     documents,
@@ -95,6 +96,7 @@ _MODULES: Final = (
     archive,
     jobs,
     keys,
+    audit,
     server_pages,
 )
 
