@@ -7,7 +7,9 @@ import shutil
 
 import pytest
 from shop_store import fill_payments, fill_probes, fill_shop, run_job
+from sync_store import fill_sync
 
+import fourfold
 from server.served_streams import Served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -51,6 +53,16 @@ def own_shop(tmp_path, filled_shop):
 def payments(tmp_path_factory):
     root = tmp_path_factory.mktemp("explorer") / "payments"
     fill_payments(root)
+    server = Served(root)
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def exchanged(tmp_path_factory):
+    root = tmp_path_factory.mktemp("explorer") / "exchanged"
+    with fourfold.open(root) as store:
+        fill_sync(store.graphs)
     server = Served(root)
     yield server
     server.kill()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from sync_store import fill_sync
 
 import fourfold
 from fourfold import Final, Producer, Runtime
@@ -265,6 +266,7 @@ def fill_probes(root):
         text = store.streams.create("text<script>alert(4)<|script>", content_type="text/html")
         text.append(PROBE.encode())
         fill_graph(store, "probe", PROBE)
+        fill_sync(store.graphs, PROBE, domain=PROBE)
         fill_session(store, "probe", PROBE)
         ask_person(store, "asks", PROBE)
     run_pipeline(root, PROBE)

@@ -43,6 +43,7 @@ PAGES = {
     "app": "/app?app=crm",
     "object": "/object?app=crm&id=1",
     "path": "/path?app=crm&start=1&end=3",
+    "sync": "/sync",
     "sql": "/sql",
     "sql result": f"/sql?{urlencode({'query': QUERY})}",
     "sql error": "/sql?query=select+1+from+unknown",
@@ -106,6 +107,24 @@ def test_a_stream_lists_its_segments_producers_and_subscriptions(visit, payments
     assert visitor.problems == []
 
 
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_sync_shows_peers_domains_logs_and_forks(visit, exchanged, viewport):
+    visitor = visit(exchanged, viewport=viewport)
+    page = visitor.page
+    visitor.open("/graphs")
+    page.get_by_role("link", name="Sync").click()
+    page.wait_for_url("**/sync")
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        assert not visitor.has_sideways_scroll()
+    check_landmarks_and_names(page, "sync")
+    rights = page.get_by_role("table", name="Peers and their rights")
+    assert "read, write" in rights.inner_text()
+    assert page.get_by_role("table", name="Logs of talk").get_by_role("row").count() == 4
+    assert page.get_by_role("table", name="Forks").get_by_role("row").count() == 2
+    assert visitor.problems == []
+
+
 def test_empty_pages_have_no_problem(visit, empty):
     visitor = visit(empty, viewport=NARROW)
     for path in (
@@ -117,6 +136,7 @@ def test_empty_pages_have_no_problem(visit, empty):
         "/",
         "/sql",
         "/audit",
+        "/sync",
     ):
         assert visitor.open(path).status == 200, path
         assert not visitor.has_sideways_scroll(), path
@@ -573,6 +593,7 @@ def test_hostile_names_and_values_are_shown_as_text(visit, probes):
         f"/audit?{urlencode({'key': PROBE, 'operation': PROBE})}",
         "/app?app=probe",
         "/object?app=probe&id=1",
+        "/sync",
     )
     for path in paths:
         assert visitor.open(path).status == 200, path

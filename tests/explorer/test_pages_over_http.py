@@ -60,6 +60,7 @@ PAGES = (
     "/app?app=crm&type=2",
     "/object?app=crm&id=1",
     "/object?app=crm&id=1&at=3",
+    "/sync",
     "/path?app=crm",
     "/path?app=crm&start=2&end=4&direction=both",
     "/sql",
