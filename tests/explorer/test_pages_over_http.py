@@ -754,7 +754,7 @@ def test_the_health_shows_metrics_probes_and_the_last_verification(own_shop):
     assert "succeeded, job 1" in body
     assert {"/livez", "/readyz", "/health", "/metrics"} <= set(Reader(body).links)
     data = json.loads(text_of(get(own_shop, "/status.json", {})))
-    (row,) = [row for row in data["metrics"] if row["database"] == "wal.sqlite"]
+    (row,) = [row for row in data["metrics"] if row["model"] == "streams"]
     assert row["commits"] >= 1
     assert row["mean_ms"] > 0
 

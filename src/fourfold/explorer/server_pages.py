@@ -20,7 +20,7 @@ CHECKING_JOBS: Final = ("verify", "backup")
 """Jobs whose newest run is part of the health."""
 FREE_BYTES_MIN: Final = 1 << 30
 """Free space on the disk below which the page warns."""
-_SAMPLE: Final = re.compile(r'^fourfold_(\w+)\{database="([^"]*)"\} (\S+)$', re.MULTILINE)
+_SAMPLE: Final = re.compile(r'^fourfold_(\w+)\{model="([^"]*)"\} (\S+)$', re.MULTILINE)
 
 
 class ProblemQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -79,18 +79,18 @@ async def _read_metrics(visit: Visit) -> list[dict[str, Any]] | None:
 
 
 def summarize_metrics(text: str) -> list[dict[str, Any]]:
-    """Return one row for each database in metrics in the Prometheus text format."""
-    databases: dict[str, dict[str, float]] = {}
-    for name, database, value in _SAMPLE.findall(text):
-        databases.setdefault(database, {})[name] = float(value)
+    """Return one row for each model in metrics in the Prometheus text format."""
+    models: dict[str, dict[str, float]] = {}
+    for name, model, value in _SAMPLE.findall(text):
+        models.setdefault(model, {})[name] = float(value)
     rows = []
-    for database, sample in sorted(databases.items()):
+    for model, sample in sorted(models.items()):
         commits = sample.get("transactions_total", 0)
         seconds = sample.get("txn_latency_seconds_sum", 0)
         timed = sample.get("txn_latency_seconds_count", 0)
         rows.append(
             {
-                "database": database,
+                "model": model,
                 "size_bytes": int(sample.get("db_size_bytes", 0)),
                 "wal_bytes": int(sample.get("wal_size_bytes", 0)),
                 "commits": int(commits),
