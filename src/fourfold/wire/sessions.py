@@ -290,7 +290,7 @@ class RetentionRequest(Struct, kw_only=True, frozen=True, forbid_unknown_fields=
 
 
 class RetentionRecord(Struct, kw_only=True, frozen=True):
-    """What a part of a retention deleted, or would delete."""
+    """Sessions that a part of a retention deleted, or would delete."""
 
     deleted: int
     kept: int

@@ -425,7 +425,7 @@ class JobStage(Struct, frozen=True):
 
 
 class JobInput(Struct, kw_only=True, frozen=True):
-    """What a run read of one input: the positions after `after` until `until`."""
+    """An input of a run, and the positions that it read: after `after` until `until`."""
 
     name: str
     after: Count

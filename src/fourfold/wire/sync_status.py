@@ -35,7 +35,7 @@ class SyncDomainInfo(Struct, kw_only=True, frozen=True):
 
 
 class SyncRightInfo(Struct, kw_only=True, frozen=True):
-    """What a peer may do in a domain, and what was exchanged."""
+    """The rights of a peer in a domain, and the progress of the exchange."""
 
     domain: str
     may_read: bool

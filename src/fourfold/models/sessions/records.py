@@ -295,7 +295,7 @@ class GcReport(msgspec.Struct, frozen=True):
 
 
 class RetentionReport(msgspec.Struct, frozen=True):
-    """What a retention deleted, or would delete, and what it kept though it is old enough."""
+    """Sessions that a retention deleted, or would delete, and old ones that it kept."""
 
     deleted: int
     kept: int

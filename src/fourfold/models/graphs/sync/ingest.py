@@ -75,8 +75,8 @@ class _Pending(NamedTuple):
 
 
 class RowPlan(NamedTuple):
-    """What becomes of a row: shared as it is here, written, parked until `missing`, or never
-    applied for `reason`.
+    """The decision about a row: share it as it is here, write it, park it until `missing`, or never
+    apply it for `reason`.
     """
 
     local_id: int | None = None
@@ -85,6 +85,7 @@ class RowPlan(NamedTuple):
 
     @property
     def is_applied(self) -> bool:
+        """True if the row is applied now."""
         return self.reason is None
 
 
@@ -384,7 +385,7 @@ class Import:
         if body.object is not None:
             sign, leads = self._rank(app_id, object_id, body, row_id)
         place = (object_id, body.version, sign + row_id.hex(), origin_seq, handle.position)
-        handle.take_in(app_id, kind, (local_id, *values, *place, int(leads)), flags, size)
+        handle.insert_synced(app_id, kind, (local_id, *values, *place, int(leads)), flags, size)
         self._txn.execute(_SQL.put_row, (row_id, app_id, kind, local_id, data))
         self._local[domain, row_id] = local_id
         if body.object is None:

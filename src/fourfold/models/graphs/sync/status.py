@@ -48,7 +48,7 @@ class SyncDomain(NamedTuple):
 
 
 class SyncRight(NamedTuple):
-    """What a peer may do in a domain, and what was exchanged."""
+    """The rights of a peer in a domain, and the progress of the exchange."""
 
     domain: str
     may_read: bool
