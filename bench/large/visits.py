@@ -83,6 +83,8 @@ def requests(size: Size, at: str) -> dict[str, str]:
         "SQL, 20 streams": _url("/sql", query="select stream from streams_streams limit 20"),
         "pipeline": "/pipeline",
         "archive": "/archive",
+        "audit": "/audit",
+        "sync": "/sync",
         "jobs": "/jobs",
         "search": _url("/search", prefix="did:web:s0999"),
         "health": "/status",

@@ -187,6 +187,9 @@ FROM sync_parked AS p JOIN sync_row AS r ON r.row_id = p.row_id ORDER BY p.domai
 -- Rows of an author that are not applied in a domain, counted up to a bound.
 SELECT count(*) FROM (SELECT 1 FROM sync_parked WHERE domain = ?1 AND author = ?2 LIMIT ?3)
 
+-- name: count_all_parked
+SELECT count(*) FROM sync_parked
+
 -- name: ready_app
 -- An app with parked rows whose missing row is here now and in their domain, and not yet tried: ?1 lists [domain, app].
 SELECT p.domain, w.app_id FROM sync_parked AS p JOIN sync_row AS r ON r.row_id = p.missing

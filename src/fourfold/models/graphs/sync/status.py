@@ -117,7 +117,7 @@ def read_status(graphs: Graphs) -> SyncStatus:
                 )
             ),
             int(snapshot.value(_SQL.count_forks) or 0),
-            int(snapshot.value(_SQL.count_parked) or 0),
+            int(snapshot.value(_SQL.count_all_parked) or 0),
             len(domains) <= DOMAINS_MAX
             and len(peers) <= PEERS_MAX
             and all(len(peer.rights) <= DOMAINS_MAX for peer in statuses),
