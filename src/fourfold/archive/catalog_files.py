@@ -112,8 +112,10 @@ class CatalogFiles:
         sink = pa.BufferOutputStream()
         with pq.ParquetWriter(sink, catalog_schema(), **write_options()) as writer:
             for table in tables:
-                writer.write_table(table, row_group_size=_GROUP_ROWS)
-                self.rows_written += table.num_rows
+                # An empty row group would have no statistics, and so the whole file none.
+                if table.num_rows:
+                    writer.write_table(table, row_group_size=_GROUP_ROWS)
+                    self.rows_written += table.num_rows
         data = sink.getvalue().to_pybytes()
         digest = hashlib.sha256(data).hexdigest()
         path = f"{name}-{digest[:32]}.parquet"
