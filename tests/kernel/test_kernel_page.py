@@ -70,8 +70,12 @@ def test_every_field_of_the_sidecar_is_on_the_page(name):
 
 
 def test_every_public_call_of_a_database_is_on_the_page():
-    calls = [name for name in vars(kernel.Database) if not name.startswith("_")]
-    missing = [name for name in calls if f"{name}(" not in PAGE]
+    members = {name: m for name, m in vars(kernel.Database).items() if not name.startswith("_")}
+    missing = [
+        name
+        for name, member in members.items()
+        if (f"`{name}`" if isinstance(member, property) else f"{name}(") not in PAGE
+    ]
     assert missing == ["checkpoint_in_background"]
 
 
