@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -137,3 +138,13 @@ def test_processor_time_is_that_of_the_other_thread_that_wrote_last(databases):
     assert PROCESS_WRITES.other_cpu_seconds() > 0
     release.set()
     thread.join()
+
+
+def test_forked_child_has_no_transactions_of_its_parent(databases):
+    _, other = databases
+    with other.write():
+        child = os.fork()
+        if child == 0:
+            os._exit(PROCESS_WRITES.in_transaction() or PROCESS_WRITES.is_other_writing())
+        assert os.waitpid(child, 0)[1] == 0
+        assert PROCESS_WRITES.in_transaction()

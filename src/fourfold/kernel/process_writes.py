@@ -6,6 +6,7 @@ of the one that it reads. Transactions of the calling thread do not count: it ca
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Final, Protocol
 
@@ -68,5 +69,11 @@ class ProcessWrites:
             return None
         return latest[1].cpu_seconds()
 
+    def forget(self) -> None:
+        """Forget the transactions of the parent process, whose threads a forked child lacks."""
+        self._running.clear()
+        self._latest = None
+
 
 PROCESS_WRITES: Final = ProcessWrites()
+os.register_at_fork(after_in_child=PROCESS_WRITES.forget)
