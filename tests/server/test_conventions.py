@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
+import time
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -14,7 +16,7 @@ from fourfold.server import conditions, cursors
 from fourfold.server.event_stream import Feed, FeedEvent, event_response, last_event_id
 from fourfold.server.replies import encode_reply
 from fourfold.server.request import Reply, Request
-from fourfold.server.workers import Workers
+from fourfold.server.workers import CHEAP_S, Workers
 from fourfold.wire.pages import Page
 
 # Workers
@@ -76,6 +78,46 @@ def test_late_result_is_an_error_and_its_thread_still_counts():
                 break
         else:
             raise AssertionError("the thread was never counted as free")
+
+    asyncio.run(main())
+
+
+class Rests:
+    """Pauses of workers, recorded instead of waited for."""
+
+    def __init__(self):
+        self.steps = []
+
+    async def pause_after_async(self, took, *, passed_s):
+        self.steps.append((took, passed_s))
+
+
+def compute():
+    """Use processor time, more than a call whose response is never held back."""
+    used = time.thread_time()
+    while time.thread_time() - used < 3 * CHEAP_S:
+        pass
+
+
+@pytest.mark.parametrize("name", ["run", "write"])
+def test_expensive_call_rests_while_the_process_writes(name):
+    async def main():
+        rests = Rests()
+        workers = Workers(1, written=itertools.count().__next__, pauses=rests)
+        await getattr(workers, name)(compute)
+        await getattr(workers, name)(threading.Event().wait, 3 * CHEAP_S)  # waits, computes nothing
+        ((took, passed),) = rests.steps
+        assert took >= 3 * CHEAP_S
+        assert passed >= 0
+
+    asyncio.run(main())
+
+
+def test_expensive_call_returns_at_once_while_nothing_is_written():
+    async def main():
+        rests = Rests()
+        await Workers(1, written=lambda: 7, pauses=rests).run(compute)
+        assert not rests.steps
 
     asyncio.run(main())
 

@@ -113,14 +113,19 @@ class Pauses:
         except StopIteration as end:
             return bool(end.value)
 
-    async def pause_after_async(self, took: float) -> None:
-        """Pause like `pause_after`, without blocking the event loop."""
-        for nap in self._naps(took):
+    async def pause_after_async(self, took: float, *, passed_s: float = 0.0) -> None:
+        """Pause like `pause_after`, without blocking the event loop.
+
+        Args:
+            took: Duration of the step in seconds.
+            passed_s: Part of the pause that has passed already.
+        """
+        for nap in self._naps(took, passed_s):
             await asyncio.sleep(nap)
 
-    def _naps(self, took: float) -> Generator[float, None, bool]:
+    def _naps(self, took: float, passed_s: float = 0.0) -> Generator[float, None, bool]:
         """Yield the parts of a pause in seconds; return True if other threads wrote meanwhile."""
-        length = min(took * self._ratio, limits.BACKGROUND_PAUSE_MAX_S)
+        length = min(took * self._ratio - passed_s, limits.BACKGROUND_PAUSE_MAX_S)
         if length <= 0 or self._in_transaction():
             return False
         before = self._written()

@@ -49,6 +49,19 @@ class ProcessWrites:
         """Record that the transaction of a writer is over."""
         self._running.pop(writer, None)
 
+    def count(self) -> int:
+        """Return the number of transactions that were committed."""
+        return self._committed
+
+    def is_writing(self) -> bool:
+        """Return True while any thread is in a transaction."""
+        return bool(self._running)
+
+    def cpu_seconds(self) -> float | None:
+        """Return the processor time of the thread that wrote last; None if it is unknown."""
+        latest = self._latest
+        return None if latest is None else latest[1].cpu_seconds()
+
     def count_others(self) -> int:
         """Return the number of transactions that other threads have committed."""
         return self._committed - self._thread.committed

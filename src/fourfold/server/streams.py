@@ -8,7 +8,6 @@ equal.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
@@ -510,13 +509,13 @@ class StreamProtocol:
 
     async def totals(self, _request: Request) -> Response:
         """Count the streams, records and bytes."""
-        totals = await asyncio.to_thread(self._streams.totals)
+        totals = await self._workers.run(self._streams.totals)
         return json_response(StreamTotals(**totals._asdict()))
 
     async def details(self, _request: Request, name: str) -> Response:
         """Return a stream with its statistics."""
         # It counts producers and subscriptions, of which there may be many.
-        details = await asyncio.to_thread(self._streams.details, name)
+        details = await self._workers.run(self._streams.details, name)
         return json_response(listing.stream_details(details))
 
     async def list_streams(self, _request: Request, query: ListQuery) -> Response:
