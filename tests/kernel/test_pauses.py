@@ -75,6 +75,16 @@ def test_time_outside_of_work_causes_no_pause(clock):
     assert clock.slept == slept
 
 
+def test_work_between_items_pauses_while_others_write(clock):
+    pauses = Pauses(lambda: clock.now, clock=clock, sleep=clock.sleep)
+    seen = []
+    for item in pauses.between(range(200)):
+        clock.now += 0.0005
+        seen.append(item)
+    assert seen == list(range(200))
+    assert clock.slept == pytest.approx(0.4, rel=0.1)
+
+
 def test_pause_is_bounded(clock):
     pauses = Pauses(lambda: clock.now, clock=clock, sleep=clock.sleep)
     assert pauses.pause_after(5.0)

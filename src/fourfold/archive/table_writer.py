@@ -34,6 +34,7 @@ from fourfold.archive.table_layout import (
 )
 from fourfold.archive.temporary_files import unfinished
 from fourfold.kernel import failpoints
+from fourfold.kernel.pauses import Pauses
 
 TABLE_FILE_BYTES: Final = 256 * limits.MIB
 """Approximate size of the values in one file of an archive table."""
@@ -79,11 +80,15 @@ class RowOrigin(NamedTuple):
 
 
 class TableWriter:
-    """The open files of one publication. Close it, or call `finish`."""
+    """The open files of one publication. Close it, or call `finish`.
+
+    While other threads write to databases of the process, it pauses between rows.
+    """
 
     def __init__(self, folder: Path, point: int) -> None:
         self._folder = folder
         self._point = point
+        self.pauses = Pauses.for_process()
         self._open: dict[str, _OpenTable] = {}
 
     def sink(self, origin: RowOrigin) -> DatabaseSink:
@@ -94,7 +99,8 @@ class TableWriter:
         """Append rows to the file of a table."""
         current = self._open.get(table.name)
         if current is None:
-            current = _OpenTable(self._folder, self._point, TableFileWriter(table, schema))
+            files = TableFileWriter(table, schema)
+            current = _OpenTable(self._folder, self._point, files, self.pauses)
             self._open[table.name] = current
         current.write(schema, rows)
 
@@ -150,13 +156,14 @@ class DatabaseSink:
         names = [column.name for column in columns]
         key_at = [len(target.fixed) + names.index(name) for name in target.key]
         head = (*fixed, op, self._point)
-        for group in group_rows(rows, row_size):
+        between = self._writer.pauses.between
+        for group in group_rows(between(rows), row_size):
             if op == DELETE:
                 values: Iterable[Row] = _only_keys(group, key_at, len(target.fixed), width)
             else:
                 check_values(group, columns, table.name)
                 values = (pack(columns, row) for row in group) if target.packed else group
-            made = [(*head, *row, *([None] * (width - len(row)))) for row in values]
+            made = [(*head, *row, *([None] * (width - len(row)))) for row in between(values)]
             self._flush(target, schema, sorted_rows(made, key_at))
 
     def _flush(self, target: ArchiveTable, schema: Any, rows: list[Row]) -> None:
@@ -177,10 +184,11 @@ def _only_keys(group: list[Row], key_at: list[int], fixed: int, width: int) -> I
 class _OpenTable:
     """An archive table with an open file."""
 
-    def __init__(self, folder: Path, point: int, files: TableFileWriter) -> None:
+    def __init__(self, folder: Path, point: int, files: TableFileWriter, pauses: Pauses) -> None:
         self._folder = folder
         self._point = point
         self.files = files
+        self._pauses = pauses
         self._schema = files.schema
         self._rows: list[Row] = []
         self._held = 0
@@ -195,7 +203,7 @@ class _OpenTable:
             self.close_file()
             self._schema = schema
             self.files.schema = _joined(self.files.schema, schema)
-        for row in rows:
+        for row in self._pauses.between(rows):
             size = row_size(row)
             if self._rows and (
                 self._held + size > limits.SEGMENT_GROUP_BYTES
@@ -215,9 +223,10 @@ class _OpenTable:
                 self._hashing = HashingFile(self._file)
                 sink = pa.PythonFile(self._hashing, mode="w")
                 self._writer = pq.ParquetWriter(sink, self._schema, **write_options())
+            columns = zip(zip(*self._rows, strict=True), self._schema, strict=True)
             arrays = [
                 pa.array(values, type=column.type)
-                for values, column in zip(zip(*self._rows, strict=True), self._schema, strict=True)
+                for values, column in self._pauses.between(columns)
             ]
             batch = pa.record_batch(arrays, schema=self._schema)
             self._writer.write_batch(batch, row_group_size=len(self._rows))

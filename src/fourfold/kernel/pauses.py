@@ -18,12 +18,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
-from typing import Final, Self
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Final, Self, TypeVar
 
 from fourfold import limits
 from fourfold.kernel.process_writes import PROCESS_WRITES
 
+T = TypeVar("T")
 BACKGROUND_STEP_S: Final = 0.002
 BACKGROUND_FREE_S: Final = 0.02
 """Background work without a pause: while others write, and while they do not."""
@@ -100,6 +101,13 @@ class Pauses:
             now = self._clock()
         # A longer step means that this thread did something else in between.
         steps.began = now
+
+    def between(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield items, and pause between them; the caller's work on an item belongs to its step."""
+        self.start()
+        for item in items:
+            yield item
+            self.pause()
 
     def pause_after(self, took: float) -> bool:
         """Pause in proportion to a step of `took` seconds, while other threads write.

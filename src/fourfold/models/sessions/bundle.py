@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from fourfold import limits
 from fourfold.content import InternedPayload, PayloadRef, content_id, decode, encode, find_refs
 from fourfold.errors import AlreadyExists, ContentError, FourfoldError, InvalidInput, NotFound
+from fourfold.kernel.pauses import Pauses
 from fourfold.models.sessions import heads, payloads, writer
 from fourfold.models.sessions.fold import HELD, MINTING, FoldState
 from fourfold.models.sessions.log import LogReader, LogWriter, SessionRow
@@ -77,7 +78,7 @@ def lines(sessions: Sessions, sid: str, includes: Includes = lambda _: True) -> 
     whole = hashlib.sha256()
     counts = {"sessions": 0, "events": 0, "payloads": 0}
     names = {"session": "sessions", "event": "events", "payload": "payloads"}
-    for document in _documents(sessions, sid, includes):
+    for document in Pauses.for_process().between(_documents(sessions, sid, includes)):
         line = _line(document)
         whole.update(line)
         if document["kind"] in names:
@@ -415,7 +416,7 @@ def _read(path: Path, *, check: bool = False) -> Iterator[tuple[int, dict[str, A
     ended = False
     number = 0
     with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(Pauses.for_process().between(file), start=1):
             document = _parsed(line, number)
             if ended or (number == 1) != (document["kind"] == "bundle"):
                 raise InvalidInput(f"line {number} of {path} is out of place")
