@@ -11,6 +11,8 @@ import pytest
 import fourfold
 from fourfold import errors
 from fourfold import store as stores
+from fourfold.kernel import read_cut
+from fourfold.kernel.read_cut import ReadCut
 
 
 @pytest.fixture
@@ -66,6 +68,60 @@ def test_a_backup_taken_during_writes_is_one_state_of_each_database(root, open_l
         with fourfold.open(tmp_path / f"again{turn}") as store:
             numbers = [number for number, _ in open_log(store).entries()]
             assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_backup_of_one_point_has_no_write_of_its_own_time(filled, open_log, tmp_path):
+    with fourfold.open(filled) as store:
+        two = open_log(store, "two")
+
+        def write_between(_name, _number, _total):
+            two.add("later")
+
+        apart = store.backup(tmp_path / "apart", write_between)
+        point = store.backup(tmp_path / "point", write_between, one_point=True)
+        expected = [text for _, text in two.entries()][: -point.databases - point.files]
+    assert (apart.at, point.at != "") == ("", True)
+    assert stores.backup.read_manifest(tmp_path / "point").at == point.at
+    fourfold.restore(tmp_path / "point", tmp_path / "again")
+    copied = [text for _, text in contents(tmp_path / "again", open_log)["two"]]
+    assert copied == expected
+
+
+def test_backup_of_one_point_keeps_the_order_of_writes_to_two_databases(
+    filled, open_log, tmp_path, monkeypatch
+):
+    read, writes = ReadCut._read, iter([True] * (1 + read_cut.UNLOCKED_PASSES))
+    with fourfold.open(filled) as store:
+        one, two = open_log(store, "one"), open_log(store, "two")
+
+        def read_and_write(self, path, connection):
+            changed = read(self, path, connection)
+            if path.name == "one.sqlite" and next(writes, False):
+                one.add("x")
+                two.add("x")
+            return changed
+
+        monkeypatch.setattr(ReadCut, "_read", read_and_write)
+        store.backup(tmp_path / "copy", one_point=True)
+    fourfold.restore(tmp_path / "copy", tmp_path / "again")
+    copied = contents(tmp_path / "again", open_log)
+    assert len(copied["one"]) == len(copied["two"])
+    assert next(writes, None) is None
+
+
+def test_backup_of_one_point_is_refused_while_a_transaction_lasts(
+    filled, open_log, tmp_path, monkeypatch
+):
+    written = filled / "databases" / "one.sqlite"
+    passes = ReadCut._read_all
+    monkeypatch.setattr(ReadCut, "_read_all", lambda self: passes(self) | {written})
+    monkeypatch.setattr(read_cut, "LOCK_ROUNDS_MAX", 3)
+    monkeypatch.setattr(read_cut, "LOCK_WAIT_MS", 1)
+    with fourfold.open(filled) as store:
+        one = open_log(store, "one")
+        with one.database.write(), pytest.raises(errors.LockTimeout, match="transactions of writ"):
+            store.backup(tmp_path / "copy", one_point=True)
+    assert not (tmp_path / "copy").exists()
 
 
 def damage(path):

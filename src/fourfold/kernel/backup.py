@@ -271,8 +271,9 @@ def _copy(source: Connection, partial: Path, progress: Progress | None) -> None:
     target = connect(partial, readonly=False)
     try:
         # An open read transaction fixes the state; otherwise each commit would restart the copy.
-        source.execute(SQL.begin_read)
-        source.execute(SQL.fix_snapshot).fetchall()
+        if not source.in_transaction:
+            source.execute(SQL.begin_read)
+            source.execute(SQL.fix_snapshot).fetchall()
         try:
             with target.backup("main", source, "main") as job:
                 while not job.done:

@@ -46,7 +46,7 @@ def inspect(path: Path, counters: Sequence[Counter] | None = None) -> Inspection
 
     `counters` defaults to those in the kernel's own table.
     """
-    connection = _connect(path)
+    connection = connect(path)
     try:
         snapshot = ReadTransaction(connection, str(path))
         known = _counters(snapshot) if counters is None else tuple(counters)
@@ -71,7 +71,7 @@ def inspect(path: Path, counters: Sequence[Counter] | None = None) -> Inspection
 
 def model_of(path: Path) -> str:
     """Return the name of the model of the database at `path`."""
-    connection = _connect(path)
+    connection = connect(path)
     try:
         return str(ReadTransaction(connection, str(path)).value(SQL.meta_get, ("model",)))
     finally:
@@ -81,7 +81,7 @@ def model_of(path: Path) -> str:
 def check(path: Path, counters: Sequence[Counter] | None = None) -> list[str]:
     """Return the problems of the database at `path`."""
     try:
-        connection = _connect(path)
+        connection = connect(path)
     except FourfoldError as error:
         return [error.message]
     try:
@@ -104,16 +104,25 @@ def back_up(
     progress: backup.Progress | None = None,
 ) -> backup.Sidecar:
     """Create a verified backup of the newest committed state of the database at `path`."""
-    connection = _connect(path)
+    connection = connect(path)
     try:
-        known = (
-            _counters(ReadTransaction(connection, str(path)))
-            if counters is None
-            else tuple(counters)
-        )
-        return backup.create(connection, destination, known, progress)
+        return back_up_from(connection, path, destination, counters, progress)
     finally:
         connection.close()
+
+
+def back_up_from(
+    connection: Connection,
+    path: Path,
+    destination: Path,
+    counters: Sequence[Counter] | None,
+    progress: backup.Progress | None,
+) -> backup.Sidecar:
+    """Create a verified backup of the state that a connection reads; see `back_up`."""
+    known = (
+        _counters(ReadTransaction(connection, str(path))) if counters is None else tuple(counters)
+    )
+    return backup.create(connection, destination, known, progress)
 
 
 def check_restore(
@@ -156,9 +165,11 @@ def restore(
     )
 
 
-def _connect(path: Path) -> Connection:
-    """Open the file through SQLite only: closing a plain file descriptor would release every lock
-    that this process, and so SQLite, holds on it.
+def connect(path: Path) -> Connection:
+    """Open a database for reading.
+
+    Only through SQLite: closing a plain file descriptor would release every lock that this process,
+    and so SQLite, holds on the file.
     """
     files.check_exists(path)
     connection = files.connect_reader(DatabasePlan(path, PLAIN, (), ()))

@@ -290,15 +290,16 @@ class Jobs:
 
     def _back_up(self, running: _RunningJob) -> JobOutcome:
         name = running.job.options["name"]
+        command = ["backup", "--all"] if running.job.options.get("one_point") else ["backup"]
         self._backups.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            document, error = self._run_child(running, ["backup"], str(self._backups / name))
+            document, error = self._run_child(running, command, str(self._backups / name))
         except _Cancelled:
             shutil.rmtree(self._backups / f".{name}.partial", ignore_errors=True)
             raise
         if document is None:
             return JobOutcome(None, error)
-        figures = {field: document[field] for field in ("databases", "files", "bytes")}
+        figures = {field: document[field] for field in ("databases", "files", "bytes", "at")}
         return JobOutcome({"name": name, **figures}, error)
 
     def _run_child(

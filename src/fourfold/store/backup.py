@@ -5,12 +5,16 @@ every other file unchanged, and `backup.json`, which lists them all with their c
 are copied before other files: a blob is written before the row that refers to it, so the copy of a
 database never refers to a file that the backup lacks. The folder gets its name only when it is
 complete.
+
+Each database is a consistent state of its own. With `one_point`, all of them are as of one time.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import shutil
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +25,7 @@ from fourfold.durability import sync_file
 from fourfold.errors import AlreadyExists, CorruptData, FutureFormat, InvalidInput, NotFound
 from fourfold.kernel import Sequence, Sidecar, inspection, sync_folder
 from fourfold.kernel import verify_backup as verify_database
+from fourfold.kernel.read_cut import ReadCut
 from fourfold.models.model import find_kind
 from fourfold.models.problem import Problem
 from fourfold.store import layout
@@ -36,7 +41,7 @@ class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
 
 
-class BackupManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BackupManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The contents of a backup."""
 
     format: int
@@ -44,6 +49,8 @@ class BackupManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fourfold_version: str
     databases: dict[str, Sidecar]
     files: list[FileEntry]
+    at: str = ""
+    """Time as of which all databases are; empty if each is as of another time."""
 
 
 class BackupReport(msgspec.Struct, frozen=True):
@@ -51,6 +58,8 @@ class BackupReport(msgspec.Struct, frozen=True):
     databases: int
     files: int
     bytes: int
+    at: str = ""
+    """Time as of which all databases are; empty if each is as of another time."""
 
 
 class RestoreReport(msgspec.Struct, frozen=True):
@@ -60,8 +69,14 @@ class RestoreReport(msgspec.Struct, frozen=True):
     advanced: bool
 
 
-def back_up(root: Path, destination: Path, progress: Progress | None = None) -> BackupReport:
-    """Copy the store in `root` to the new folder `destination`."""
+def back_up(
+    root: Path,
+    destination: Path,
+    progress: Progress | None = None,
+    *,
+    one_point: bool = False,
+) -> BackupReport:
+    """Copy the store in `root` to the new folder `destination`; see `Store.backup`."""
     destination = destination.absolute()
     if destination.exists():
         raise AlreadyExists(f"{destination} already exists", hint="Back up to a new folder.")
@@ -74,7 +89,7 @@ def back_up(root: Path, destination: Path, progress: Progress | None = None) -> 
         shutil.rmtree(partial)
     try:
         partial.mkdir(mode=0o700, parents=True)
-        manifest = _copy_all(root, partial, progress)
+        manifest = _copy_all(root, partial, progress, one_point=one_point)
         _write_manifest(partial / MANIFEST, manifest)
         partial.rename(destination)
         sync_folder(destination.parent)
@@ -83,7 +98,9 @@ def back_up(root: Path, destination: Path, progress: Progress | None = None) -> 
         raise
     size = sum(database.size for database in manifest.databases.values())
     size += sum(file.size for file in manifest.files)
-    return BackupReport(str(destination), len(manifest.databases), len(manifest.files), size)
+    return BackupReport(
+        str(destination), len(manifest.databases), len(manifest.files), size, manifest.at
+    )
 
 
 def read_manifest(folder: Path) -> BackupManifest:
@@ -173,16 +190,15 @@ def restore(
     return RestoreReport(str(root), len(manifest.databases), len(manifest.files), advance)
 
 
-def _copy_all(root: Path, partial: Path, progress: Progress | None) -> BackupManifest:
-    databases: dict[str, Sidecar] = {}
-    paths = layout.databases(root)
-    for number, path in enumerate(paths):
-        name = str(path.relative_to(root))
-        if progress is not None:
-            progress(name, number, len(paths))
-        databases[name] = inspection.back_up(
-            path, partial / name, _counters(inspection.model_of(path))
-        )
+def _copy_all(
+    root: Path, partial: Path, progress: Progress | None, *, one_point: bool
+) -> BackupManifest:
+    with ExitStack() as stack:
+        cut = None
+        if one_point:
+            _allow_open_files()
+            cut = stack.enter_context(ReadCut(lambda: layout.databases(root)))
+        databases = _copy_databases(root, partial, cut, progress)
     files = []
     others = layout.other_files(root)
     for number, path in enumerate(others):
@@ -193,9 +209,30 @@ def _copy_all(root: Path, partial: Path, progress: Progress | None) -> BackupMan
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         size, digest = _copy_durably(path, target)
         files.append(FileEntry(name, size, digest))
-    return BackupManifest(
-        FORMAT, datetime.now(UTC).isoformat(timespec="seconds"), __version__, databases, files
-    )
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    at = "" if cut is None else cut.at
+    return BackupManifest(FORMAT, now, __version__, databases, files, at)
+
+
+def _copy_databases(
+    root: Path, partial: Path, cut: ReadCut | None, progress: Progress | None
+) -> dict[str, Sidecar]:
+    databases: dict[str, Sidecar] = {}
+    paths = layout.databases(root) if cut is None else cut.paths
+    copy = inspection.back_up if cut is None else cut.back_up
+    for number, path in enumerate(paths):
+        name = str(path.relative_to(root))
+        if progress is not None:
+            progress(name, number, len(paths))
+        databases[name] = copy(path, partial / name, _counters(inspection.model_of(path)))
+    return databases
+
+
+def _allow_open_files() -> None:
+    """Raise the limit of open files as far as this process may."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _counters(stored: str) -> tuple[Sequence, ...] | None:

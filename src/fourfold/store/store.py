@@ -302,14 +302,29 @@ class Store:
             databases = [*self._databases.values(), *closing]
         return read_models(databases, closed)
 
-    def backup(self, destination: str | Path, progress: Progress | None = None) -> BackupReport:
+    def backup(
+        self,
+        destination: str | Path,
+        progress: Progress | None = None,
+        *,
+        one_point: bool = False,
+    ) -> BackupReport:
         """Write a verified copy of the whole store to the new folder `destination`.
 
         The store may be in use.
+
+        Args:
+            destination: A new folder.
+            progress: Called with the name of each part, its number and the total.
+            one_point: Copy all databases as of one time, which the report has. Writers may wait for
+                some milliseconds, and the log of each database grows until it is copied.
+
+        Raises:
+            LockTimeout: With `one_point`, transactions of writers last too long.
         """
         self._refuse_if_closed()
         check_callable(progress, "progress")
-        return backup.back_up(self.root, Path(destination), progress)
+        return backup.back_up(self.root, Path(destination), progress, one_point=one_point)
 
     def verify(
         self, progress: Progress | None = None, *, objects: bool = False

@@ -333,6 +333,8 @@ class BackupJob(
         Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9_-]{0,127}$", description="A new name.")]
         | UnsetType
     ) = UNSET
+    one_point: bool = False
+    """Copy all models as of one point in time."""
 
 
 class GcJob(
