@@ -231,6 +231,7 @@ CALLS = {
     "restore": ["copy", "again"],
     "publish": ["my-store", "--objects", "published"],
     "bootstrap": ["rebuilt", "--objects", "published"],
+    "drill": ["my-store"],
     "follow": ["published", "replica", "--once"],
     "verify": ["again"],
     "doctor": ["again"],

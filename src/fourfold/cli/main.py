@@ -91,7 +91,10 @@ SECTIONS: Final[Sections] = (
     ("Work with streams", ("stream", "serve", "key", "audit")),
     ("Work with sessions", ("session", "mcp")),
     ("Process all history", ("sql", "pipeline")),
-    ("Keep the data safe", ("backup", "restore", "publish", "bootstrap", "follow", "verify")),
+    (
+        "Keep the data safe",
+        ("backup", "restore", "publish", "bootstrap", "drill", "follow", "verify"),
+    ),
     ("Inspect the installation", ("doctor", "config", "version")),
 )
 

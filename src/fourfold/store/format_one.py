@@ -9,31 +9,26 @@ values that no row refers to any more are deleted by `retention.collect`.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from fourfold.archive.capture import CaptureState
 from fourfold.archive.catalog_rows import DatabaseRow
 from fourfold.archive.format_1 import manifest as manifests
 from fourfold.archive.format_1.restorer import read_history, values_needed
-from fourfold.archive.publication import GONE, Description, PublicationTable, Row, TableColumn
 from fourfold.archive.retired_objects import RetiredObject, delete
-from fourfold.archive.sealer import ValueTarget, seal_into
 from fourfold.archive.subject import Subject, standing
 from fourfold.archive.table_publisher import TableArchive
 from fourfold.archive.table_reader import TableReader
 from fourfold.archive.table_restore import RestoreSource, TableRestorer
 from fourfold.errors import FourfoldError, Refused
-from fourfold.kernel import Database, failpoints
+from fourfold.kernel import failpoints
 from fourfold.objects import ObjectStore
 from fourfold.retry import Retries
 from fourfold.store import database_files, table_archive
 from fourfold.store.database_files import published_as, subject_lent, tables_with_values
+from fourfold.store.fingerprint import fingerprint
 from fourfold.store.publish import refuse_reader
 from fourfold.store.restoration import opened_aside
 from fourfold.store.table_maintenance import maintenance
@@ -178,38 +173,6 @@ class _Proof:
 
 def _discard(_digest: str, _data: bytes) -> None:
     """Do nothing with a large value."""
-
-
-def fingerprint(database: Database, description: Description) -> dict[str, str]:
-    """Return a digest of the published rows of each table, whatever their order is."""
-    sink = _FingerprintSink()
-    values = ValueTarget(lambda _digest, _chunks, _size: None, None)
-    seal_into(sink, database, description, CaptureState(), values)
-    return {name: f"{count} rows, {total:032x}" for name, (count, total) in sink.tables.items()}
-
-
-class _FingerprintSink:
-    """Adds up digests of rows."""
-
-    def __init__(self) -> None:
-        self.tables: dict[str, tuple[int, int]] = {}
-
-    def write(
-        self,
-        table: PublicationTable,
-        action: str,
-        columns: tuple[TableColumn, ...],
-        rows: Iterable[Row],
-    ) -> None:
-        """Add the rows of a table; see `sealer.RowSink`."""
-        if action == GONE:
-            return
-        head = msgspec.msgpack.encode(columns)
-        count, total = self.tables.get(table.name, (0, 0))
-        for row in rows:
-            digest = hashlib.sha256(head + msgspec.msgpack.encode(row)).digest()
-            count, total = count + 1, (total + int.from_bytes(digest[:16])) % (1 << 128)
-        self.tables[table.name] = count, total
 
 
 def _refused(message: str, hint: str) -> Refused:
