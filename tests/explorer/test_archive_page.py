@@ -7,6 +7,7 @@ import json
 import pytest
 
 import fourfold
+from fourfold.objects import FolderStore
 from server.served_streams import Served
 
 HTML = {"accept": "text/html"}
@@ -43,6 +44,7 @@ def test_the_archive_lists_what_is_only_on_this_disk(served):
         ],
     }
     assert not data["is_published"]
+    assert data["tables"] == []
     assert "records of <b>2</b> streams" in shown
     preview = served.ask("GET", "/run?kind=publish", headers=HTML).text.decode()
     assert "2 records, 1.0 KB, of 2" in preview
@@ -50,6 +52,17 @@ def test_the_archive_lists_what_is_only_on_this_disk(served):
         store.jobs.run("publish")
     data, shown = archive(served)
     assert (data["streams"]["records"], data["streams"]["largest"]) == (0, [])
+    tables = {row["name"]: row for row in data["tables"]}
+    assert tables["documents.revision"]["rows"] == 1
+    assert tables["streams.records"]["files"] == 2
+    with fourfold.connect(f"http://127.0.0.1:{served.port}") as store:
+        assert {row.name: row.version for row in store.archive_tables()} == {
+            name: row["version"] for name, row in tables.items()
+        }
+    for name, row in tables.items():
+        assert name in shown
+        objects = FolderStore(served.root / "objects")
+        assert len([*objects.list(f"{row['folder']}/_delta_log/")]) == row["version"] + 1
     assert data["is_published"]
     assert "<b>nothing</b> is only on this disk" in shown
     served.stream("POST", "small", b"more", content_type="text/plain")

@@ -39,6 +39,7 @@ from fourfold.archive.delta_actions import (
 )
 from fourfold.archive.delta_checkpoint import count_actions
 from fourfold.archive.delta_log import CommitConflict, DeltaLog
+from fourfold.archive.delta_schema import FileStatistics
 from fourfold.archive.node_record import NodeRecord, new_record, read_record, write_record
 from fourfold.archive.sealer import ValueTarget, seal_into
 from fourfold.archive.subject import DatabaseResult, Subject
@@ -51,11 +52,26 @@ from fourfold.kernel import Transaction, failpoints
 from fourfold.limits import ARCHIVE_GRACE_S
 from fourfold.objects import ObjectStore
 from fourfold.retry import Retries
+from fourfold.wire.store import ArchiveTableRow
 
 CHECKPOINT_COMMITS: Final = 100
 """Commits of a table after which a publication writes a checkpoint of its log."""
 CHECKPOINT_ACTIONS: Final = 1_000
 """Actions of a checkpoint for which it waits for as many commits again."""
+
+
+def describe(table: str, snapshot: Snapshot) -> ArchiveTableRow:
+    """Return the size of a table at a version of it."""
+    files = snapshot.files.values()
+    return ArchiveTableRow(
+        name=table,
+        folder=table_prefix(table).rstrip("/"),
+        version=snapshot.version,
+        files=len(files),
+        rows=sum(FileStatistics.decode(file.stats).num_records or 0 for file in files),
+        bytes=sum(file.size for file in files),
+        changed_ms=max((file.modification_time for file in files), default=None),
+    )
 
 
 class PointTime(NamedTuple):
@@ -96,6 +112,7 @@ class TableArchive:
         self.catalog = Catalog(objects, self.retries, grace_s=grace_s)
         self._grace_s = grace_s
         self._snapshots: dict[str, Snapshot] = {}
+        self._described: dict[str, ArchiveTableRow] = {}
         self._needed: NeededRowsOf | None = None
         self.purges_checked = -1
         """Point up to which this process knows that no purge is left to apply."""
@@ -162,6 +179,18 @@ class TableArchive:
         if known.version != version:
             known = self.log(table).snapshot(version) if version >= 0 else EMPTY
             self._snapshots[table] = known
+        return known
+
+    def describe(self, table: str) -> ArchiveTableRow:
+        """Return the size of a table of the newest commit; its log is read if it has changed."""
+        version = self.catalog.state.tables[table]
+        known = self._described.get(table)
+        if known is None or known.version != version:
+            snapshot = self._snapshots.get(table, EMPTY)
+            if snapshot.version != version:
+                # Not kept: the states of all tables may be large.
+                snapshot = self.log(table).snapshot(version)
+            known = self._described[table] = describe(table, snapshot)
         return known
 
     def commit_table(self, table: str, actions: Sequence[Action], info: dict[str, Any]) -> Snapshot:

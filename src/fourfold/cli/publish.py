@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fourfold.store.publish import PublishReport
     from fourfold.store.retention import CollectReport, MergeReport
     from fourfold.store.table_maintenance import CompactionReport
+    from fourfold.wire.store import ArchiveTableRow
 
 
 class RetiredEntry(Protocol):
@@ -165,6 +166,18 @@ def show_points(out: Output, points: list[PointInfo]) -> None:
     )
 
 
+def show_tables(out: Output, tables: list[ArchiveTableRow]) -> None:
+    """Show the tables of an archive."""
+    fields = ("name", "version", "files", "rows", "bytes", "folder", "changed_ms")
+    out.rows(
+        {"tables": [{name: getattr(table, name) for name in fields} for table in tables]},
+        "tables",
+        {name: name for name in fields[:-1]},
+        fields=fields,
+        empty="nothing is published as tables yet",
+    )
+
+
 def show_status(
     out: Output,
     databases: Sequence[DatabaseStatus],
@@ -240,6 +253,7 @@ def _model_names() -> list[str]:
     help="Only this model; repeatable.",
 )
 @click.option("--points", is_flag=True, help="Publish nothing; list the restore points.")
+@click.option("--tables", is_flag=True, help="Publish nothing; list the tables of the archive.")
 @click.option("--compact", is_flag=True, help="Then compact small objects into larger ones.")
 @click.option("--index", is_flag=True, help="Then index the routing keys of published records.")
 @click.option("--companions", is_flag=True, help="Then build the search companions of streams.")
@@ -270,28 +284,40 @@ def command(out: Output, root: Path, *, objects: str | None, **options: Any) -> 
     keep = _parse_keep(options["keep"])
     if options["keep"] and not (options["collect"] or options["dry_run"]):
         raise click.UsageError("--keep requires --collect or --dry-run.")
-    if out.as_rows and not options["points"]:
-        raise click.UsageError(f"--{out.format} requires --points.")
+    if out.as_rows and not (options["points"] or options["tables"]):
+        raise click.UsageError(f"--{out.format} requires --points or --tables.")
     with published_store(root, objects) as store:
         if options["points"]:
             show_points(out, store.points())
+        elif options["tables"]:
+            show_tables(out, store.archive_tables())
         elif options["dry_run"]:
             _show_status(out, store, chosen, keep)
         else:
-            outcome = PublishOutcome(_publish(out, store, chosen))
-            if options["compact"]:
-                _compact(store, chosen, outcome)
-            if options["index"] and "streams" in chosen:
-                outcome.indexed = store.archive.index()
-            if options["companions"] and "streams" in chosen:
-                outcome.companions = store.archive.build_companions()
-            if options["collect"]:
-                _collect(store, chosen, keep, outcome)
-            if options["drop_format_1"]:
-                outcome.raise_if_failed()
-                outcome.retired = [*(outcome.retired or []), *_drop_format_1(out, store)]
-            show(out, store, outcome)
-            outcome.raise_if_failed()
+            _publish_and_maintain(out, store, chosen, keep, options)
+
+
+def _publish_and_maintain(
+    out: Output,
+    store: Store,
+    chosen: Sequence[str],
+    keep: tuple[int, float] | None,
+    options: dict[str, Any],
+) -> None:
+    outcome = PublishOutcome(_publish(out, store, chosen))
+    if options["compact"]:
+        _compact(store, chosen, outcome)
+    if options["index"] and "streams" in chosen:
+        outcome.indexed = store.archive.index()
+    if options["companions"] and "streams" in chosen:
+        outcome.companions = store.archive.build_companions()
+    if options["collect"]:
+        _collect(store, chosen, keep, outcome)
+    if options["drop_format_1"]:
+        outcome.raise_if_failed()
+        outcome.retired = [*(outcome.retired or []), *_drop_format_1(out, store)]
+    show(out, store, outcome)
+    outcome.raise_if_failed()
 
 
 def _parse_keep(bounds: tuple[int | float, ...]) -> tuple[int, float] | None:

@@ -156,6 +156,10 @@ class StoreCalls:
         url = f"{self._root}/points/{quote(point_id, safe='')}"
         return Call("GET", url, f"get the restore point {point_id!r}", {}, {})
 
+    def list_archive_tables(self) -> Call:
+        """Build the request for the tables of the archive."""
+        return Call("GET", f"{self._root}/archive/tables", "list tables of the archive", {}, {})
+
     def list_points(self) -> Call:
         """Build the request for a page of restore points."""
         return Call("GET", f"{self._root}/points", "list restore points", {}, {})

@@ -11,7 +11,13 @@ from fourfold.errors import Forbidden, FourfoldError
 from fourfold.explorer import values
 from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Visit
 from fourfold.wire.errors import Health
-from fourfold.wire.store import BackupPage, DatabaseStatusPage, PointPage
+from fourfold.wire.store import (
+    ArchiveTableList,
+    ArchiveTableRow,
+    BackupPage,
+    DatabaseStatusPage,
+    PointPage,
+)
 
 POINTS_SHOWN: Final = 20
 DATABASES_SHOWN: Final = 50
@@ -29,13 +35,14 @@ class ArchiveQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fiel
 
 async def archive_page(visit: Visit, query: ArchiveQuery) -> dict[str, Any]:
     """Show how far the store is published, and how to restore it."""
-    health, databases, backups, (points, problem) = await asyncio.gather(
+    health, databases, backups, (points, problem), (tables, tables_problem) = await asyncio.gather(
         visit.api.get("/health", Health),
         visit.api.get(
             *("/v1/archive", DatabaseStatusPage), cursor=query.databases, limit=DATABASES_SHOWN
         ),
         visit.api.get("/v1/backups", BackupPage, limit=BACKUPS_SHOWN),
         list_points(visit, query.points, POINTS_SHOWN),
+        _list_tables(visit),
     )
     until_ms = visit.time_ms
     rows = point_rows(points, until_ms)
@@ -53,6 +60,8 @@ async def archive_page(visit: Visit, query: ArchiveQuery) -> dict[str, Any]:
         "next_points": points.next_cursor,
         "newest_ms": newest_ms,
         "lag_ms": None if newest_ms is None else max(0, visit.now_ms - newest_ms),
+        "tables": tables,
+        "tables_problem": tables_problem,
         "databases": status,
         "databases_cursor": query.databases,
         "next_databases": databases.next_cursor,
@@ -65,6 +74,17 @@ async def archive_page(visit: Visit, query: ArchiveQuery) -> dict[str, Any]:
         "lagging": sum(bool(row["only_here"]) for row in status),
         "backups": backups.items,
     }
+
+
+async def _list_tables(visit: Visit) -> tuple[list[ArchiveTableRow], str]:
+    """Return the tables of the archive, and why they cannot be read."""
+    try:
+        listed = await visit.api.get("/v1/archive/tables", ArchiveTableList)
+    except Forbidden:
+        raise
+    except FourfoldError as error:
+        return [], error.message
+    return listed.tables, ""
 
 
 def point_rows(points: PointPage, until_ms: int | None) -> list[dict[str, Any]]:

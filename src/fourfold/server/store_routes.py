@@ -37,6 +37,7 @@ from fourfold.store import Store, activity, backup, database_files, layout, open
 from fourfold.wire.pages import EventHeaders, IdempotencyHeaders, PageQuery
 from fourfold.wire.store import (
     Activity,
+    ArchiveTableList,
     BackupPage,
     BackupRow,
     DatabaseStatusPage,
@@ -145,6 +146,10 @@ class StoreRoutes:
     async def list_databases(self, _request: Request, query: PageQuery) -> Reply:
         """Return a page of databases with how far they are published."""
         return Reply(await self._workers.run(_list_databases, self._store, query), is_large=True)
+
+    async def list_archive_tables(self, _request: Request) -> Reply:
+        """Return the tables of the archive."""
+        return Reply(await self._workers.run(_list_tables, self._store))
 
     async def list_backups(self, _request: Request, query: PageQuery) -> Reply:
         """Return a page of backups."""
@@ -270,6 +275,10 @@ def _list_databases(store: Store, query: PageQuery) -> DatabaseStatusPage:
         next_cursor=cursors.format_cursor(listed, 0, page[-1]) if more else None,
         streams=None if cursor is not None else _unpublished_streams(store),
     )
+
+
+def _list_tables(store: Store) -> ArchiveTableList:
+    return ArchiveTableList(tables=store.archive_tables())
 
 
 def _unpublished_streams(store: Store) -> UnpublishedStreamsInfo | None:
@@ -409,6 +418,12 @@ _ROUTES: Final = (
         summary="List databases and how far they are published; the rest is only on this disk.",
         query=PageQuery,
         ok={200: Ok("A page of databases.", DatabaseStatusPage)},
+    ),
+    _store_route(
+        *("GET", "/v1/archive/tables", StoreRoutes.list_archive_tables),
+        operation="list_archive_tables",
+        summary="List the Delta tables of the archive: versions, files, rows and bytes.",
+        ok={200: Ok("The tables.", ArchiveTableList)},
     ),
     _store_route(
         *("GET", "/v1/backups", StoreRoutes.list_backups),

@@ -42,6 +42,7 @@ from fourfold.store.stream_tables import StreamChanges, gather_changes, record_p
 if TYPE_CHECKING:
     from fourfold.store.publish import Progress, PublishReport
     from fourfold.store.store import Store
+    from fourfold.wire.store import ArchiveTableRow
 
 _archives: weakref.WeakKeyDictionary[Store, TableArchive] = weakref.WeakKeyDictionary()
 
@@ -60,6 +61,12 @@ def list_points(store: Store) -> list[PointInfo]:
     state = archive_of(store).catalog.refresh()
     older = Points(store.objects).all()
     return [*older, *map(point_info, state.points)]
+
+
+def list_tables(store: Store) -> list[ArchiveTableRow]:
+    """Return the tables of an archive, by name; none if it has format 1 only."""
+    archive = archive_of(store)
+    return [archive.describe(name) for name in sorted(archive.catalog.refresh().tables)]
 
 
 def point_info(commit: CommitRow) -> PointInfo:

@@ -296,6 +296,27 @@ class DatabaseStatusPage(Page, kw_only=True, frozen=True):
     """The streams of the store, on the first page, if it has any."""
 
 
+class ArchiveTableRow(Struct, kw_only=True, frozen=True):
+    """A Delta table of the archive, at its newest commit."""
+
+    name: str
+    folder: str
+    """Its folder below the URL of the archive."""
+    version: Count
+    files: Count
+    rows: Count
+    """Rows of all kept versions: a table is the log of changes of its rows."""
+    bytes: Count
+    changed_ms: Count | None
+    """Time at which its newest file was written, in milliseconds since 1970; null without one."""
+
+
+class ArchiveTableList(Struct, kw_only=True, frozen=True):
+    """The Delta tables of the archive, by name; none before the first publication."""
+
+    tables: list[ArchiveTableRow]
+
+
 class BackupRow(Struct, kw_only=True, frozen=True):
     """A backup of the store, made by a job, or of one database, made before its migration."""
 

@@ -33,6 +33,8 @@ from fourfold.sql_result import Result
 from fourfold.wire.sql import SqlTable
 from fourfold.wire.store import (
     Activity,
+    ArchiveTableList,
+    ArchiveTableRow,
     AuditPage,
     BackupPage,
     BackupRow,
@@ -176,6 +178,11 @@ class RemoteStore(StoreContainer):
         for page in self._client.pages(self._calls.list_points(), PointPage):
             points += map(maintenance.to_point, page.items)
         return points[::-1]
+
+    def archive_tables(self) -> list[ArchiveTableRow]:
+        """Return the Delta tables of the archive, by name: versions, files, rows and bytes."""
+        response = self._client.send(self._calls.list_archive_tables())
+        return maintenance.parse(response, ArchiveTableList).tables
 
     def point(self, point_id: str) -> PointInfo:
         """Return a restore point by its id.
