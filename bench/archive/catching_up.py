@@ -34,7 +34,7 @@ from bench.place import BUILD
 from bench.streams import load, servers
 from bench.streams.servers import Server
 from bench.turns import Taken, in_turns
-from fourfold.models.streams.archive.archiver import CACHE
+from fourfold.models.streams.archive.records import CACHE
 from fourfold.models.streams.model import segments_folder
 
 MESSAGES = 500_000

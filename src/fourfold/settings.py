@@ -9,7 +9,6 @@ file; the environment is a parameter.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_type_hints
@@ -700,6 +699,8 @@ def _check_name(name: str, origin: str) -> str:
 
 
 def _nearest(name: str, known: Iterable[str] = SETTINGS) -> str:
+    import difflib  # noqa: PLC0415 - for this message only
+
     match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     if match:
         return f"Did you mean {match[0]}? `fourfold config` lists every setting."

@@ -50,6 +50,30 @@ def test_home_shows_rates_writers_and_the_disk(tmp_path):
         assert text in body
 
 
+def test_pages_are_loaded_for_the_first_visit(tmp_path):
+    loads = []
+    with fourfold.open(tmp_path / "store") as store:
+        protocol = store_protocol(store)
+
+        def load():
+            loads.append(len(loads))
+            return Explorer(protocol, "store")
+
+        protocol.pages_loader = load
+        for path in ("/livez", "/v1/store", "/openapi.json"):
+            ask(protocol, path)
+        assert loads == []
+        missing = Request("GET", "/v1/spaces/did:web:none.example", headers={"accept": "text/html"})
+        page = asyncio.run(protocol.handle(missing))
+        assert (page.status, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        for path in ("/", "/documents", "/index.json"):
+            ask(protocol, path)
+        assert loads == [0]
+        paths = {route.path for route in protocol.routes.routes[: -len(protocol.api_routes)]}
+        # A path of both would change its meaning with the first visit.
+        assert paths.isdisjoint(route.path for route in protocol.api_routes)
+
+
 def ask(protocol, path, query=""):
     response = asyncio.run(protocol.handle(Request("GET", path, query)))
     assert response.status == 200, response.body

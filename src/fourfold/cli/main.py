@@ -9,7 +9,6 @@ its name to `SECTIONS`. The module of a command is imported only when it runs, o
 
 from __future__ import annotations
 
-import difflib
 import errno
 import importlib
 import io
@@ -61,6 +60,8 @@ class SectionedGroup(click.Group):
         is_known = name.startswith("-") or self.get_command(ctx, name) is not None
         if is_known or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
+        import difflib  # noqa: PLC0415 - for this message only
+
         similar = difflib.get_close_matches(name, self.list_commands(ctx), n=3)
         suggestion = f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
         raise click.UsageError(f"No such command {name!r}.{suggestion}", ctx)

@@ -7,13 +7,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fourfold import limits
-from fourfold.cli.app_sync_http import running
 from fourfold.cli.options import command as _command
 from fourfold.cli.options import published_store, refuse_without_conditions, root_argument
 from fourfold.cli.output import Output
@@ -26,6 +26,10 @@ from fourfold.server.publisher import ServerPublisher
 from fourfold.server.tls import Certificate
 from fourfold.settings import ServerSettings, load
 from fourfold.store import Store, open_store
+
+if TYPE_CHECKING:
+    from fourfold.server.routes import Pages
+    from fourfold.server.streams import StreamProtocol
 
 
 @dataclass
@@ -195,7 +199,6 @@ def command(
     so are new data of every space, the sessions and the graphs of ROOT. /health lists databases
     that another process writes. While the object store is down, the server still starts and serves.
     """
-    from fourfold.explorer.explorer import Explorer  # noqa: PLC0415 - an extra
     from fourfold.server import models, run, workers  # noqa: PLC0415 - an extra
 
     origins = Origins(cors)
@@ -229,8 +232,15 @@ def command(
             database_metrics=store.metrics_by_model,
             listener=listener,
             certificate=certificate,
-            pages=lambda protocol: Explorer(protocol, root.resolve().name),
+            pages=partial(_load_explorer, root.resolve().name),
         )
+
+
+def _load_explorer(name: str, protocol: StreamProtocol) -> Pages:
+    """Import and return the web pages, on the first visit: many servers have none."""
+    from fourfold.explorer.explorer import Explorer  # noqa: PLC0415
+
+    return Explorer(protocol, name)
 
 
 def _require(option: str, value: object, other: str, other_value: object) -> None:
@@ -296,6 +306,8 @@ def _report_unpublished(out: Output, publishing: ServerPublisher) -> None:
 def _start_sync(store: Store, stack: ExitStack, key: Path | None, access: Path | None) -> None:
     """Sign new rows of graphs and keep them in step with peers until the stack ends."""
     if key is not None:
+        from fourfold.cli.app_sync_http import running  # noqa: PLC0415 - most servers do not sync
+
         stack.enter_context(running(store.graphs, (), access, key))
 
 

@@ -17,13 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from importlib import resources
 from typing import NamedTuple
 
 from fourfold.errors import FormatError, FourfoldError, FutureFormat, InvalidInput, MigrationFailed
 from fourfold.kernel import failpoints
 from fourfold.kernel.driver import Connection
-from fourfold.kernel.named_queries import load_queries, read_sql
+from fourfold.kernel.named_queries import load_queries, package_folder, read_sql
 from fourfold.kernel.transaction import SQL, ReadTransaction, Transaction
 
 _log = logging.getLogger("fourfold.kernel")
@@ -50,7 +49,7 @@ def load_migrations(*packages: str) -> tuple[Migration, ...]:
     """Load every `migrations/NNNN_name.sql` of the packages, in order."""
     migrations = []
     for package in packages:
-        for entry in resources.files(package).joinpath("migrations").iterdir():
+        for entry in package_folder(package).joinpath("migrations").iterdir():
             if entry.name.endswith(".sql"):
                 number, _, name = entry.name.removesuffix(".sql").partition("_")
                 if not number.isdigit() or not name:

@@ -7,7 +7,9 @@ below describe it. `load_queries` returns an object with one attribute per query
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import resources
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 
 from fourfold.errors import InvalidInput, NotFound
 
@@ -37,14 +39,23 @@ class Queries:
         return Queries(f"{self._origin} over {others._origin}", others._queries | self._queries)
 
 
+@cache
 def load_queries(package: str, filename: str = "queries.sql") -> Queries:
-    """Read the named queries of `filename` inside `package`."""
+    """Read the named queries of `filename` inside `package`, once: many modules share a file."""
     return parse_queries(f"{package}/{filename}", read_sql(package, filename))
 
 
 def read_sql(package: str, filename: str) -> str:
     """Read the text of `filename` inside `package`."""
-    return resources.files(package).joinpath(filename).read_text(encoding="utf-8")
+    return package_folder(package).joinpath(filename).read_text(encoding="utf-8")
+
+
+def package_folder(package: str) -> Path:
+    """Return the folder of an installed package.
+
+    `importlib.resources` would read packages in ZIP files too, and imports what that requires.
+    """
+    return Path(import_module(package).__path__[0])
 
 
 def parse_queries(origin: str, text: str) -> Queries:

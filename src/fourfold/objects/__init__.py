@@ -9,6 +9,9 @@ S3 needs the package obstore, which is imported by the first S3 store: `pip inst
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from fourfold._lazy import exports
 from fourfold.objects.conditional_writes import ConditionalWrites, check_conditional_writes
 from fourfold.objects.folder import FolderStore
 from fourfold.objects.memory import MemoryStore
@@ -19,10 +22,24 @@ from fourfold.objects.request_counts import (
     RequestCounter,
     RequestRecorder,
 )
-from fourfold.objects.s3 import S3Settings, S3Store
 from fourfold.objects.url import open_objects
 from fourfold.objects.validation import check_key, check_prefix
-from fourfold.testing.faulty_store import Fault, FaultyStore, Injection, StoreCall
+
+if TYPE_CHECKING:
+    from fourfold.objects.s3 import S3Settings, S3Store
+    from fourfold.testing.faulty_store import Fault, FaultyStore, Injection, StoreCall
+else:
+    __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "Fault": "fourfold.testing.faulty_store",
+            "FaultyStore": "fourfold.testing.faulty_store",
+            "Injection": "fourfold.testing.faulty_store",
+            "S3Settings": "fourfold.objects.s3",
+            "S3Store": "fourfold.objects.s3",
+            "StoreCall": "fourfold.testing.faulty_store",
+        },
+    )
 
 __all__ = [
     "AccountingStore",

@@ -11,7 +11,6 @@ from fourfold import limits
 from fourfold.errors import InvalidConfig
 from fourfold.objects.folder import FolderStore
 from fourfold.objects.memory import MemoryStore
-from fourfold.objects.s3 import S3Settings, S3Store
 
 if TYPE_CHECKING:
     from fourfold.objects.protocol import ObjectStore
@@ -75,6 +74,8 @@ def _file_path(location: str) -> str:
 
 
 def _open_s3(location: str, timeout_s: float, retries_max: int) -> ObjectStore:
+    from fourfold.objects.s3 import S3Settings, S3Store  # noqa: PLC0415 - few stores are on S3
+
     try:
         parts = urlsplit(location)
         options = dict(

@@ -73,6 +73,7 @@ class StreamsApp:
 
         The head decides whether the request is admitted, before any of its body is stored.
         """
+        await self._protocol.prepare(request)
         call = self._protocol.admit(request)
         lease = self._protocol.lease(call) if _has_body(request) else None
         try:

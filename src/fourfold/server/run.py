@@ -138,7 +138,7 @@ def serve(
         keys_file: File of the keys that sign webhooks; by default in the folder of the store.
         models: Routes of the other models, from `models.model_routes`.
         database_metrics: Returns metrics by model; by default those of the streams.
-        pages: Makes the web pages that are served besides the API.
+        pages: Loads the web pages that are served besides the API, for the first visit.
         listener: A socket that listens already, of any kind; `host` tells who can reach it.
         certificate: Serve over TLS with this certificate.
     """
@@ -163,7 +163,7 @@ def serve(
         observer=Observer(audit, settings.slow_request_ms / 1000),
     )
     if pages is not None:
-        protocol.add_pages(pages(protocol))
+        protocol.pages_loader = partial(pages, protocol)
     raise_file_limit()
     options = uvicorn.Config(
         *(StreamsApp(protocol), host, port),

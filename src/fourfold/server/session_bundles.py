@@ -13,7 +13,7 @@ from typing import Final
 
 from fourfold import limits
 from fourfold.errors import AlreadyExists, Forbidden, InvalidInput, NotFound, PayloadMissing
-from fourfold.models.sessions import Sessions, bundle
+from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.records import BundleReport
 from fourfold.models.sessions.request import check_session_id
 from fourfold.server.open_sessions import OpenSessions
@@ -45,6 +45,8 @@ class SessionBundles:
 
     async def export_bundle(self, request: Request, sid: str) -> Response:
         """Return the bundle of a session, with those of its descendants that the key is for."""
+        from fourfold.models.sessions import bundle  # noqa: PLC0415 - rare
+
         sessions = await self._opened.get()
         lines = bundle.lines(sessions, check_session_id(sid), request.covers)
         # Fails before the response starts if there is no such session.
@@ -78,6 +80,8 @@ def _next_piece(lines: Iterator[bytes]) -> bytes:
 
 
 def _import(sessions: Sessions, data: bytes, covers: Callable[[str], bool]) -> BundleReport:
+    from fourfold.models.sessions import bundle  # noqa: PLC0415 - rare
+
     with TemporaryDirectory() as folder:
         path = Path(folder) / "bundle"
         path.write_bytes(data)

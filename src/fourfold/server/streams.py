@@ -159,6 +159,8 @@ class StreamProtocol:
             streams, Keys(streams.database.path.parent.parent / FILE_NAME), access
         )
         self._pages: Pages | None = None
+        self.pages_loader: Callable[[], Pages] | None = None
+        """Loads the web pages for the first request that may need them."""
         self._documents: dict[str, bytes] = {}
         """OpenAPI documents, by the path where the server is mounted."""
         self.routes = RouteTable(
@@ -181,12 +183,30 @@ class StreamProtocol:
             )
         )
 
-        self._api_routes = self.routes.routes
+        self.api_routes = self.routes.routes
 
     def add_pages(self, pages: Pages) -> None:
         """Serve web pages besides the API; they are not part of the OpenAPI document."""
         self._pages = pages
-        self.routes = RouteTable((*pages.routes(), *self._api_routes))
+        self.pages_loader = None
+        self.routes = RouteTable((*pages.routes(), *self.api_routes))
+
+    async def prepare(self, request: Request) -> None:
+        """Load the web pages if they may answer this request, and are not loaded yet.
+
+        Other requests go on meanwhile. Pages have no path that the API has; a browser also gets a
+        page about an error of the API.
+        """
+        loader = self.pages_loader
+        if loader is None:
+            return
+        if "text/html" not in request.headers.get("accept", ""):
+            with suppress(NotFound):
+                self.routes.find(request.method, request.path)
+                return
+        pages = await self._workers.run(loader)
+        if self.pages_loader is not None:
+            self.add_pages(pages)
 
     def stop(self) -> None:
         """End waiting requests as if they had timed out, before the server stops."""
@@ -201,6 +221,7 @@ class StreamProtocol:
     async def handle(self, request: Request) -> Response:
         """Return the response to any complete request; an error becomes a response too."""
         try:
+            await self.prepare(request)
             return await self.run(self.admit(request), request)
         except FourfoldError as error:
             return self.error_response(error, request)
@@ -436,7 +457,7 @@ class StreamProtocol:
     def openapi_document(self, root: str = "") -> bytes:
         """Return the OpenAPI document of all routes, for a server mounted at `root`."""
         if root not in self._documents:
-            self._documents[root] = openapi.document(self._api_routes, root)
+            self._documents[root] = openapi.document(self.api_routes, root)
         return self._documents[root]
 
     # Whole streams

@@ -53,9 +53,7 @@ from fourfold.models.problem import to_problems
 from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.model import MODEL as SESSIONS
 from fourfold.models.streams import Streams
-from fourfold.models.streams.archive import Archive, Policy
 from fourfold.models.streams.archive.opener import policy_of
-from fourfold.models.streams.archive.verify import object_problems, unclaimed_problems
 from fourfold.models.streams.model import MODEL as STREAMS
 from fourfold.objects import ObjectStore, open_objects
 from fourfold.settings import FILE_NAME, Settings, fresh_file, load
@@ -69,9 +67,10 @@ from fourfold.store.verification import Progress
 
 if TYPE_CHECKING:
     from fourfold.archive.subject import DatabaseStatus
+    from fourfold.models.streams.archive import Archive, Policy
     from fourfold.store.publish import PublishReport
     from fourfold.wire.sql import SqlTable
-    from fourfold.wire.store import Activity, StoreOverview
+    from fourfold.wire.store import Activity, ArchiveTableRow, StoreOverview
 
 
 def options_of(settings: Settings) -> Options:
@@ -336,6 +335,11 @@ class Store:
         self._refuse_if_closed()
         check_callable(progress, "progress")
         report = verification.verify(self.root, progress)
+        from fourfold.models.streams.archive.verify import (  # noqa: PLC0415 - rare
+            object_problems,
+            unclaimed_problems,
+        )
+
         if objects and STREAMS.location.names(self.root):
             with self.streams.database.read(deadline_s=float("inf")) as snapshot:
                 messages = [*object_problems(snapshot, self.objects, progress=progress)]
@@ -499,6 +503,12 @@ class Store:
         from fourfold.store import table_archive  # noqa: PLC0415 - few stores publish
 
         return table_archive.list_points(self)
+
+    def archive_tables(self) -> list[ArchiveTableRow]:
+        """Return the Delta tables of the archive, by name: versions, files, rows and bytes."""
+        from fourfold.store import table_archive  # noqa: PLC0415 - few stores publish
+
+        return table_archive.list_tables(self)
 
     def release(self, did: str) -> None:
         """Close a space, to limit open files; handles on it become unusable.

@@ -42,7 +42,6 @@ from fourfold.models.documents.cache import CacheEntry, DocumentCache
 from fourfold.models.documents.conflicts import ReadTooOld
 from fourfold.models.documents.document_type import DocumentType
 from fourfold.models.documents.feed import FilterWatch, Watch
-from fourfold.models.documents.gc import sweep
 from fourfold.models.documents.gc.horizon import horizon
 from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.models.documents.gc.policy import stored as stored_policy
@@ -72,7 +71,6 @@ from fourfold.models.documents.snapshots import MaintenanceReport, Retention, ma
 from fourfold.models.documents.timestamps import created_at, stored_time
 from fourfold.models.documents.typed_documents import TypedDocuments
 from fourfold.models.documents.validation import check_entity, check_known_branch, check_several
-from fourfold.models.documents.verify import iter_problems_in_slices
 from fourfold.models.documents.waiters import Waiters
 from fourfold.models.problem import Problem, to_problems
 from fourfold.sql_result import Result
@@ -642,6 +640,10 @@ class Space:
 
     def verify(self) -> list[Problem]:
         """Check the file, the log and everything derived from it; return the problems found."""
+        from fourfold.models.documents.verify import (  # noqa: PLC0415 - rare
+            iter_problems_in_slices,
+        )
+
         problems = to_problems(self.database.integrity_check())
         size = self.database.path.stat().st_size
         problems += iter_problems_in_slices(
@@ -665,6 +667,8 @@ class Space:
         report = maintain(self, retention, pinned)
         if self.gc_policy() is None:
             return report
+        from fourfold.models.documents.gc import sweep  # noqa: PLC0415 - few spaces have a policy
+
         collected = sweep.collect(self, None, pins=pinned)
         return msgspec.structs.replace(report, collected=collected)
 
@@ -677,6 +681,8 @@ class Space:
         Raises:
             Refused: There is no policy.
         """
+        from fourfold.models.documents.gc import sweep  # noqa: PLC0415 - rare
+
         return sweep.collect(self, policy, dry_run=dry_run)
 
     def gc_policy(self) -> GcPolicy | None:
@@ -686,6 +692,8 @@ class Space:
 
     def set_gc_policy(self, policy: GcPolicy | None) -> None:
         """Store the policy that `maintain` applies, or remove it. Collects nothing now."""
+        from fourfold.models.documents.gc import sweep  # noqa: PLC0415 - rare
+
         sweep.keep_policy(self, policy)
 
     def horizon(self) -> int:

@@ -13,7 +13,6 @@ from fourfold.models.sessions.database import MIGRATIONS, POSITION, PROFILE
 from fourfold.models.sessions.publication import PUBLICATION
 from fourfold.models.sessions.sessions import Sessions
 from fourfold.models.sessions.sqlite_log import SqliteLog
-from fourfold.models.sessions.verify import contents
 from fourfold.settings import Settings
 
 _KIND = FileKind(
@@ -40,6 +39,8 @@ def _configure(profile: Profile, settings: Settings) -> Profile:
 
 
 def _verify(database: Database) -> list[Problem]:
+    from fourfold.models.sessions.verify import contents  # noqa: PLC0415 - rare
+
     blobs = FolderBlobs(database.path.parent / _BLOBS)
     return to_problems(contents(SqliteLog(database), blobs))
 

@@ -27,7 +27,7 @@ from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput, NotFound, ReadOnly
 from fourfold.models.handle_mapping import HandleMapping
 from fourfold.models.problem import Problem, to_problems
-from fourfold.models.sessions import bundle, heads, payloads, writer
+from fourfold.models.sessions import heads, payloads, writer
 from fourfold.models.sessions.feed import Broadcast
 from fourfold.models.sessions.feed_calls import FeedCalls
 from fourfold.models.sessions.fork import SessionFork, prepare_fork, write_fork
@@ -40,7 +40,6 @@ from fourfold.models.sessions.listing import (
     session_info,
 )
 from fourfold.models.sessions.log import Log, LogReader, LogWriter, SessionRow
-from fourfold.models.sessions.memory_log import MemoryLog
 from fourfold.models.sessions.reader import (
     SessionView,
     Slot,
@@ -74,7 +73,6 @@ from fourfold.models.sessions.request_builder import RequestBuilder
 from fourfold.models.sessions.retention_calls import RetentionCalls
 from fourfold.models.sessions.session import Session
 from fourfold.models.sessions.stamps import event_of
-from fourfold.models.sessions.verify import problems
 from fourfold.models.sessions.writer import EventAppend
 from fourfold.tabular import Rows
 
@@ -103,7 +101,11 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, FeedCall
         files: FolderBlobs | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.log = MemoryLog() if log is None else log
+        if log is None:
+            from fourfold.models.sessions.memory_log import MemoryLog  # noqa: PLC0415 - for tests
+
+            log = MemoryLog()
+        self.log = log
         self.files = files
         self._preparing = RequestBuilder(clock, files)
         self._slots = Slots()
@@ -685,6 +687,8 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, FeedCall
 
     def export_bundle(self, sid: str) -> Iterator[bytes]:
         """Yield a session, the sessions its edges lead to, and their payloads as JSON lines."""
+        from fourfold.models.sessions import bundle  # noqa: PLC0415 - rare
+
         return bundle.lines(self, check_session_id(sid))
 
     def import_bundle(self, path: str | Path) -> BundleReport:
@@ -698,6 +702,8 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, FeedCall
             AlreadyExists: A session has another history, or something else is appended to it
                 during the import. What was imported until then stays.
         """
+        from fourfold.models.sessions import bundle  # noqa: PLC0415 - rare
+
         if not self.log.writable:
             raise ReadOnly(f"{self.log!r} is open for reading only")
         _, now = self._preparing.now()
@@ -707,12 +713,16 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, FeedCall
 
     def verify(self) -> builtins.list[Problem]:
         """Check logs, heads, digests and payloads; return the problems found."""
+        from fourfold.models.sessions.verify import problems  # noqa: PLC0415 - rare
+
         return to_problems(problems(self.log, self.files))
 
     def close(self) -> None:
         """End every feed; sessions in memory are discarded."""
         self._closed = True
         self._broadcast.close()
+        from fourfold.models.sessions.memory_log import MemoryLog  # noqa: PLC0415 - for tests
+
         if isinstance(self.log, MemoryLog):
             self.log.close()
 

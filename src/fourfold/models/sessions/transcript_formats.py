@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from html import escape
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeGuard
+
+from fourfold.html import escape
 
 if TYPE_CHECKING:
     from fourfold.models.sessions.transcript import TranscriptEntry, TranscriptHeader

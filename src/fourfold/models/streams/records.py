@@ -175,8 +175,10 @@ class ColdRecords(Protocol):
         """Yield the records from `start` up to `end`, exclusive."""
         ...
 
-    companions: Companions
-    """Search companions of segments."""
+    @property
+    def companions(self) -> Companions:
+        """Search companions of segments."""
+        ...
 
     def pick(self, segment: Segment, offsets: Sequence[int]) -> Iterator[Record]:
         """Yield the records at some offsets of a segment, in the order of `offsets`."""

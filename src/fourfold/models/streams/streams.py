@@ -19,7 +19,7 @@ import builtins
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -43,6 +43,7 @@ from fourfold.models.streams import (
     validation,
     writer,
 )
+from fourfold.models.streams import search as searches
 from fourfold.models.streams.append import (
     Append,
     Appender,
@@ -73,10 +74,8 @@ from fourfold.models.streams.records import (
     Totals,
 )
 from fourfold.models.streams.schemas.schemas import Schemas
-from fourfold.models.streams.search import engine
 from fourfold.models.streams.search.request import AggregateRequest, SearchRequest
 from fourfold.models.streams.search.results import Aggregates, SearchPage
-from fourfold.models.streams.search.tail import TailRollups
 from fourfold.models.streams.settings import SettingsChange
 from fourfold.models.streams.settings import change as change_settings
 from fourfold.models.streams.settings import check as check_settings
@@ -89,6 +88,7 @@ from fourfold.models.streams.writer import SQL, Fork, ForkPoint, StreamClock, St
 
 if TYPE_CHECKING:
     from fourfold.models.streams.archive import Archive
+    from fourfold.models.streams.search.tail import TailRollups
 
 STREAM_READ_BYTES: Final = 4 * limits.MIB
 """Bytes of one read, unless a single record is larger."""
@@ -138,7 +138,6 @@ class Streams(HandleMapping[str, Stream]):
         self.sweep_failure: FourfoldError | None = None
         """Error of the last background sweep, or None if it succeeded."""
         self._uses = Uses()
-        self._tails = TailRollups()
         self.subscriptions = Subscriptions(database, self.read_clock, self.notifier)
         self.schemas = Schemas(self)
         self.profiles = Profiles(self)
@@ -723,19 +722,22 @@ class Streams(HandleMapping[str, Stream]):
 
     def search(self, name: str, request: SearchRequest) -> SearchPage:
         """Return a page of the messages of a JSON stream that match a request."""
-        return self._ask(name, engine.search, request)
+        return self._ask(name, searches.search, request)
 
     def aggregate(self, name: str, request: AggregateRequest) -> Aggregates:
         """Return groups of the messages of a JSON stream that match a request."""
         # What a transaction has appended may still be rolled back.
         tails = None if self.database.in_transaction() else self._tails
-        return self._ask(name, partial(engine.aggregate, tails=tails), request)
+        return self._ask(name, partial(searches.aggregate, tails=tails), request)
+
+    @cached_property
+    def _tails(self) -> TailRollups:
+        return searches.TailRollups()
 
     def _ask(self, name: str, work: Callable[..., T], request: Any) -> T:
         validation.check_name(name)
-        # It may examine many records in Python.
-        background = not self.database.in_transaction()
-        read = self.database.read_in_background if background else self.database.read_current
+        in_transaction = self.database.in_transaction()
+        read = self.database.read_current if in_transaction else self.database.read_in_background
         try:
             with read() as snapshot:
                 info = writer.get_stream(snapshot, name, self.read_clock())
@@ -807,8 +809,7 @@ class Streams(HandleMapping[str, Stream]):
     def verify(self) -> builtins.list[Problem]:
         """Check the streams, their records and the archive; return the problems found."""
         with self.database.read_in_background() as snapshot:
-            messages = problems(snapshot)
-        return to_problems(messages)
+            return to_problems(problems(snapshot))
 
     _describe = info
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from itertools import chain, islice
 
 from fourfold.kernel import ReadTransaction, load_queries
-from fourfold.models.streams.archive import verify
 
 _SQL = load_queries("fourfold.models.streams")
 _SUBSCRIPTIONS = load_queries("fourfold.models.streams.subscriptions")
@@ -16,6 +15,8 @@ _NAMED_MAX = 20
 
 def problems(snapshot: ReadTransaction) -> list[str]:
     """Return a message for each violated invariant; empty if there are none."""
+    from fourfold.models.streams.archive import verify  # noqa: PLC0415 - rare
+
     messages = [
         f"streams: the counters or offsets of {row[0]!r} do not match its records"
         for row in snapshot.all(_SQL.broken_streams, (_NAMED_MAX,))

@@ -25,8 +25,8 @@ from fourfold.errors import FourfoldError, StorageError
 from fourfold.kernel import Database, ReadTransaction, Transaction
 from fourfold.models.streams import MIGRATIONS, PROFILE
 from fourfold.models.streams.archive import sealer
-from fourfold.models.streams.archive.archiver import LOCAL, Archive
-from fourfold.models.streams.archive.records import SQL, Policy
+from fourfold.models.streams.archive.archiver import Archive
+from fourfold.models.streams.archive.records import LOCAL, SQL, Policy
 from fourfold.models.streams.archive.sealer import Sealable
 from fourfold.models.streams.model import MODEL
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, pluralize

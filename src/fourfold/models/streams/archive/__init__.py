@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from fourfold._lazy import exports
 
 if TYPE_CHECKING:
-    from fourfold.models.streams.archive.archiver import CACHE, LOCAL, Archive
+    from fourfold.models.streams.archive.archiver import Archive
     from fourfold.models.streams.archive.bootstrapper import BootstrapReport, bootstrap
     from fourfold.models.streams.archive.cold_reader import ColdReader
     from fourfold.models.streams.archive.records import (
+        CACHE,
+        LOCAL,
         ArchiveRound,
         Policy,
         PublishResult,
@@ -25,8 +27,8 @@ else:
     __getattr__, __dir__ = exports(
         __name__,
         {
-            "CACHE": f"{_HERE}.archiver",
-            "LOCAL": f"{_HERE}.archiver",
+            "CACHE": f"{_HERE}.records",
+            "LOCAL": f"{_HERE}.records",
             "Archive": f"{_HERE}.archiver",
             "BootstrapReport": f"{_HERE}.bootstrapper",
             "ColdReader": f"{_HERE}.cold_reader",

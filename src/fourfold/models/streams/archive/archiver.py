@@ -42,6 +42,8 @@ from fourfold.models.streams.archive.cold_reader import ColdReader
 from fourfold.models.streams.archive.maintenance import MaintenanceResult, SegmentMaintenance
 from fourfold.models.streams.archive.publisher import LocalSegmentLost, Publisher
 from fourfold.models.streams.archive.records import (
+    CACHE,
+    LOCAL,
     SQL,
     ArchiveRound,
     Policy,
@@ -63,9 +65,6 @@ ARCHIVE_CHECKPOINT_S: Final = 60.0
 """Interval of checkpoints of the log while the background seals."""
 ARCHIVE_UPKEEP_S: Final = 60.0
 """Interval at which the background looks for segments to index or compact."""
-
-LOCAL = "local"
-CACHE = "cache"
 
 
 class _Turn(NamedTuple):

@@ -6,7 +6,9 @@ A read transaction lists the segments, which never change, so both parts always 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fourfold.archive.segment_reader import StoredSegments
 from fourfold.errors import CorruptData
@@ -14,7 +16,9 @@ from fourfold.kernel import ReadTransaction
 from fourfold.models.streams.archive.indexes.lookups import KeySearch
 from fourfold.models.streams.archive.records import SQL, Segment
 from fourfold.models.streams.records import KeyStep, Record, RecordFilter
-from fourfold.models.streams.search.companions.reader import Companions
+
+if TYPE_CHECKING:
+    from fourfold.models.streams.search.companions.reader import Companions
 
 
 class ColdReader:
@@ -23,8 +27,15 @@ class ColdReader:
     def __init__(self, segments: Callable[[], StoredSegments], folder: Path) -> None:
         self._open = segments
         self._folder = folder
-        self.companions = Companions(segments)
+
+    @cached_property
+    def companions(self) -> Companions:
         """Search companions of segments."""
+        from fourfold.models.streams.search.companions.reader import (  # noqa: PLC0415 - for searches
+            Companions,
+        )
+
+        return Companions(self._open)
 
     @property
     def segments(self) -> StoredSegments:

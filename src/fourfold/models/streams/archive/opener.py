@@ -8,16 +8,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fourfold.archive import DiskCache, open_segments
 from fourfold.archive.segment_reader import StoredSegments
 from fourfold.errors import FourfoldError, ReadOnly
 from fourfold.kernel import Database
 from fourfold.models.model import StoreContext
-from fourfold.models.streams.archive.archiver import CACHE, LOCAL, Archive
 from fourfold.models.streams.archive.cold_reader import ColdReader
-from fourfold.models.streams.archive.records import Policy
+from fourfold.models.streams.archive.records import CACHE, LOCAL, Policy
 from fourfold.settings import Settings
+
+if TYPE_CHECKING:
+    from fourfold.models.streams.archive.archiver import Archive
 
 
 def policy_of(settings: Settings) -> Policy:
@@ -58,6 +61,10 @@ class ArchiveOpener:
 
     def open(self) -> Archive:
         """Return the archive; raise ReadOnly if the store is open for reading."""
+        from fourfold.models.streams.archive.archiver import (  # noqa: PLC0415 - few stores publish
+            Archive,
+        )
+
         with self._opening:
             if self._archive is None:
                 if not self._context.writable:

@@ -29,6 +29,12 @@ NS = 1_000_000
 """Nanoseconds per millisecond."""
 
 
+LOCAL: Final = "local"
+"""Folder of segments that are not published yet, in the folder of the streams."""
+CACHE: Final = "cache"
+"""Folder of segments that were read from the object store."""
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Thresholds for publishing a stream, and the work per round."""

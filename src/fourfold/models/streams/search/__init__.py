@@ -5,3 +5,23 @@ companions if there are any, and records otherwise; the results are the same.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fourfold._lazy import exports
+
+if TYPE_CHECKING:
+    from fourfold.models.streams.search.engine import aggregate, search
+    from fourfold.models.streams.search.tail import TailRollups
+else:
+    # Few streams are searched.
+    __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "TailRollups": f"{__name__}.tail",
+            "aggregate": f"{__name__}.engine",
+            "search": f"{__name__}.engine",
+        },
+    )
+
+__all__ = ["TailRollups", "aggregate", "search"]
