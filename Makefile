@@ -59,6 +59,8 @@ test-spark-4.2: $(READY)
 	$(OLD_SPARK)/bin/python -m pip install --quiet --disable-pip-version-check "pyspark==4.2.*"
 	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
 	  > "$$($(OLD_SPARK)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth"
+	sed '1s|.*|#!$(CURDIR)/$(OLD_SPARK)/bin/python|' $(BIN)/fourfold > $(OLD_SPARK)/bin/fourfold
+	chmod +x $(OLD_SPARK)/bin/fourfold
 	$(OLD_SPARK)/bin/python -m pytest tests/pipeline -m "spark and not slow"
 
 check: $(READY)
