@@ -12,7 +12,7 @@ from node import Node, keys, read_manifest
 from fourfold.kernel import failpoints
 from fourfold.models.streams.archive import Policy
 from fourfold.models.streams.archive.verify import object_problems, unclaimed_problems
-from fourfold.models.streams.search import evaluation
+from fourfold.models.streams.search import engine, evaluation
 from fourfold.objects import MemoryStore
 from support import naive_search as naive
 from support.properties import examples, with_slow
@@ -99,6 +99,18 @@ def test_companions_answer_as_the_records_do(logs):
     assert coverage.scanned_records == 1 + 8
     check(logs)
     verify(logs.node)
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_search_in_segments_pauses_between_records(logs, monkeypatch, built):
+    if built:
+        build(logs.node)
+    monkeypatch.setattr(engine, "BLOCK_RECORDS", 1)
+    pauses = []
+    monkeypatch.setattr(logs.node.database.pauses, "pause", lambda: pauses.append(1))
+    assert len(logs.search("service:auth -nothing", limit=1_000)) == 21
+    # With a companion only those that may match are read.
+    assert len(pauses) >= (20 if built else 40)
 
 
 def test_catalogue_has_sections_sizes_and_times(logs):

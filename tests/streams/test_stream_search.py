@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput, LimitExceeded, StreamRecreated
 from fourfold.models.streams.search import engine, measures
 from fourfold.models.streams.search.query import SearchExpression
+from fourfold.models.streams.search.ranking import Ranking
 from support import naive_search as naive
 from support.properties import examples
 
@@ -212,6 +215,32 @@ def test_budget_is_reported_and_the_next_page_continues(opened, monkeypatch):
     assert pages == 10
     partial = stream.aggregate(max_bytes=1)
     assert (partial.rows, partial.coverage.complete) == ([{"count": 10}], False)
+
+
+@pytest.mark.parametrize("work", ["ranked", "aggregate"])
+def test_long_work_pauses_after_few_messages(opened, monkeypatch, work):
+    """A thread that handles thousands of messages at once delays every commit of the process."""
+    monkeypatch.setattr(engine, "BLOCK_RECORDS", 10)
+    stream = opened.streams.create("long", JSON)
+    stream.append([{"m": f"word {number}"} for number in range(100)])
+    ranked, grouped = (Ranking, "measure"), (measures.Accumulator, "add")
+    owner, name = ranked if work == "ranked" else grouped
+    handled, steps = [], []
+    handle = getattr(owner, name)
+
+    def count(self, *given):
+        handled.append(1)
+        return handle(self, *given)
+
+    monkeypatch.setattr(owner, name, count)
+    monkeypatch.setattr(opened.database.pauses, "pause", lambda: steps.append(len(handled)))
+    if work == "ranked":
+        assert stream.search("word", limit=3, order="score").items
+    else:
+        assert stream.aggregate(by=["m"]).coverage.complete
+    assert len(handled) == 100
+    assert max(after - before for before, after in itertools.pairwise([0, *steps])) <= 10
+    assert steps[-1] == 100
 
 
 def test_aggregates_group_and_measure(logs):

@@ -149,6 +149,12 @@ class ReadTransaction:
         except _DRIVER_ERRORS as error:
             raise self._translate(error) from error
 
+    def pause(self) -> None:
+        """Give way to other threads that write, between steps of long work.
+
+        Only a read in the background pauses.
+        """
+
     def load_vector_functions(self) -> None:
         """Load the functions of sqlite-vec; only this statement loads an extension.
 
@@ -183,6 +189,10 @@ class BackgroundReadTransaction(ReadTransaction):
     def __init__(self, connection: Connection, subject: str, pauses: Pauses) -> None:
         super().__init__(connection, subject)
         self._pauses = pauses
+
+    def pause(self) -> None:
+        """Pause if the step of this thread was long enough and other threads write."""
+        self._pauses.pause()
 
     def all(self, sql: str, params: Params = ()) -> list[Row]:
         """Return all rows."""

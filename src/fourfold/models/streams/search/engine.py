@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from operator import neg
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -144,6 +144,10 @@ class Walk:
                 yield piece
                 if self.budget.is_exhausted and self.reached > self._info.first_offset:
                     return
+
+    def pause(self) -> None:
+        """Pause if the step was long enough and other threads write."""
+        self._snapshot.pause()
 
     def coverage(self) -> Coverage:
         """Return what was examined."""
@@ -320,6 +324,7 @@ class Walk:
                 time_ms = self.time_of(message, record.ts_ms)
                 if self._bounds.covers(time_ms):
                     matches.append(RecordMatch(record, message, time_ms))
+            self.pause()
         self.budget.spend(len(offsets), size)
         return matches
 
@@ -350,10 +355,11 @@ class Walk:
 
     def _aggregate_scanned(self, part: RecordRange, groups: Accumulator) -> None:
         """Add a part to an aggregate record by record."""
-        for piece in self._scan(part):
-            for match in piece.matches:
-                groups.add(match.message, match.time_ms)
-            self.reached = piece.start
+        for start, end in self._scan_bounds(part):
+            for matches in self._matching_blocks(part, start, end):
+                for match in matches:
+                    groups.add(match.message, match.time_ms)
+            self.reached = start
             if self._must_stop():
                 return
 
@@ -464,31 +470,44 @@ class Walk:
 
     def _scan(self, part: RecordRange) -> Iterator[SearchSlice]:
         """Examine every record of a part."""
-        matches_query, time_of, bounds = self.query.matches, self.time_of, self._bounds
-        may_match, decode = self.query.may_match, self._decode
+        for start, end in self._scan_bounds(part):
+            matches = list(chain.from_iterable(self._matching_blocks(part, start, end)))
+            matches.reverse()
+            yield SearchSlice(start, matches)
+
+    def _scan_bounds(self, part: RecordRange) -> Iterator[tuple[int, int]]:
+        """Yield the bounds of the slices of a part, the last one first."""
         end = part.end
         while end > part.start:
             start = max(part.start, end - self._step)
-            matches: list[RecordMatch] = []
-            size = 0
-            for block in self._blocks(part, start, end, may_skip=True):
-                size += sum(len(row[1]) for row in block)
-                rows = [row for row in block if may_match is None or may_match(row[1])]
-                decided = decode([row[1] for row in rows])
-                for row, fields in zip(rows, decided, strict=True):
-                    if not matches_query(fields):
-                        continue
-                    message = fields if self._decodes_whole else decode_message(row[1])
-                    time_ms = time_of(message, row[2])
-                    if bounds.covers(time_ms):
-                        matches.append(RecordMatch(Record._make(row), message, time_ms))
-            if self._excludes:
-                # About so much, because not every record was seen here.
-                size = max(size, (end - start) * self._average)
-            self.budget.spend(end - start, size)
-            matches.reverse()
-            yield SearchSlice(start, matches)
+            yield start, end
             end = start
+
+    def _matching_blocks(
+        self, part: RecordRange, start: int, end: int
+    ) -> Iterator[list[RecordMatch]]:
+        """Yield the matches of a slice block by block; pauses between blocks if others write."""
+        matches_query, time_of, bounds = self.query.matches, self.time_of, self._bounds
+        may_match, decode = self.query.may_match, self._decode
+        size = 0
+        for block in self._blocks(part, start, end, may_skip=True):
+            size += sum(len(row[1]) for row in block)
+            rows = [row for row in block if may_match is None or may_match(row[1])]
+            decided = decode([row[1] for row in rows])
+            matches = []
+            for row, fields in zip(rows, decided, strict=True):
+                if not matches_query(fields):
+                    continue
+                message = fields if self._decodes_whole else decode_message(row[1])
+                time_ms = time_of(message, row[2])
+                if bounds.covers(time_ms):
+                    matches.append(RecordMatch(Record._make(row), message, time_ms))
+            yield matches
+            self.pause()
+        if self._excludes:
+            # About so much, because not every record was seen here.
+            size = max(size, (end - start) * self._average)
+        self.budget.spend(end - start, size)
 
 
 def search(
@@ -549,6 +568,7 @@ def _ranked(
         for match in piece.matches[: RANKED_MAX - len(offsets)]:
             offsets.append(match.record.offset)
             measured.append(ranking.measure(match.message))
+            walk.pause()
         if len(offsets) >= RANKED_MAX and not request.total:
             break
     scores = ranking.scores(measured)
