@@ -123,7 +123,7 @@ def build_every_model(root):
         "history": 8,
         "view": ["worker"],
         "current": ["note"],
-        "messages": ['{"n":2}'],
+        "messages": ['{"n":1}', '{"n":2}'],
         "published": ['{"n":1}', '{"n":2}'],
         "sql": [["did:web:s0.example", 2]],
     }

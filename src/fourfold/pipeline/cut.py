@@ -23,6 +23,7 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -87,6 +88,11 @@ class FileBound:
     """Version of the catalog that bounds a database without a file, in the archive at `root`."""
     name: str = ""
     """Name of that database in the catalog."""
+    newest: int | None = None
+    """Newest position, if `seq` or `since` was derived from a time."""
+    until_ms: int | None = None
+    since_ms: int | None = None
+    """These times, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,8 +313,23 @@ def apply_bounds(cut: Cut, options: ReadOptions) -> Cut:
                     until = min(until, opened.seq_of(kind, options.at))
                 if isinstance(options.since, datetime):
                     since = opened.seq_of(kind, options.since)
-        bounds.append(replace(bound, seq=until, since=since))
+        until_ms, since_ms = _ms(options.at), _ms(options.since)
+        newest = None if until_ms is since_ms is None else bound.seq
+        bounds.append(
+            replace(
+                bound,
+                seq=until,
+                since=since,
+                newest=newest,
+                until_ms=until_ms,
+                since_ms=since_ms,
+            )
+        )
     return Cut(tuple(bounds), cut.bad)
+
+
+def _ms(point: Point) -> int | None:
+    return int(point.timestamp() * 1000) if isinstance(point, datetime) else None
 
 
 def check_reach(cut: Cut, at: Point, where: str) -> None:
@@ -348,6 +369,13 @@ def iter_rows(
     """Yield the rows of a query on a file one at a time, for long results."""
     with _OpenFile(bound.path) as opened:
         yield from opened.iter_rows(sql, parameters)
+
+
+@contextmanager
+def read_file(bound: FileBound) -> Iterator[ReadTransaction]:
+    """Yield a read transaction on a file, for several queries on one state."""
+    with _OpenFile(bound.path) as opened:
+        yield opened.snapshot()
 
 
 def unreadable_error(bad: Sequence[UnreadableFile]) -> FourfoldError:

@@ -13,6 +13,7 @@ need few of them:
     gc              mark and collect, for the job of that name              `gc_tasks`
     stats           its statistics, for the job of that name                `jobs.stats`
     archived        its tables in the archive, which Spark reads natively   `archive_plan`
+    frames          tables that it reads by functions of its own            `reader`
     jobs            further jobs of this model alone, by name, each with its module
 
 A part that is None is not offered: the job refuses the model.
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from fourfold.pipeline.jobs.load import Loader
     from fourfold.pipeline.jobs.materialize import Materializer
     from fourfold.pipeline.jobs.stats import Statistics
+    from fourfold.pipeline.reader import FrameReader
     from fourfold.pipeline.sink import Sink
     from fourfold.pipeline.verify_tasks import Verifier
     from fourfold.query.tables import ModelTables
@@ -63,6 +65,7 @@ class PipelineModel:
     gc: Callable[[], Collector] | None = None
     stats: Callable[[], Statistics] | None = None
     archived: Callable[[], Mapping[str, Archived]] | None = None
+    frames: Callable[[], Mapping[str, FrameReader]] | None = None
     jobs: Mapping[str, str] = field(default_factory=dict)
 
 

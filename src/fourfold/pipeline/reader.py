@@ -9,7 +9,7 @@ Spark errors with a traceback inside.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from fourfold.errors import InvalidInput
 from fourfold.pipeline import driver
 from fourfold.pipeline.exporter import ROW
 from fourfold.pipeline.file_server import get_server
+from fourfold.pipeline.models import get_model
 from fourfold.pipeline.options import ReadOptions, read_options
 from fourfold.pipeline.spark import register, unwrap_error
 from fourfold.pipeline.table_files import PIECE, TableFiles, fold_function, table_files
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fourfold.pipeline.cut import Cut
+
+    FrameReader = Callable[[SparkSession, Cut, ReadOptions], DataFrame | None]
+    """Returns the rows of a table at a cut; None if they are read like those of any other."""
 
 
 def read(spark: SparkSession, **options: Any) -> DataFrame:
@@ -59,6 +63,12 @@ def frame(spark: SparkSession, options: Mapping[str, str], cut: Cut | None = Non
         bounds = cuts.read_cut(parsed)
     else:
         bounds = cuts.apply_bounds(cuts.select_space(cut, parsed.space), parsed)
+    own = get_model(parsed.model).frames
+    read_table = None if own is None else own().get(parsed.table_name)
+    if read_table is not None:
+        rows = read_table(spark, bounds, parsed)
+        if rows is not None:
+            return rows
     from fourfold.pipeline.archive_plan import plan_archive  # noqa: PLC0415 - it needs the kernel
 
     rooted = parsed.table.folded or ROOT in (parsed.columns or ())

@@ -215,7 +215,7 @@ class _Session:
                 more = " and others" if len(names) > _LACKING_LISTED else ""
                 yield (
                     f"{use.names[0]}: published records of {listed}{more} are only in segments,"
-                    " which SQL in SQLite does not read; use `fourfold sql --objects URL`, or read"
+                    " which SQL in SQLite does not read; use `fourfold sql --engine spark`, or read"
                     " the stream"
                 )
 

@@ -9,6 +9,7 @@ MODEL = PipelineModel(
     tables=lazy("fourfold.pipeline.streams.tables", "STREAMS"),
     stream_reader=lazy("fourfold.pipeline.streams.stream_source", "stream_reader"),
     sink=lazy("fourfold.pipeline.streams.sink", "SINK"),
+    frames=lazy("fourfold.pipeline.streams.segment_tables", "TABLES"),
     verify=lazy("fourfold.pipeline.streams.verify", "VERIFIER"),
     jobs={
         "bootstrap": "fourfold.pipeline.jobs.bootstrap",

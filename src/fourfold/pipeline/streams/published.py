@@ -32,7 +32,7 @@ from fourfold.pipeline.spark import register, unwrap_error
 from fourfold.pipeline.streams import published_cut
 from fourfold.pipeline.streams.fold import fold_states
 from fourfold.pipeline.streams.published_cut import ObjectRecords, PublishedCut
-from fourfold.pipeline.streams.published_frame import published_frame
+from fourfold.pipeline.streams.published_frame import SegmentFiles, published_frame
 from fourfold.pipeline.streams.published_plan import narrow, plan_tail_tasks
 from fourfold.pipeline.streams.published_scan import TailWork
 from fourfold.pipeline.streams.published_tables import MESSAGES, PUBLISHED, RECORDS
@@ -172,13 +172,11 @@ def _native(
     parts = [part for part in cut.parts if narrow(part, conditions) is not None]
     frames = []
     with open_objects(url) as objects:
-        assert isinstance(objects, FolderStore)
-        for group, promote in _by_promotion(parts, cut.registries or {}):
+        files = SegmentFiles(objects, open_cache(None if root is None else str(root)))
+        for group, promote in group_by_promotion(parts, cut.registries or {}):
             late = any(until_ms is not None and part.held.last_ms > until_ms for part in group)
             until = until_ms if late else None
-            frame = published_frame(
-                spark, objects, group, addresses, until_ms=until, promote=promote
-            )
+            frame = published_frame(spark, files, group, addresses, until_ms=until, promote=promote)
             frames.append(frame.select(*names))
     columns = PUBLISHED.table(RECORDS).select_columns(names)
     works = plan_tail_tasks(
@@ -198,7 +196,7 @@ def _native(
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
-def _by_promotion(
+def group_by_promotion(
     parts: Iterable[ObjectRecords], registries: Registries
 ) -> Iterator[tuple[list[ObjectRecords], Promote | None]]:
     """Yield the parts without outdated messages, and those with messages to promote."""

@@ -1,8 +1,7 @@
 """The cut of published objects, read once before any record.
 
     manifests     of all streams, of those of a pattern, or of one, read in parallel
-    the node      instead, if its folder is given: one state of its file lists the segments and
-                  the log rows after them, so that the two join without a gap
+    the node      instead, if its folder is given: see `node_cut`
 
 Segments never change and manifests only advance, so the objects of a cut stay readable until the
 grace period ends. A fork is published after what it shares, so the manifest of its source is read
@@ -11,27 +10,23 @@ again if it was read too early.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from itertools import groupby
 from typing import Final, NamedTuple
 
-from fourfold.archive.manifest import MANIFEST, ROOT, Manifest, decode, key_of, manifest_key
+from fourfold.archive.manifest import MANIFEST, ROOT, Manifest, decode, manifest_key
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput, NotFound
-from fourfold.kernel import load_queries
 from fourfold.objects import ObjectStore, open_objects
-from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import FileBound
-from fourfold.pipeline.store_files import find_files, find_stores
 from fourfold.query.streams.promotion import Registries, outdated
 from fourfold.retry import Retries
 
 PUBLISHED_MANIFEST_READERS: Final = 32
 """Manifests that are read in parallel for a cut of published streams."""
 
-SQL: Final = load_queries("fourfold.pipeline.streams", "published.sql")
 _GLOB: Final = frozenset("*?[")
 
 
@@ -43,6 +38,7 @@ class RecordsObject(NamedTuple):
     end: int
     size: int
     last_ms: int
+    digest: str
     label: str | None = None
     """Name of the stream in its rows; None if they do not name it."""
 
@@ -67,6 +63,9 @@ class PublishedInfo(NamedTuple):
     segments: tuple[RecordsObject, ...]
     registry: str | None = None
     """Its schema registry as JSON."""
+    start: int = 0
+    end: int = sys.maxsize
+    """The read is limited to its records with `start` <= offset < `end`."""
 
 
 class ObjectRecords(NamedTuple):
@@ -123,21 +122,20 @@ def read_cut(
     its source. With `promoted`, the cut includes the registries that promote messages.
     """
     if root is not None:
-        bound, infos = _of_node(root)
-        cut = _cut(infos, streams, _no_reread, shared=shared)._replace(bound=bound)
-        if promoted and bound is not None:
-            _with_registries(bound, infos)
-    else:
-        bad: list[tuple[str, str]] = []
-        with open_objects(url) as objects:
-            reader = _ManifestReader(objects, bad if skip_bad else None)
-            infos = reader.all(streams)
-            cut = _cut(infos, streams, reader.one, shared=shared)
-        cut = cut._replace(bad=tuple(bad))
-    return cut._replace(registries=_registries(infos)) if promoted else cut
+        from fourfold.pipeline.streams import node_cut  # noqa: PLC0415 - only nodes need it
+
+        return node_cut.read_store(root, streams, shared=shared, promoted=promoted)
+    bad: list[tuple[str, str]] = []
+    with open_objects(url) as objects:
+        reader = _ManifestReader(objects, bad if skip_bad else None)
+        infos = reader.all(streams)
+        cut = select_records(infos, streams, reader.one, shared=shared)
+    cut = cut._replace(bad=tuple(bad))
+    return cut._replace(registries=registries_of(infos)) if promoted else cut
 
 
-def _registries(infos: dict[str, PublishedInfo]) -> Registries | None:
+def registries_of(infos: dict[str, PublishedInfo]) -> Registries | None:
+    """Return the registries of streams whose messages are promoted."""
     registries = (
         (info.name, info.registry, info.first)
         for info in infos.values()
@@ -163,25 +161,26 @@ def matches(name: str, pattern: str | None) -> bool:
     return pattern is None or fnmatchcase(name, pattern.replace("[^", "[!"))
 
 
-def _no_reread(name: str) -> PublishedInfo | None:
-    del name
-    return None
-
-
-def _cut(
+def select_records(
     infos: dict[str, PublishedInfo],
     pattern: str | None,
     reread: Callable[[str], PublishedInfo | None],
     *,
     shared: bool,
 ) -> PublishedCut:
+    """Return the records of the streams that match a pattern.
+
+    Args:
+        reread: Returns a stream again, if it was read too early.
+    """
     parts: list[ObjectRecords] = []
     tails: list[LiveTail] = []
     for name in sorted(infos):
         info = infos[name]
         if info.hidden or not matches(name, pattern):
             continue
-        for source, low, high in _pieces(info, infos, reread, shared=shared):
+        for source, start, end in _pieces(info, infos, reread, shared=shared):
+            low, high = max(start, source.start), min(end, source.end)
             parts += _parts(info, source, low, min(high, source.through))
             first = max(low, source.through)
             if first < high:
@@ -327,50 +326,10 @@ def manifest_info(manifest: Manifest) -> PublishedInfo:
                 segment.end_offset,
                 segment.size_bytes,
                 segment.last_ts_ms,
+                segment.digest,
                 manifest.name if segment.start_offset in labeled else None,
             )
             for segment in manifest.kept()
         ),
         manifest.schema_json,
     )
-
-
-# From the file of a node
-
-
-def _of_node(root: str) -> tuple[FileBound | None, dict[str, PublishedInfo]]:
-    """Return one state of the node's file; empty if it has no streams."""
-    from fourfold.pipeline.streams.tables import STREAMS  # noqa: PLC0415 - only nodes need it
-
-    files = find_files(find_stores(root, None), STREAMS)
-    bounds = cuts.read_files_cut(files, STREAMS).bounds
-    if not bounds:
-        return None, {}
-    [bound] = bounds
-    infos = {}
-    for _, rows in groupby(cuts.iter_rows(bound, SQL.node), key=lambda row: row[0]):
-        info = _node_info(list(rows))
-        infos[info.name] = info
-    return bound, infos
-
-
-def _with_registries(bound: FileBound, infos: dict[str, PublishedInfo]) -> None:
-    """Add the registries. They only gain versions, so when read last they know them all."""
-    from fourfold.query.streams.tables import SQL as TABLES  # noqa: PLC0415 - as above
-
-    for _, name, incarnation, text, _ in cuts.iter_rows(bound, TABLES.registries, (None,)):
-        info = infos.get(name)
-        if info is not None and info.incarnation == incarnation:
-            infos[name] = info._replace(registry=text)
-
-
-def _node_info(rows: list[tuple[object, ...]]) -> PublishedInfo:
-    """Return the description of a stream from the rows of a node's file."""
-    first = list(rows[0][:12])
-    first[4] = bool(first[4])
-    segments = tuple(
-        RecordsObject._make((key_of(str(row[12])), *row[13:17], row[0] if row[17] else None))
-        for row in rows
-        if row[12] is not None
-    )
-    return PublishedInfo._make((*first, segments, None))

@@ -63,7 +63,7 @@ def state_rows(file: QueryFile, constraints: Mapping[str, Any]) -> Iterator[Sequ
         raise HistoryTruncated(
             f"{file.path}: the state of a stream cannot be folded: some of its records are only in"
             " segments",
-            hint="Select one stream, or query published objects: `fourfold sql --objects URL`.",
+            hint="Select one stream, or query in Spark: `fourfold sql --engine spark`.",
         )
     sql = SQL.changes.format(**_CHANGES, cut=file.seq, conditions=conditions)
     rows = (

@@ -2,13 +2,13 @@
 
     streams     one row for each stream          producers   the last request of each producer
     schemas     one row for each version of each registry
-    records     the records in the file, each once, as stored
+    records     the records, each once, as stored
     messages    records as readers get them: in the current version of their stream
     state       the newest value of each key of every state stream, folded
     files       one row for each file: its kind, its newest position, its problem
 
-All streams of a store are in one file. `records` is its hot part: published records are in
-segments. A record that a fork shares with its source has the name of the source only. The cut of a
+All streams of a store are in one file, but published records are in segments, which only Spark
+reads. A record that a fork shares with its source has the name of the source only. The cut of a
 read is the position of the newest record in the file; streaming reads have an offset for each
 stream instead, see `stream_source`.
 
@@ -33,7 +33,7 @@ _ONLY = ("stream",)
 _STORED = (
     _STREAM,
     _OFFSET,
-    Column("position", "bigint", nullable=False, filtered=True),
+    Column("position", "bigint", filtered=True),
     Column("time", "timestamp", nullable=False),
     Column("payload", "binary", nullable=False),
     Column("routing_key", "string", filtered=True),
@@ -45,12 +45,12 @@ _TABLES = (
     Table(
         name="records",
         model=MODEL,
-        description="The records in the file: bytes, and text if the stream has text. Published "
-        "ones that were trimmed are in segments; a warning names their streams.",
+        description="The records: bytes, and text if the stream has text. In process those in the "
+        "file: published ones are in segments, and a warning names their streams.",
         columns=(
             _STREAM,
             _OFFSET,
-            Column("position", "bigint", nullable=False, filtered=True),
+            Column("position", "bigint", filtered=True),
             Column("time", "timestamp", nullable=False),
             Column("payload", "binary", nullable=False),
             Column("text", "string"),
@@ -68,8 +68,9 @@ _TABLES = (
     Table(
         name="messages",
         model=MODEL,
-        description="The records in the file as readers get them, in the current version of their "
-        "stream. Published ones that were trimmed are in segments; a warning names their streams.",
+        description="The records as readers get them, in the current version of their stream. In "
+        "process those in the file: published ones are in segments, and a warning names their "
+        "streams.",
         # The size is not filtered by SQLite, which knows that of what is stored.
         columns=(
             *_STORED[:5],
@@ -195,7 +196,8 @@ _IDENTITIES = {
 _DESCRIPTIONS: Final = {
     "stream": "Name of the stream.",
     "offset": "Offset of the record in its stream.",
-    "position": "Position of the record in the log of all streams.",
+    "position": "Position of the record in the log of all streams; null for published ones in "
+    "Spark.",
     "time": "Time of the append.",
     "payload": "The bytes of the record.",
     "text": "The record as text, if the stream has text or JSON.",

@@ -22,8 +22,8 @@ SELECT 0
 SELECT ?1 >= 0
 
 -- name: position
--- The newest record.
-SELECT coalesce(max(id), 0) FROM wal_log
+-- The newest record, also if it has left the log.
+SELECT max(trimmed_id, coalesce((SELECT max(id) FROM wal_log), 0)) FROM feed_state
 
 -- name: position_at
 SELECT coalesce(max(id), 0) FROM wal_log WHERE ts_ms <= ?1
