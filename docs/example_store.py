@@ -14,7 +14,8 @@ from typing import Any
 from unittest.mock import patch
 
 import fourfold
-from fourfold import Final, Question, Runtime, Turn
+from fourfold import Final, Question, Runtime
+from fourfold.models.sessions.runtime import Turn
 
 DID = "did:web:shop.example"
 ORDER = "order:1042"
@@ -75,6 +76,7 @@ def fill(root: Path) -> None:
         shop.write_catalog()
         shop.write_order()
         shop.write_contacts()
+        shop.write_memory()
         shop.open_streams()
         shop.write_blobs()
         shop.sell(900)
@@ -142,6 +144,21 @@ class Shop:
         space.patch("sku:tea-100", [_replace("/price", 4.05)], branch="discount")
         step(20)
         space.patch(ORDER, [_replace("/total", 70.0), _replace("/status", "shipped")])
+
+    def write_memory(self) -> None:
+        """Store what an assistant remembers of customers, with values that change and expire."""
+        put, step = self._store.memory("assistant").put, self._clock.advance
+        cities = ("London", "New York", "Manchester", "Nuenen", "Cambridge")
+        for person, city in zip(PEOPLE, cities, strict=True):
+            label = person.split()[0].lower()
+            put(("users", label), "city", {"name": city})
+            put(("users", label), "cart", {"items": 2}, ttl_s=86_400 * 2)
+            step(4)
+        for drink in ("green tea", "green tea, no sugar", "oolong, and leek soup for lunch"):
+            put(("users", "ada"), "taste", {"likes": drink})
+            step(30)
+        put(("policy",), "refund", {"text": "What arrives broken is refunded up to 70.00."})
+        self._store.memory("assistant").forget(("users", "alan"), "cart")
 
     def write_blobs(self) -> None:
         """Store pictures, texts and a file."""

@@ -9,16 +9,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import fourfold
+from fourfold.content.namespaces import decode_id, decode_namespace, encode_id, encode_namespace
 from fourfold.errors import ContentError, HistoryTruncated, InvalidInput, LimitExceeded, NotFound
 from fourfold.models.documents import memory as memory_module
 from fourfold.models.documents.memory import Memory
-from fourfold.models.documents.memory_items import (
-    MemoryPut,
-    decode_id,
-    decode_namespace,
-    encode_id,
-    encode_namespace,
-)
+from fourfold.models.documents.memory_items import MemoryPut
 
 ADA, BOB = ("users", "ada"), ("users", "bob")
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -64,6 +64,7 @@ def fill_shop(root):
         space.indexes.create("by_status", "/status")
         fill_blobs(space)
         store.space("did:web:notes.example").set("note:1", {"text": "No index."})
+        fill_memory(store, "assistant", "leek soup")
         orders = store.streams.create("orders", content_type="application/json")
         for number in range(120):
             orders.append({"id": number, "total": number * 1.5, "status": STATES[number % 3]})
@@ -112,6 +113,16 @@ def fill_blobs(space, text="brewing"):
     blobs.put(f"<script>alert(1)</script>{text}".encode(), "text/html")
     blobs.put(f'{{"for": "{len(text)}"}}'.encode(), "application/json")
     blobs.put(bytes(range(200)), "application/octet-stream")
+
+
+def fill_memory(store, name, text):
+    """Write a memory with an item that changed, one that expires, and one that is forgotten."""
+    memory = store.memory(name)
+    memory.put(("users", "ada"), "food", {"likes": text})
+    memory.put(("users", "ada"), "food", {"likes": f"more {text}", "since": 2026})
+    memory.put(("users", text), "city", {"name": text}, ttl_s=90_000)
+    memory.put(("policy",), "refund", {"text": "Up to 70.00."})
+    memory.forget(("policy",), "refund")
 
 
 def fill_graph(store, name="crm", text="Ada"):
@@ -265,6 +276,7 @@ def fill_probes(root):
         stream.append({PROBE: PROBE})
         text = store.streams.create("text<script>alert(4)<|script>", content_type="text/html")
         text.append(PROBE.encode())
+        fill_memory(store, "probe", PROBE)
         fill_graph(store, "probe", PROBE)
         fill_sync(store.graphs, PROBE, domain=PROBE)
         fill_session(store, "probe", PROBE)

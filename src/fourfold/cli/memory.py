@@ -21,15 +21,10 @@ from fourfold.cli.options import command as plain_command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output, counted
 from fourfold.cli.space.arguments import compact, json_argument, limit_option, pretty
+from fourfold.content.namespaces import decode_namespace, encode_namespace
 from fourfold.errors import NotFound
 from fourfold.models.documents.memory import Memory
-from fourfold.models.documents.memory_items import (
-    MemoryChange,
-    MemoryItem,
-    MemoryVersion,
-    decode_namespace,
-    encode_namespace,
-)
+from fourfold.models.documents.memory_items import MemoryChange, MemoryItem, MemoryVersion
 from fourfold.store import open_store
 
 SECTIONS: Final[Sections] = (

@@ -19,6 +19,7 @@ from fourfold.client.documents import WriteIdentity, format_at, prepare
 from fourfold.client.requests import Address, Call, stringify
 from fourfold.client.responses import Response
 from fourfold.content.filters import parse_filter
+from fourfold.content.namespaces import Namespace, check_namespace, encode_id
 from fourfold.content.text import parse_text_query
 from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.encoding import trusted
@@ -30,9 +31,6 @@ from fourfold.models.documents.memory_items import (
     MemoryItem,
     MemoryPut,
     MemoryVersion,
-    Namespace,
-    check_namespace,
-    encode_id,
     make_document,
 )
 from fourfold.wire import memory as wire

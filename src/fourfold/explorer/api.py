@@ -39,7 +39,7 @@ class Api:
         /,
         **query: object,
     ) -> Response:
-        """Send a request; parameters that are None or empty are left out.
+        """Send a request; parameters that are None or empty are left out, lists are repeated.
 
         Raises:
             FourfoldError: any error that the API responds with.
@@ -69,7 +69,12 @@ class Api:
         headers: Headers | None,
         query: dict[str, object],
     ) -> Response:
-        pairs = [(name, value) for name, value in query.items() if value not in {None, ""}]
+        pairs = [
+            (name, value)
+            for name, values in query.items()
+            for value in (values if isinstance(values, list) else [values])
+            if value not in {None, ""}
+        ]
         request = Request(
             method,
             path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from msgspec import Struct, field
@@ -147,7 +147,7 @@ async def space_page(visit: Visit, query: SpacePageQuery) -> dict[str, Any]:
     filters = query.where and not query.searches
     entities, log, facets, liked = await asyncio.gather(
         _find_entities(visit, query, point) if filters else _list_ids(visit, query, point),
-        _newest_commits(visit, query.did, info.seq),
+        newest_commits(visit, query.did, info.seq),
         _read_facets(visit, query.did, indexes, point),
         read_states(visit, query.did, [query.like] if query.like else [], **point),
     )
@@ -264,7 +264,7 @@ async def read_branches(visit: Visit, did: str, at: str = "") -> list[BranchInfo
     return page.items
 
 
-async def _newest_commits(visit: Visit, did: str, seq: int) -> list[LogRow]:
+async def newest_commits(visit: Visit, did: str, seq: int) -> list[LogRow]:
     """Return the newest commits up to the time of the visit, oldest first."""
     at = format_at(visit.at)
     if isinstance(visit.at, int):
@@ -333,8 +333,11 @@ def _operation_text(operation: dict[str, Any]) -> str:
 # A document
 
 
-class _DocumentReader:
+class DocumentReader:
     """Read a document at points of its history."""
+
+    page: ClassVar[str] = "/document"
+    """Path of the page that shows it."""
 
     def __init__(
         self, visit: Visit, query: DocumentQuery | RestoreQuery, branches: list[BranchInfo]
@@ -412,10 +415,17 @@ class _DocumentReader:
 
 async def document_page(visit: Visit, query: DocumentQuery) -> dict[str, Any]:
     """Show a document at a point of its history, what changed, and the time bar."""
+    return await read_document(visit, query, DocumentReader)
+
+
+async def read_document(
+    visit: Visit, query: DocumentQuery, make_reader: type[DocumentReader]
+) -> dict[str, Any]:
+    """Return what a page shows of a document, as `make_reader` reads it."""
     info, branches = await asyncio.gather(
         visit.api.get(f"/v1/spaces/{query.did}", SpaceInfo), read_branches(visit, query.did)
     )
-    reader = _DocumentReader(visit, query, branches)
+    reader = make_reader(visit, query, branches)
     view = await _read_view(visit, query, reader)
     state: DocumentState | None = view["state"]
     end = query.end or info.seq
@@ -440,7 +450,7 @@ async def document_page(visit: Visit, query: DocumentQuery) -> dict[str, Any]:
         "branches": [branch for branch in branches if branch.status == "active"],
         **view,
         "seqs": seqs,
-        "bars": _bars(visit, query, revisions),
+        "bars": _bars(visit, query, revisions, reader.page),
         "first_at_ms": values.to_ms(revisions[0].created_at) if revisions else None,
         "last_at_ms": values.to_ms(revisions[-1].created_at) if revisions else None,
         "has_earlier": has_earlier,
@@ -451,14 +461,21 @@ async def document_page(visit: Visit, query: DocumentQuery) -> dict[str, Any]:
 
 async def document_part(visit: Visit, query: DocumentQuery) -> dict[str, Any]:
     """Show what changes on the page of a document with a step of its time bar."""
+    return await read_step(visit, query, DocumentReader)
+
+
+async def read_step(
+    visit: Visit, query: DocumentQuery, make_reader: type[DocumentReader]
+) -> dict[str, Any]:
+    """Return what changes on the page of a document with a step of its time bar."""
     info, branches = await asyncio.gather(
         visit.api.get(f"/v1/spaces/{query.did}", SpaceInfo), read_branches(visit, query.did)
     )
-    view = await _read_view(visit, query, _DocumentReader(visit, query, branches))
+    view = await _read_view(visit, query, make_reader(visit, query, branches))
     return {"space": info, "id": query.id, "branch": query.branch, **view}
 
 
-async def _read_view(visit: Visit, query: DocumentQuery, reader: _DocumentReader) -> dict[str, Any]:
+async def _read_view(visit: Visit, query: DocumentQuery, reader: DocumentReader) -> dict[str, Any]:
     """Return the state at the point of the visit, its commit, authors and changes."""
     state, newest = await asyncio.gather(reader.state(visit.at), reader.state(None))
     commit, authors = None, None
@@ -475,7 +492,7 @@ async def _read_view(visit: Visit, query: DocumentQuery, reader: _DocumentReader
     }
 
 
-def _bars(visit: Visit, query: DocumentQuery, revisions: list[RevisionRow]) -> list[Bar]:
+def _bars(visit: Visit, query: DocumentQuery, revisions: list[RevisionRow], page: str) -> list[Bar]:
     """Return a bar for each revision, or for several neighbours if there are many."""
     count = min(len(revisions), BARS_MAX)
     bars = []
@@ -488,7 +505,7 @@ def _bars(visit: Visit, query: DocumentQuery, revisions: list[RevisionRow]) -> l
         if len(group) > 1:
             title = f"seq {group[0].seq} to {last.seq}, {len(group)} revisions"
         url = visit.link(
-            "/document",
+            page,
             did=query.did,
             id=query.id,
             branch=query.branch,
@@ -505,7 +522,7 @@ def _bars(visit: Visit, query: DocumentQuery, revisions: list[RevisionRow]) -> l
 
 async def restore_page(visit: Visit, query: RestoreQuery) -> dict[str, Any]:
     """Show what restoring an earlier state of a document would change."""
-    reader = _DocumentReader(visit, query, await read_branches(visit, query.did))
+    reader = DocumentReader(visit, query, await read_branches(visit, query.did))
     current, then, info = await asyncio.gather(
         reader.state(None),
         reader.state(query.seq),
@@ -529,7 +546,7 @@ async def restore_page(visit: Visit, query: RestoreQuery) -> dict[str, Any]:
 async def restore(visit: Visit, fields: RestoreFields) -> str:
     """Write an earlier state of a document again, unless the document has changed meanwhile."""
     query = RestoreQuery(did=fields.did, id=fields.id, branch=fields.branch, seq=fields.seq)
-    reader = _DocumentReader(visit, query, await read_branches(visit, query.did))
+    reader = DocumentReader(visit, query, await read_branches(visit, query.did))
     then = await reader.state(fields.seq)
     path = f"/v1/spaces/{fields.did}/documents/{fields.id}"
     headers = {"if-match": f'"{fields.current}"'} if fields.current else {"if-none-match": "*"}

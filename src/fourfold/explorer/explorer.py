@@ -34,6 +34,7 @@ from fourfold.explorer import (
     home,
     jobs,
     keys,
+    memory,
     neighbourhood,
     pipeline,
     server_pages,
@@ -86,6 +87,7 @@ NAVIGATION: Final = (
 _MODULES: Final = (
     home,
     documents,
+    memory,
     branches,
     blobs,
     streams,
@@ -275,6 +277,7 @@ class Explorer:
             root=link.root,
             origin=request.address() or "",
             age=partial(values.age, now_ms=now_ms),
+            until=partial(values.until, now_ms=now_ms),
             clock_ms=partial(values.clock_ms, now_ms=now_ms),
             has_key=COOKIE in (request.header("cookie") or ""),
         )

@@ -23,6 +23,7 @@ MESSAGE_SPACED_MAX: Final = 4_000
 """Characters of a message that is parsed to be shown on one line."""
 BLOCK_LINES_MAX: Final = 2_000
 """Lines of a value that is shown in full."""
+_WEEK_S: Final = 7 * 86400
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB")
 
 
@@ -86,13 +87,24 @@ def age(at_ms: int | None, now_ms: int) -> str:
     seconds = max(0, (now_ms - at_ms) // 1000)
     if seconds < 2:
         return "now"
+    return f"{_span(seconds)} ago" if seconds < _WEEK_S else clock(at_ms)[:10]
+
+
+def until(at_ms: int, now_ms: int) -> str:
+    """Return how long it is until a time, in one unit; a date after a week."""
+    seconds = (at_ms - now_ms) // 1000
+    if seconds <= 0:
+        return "expired"
+    return f"in {_span(seconds)}" if seconds < _WEEK_S else clock(at_ms)[:10]
+
+
+def _span(seconds: int) -> str:
+    """Return a number of seconds in one unit, rounded down."""
     for limit, unit, divisor in ((60, "s", 1), (3600, "min", 60), (86400, "h", 3600)):
         if seconds < limit:
-            return f"{seconds // divisor} {unit} ago"
-    if seconds < 7 * 86400:
-        days = seconds // 86400
-        return f"{days} day{'s' if days > 1 else ''} ago"
-    return clock(at_ms)[:10]
+            return f"{seconds // divisor} {unit}"
+    days = seconds // 86400
+    return f"{days} day{'s' if days > 1 else ''}"
 
 
 def duration(seconds: int | None) -> str:

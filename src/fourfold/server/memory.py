@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, UnsetType
 
 from fourfold import limits
+from fourfold.content.namespaces import MEMORY_DID, check_namespace, encode_id
 from fourfold.errors import (
     Busy,
     HistoryTruncated,
@@ -19,15 +20,8 @@ from fourfold.errors import (
     Refused,
     ReplayMismatch,
 )
-from fourfold.models.documents.memory import MEMORY_DID, Memory, did_of_memory, open_memory
-from fourfold.models.documents.memory_items import (
-    MemoryHit,
-    MemoryItem,
-    MemoryPut,
-    check_namespace,
-    encode_id,
-    format_time,
-)
+from fourfold.models.documents.memory import Memory, did_of_memory, open_memory
+from fourfold.models.documents.memory_items import MemoryHit, MemoryItem, MemoryPut, format_time
 from fourfold.server import conditions, cursors
 from fourfold.server.open_spaces import OpenSpaces
 from fourfold.server.points import parse_at

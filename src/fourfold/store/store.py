@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from fourfold import html, limits
 from fourfold.archive.restore_points import PointInfo
 from fourfold.arguments import check_arguments, check_callable
+from fourfold.content.namespaces import MEMORY_DID
 from fourfold.durability import sync_file
 from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, Refused, StorageError
 from fourfold.kernel import (
@@ -44,7 +45,7 @@ from fourfold.kernel import (
 from fourfold.models import documents
 from fourfold.models.documents import Documents, Space
 from fourfold.models.documents.histories import check_history
-from fourfold.models.documents.memory import MEMORY_DID, Memory, did_of_memory, open_memory
+from fourfold.models.documents.memory import Memory, did_of_memory, open_memory
 from fourfold.models.documents.model import MODEL as DOCUMENTS
 from fourfold.models.graphs import Graphs
 from fourfold.models.graphs.model import MODEL as GRAPHS

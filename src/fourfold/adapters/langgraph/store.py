@@ -38,11 +38,12 @@ from langgraph.store.base import (
 )
 
 from fourfold.content.json_pointer import format_pointer
+from fourfold.content.namespaces import Namespace
 from fourfold.content.text import QUERY_CHARS_MAX, QUERY_PARTS_MAX, tokens
 from fourfold.errors import InvalidInput, Refused
 from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.memory import MEMORY_LIMIT_MAX
-from fourfold.models.documents.memory_items import MemoryHit, MemoryItem, MemoryPut, Namespace
+from fourfold.models.documents.memory_items import MemoryHit, MemoryItem, MemoryPut
 
 _MINUTE_S: Final = 60.0
 

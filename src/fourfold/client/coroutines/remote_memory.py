@@ -13,6 +13,7 @@ from fourfold.client.containers import AsyncMemoryContainer
 from fourfold.client.coroutines.connection import AsyncConnection
 from fourfold.client.coroutines.remote_spaces import AsyncRemoteSpace
 from fourfold.client.memory import MemoryCalls
+from fourfold.content.namespaces import Namespace
 from fourfold.errors import LimitExceeded, NotFound
 from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.memory import MEMORY_LIMIT_MAX, MEMORY_SCAN_MAX, check_max_depth
@@ -22,7 +23,6 @@ from fourfold.models.documents.memory_items import (
     MemoryItem,
     MemoryPut,
     MemoryVersion,
-    Namespace,
 )
 from fourfold.tabular import Rows
 from fourfold.wire import memory as wire

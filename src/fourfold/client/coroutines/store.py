@@ -27,7 +27,7 @@ from fourfold.client.coroutines.remote_spaces import AsyncRemoteDocuments, Async
 from fourfold.client.coroutines.remote_streams import AsyncRemoteStreams
 from fourfold.client.coroutines.streams import AsyncStreamClient
 from fourfold.client.maintenance import StoreCalls
-from fourfold.models.documents.memory import MEMORY_DID
+from fourfold.content.namespaces import MEMORY_DID
 from fourfold.sql_result import Result
 from fourfold.wire.sql import SqlTable
 from fourfold.wire.store import (

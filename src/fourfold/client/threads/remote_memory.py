@@ -14,6 +14,7 @@ from fourfold.client.containers import MemoryContainer
 from fourfold.client.memory import MemoryCalls
 from fourfold.client.threads.connection import Connection
 from fourfold.client.threads.remote_spaces import RemoteSpace
+from fourfold.content.namespaces import Namespace
 from fourfold.errors import LimitExceeded, NotFound
 from fourfold.models.documents.ancestry import At
 from fourfold.models.documents.memory import MEMORY_LIMIT_MAX, MEMORY_SCAN_MAX, check_max_depth
@@ -23,7 +24,6 @@ from fourfold.models.documents.memory_items import (
     MemoryItem,
     MemoryPut,
     MemoryVersion,
-    Namespace,
 )
 from fourfold.tabular import Rows
 from fourfold.wire import memory as wire

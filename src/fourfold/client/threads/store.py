@@ -28,7 +28,7 @@ from fourfold.client.threads.remote_sessions import RemoteSessions
 from fourfold.client.threads.remote_spaces import RemoteDocuments, RemoteSpace
 from fourfold.client.threads.remote_streams import RemoteStreams
 from fourfold.client.threads.streams import StreamClient
-from fourfold.models.documents.memory import MEMORY_DID
+from fourfold.content.namespaces import MEMORY_DID
 from fourfold.sql_result import Result
 from fourfold.wire.sql import SqlTable
 from fourfold.wire.store import (

@@ -22,6 +22,15 @@ import msgspec
 from fourfold import limits
 from fourfold.arguments import check_arguments
 from fourfold.content.filters import Predicate, parse_filter
+from fourfold.content.namespaces import (
+    MEMORY_DID,
+    Namespace,
+    check_namespace,
+    decode_id,
+    encode_id,
+    encode_namespace,
+    first_id_after,
+)
 from fourfold.content.text import TextPart, TextQuery, parse_text_query
 from fourfold.errors import (
     AlreadyExists,
@@ -42,13 +51,7 @@ from fourfold.models.documents.memory_items import (
     MemoryPut,
     MemoryVersion,
     MemoryVersionPage,
-    Namespace,
-    check_namespace,
-    decode_id,
-    encode_id,
-    encode_namespace,
     find_refresh,
-    first_id_after,
     format_time,
     is_alive,
     make_document,
@@ -60,8 +63,6 @@ from fourfold.models.documents.records import Document, State
 from fourfold.models.documents.space import Space
 from fourfold.tabular import Rows
 
-MEMORY_DID: Final = "did:memory:"
-"""Beginning of the DID of a memory's space."""
 MEMORY_LIMIT_MAX: Final = 1_000
 """Items that one search returns."""
 MEMORY_SCAN_MAX: Final = 20_000
