@@ -45,7 +45,7 @@ test-slow: $(READY)
 	THOROUGH_TESTS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or hypothesis"
 
 # What of that is quick enough for every change: kills and power cuts, long properties, and the conformance suite of streams.
-CRASH := tests/kernel tests/streams tests/server tests/client tests/graphs tests/sessions
+CRASH := tests/kernel tests/reliability tests/streams tests/server tests/client tests/graphs tests/sessions
 test-crash: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow $(CRASH)
 

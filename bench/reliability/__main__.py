@@ -1,0 +1,61 @@
+"""`python -m bench.reliability`: check what a server promises under faults and over time."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from bench import commands, tables
+from bench.place import RESULTS, ROOT, newest_result
+from bench.reliability import kills as kill_rounds
+
+DOCUMENT = ROOT / "docs" / "reliability.md"
+
+
+@click.group()
+def main() -> None:
+    """Check histories of clients under faults, and measure a server over time."""
+
+
+@main.command("kills")
+@click.option("--kills", type=click.IntRange(min=1), default=1000, show_default=True)
+@click.option("--per-round", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--folder", type=click.Path(path_type=Path), help="Where stores are created.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Keep stores with violations here.")
+@click.option("--record", is_flag=True, help="Write the result after each round.")
+def kills(
+    *, kills: int, per_round: int, seed: int, folder: Path | None, keep: Path | None, record: bool
+) -> None:
+    """Kill a server again and again while clients of all models write."""
+    console = commands.console()
+    path = RESULTS / f"kills-{datetime.now(UTC):%Y-%m-%d}.json"
+    result = None
+    with TemporaryDirectory(dir=folder) as place:
+        for result in kill_rounds.run(Path(place), seed, kills, per_round, keep):
+            console.print(
+                f"{result.kills} kills, {len(result.violations)} violations, "
+                f"{len(result.problems)} problems, {result.seconds:.0f} s"
+            )
+            if record:
+                commands.save(result, path)
+    assert result is not None
+    for line in (*result.violations, *result.problems):
+        console.print(line)
+    sys.exit(1 if result.violations or result.problems else 0)
+
+
+@main.command("docs")
+def docs() -> None:
+    """Write the newest results into docs/reliability.md."""
+    path = newest_result("kills")
+    figures = kill_rounds.table(commands.load(path, kill_rounds.Result), path)
+    tables.put_between_marks(DOCUMENT, "kills", figures)
+
+
+if __name__ == "__main__":
+    main()
