@@ -185,6 +185,12 @@ DEPTH_MAX: Final = 1_000
 """Edges of a walk over HTTP."""
 PATH_DEPTH: Final = 16
 """Default maximum number of edges of a path."""
+MATCH_STEPS_MAX: Final = 6
+"""Steps of a pattern."""
+MATCH_HOPS_MAX: Final = 6
+"""Edges of a path in a pattern."""
+MATCH_REACH_MAX: Final = 100_000
+"""Objects, counted once at each distance, that a path in a pattern may reach from one object."""
 VERSIONS_MAX: Final = 1_000
 """Versions of an object, its attributes and its ratings that one read returns."""
 OBJECTS_READ_MAX: Final = 200

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fourfold.models.graphs.graph import Graph
     from fourfold.models.graphs.graphs import Graphs
     from fourfold.models.graphs.maintenance import Capability
+    from fourfold.models.graphs.pattern import Pattern
     from fourfold.models.graphs.reader import Query, Reader
     from fourfold.models.graphs.records import (
         App,
@@ -61,6 +62,7 @@ else:
             "Graphs": "fourfold.models.graphs.graphs",
             "MIGRATIONS": "fourfold.models.graphs.database",
             "PROFILE": "fourfold.models.graphs.database",
+            "Pattern": "fourfold.models.graphs.pattern",
             "Query": "fourfold.models.graphs.reader",
             "Reader": "fourfold.models.graphs.reader",
             "FeedFilter": "fourfold.models.graphs.feed",
@@ -86,6 +88,7 @@ __all__ = [
     "Kind",
     "Neighbours",
     "Parent",
+    "Pattern",
     "Peer",
     "Query",
     "Rating",

@@ -11,6 +11,8 @@ from fourfold.arguments import check_arguments
 from fourfold.errors import NotFound
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.feed import FeedFilter, GraphFeed
+from fourfold.models.graphs.match import PatternReader
+from fourfold.models.graphs.pattern import Pattern
 from fourfold.models.graphs.reader import Query
 from fourfold.models.graphs.records import (
     ATTRS,
@@ -24,6 +26,7 @@ from fourfold.models.graphs.records import (
     FindResult,
     GraphChange,
     Kind,
+    MatchResult,
     Neighbours,
     Part,
     Path,
@@ -321,6 +324,34 @@ class Graph:
         with self.graphs.snapshot() as reader:
             values = ValueReader(reader, self.app_id, kind, at)
             return values.find(type_key, where, limit=limit, after=after, suppressed=suppressed)
+
+    def match(
+        self,
+        pattern: Pattern | Mapping[str, Any],
+        *,
+        at: At | None = None,
+        limit: int = limits.PAGE_ITEMS,
+        after: str | None = None,
+        suppressed: bool = False,
+    ) -> MatchResult:
+        """Return the objects and edges that match a pattern, in the order of their ids.
+
+        `graph.match(Pattern().node("a", type="person").edge("a", "b", "knows"))`
+
+        Args:
+            pattern: A `Pattern` or its JSON form, of at most 6 steps.
+            at: A seq or a time, by default the newest.
+            limit: Maximum number of matches.
+            after: The `cursor` of the page before, with all else unchanged.
+            suppressed: Include objects that a rating suppresses.
+
+        Raises:
+            NotFound: The app does not have an object or a type that the pattern names.
+            LimitExceeded: A path of the pattern reaches more than 100,000 objects.
+        """
+        with self.graphs.snapshot() as reader:
+            matches = PatternReader(reader, self.app_id, pattern, at=at, suppressed=suppressed)
+            return matches.match(limit, after)
 
     def aggregate(
         self,

@@ -180,6 +180,27 @@ class Path(NamedTuple):
         return show_record(self)
 
 
+class PatternMatch(NamedTuple):
+    """Objects and edges that match a pattern."""
+
+    objects: dict[str, int]
+    """The parent of each name."""
+    paths: tuple[Path, ...]
+    """The edge or the shortest path of each step, from its source to its target."""
+
+
+class MatchResult(NamedTuple):
+    """A page of the matches of a pattern."""
+
+    seq: int
+    rows: tuple[PatternMatch, ...]
+    cursor: str | None
+    """Pass it as `after` for the next page; None on the last."""
+
+    def _repr_html_(self) -> str:
+        return show_record(self)
+
+
 ValueRow: TypeAlias = Attr | Rating
 """A row that has a value."""
 TopOrder: TypeAlias = Literal["average", "sum", "count"]

@@ -23,7 +23,7 @@ from fourfold.models.graphs.records import At, Direction, Path, TraverseHit, Tra
 T = TypeVar("T")
 
 _WAYS: dict[Direction, tuple[str, ...]] = {"out": ("out",), "in": ("in",), "both": ("out", "in")}
-_REVERSE: dict[Direction, Direction] = {"out": "in", "in": "out", "both": "both"}
+REVERSE: dict[Direction, Direction] = {"out": "in", "in": "out", "both": "both"}
 _STEP, _STEP_MIN = 500, 16
 """Objects whose edges, or suppressions, are read with one statement; a limit makes it fewer."""
 
@@ -109,7 +109,7 @@ class Traversal:
             return None
         if start == end:
             return Path(self._seq, (start,), ())
-        forward, backward = _Side(ends[0], direction), _Side(ends[1], _REVERSE[direction])
+        forward, backward = _Side(ends[0], direction), _Side(ends[1], REVERSE[direction])
         for _ in range(depth):
             side, other = forward, backward
             if len(backward.frontier) < len(forward.frontier):
