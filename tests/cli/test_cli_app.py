@@ -231,6 +231,23 @@ def test_walks_print_tables_json_and_graphviz(linked):
     assert '  2 -> 3 [label="cites \\"a\\""];\n' in dot
 
 
+def test_matches_print_tables_json_and_graphviz(linked):
+    pattern = {"steps": [{"from": "a", "to": "b", "type": 'cites "a"'}, {"from": "b", "to": "c"}]}
+    call = "match", "here", "notes", json.dumps(pattern)
+    assert linked(*call).out.splitlines() == ["A  B  C  STEP 1  STEP 2", "2  3  4  1       2"]
+    [row] = document(linked(*call, "--json"))["rows"]
+    assert row["objects"] == {"a": 2, "b": 3, "c": 4}
+    assert row["paths"][1] == {"objects": [3, 4], "edges": [2]}
+    assert '  3 -> 4 [label="cites \\"a\\""];\n' in linked(*call, "--dot").out
+    assert linked(*call, "--at", 1).out == "no matches\n"
+    both = json.dumps({"steps": [{"from": "a", "to": "b", "hops": 2}]})
+    page = linked("match", "here", "notes", both, "--limit", 2)
+    cursor = page.out.splitlines()[-1].removeprefix("There are more: --after ")
+    rest = linked("match", "here", "notes", both, "--limit", 2, "--after", cursor)
+    assert rest.out.splitlines()[1:] == ["3  4  2"]
+    assert linked("match", "here", "notes", "{}").code == 2
+
+
 def test_walks_read_the_past_and_refuse_what_is_unknown(linked):
     assert linked("neighbours", "here", "notes", 1, "--at", 1).out == "no objects\n"
     assert linked("neighbours", "here", "notes", 2, "--at", 1).code == 3

@@ -53,6 +53,7 @@ LISTS = {
     "app find": (("notes", "title"), "rows"),
     "app top": (("notes", "stars"), "objects"),
     "app neighbours": (("notes", "1"), "objects"),
+    "app match": (("notes", '{"nodes": {"a": {}}}'), "rows"),
     "app path": (("notes", "1", "1"), "path"),
     "app sync peer": ((), "peers"),
     "app sync identities": ((), "identities"),

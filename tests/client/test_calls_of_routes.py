@@ -157,6 +157,7 @@ CALLS = {
     "edge_exists": lambda c: c.graph.exists(1, 2),
     "list_envelopes": lambda c: c.graph.envelopes("t"),
     "find_values": lambda c: c.graph.find("age", {"$gte": 1}),
+    "match_pattern": lambda c: c.graph.match({"nodes": {"a": {}}}),
     "aggregate_values": lambda c: c.graph.aggregate("stars"),
     "top_objects": lambda c: c.graph.top("stars"),
     "count_edges": lambda c: c.graph.count(1),

@@ -13,6 +13,7 @@ from served_streams import Served
 import fourfold
 from fourfold import errors
 from fourfold.client import AsyncRemoteStore
+from fourfold.models.graphs import Pattern
 
 
 @pytest.fixture
@@ -282,6 +283,41 @@ def test_values_are_found_and_aggregated(notes):
             wrong()
     with pytest.raises(errors.NotFound):
         notes.find("none")
+
+
+def test_patterns_are_matched_page_by_page(notes):
+    kind, knows = notes.register_type("parent", "note"), notes.register_type("edge", "knows")
+    age = notes.register_type("attr", "age")
+    a, b, c = notes.insert("parent", [{"type_id": kind, "owner_identity": 1}] * 3)
+    row = {"type_id": knows, "owner_identity": 1}
+    edges = [
+        notes.insert("edge", [{**row, "src_parent_id": src, "dst_parent_id": dst}])[0]
+        for src, dst in ((a, b), (b, c))
+    ]
+    before = notes.position()
+    value = {"type_id": age, "owner_identity": 1, "parent_id": c, "value_number": 20.0}
+    notes.insert("attr", [value])
+    pattern = Pattern().edge("a", "b", "knows").path("b", "c", hops=2)
+    [row] = notes.match(pattern).rows
+    assert row.objects == {"a": a, "b": b, "c": c}
+    assert [path.edges for path in row.paths] == [(edges[0],), (edges[1],)]
+    pattern = Pattern().path("a", "b", "knows", hops=2)
+    first = notes.match(pattern, limit=2)
+    rest = notes.match(pattern.to_json(), limit=2, after=first.cursor)
+    assert (len(first.rows), len(rest.rows), rest.cursor) == (2, 1, None)
+    aged = pattern.node("b", type_key="note", where={"age": {"$gt": 18}})
+    assert [row.objects["a"] for row in notes.match(aged).rows] == [a, b]
+    assert notes.match(aged, at=before) == (before, (), None)
+    for wrong in (
+        lambda: notes.match({}),
+        lambda: notes.match(pattern, limit=0),
+        lambda: notes.match(pattern, after="x"),
+        lambda: notes.match({"nodes": {"a": {"where": {"age": float("nan")}}}}),
+    ):
+        with pytest.raises(errors.InvalidInput):
+            wrong()
+    with pytest.raises(errors.NotFound):
+        notes.match(Pattern().node("a", type_key="none"))
 
 
 def test_versions_of_an_object_stay_readable(notes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import quote
 
 import fourfold
 from server.served_streams import Served
@@ -22,6 +23,20 @@ def test_a_path_is_drawn_between_two_objects_at_any_seq(shop):
     assert "no path" in page_text(shop, "/path?app=crm&start=2&end=4&direction=out")
     assert shop.ask("GET", "/path?app=crm&start=2&end=4&at=1").status == 404
     assert shop.ask("GET", "/path?app=crm&start=2&end=x").status == 400
+
+
+def test_matches_of_a_pattern_are_drawn_and_listed(shop):
+    pattern = quote('{"steps": [{"from": "a", "to": "b"}, {"from": "a", "to": "c", "hops": 2}]}')
+    page = json.loads(shop.ask("GET", f"/match.json?app=crm&pattern={pattern}").text)
+    assert page["names"] == ["a", "b", "c"]
+    assert {tuple(row["objects"]) for row in page["page"]["items"]} == {("a", "b", "c")}
+    body = page_text(shop, f"/match?app=crm&pattern={pattern}")
+    assert body.count('<g class="node') == len(page["graph"]["nodes"]) > 2
+    assert 'href="/object?app=crm&amp;id=4"' in body
+    assert "No matches" in page_text(shop, f"/match?app=crm&pattern={pattern}&at=1")
+    assert "Match</button>" in page_text(shop, "/match?app=crm")
+    assert shop.ask("GET", "/match?app=crm&pattern=x").status == 400
+    assert shop.ask("GET", f"/match?app=crm&pattern={quote('{}')}").status == 400
 
 
 def test_changes_of_an_object_are_paged_and_its_bounds_are_stated(tmp_path):

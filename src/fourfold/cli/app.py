@@ -16,7 +16,7 @@ import click
 from fourfold.cli.app_sync import sync_command
 from fourfold.cli.app_sync_http import pull, push, run
 from fourfold.cli.app_values import find, top
-from fourfold.cli.app_walks import neighbours, path
+from fourfold.cli.app_walks import match, neighbours, path
 from fourfold.cli.completion import complete_apps
 from fourfold.cli.graph_command import existing_graphs, graphs_command
 from fourfold.cli.history_options import at_option
@@ -493,7 +493,7 @@ SECTIONS: Final[Sections] = (
     ("Write a graph", ("insert",)),
     ("Read it, now or in the past", ("query", "history", "trace", "feed")),
     ("Find by value", ("find", "top")),
-    ("Walk along edges", ("neighbours", "path")),
+    ("Walk along edges", ("neighbours", "path", "match")),
     ("Exchange it with other stores", ("sync",)),
 )
 
@@ -536,6 +536,7 @@ for _each in (
     find,
     top,
     neighbours,
+    match,
     path,
     sync_command,
 ):

@@ -1,4 +1,4 @@
-"""`fourfold app neighbours` and `fourfold app path`: walks along the edges of an app."""
+"""`fourfold app neighbours`, `path` and `match`: walks along the edges of an app."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from fourfold.cli.completion import complete_apps
 from fourfold.cli.graph_command import graphs_command
 from fourfold.cli.history_options import at_option
 from fourfold.cli.output import Output
+from fourfold.cli.space.arguments import json_argument
 from fourfold.errors import InvalidInput
-from fourfold.limits import PATH_DEPTH, TRAVERSE_OBJECTS_MAX
-from fourfold.models.graphs import Graph, Graphs
+from fourfold.limits import PAGE_ITEMS_MAX, PATH_DEPTH, TRAVERSE_OBJECTS_MAX
+from fourfold.models.graphs import Graph, Graphs, Pattern
 from fourfold.models.graphs.records import Direction, Kind
 
 app_argument: Final = click.argument("app", shell_complete=complete_apps)
@@ -198,6 +199,82 @@ def path(
         fields=_STEPS,
         empty="no path",
     )
+
+
+@graphs_command("match", rows=True)
+@app_argument
+@click.argument("pattern")
+@at_option("As of this seq or time.")
+@dot_option
+@click.option("--suppressed", is_flag=True, help="Include suppressed objects.")
+@click.option("--after", metavar="CURSOR", help="Continue after a page, with all else unchanged.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1, max=PAGE_ITEMS_MAX),
+    default=100,
+    show_default=True,
+    help="Maximum number of matches.",
+)
+def match(
+    out: Output,
+    graphs: Graphs,
+    *,
+    app: str,
+    pattern: str,
+    at: int | datetime | None,
+    dot: bool,
+    suppressed: bool,
+    after: str | None,
+    limit: int,
+) -> None:
+    """Find the objects and edges that match PATTERN.
+
+    PATTERN is JSON, @FILE, or - for stdin, such as '{"nodes": {"a": {"type": "person"}}, "steps":
+    [{"from": "a", "to": "b", "type": "knows"}]}'. A node has a type, an id, or conditions on
+    attributes in "where"; a step has a type, a direction, or "hops" for a shortest path.
+    """
+    graph = graph_of(graphs, app)
+    parsed = Pattern.parse(json_argument(pattern, "PATTERN"))
+    result = graph.match(parsed, at=at, limit=limit, after=after, suppressed=suppressed)
+    if dot:
+        paths = [path for row in result.rows for path in row.paths]
+        hops = [
+            hop
+            for path in paths
+            for hop in zip(path.objects, path.objects[1:], path.edges, strict=False)
+        ]
+        objects = [number for row in result.rows for number in row.objects.values()]
+        objects += [number for path in paths for number in path.objects]
+        out.text(to_dot(Names(graph, result.seq), objects, hops))
+        return
+    records = [
+        {
+            "objects": row.objects,
+            "paths": [{"objects": path.objects, "edges": path.edges} for path in row.paths],
+        }
+        for row in result.rows
+    ]
+    out.rows(
+        {"seq": result.seq, "rows": records, "next_cursor": result.cursor},
+        "rows",
+        {
+            **{name: _object_of(name) for name in parsed.names},
+            **{f"step {place + 1}": _way_of(place) for place in range(len(parsed.steps))},
+        },
+        fields=("objects", "paths"),
+        empty="no matches",
+    )
+    if result.cursor is not None and out.format == "text":
+        out.line(f"There are more: --after {result.cursor}")
+
+
+def _object_of(name: str) -> Callable[[dict[str, Any]], object]:
+    return lambda record: record["objects"][name]
+
+
+def _way_of(place: int) -> Callable[[dict[str, Any]], object]:
+    """Return a function that returns the edge of a step, or those of its path."""
+    return lambda record: ", ".join(map(str, record["paths"][place]["edges"]))
 
 
 class Names:

@@ -29,10 +29,12 @@ from fourfold.models.graphs.records import (
     FindResult,
     GraphChange,
     Kind,
+    MatchResult,
     Neighbours,
     Parent,
     Part,
     Path,
+    PatternMatch,
     Rating,
     Row,
     TopHit,
@@ -200,6 +202,12 @@ class GraphCalls:
         body = {**request, **stringify(("at", format_at(at)))}
         data = msgspec.json.encode({key: value for key, value in body.items() if value is not None})
         return Call("POST", self._app(slug, "/find"), f"search {slug!r}", {**_JSON}, {}, data)
+
+    def match(self, slug: str, request: Mapping[str, Any], at: At | None) -> Call:
+        """Build the request for the matches of a pattern."""
+        body = {**request, **stringify(("at", format_at(at)))}
+        data = msgspec.json.encode({key: value for key, value in body.items() if value is not None})
+        return Call("POST", self._app(slug, "/match"), f"match in {slug!r}", {**_JSON}, {}, data)
 
     def aggregate(
         self, slug: str, request: Mapping[str, Any], at: At | None, *, suppressed: bool
@@ -375,6 +383,18 @@ def to_find_result(record: wire.ValuePage) -> FindResult:
     """Return a page of attributes or ratings."""
     rows = tuple(cast("ValueRow", to_row(row)) for row in record.items)
     return FindResult(record.seq, rows, record.next_cursor)
+
+
+def to_match_result(record: wire.MatchPage) -> MatchResult:
+    """Return a page of matches."""
+    rows = tuple(
+        PatternMatch(
+            row.objects,
+            tuple(Path(record.seq, tuple(p.objects), tuple(p.edges)) for p in row.paths),
+        )
+        for row in record.items
+    )
+    return MatchResult(record.seq, rows, record.next_cursor)
 
 
 def to_aggregate(record: wire.AggregateInfo) -> Aggregate:

@@ -82,18 +82,20 @@ async def _read_graph(
     return {
         "center": path.objects[0],
         "label": f"a path over {len(path.edges)} edges",
-        "nodes": [_placed(nodes[number], places[number]) for number in numbers],
-        "edges": [_edge(row, reader, places) for row in rows],
+        "nodes": [placed_node(nodes[number], places[number]) for number in numbers],
+        "edges": [edge_of_drawing(row, reader, places) for row in rows],
         "further": [],
     }
 
 
-def _placed(node: GraphNode, column: int) -> dict[str, Any]:
+def placed_node(node: GraphNode, column: int) -> dict[str, Any]:
+    """Return an object in a column of a drawing."""
     placed: dict[str, Any] = to_builtins(structs.replace(node, column=column))
     return placed
 
 
-def _edge(row: EdgeRow, reader: ObjectReader, places: dict[int, int]) -> dict[str, Any]:
+def edge_of_drawing(row: EdgeRow, reader: ObjectReader, places: dict[int, int]) -> dict[str, Any]:
+    """Return an edge of a drawing, from left to right."""
     source, target = row.src_parent_id, row.dst_parent_id or 0
     forward = places[source] <= places[target]
     name = reader.type_name(row)

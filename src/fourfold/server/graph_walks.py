@@ -1,4 +1,4 @@
-"""Walks along the edges of an app over HTTP: reach, paths, existence and counts.
+"""Walks along the edges of an app over HTTP: reach, paths, existence, counts and patterns.
 
 A walk may visit many objects, so it runs in a worker, with the deadline of a read.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType, to_builtins
 
 from fourfold import limits
 from fourfold.errors import DeadlineExceeded, LimitExceeded, NotFound
 from fourfold.models.graphs import Graphs
+from fourfold.models.graphs.match import PatternReader
 from fourfold.models.graphs.traversal import Traversal
 from fourfold.server.graphs import APP, OpenGraphs, graph_route, parse_id
 from fourfold.server.points import parse_at
@@ -25,6 +26,10 @@ from fourfold.wire.graphs import (
     EdgesQuery,
     ExistsInfo,
     ExistsQuery,
+    MatchPage,
+    MatchPath,
+    MatchPattern,
+    MatchRow,
     PathInfo,
     PathQuery,
     ReachedRow,
@@ -67,6 +72,10 @@ class GraphWalkRoutes:
         """Return the number of edges of an object."""
         return await self._walk(_count, app, parse_id(object_id), query)
 
+    async def match_pattern(self, _request: Request, app: str, body: MatchPattern) -> Reply:
+        """Return a page of the matches of a pattern."""
+        return await self._walk(_match, app, body)
+
     async def _walk(self, walk: Callable[..., Struct], *arguments: Any) -> Reply:
         graphs = await self._graphs.get()
         return Reply(await self._workers.run(walk, graphs, *arguments), is_large=True)
@@ -106,6 +115,23 @@ def _count(graphs: Graphs, slug: str, object_id: int, query: CountEdgesQuery) ->
     with graphs.snapshot() as reader:
         walk = Traversal(reader, app_id, **_options(query))
         return EdgeCount(app=slug, seq=walk.seq, count=walk.count(object_id, query.direction))
+
+
+def _match(graphs: Graphs, slug: str, body: MatchPattern) -> MatchPage:
+    app_id = graphs.app(slug).app_id
+    with graphs.snapshot() as reader:
+        pattern = PatternReader(
+            *(reader, app_id, to_builtins(body.pattern)),
+            at=parse_at(body.at),
+            suppressed=body.suppressed,
+        )
+        cursor = None if isinstance(body.cursor, UnsetType) else body.cursor
+        result = pattern.match(body.limit, cursor)
+    rows = [
+        MatchRow(row.objects, [MatchPath(list(p.objects), list(p.edges)) for p in row.paths])
+        for row in result.rows
+    ]
+    return MatchPage(app=slug, seq=result.seq, items=rows, next_cursor=result.cursor)
 
 
 def _options(query: EdgesQuery) -> dict[str, Any]:
@@ -152,6 +178,15 @@ _ROUTES: Final = (
         scope="read",
         query=CountEdgesQuery,
         ok={200: Ok("The number.", EdgeCount)},
+        errors=_ERRORS,
+    ),
+    graph_route(
+        *("POST", f"{APP}/match", GraphWalkRoutes.match_pattern),
+        operation="match_pattern",
+        summary="Find objects and edges that match a pattern, now or at a point.",
+        scope="read",
+        body=MatchPattern,
+        ok={200: Ok("A page of matches.", MatchPage)},
         errors=_ERRORS,
     ),
 )

@@ -24,6 +24,7 @@ from fourfold.errors import NotFound, Refused
 from fourfold.models.documents.feed import deadline_of
 from fourfold.models.graphs import fold, validation
 from fourfold.models.graphs.feed import FeedFilter
+from fourfold.models.graphs.pattern import Pattern
 from fourfold.models.graphs.records import (
     ATTRS,
     ROWS,
@@ -36,6 +37,7 @@ from fourfold.models.graphs.records import (
     FindResult,
     GraphChange,
     Kind,
+    MatchResult,
     Neighbours,
     Part,
     Path,
@@ -540,6 +542,39 @@ class AsyncRemoteGraph(AsyncGraphContainer):
         }
         response = await self._connection.send(self._calls.find(self.slug, request, at))
         return graphs.to_find_result(graphs.parse(response, wire.ValuePage))
+
+    async def match(
+        self,
+        pattern: Pattern | Mapping[str, Any],
+        *,
+        at: At | None = None,
+        limit: int = limits.PAGE_ITEMS,
+        after: str | None = None,
+        suppressed: bool = False,
+    ) -> MatchResult:
+        """Return the objects and edges that match a pattern, in the order of their ids.
+
+        `graph.match(Pattern().node("a", type_key="person").edge("a", "b", "knows"))`
+
+        Args:
+            pattern: A `Pattern` or its JSON form, of at most 6 steps.
+            at: A seq or a time, by default the newest.
+            limit: Maximum number of matches.
+            after: The `cursor` of the page before, with all else unchanged.
+            suppressed: Include objects that a rating suppresses.
+
+        Raises:
+            NotFound: The app does not have an object or a type that the pattern names.
+            LimitExceeded: A path of the pattern reaches more than 100,000 objects.
+        """
+        request = {
+            "pattern": Pattern.parse(pattern).to_json(),
+            "limit": limit,
+            "cursor": after,
+            "suppressed": suppressed,
+        }
+        response = await self._connection.send(self._calls.match(self.slug, request, at))
+        return graphs.to_match_result(graphs.parse(response, wire.MatchPage))
 
     async def aggregate(
         self,

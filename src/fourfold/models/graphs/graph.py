@@ -336,7 +336,7 @@ class Graph:
     ) -> MatchResult:
         """Return the objects and edges that match a pattern, in the order of their ids.
 
-        `graph.match(Pattern().node("a", type="person").edge("a", "b", "knows"))`
+        `graph.match(Pattern().node("a", type_key="person").edge("a", "b", "knows"))`
 
         Args:
             pattern: A `Pattern` or its JSON form, of at most 6 steps.

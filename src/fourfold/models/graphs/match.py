@@ -24,8 +24,8 @@ from fourfold.models.graphs import cursors, validation
 from fourfold.models.graphs.pattern import Pattern, PatternStep
 from fourfold.models.graphs.reader import Query, Reader
 from fourfold.models.graphs.records import (
-    Attr,
     At,
+    Attr,
     Direction,
     Kind,
     MatchResult,
@@ -260,7 +260,7 @@ class _Plan:
 
     def __init__(self, reader: Reader, app_id: int, pattern: Pattern, seq: int) -> None:
         self.seq = seq
-        self._is_newest = seq == reader.newest_seq()
+        self.is_newest = seq == reader.newest_seq()
         self._sql = match_statements(app_id)
         self._reader = reader
         self._app_id = app_id
@@ -300,7 +300,7 @@ class _Plan:
         """Return the statement of the parents that have a value, from an id on."""
         params = _Params(least, self.seq)
         type_id = params.add(condition.type_id)
-        tables = ("holders_now",) if self._is_newest else ("holders_now", "holders_past")
+        tables = ("holders_now",) if self.is_newest else ("holders_now", "holders_past")
         parts = []
         for low, high in _ranges(condition):
             bounds = {"type": type_id, "low": params.add(low), "high": params.add(high)}
@@ -312,31 +312,22 @@ class _Plan:
     ) -> tuple[str, tuple[Any, ...]]:
         """Return the statement of the rows after a place, for some candidates of the first."""
         params = _Params(json.dumps(ids), self.seq)
-        joins: list[str] = []
-        conditions: list[str] = []
-        objects = {self.order[0]: "first.value"}
-        edges: list[str] = []
-        self._add_node(self.order[0], objects[self.order[0]], joins, conditions, params)
-        for number in self.joined:
-            step, alias = self.steps[number], f"s{number}"
-            far = self._add_step(step, alias, objects, joins, conditions, params)
-            if step.hops == 1:
-                edge = f"{alias}.object_id" if self._is_direct(step) else _item(alias, 1)
-                conditions += [f"AND {edge} <> {other}" for other in edges]
-                edges.append(edge)
-            if step.far not in objects:
-                objects[step.far] = far
-                self._add_node(step.far, far, joins, conditions, params)
-        columns = ", ".join((*(objects[name] for name in self.order), *edges))
+        parts = _Statement(self, self._sql, params)
+        columns = parts.columns()
         sql = _fill(
             self._sql.match,
             columns=columns,
-            joins="\n".join(joins),
+            joins="\n".join(parts.joins),
             after=", ".join(map(params.add, after)),
-            conditions="\n".join(conditions),
+            conditions="\n".join(parts.conditions),
             limit=params.add(limit),
         )
         return sql, params.all
+
+    @property
+    def edge_types(self) -> tuple[int, ...]:
+        """All types of edges of the app."""
+        return tuple(self._reader.edge_types(self._app_id))
 
     def _node(self, pattern: Pattern, name: str) -> _Node:
         node = pattern.nodes.get(name)
@@ -366,86 +357,96 @@ class _Plan:
             )
         return type_id
 
-    def _add_node(
-        self, name: str, expression: str, joins: list[str], conditions: list[str], params: _Params
-    ) -> None:
-        """Add the conditions on an object, which is this expression in the statement."""
-        node = self.nodes[name]
-        is_first = name == self.order[0]
+
+class _Statement:
+    """The joins and conditions of the statement of a plan."""
+
+    def __init__(self, plan: _Plan, sql: Queries, params: _Params) -> None:
+        self._plan = plan
+        self._sql = sql
+        self._params = params
+        self.joins: list[str] = []
+        self.conditions: list[str] = []
+        self._objects = {plan.order[0]: "first.value"}
+        """The expression of each object that is joined."""
+
+    def columns(self) -> str:
+        """Join all objects; return the columns: the objects in order, and the edges."""
+        edges: list[str] = []
+        self._add_node(self._plan.order[0])
+        for number in self._plan.joined:
+            step, alias = self._plan.steps[number], f"s{number}"
+            far, edge = self._add_step(step, alias)
+            if edge is not None:
+                self.conditions += [f"AND {edge} <> {other}" for other in edges]
+                edges.append(edge)
+            if step.far not in self._objects:
+                self._objects[step.far] = far
+                self._add_node(step.far)
+        return ", ".join((*(self._objects[name] for name in self._plan.order), *edges))
+
+    def _add_node(self, name: str) -> None:
+        """Add the conditions on an object."""
+        node, expression = self._plan.nodes[name], self._objects[name]
+        is_first = name == self._plan.order[0]
         if node.id is not None and not is_first:
-            conditions.append(f"AND {expression} = {params.add(node.id)}")
+            self.conditions.append(f"AND {expression} = {self._params.add(node.id)}")
         if node.type_id is not None:
-            alias = f"p{self.order.index(name)}"
-            joins.append(_fill(self._sql.is_type, alias=alias))
-            type_id = params.add(node.type_id)
-            where = _fill(self._sql.is_type_where, alias=alias, node=expression, type=type_id)
-            conditions.append(where)
+            alias = f"p{self._plan.order.index(name)}"
+            self.joins.append(_fill(self._sql.is_type, alias=alias))
+            places = {"alias": alias, "node": expression, "type": self._params.add(node.type_id)}
+            self.conditions.append(_fill(self._sql.is_type_where, **places))
         if not is_first:
-            for condition in node.conditions:
-                ranges = ""
-                if self._is_newest:
-                    pairs = [
-                        f"v.value >= {params.add(low)} AND v.value <= {params.add(high)}"
-                        for low, high in _ranges(condition)
-                    ]
-                    ranges = f"AND ({' OR '.join(pairs)})"
-                type_id = params.add(condition.type_id)
-                conditions.append(
-                    _fill(self._sql.has_value, node=expression, type=type_id, ranges=ranges)
-                )
+            self.conditions += [self._has_value(expression, part) for part in node.conditions]
 
-    def _is_direct(self, step: _Step) -> bool:
-        """Return True if the statement reads the edges of a step from the table of now itself."""
-        return step.hops == 1 and self._is_newest and step.direction != "both"
+    def _has_value(self, expression: str, condition: _Condition) -> str:
+        """Return a condition that holds for all objects that have a value, and some others."""
+        ranges = ""
+        if self._plan.is_newest:
+            pairs = [
+                f"+v.value >= {self._params.add(low)} AND +v.value <= {self._params.add(high)}"
+                for low, high in _ranges(condition)
+            ]
+            ranges = f"AND ({' OR '.join(pairs)})"
+        type_id = self._params.add(condition.type_id)
+        return _fill(self._sql.has_value, node=expression, type=type_id, ranges=ranges)
 
-    def _add_step(
-        self,
-        step: _Step,
-        alias: str,
-        objects: Mapping[str, str],
-        joins: list[str],
-        conditions: list[str],
-        params: _Params,
-    ) -> str:
-        """Add the edges of a step; return the expression of its far object."""
-        near, far = objects[step.near], objects.get(step.far)
+    def _add_step(self, step: _Step, alias: str) -> tuple[str, str | None]:
+        """Add the edges of a step; return the expressions of its far object and its edge."""
+        near, far = self._objects[step.near], self._objects.get(step.far)
         if step.hops > 1:
-            joins.append(self._reach(step, alias, near, params))
+            self.joins.append(self._reach(step, alias, near))
             if far is not None:
-                conditions.append(f"AND {alias}.value = {far}")
-            return f"{alias}.value"
-        if not self._is_direct(step):
-            hops = self._hops(step, near, params, what="e.object_id", far=far)
-            joins.append(_fill(self._sql.edges, hops=" UNION ".join(hops), alias=alias))
-            return _item(alias, 0)
-        joins.append(f"CROSS JOIN edge_now AS {alias}")
-        name = f"edge_{step.direction}"
-        types = step.types
+                self.conditions.append(f"AND {alias}.value = {far}")
+            return f"{alias}.value", None
+        if self._plan.is_newest and step.direction != "both":
+            return self._add_edge(step, alias, near, far), f"{alias}.object_id"
+        hops = " UNION ".join(self._hops(step, near, what="e.object_id", far=far))
+        self.joins.append(_fill(self._sql.edges, hops=hops, alias=alias))
+        return _item(alias, 0), _item(alias, 1)
+
+    def _add_edge(self, step: _Step, alias: str, near: str, far: str | None) -> str:
+        """Add an edge as it is now; return the expression of its far object."""
+        self.joins.append(f"CROSS JOIN edge_now AS {alias}")
+        name, types = f"edge_{step.direction}", step.types
         if far is not None:
             # A seek for each type, also where an object has many edges.
-            name, types = "edge_between", types or tuple(self._reader.edge_types(self._app_id))
+            name, types = "edge_between", types or self._plan.edge_types
             if step.direction == "in":
                 near, far = far, near
-        fragment = getattr(self._sql, name)
-        of_types = _types(alias, types, params)
-        conditions.append(_fill(fragment, alias=alias, near=near, far=far or "", types=of_types))
+        of_types = self._types(alias, types)
+        places = {"alias": alias, "near": near, "far": far or "", "types": of_types}
+        self.conditions.append(_fill(getattr(self._sql, name), **places))
         return f"{alias}.dst" if step.direction == "out" else f"{alias}.src"
 
     def _hops(
-        self,
-        step: _Step,
-        near: str,
-        params: _Params,
-        *,
-        what: str,
-        table: str = "",
-        far: str | None = None,
+        self, step: _Step, near: str, *, what: str, table: str = "", far: str | None = None
     ) -> list[str]:
         """Return the statements of the edges of one object, now and before."""
         tables = [("edge_now", "")]
-        if not self._is_newest:
+        if not self._plan.is_newest:
             tables.append(("edge_past", "AND e.to_seq > ?2"))
-        types = _types("e", step.types, params)
+        types = self._types("e", step.types)
         hops = []
         for way in _WAYS[step.direction]:
             end = "e.dst" if way == "hops_out" else "e.src"
@@ -464,14 +465,17 @@ class _Plan:
             ]
         return hops
 
-    def _reach(self, step: _Step, alias: str, near: str, params: _Params) -> str:
+    def _reach(self, step: _Step, alias: str, near: str) -> str:
         """Return the objects that a path may lead to, suppressed ones included."""
-        most, hops = params.add(limits.MATCH_REACH_MAX), params.add(step.hops)
-        parts = self._hops(
-            step, "reach.far", params, what="reach.depth + 1", table="reach CROSS JOIN"
-        )
+        most, hops = self._params.add(limits.MATCH_REACH_MAX), self._params.add(step.hops)
+        parts = self._hops(step, "reach.far", what="reach.depth + 1", table="reach CROSS JOIN")
         steps = " UNION ".join(f"{part} AND reach.depth < {hops}" for part in parts)
         return _fill(self._sql.reach, near=near, steps=steps, most=most, alias=alias)
+
+    def _types(self, alias: str, types: tuple[int, ...] | None) -> str:
+        if types is None:
+            return ""
+        return f"AND {alias}.type_id IN ({', '.join(map(self._params.add, types))})"
 
 
 class _Params:
@@ -515,12 +519,6 @@ def _ranges(condition: _Condition) -> list[tuple[Any, Any]]:
     """Return ranges of `value_now` outside of which nothing meets a condition."""
     ranges = [(low, high) for low, high in ranges_of(condition.filter)]
     return ranges if len(ranges) <= _RANGES_MAX else [(ranges[0][0], ranges[-1][1])]
-
-
-def _types(alias: str, types: tuple[int, ...] | None, params: _Params) -> str:
-    if types is None:
-        return ""
-    return f"AND {alias}.type_id IN ({', '.join(map(params.add, types))})"
 
 
 def _item(alias: str, place: int) -> str:

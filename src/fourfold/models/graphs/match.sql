@@ -32,6 +32,7 @@ CROSS JOIN app_{n}_parent AS {alias}
 AND {alias}.id = {node} AND {alias}.type_id = {type}
 
 -- name: has_value
+-- The plus signs keep SQLite from walking all values in the ranges.
 AND EXISTS (
     SELECT 1 FROM value_now AS v
     WHERE v.app_id = {n} AND v.kind = 2 AND v.target_kind = 0 AND v.target = {node} AND v.type_id = {type} {ranges}

@@ -1,7 +1,7 @@
 """Patterns: which objects, linked by which edges, with which values `match` looks for.
 
     Pattern()
-        .node("a", type="person", where={"age": {"$gte": 18}})
+        .node("a", type_key="person", where={"age": {"$gte": 18}})
         .edge("a", "b", "knows")
         .path("b", "c", "knows", hops=3)
 
@@ -11,7 +11,7 @@ As JSON, a pattern has the names of its objects and its steps:
      "steps": [{"from": "a", "to": "b", "type": "knows"},
                {"from": "b", "to": "c", "type": "knows", "hops": 3}]}
 
-A step is one edge, or a shortest path of at most `hops` edges. An object that has no conditions need
+A step is one edge, or a shortest path of at most `hops` edges. An object without conditions need
 not be among the nodes. Each object must be connected with the others by steps.
 """
 
@@ -86,43 +86,45 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         self,
         name: str,
         *,
-        type: str | None = None,
-        id: int | None = None,
+        type_key: str | None = None,
+        object_id: int | None = None,
         where: Mapping[str, Any] | None = None,
     ) -> Pattern:
         """Return the pattern with conditions on an object.
 
         Args:
             name: The name of the object in the pattern.
-            type: The key of its type.
-            id: Its id.
+            type_key: The key of its type.
+            object_id: Its id.
             where: Conditions on its attributes by the keys of their types.
         """
-        node = PatternNode(type=type, id=id, where=dict(where or {}))
+        node = PatternNode(type=type_key, id=object_id, where=dict(where or {}))
         return Pattern({**self.nodes, name: node}, self.steps)
 
     def edge(
         self,
         source: str,
         target: str,
-        type: str | Sequence[str] | None = None,
+        type_keys: str | Sequence[str] | None = None,
         *,
         direction: Direction = "out",
     ) -> Pattern:
         """Return the pattern with an edge between two objects, of one of the types."""
-        return self.path(source, target, type, direction=direction, hops=1)
+        return self.path(source, target, type_keys, direction=direction, hops=1)
 
     def path(
         self,
         source: str,
         target: str,
-        type: str | Sequence[str] | None = None,
+        type_keys: str | Sequence[str] | None = None,
         *,
         direction: Direction = "out",
         hops: int = limits.MATCH_HOPS_MAX,
     ) -> Pattern:
         """Return the pattern with a shortest path of at most `hops` edges between two objects."""
-        types = type if type is None or isinstance(type, str) else tuple(type)
+        types = type_keys
+        if types is not None and not isinstance(types, str):
+            types = tuple(types)
         step = PatternStep(source=source, target=target, type=types, direction=direction, hops=hops)
         return Pattern(self.nodes, (*self.steps, step))
 
@@ -139,7 +141,7 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             pattern = msgspec.json.decode(text.encode(), type=cls)
         except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(f"not a pattern: {error}", hint=_HINT) from None
-        pattern._check()
+        pattern.check()
         return pattern
 
     def to_json(self) -> dict[str, Any]:
@@ -160,7 +162,8 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             {} if node is None else {key: value_filter(where) for key, where in node.where.items()}
         )
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise InvalidInput if `match` refuses the pattern."""
         for name, node in self.nodes.items():
             _check_name(name)
             if node.type is not None:
