@@ -17,6 +17,9 @@ from bench.large.building import Size
 from bench.measurement import quantile
 from fourfold.client import RemoteStore
 
+PATTERN = (
+    f'{{"nodes": {{"a": {{"id": {building.NEAR_OBJECT}}}}}, "steps": [{{"from": "b", "to": "a"}}]}}'
+)
 VISITS = 7
 STEPS = 40
 """Steps of the time bar in a browser."""
@@ -73,6 +76,7 @@ def requests(size: Size, at: str) -> dict[str, str]:
         "stream from a time": _url("/stream", name=stream, start="2000-01-01"),
         "app": _url("/app", app=building.APP),
         "object": _url("/object", app=building.APP, id=1),
+        "pattern": _url("/match", app=building.APP, pattern=PATTERN),
         "path": _url("/path", app=building.APP, start=1, end=building.NEAR_OBJECT),
         "sessions": "/sessions",
         "session": _url("/session", sid=session),

@@ -142,6 +142,7 @@ CALLS = {
     "app top": ["bob", "notes", "stars"],
     "app neighbours": ["my-store", "notes", "1"],
     "app path": ["my-store", "notes", "1", "1"],
+    "app match": ["my-store", "notes", '{"nodes": {"a": {}}}'],
     "app sync key": ["my.key"],
     "app sync domain": ["my-store", "messages", "4"],
     "app sync peer": ["my-store", KEY.public_key],
