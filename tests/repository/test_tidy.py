@@ -34,7 +34,6 @@ LINES_PER_MODULE_MIN = 60
 TINY_MODULES = {
     "fourfold.cli.session_retention": "commands on one session fill the module that imports it",
     "fourfold.archive.table_verify": "belongs to the archive; the store above it calls it",
-    "fourfold.models.graphs.cursors": "the text of cursors, without what their pages read",
     "fourfold.models.documents.indexes.trim": "belongs to the indexes; gc calls it",
     "fourfold.pipeline.streams.tables": "each model has one, which adds its folds to the registry",
     "fourfold.server.health": "probes, without the protocol of streams that serves them",

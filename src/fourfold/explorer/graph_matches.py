@@ -11,7 +11,7 @@ from fourfold.explorer.graph_paths import edge_of_drawing, placed_node
 from fourfold.explorer.graphs import ObjectReader, read_types
 from fourfold.explorer.links import format_at
 from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Visit
-from fourfold.wire.graphs import EdgeRow, MatchPage, MatchRow, ObjectState
+from fourfold.wire.graphs import EdgeRow, MatchPage, ObjectState, PatternRow
 
 MATCHES_SHOWN: Final = 50
 """Matches of a page."""
@@ -85,7 +85,7 @@ def _decode(text: str) -> Any:
         raise InvalidInput(f"pattern must be JSON: {error}") from None
 
 
-def _columns(rows: list[MatchRow]) -> dict[int, int]:
+def _columns(rows: list[PatternRow]) -> dict[int, int]:
     """Return the column of each object that is drawn: paths go from left to right."""
     columns: dict[int, int] = {}
     for row in rows:
@@ -101,7 +101,7 @@ def _columns(rows: list[MatchRow]) -> dict[int, int]:
 
 
 async def _read_edges(
-    visit: Visit, app: str, rows: list[MatchRow], drawn: set[int], at: str
+    visit: Visit, app: str, rows: list[PatternRow], drawn: set[int], at: str
 ) -> list[EdgeRow]:
     """Return the edges between drawn objects."""
     numbers = dict.fromkeys(

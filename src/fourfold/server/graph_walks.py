@@ -29,9 +29,9 @@ from fourfold.wire.graphs import (
     MatchPage,
     MatchPath,
     MatchPattern,
-    MatchRow,
     PathInfo,
     PathQuery,
+    PatternRow,
     ReachedRow,
     TraverseInfo,
     TraverseQuery,
@@ -128,7 +128,7 @@ def _match(graphs: Graphs, slug: str, body: MatchPattern) -> MatchPage:
         cursor = None if isinstance(body.cursor, UnsetType) else body.cursor
         result = pattern.match(body.limit, cursor)
     rows = [
-        MatchRow(row.objects, [MatchPath(list(p.objects), list(p.edges)) for p in row.paths])
+        PatternRow(row.objects, [MatchPath(list(p.objects), list(p.edges)) for p in row.paths])
         for row in result.rows
     ]
     return MatchPage(app=slug, seq=result.seq, items=rows, next_cursor=result.cursor)

@@ -514,7 +514,7 @@ class MatchPath(Struct, frozen=True):
     edges: list[int]
 
 
-class MatchRow(Struct, frozen=True):
+class PatternRow(Struct, frozen=True):
     """Objects and edges that match a pattern."""
 
     objects: dict[str, int]
@@ -528,7 +528,7 @@ class MatchPage(Page, kw_only=True, frozen=True):
 
     app: str
     seq: Integer
-    items: list[MatchRow]
+    items: list[PatternRow]
 
 
 class AggregateValuesQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):

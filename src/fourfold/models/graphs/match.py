@@ -59,7 +59,7 @@ def match_statements(app_id: int) -> Queries:
     return Queries(f"matches in app {number}", filled)
 
 
-class _Step(NamedTuple):
+class _JoinStep(NamedTuple):
     """A step in the direction in which it is joined, with its types as ids."""
 
     near: str
@@ -342,11 +342,11 @@ class _Plan:
         type_id = None if node.type is None else self._type_id("parent", node.type)
         return _Node(type_id, node.id, conditions)
 
-    def _step(self, step: PatternStep) -> _Step:
+    def _step(self, step: PatternStep) -> _JoinStep:
         types = None
         if step.types is not None:
             types = tuple(sorted({self._type_id("edge", key) for key in step.types}))
-        return _Step(step.source, step.target, step.direction, types, step.hops)
+        return _JoinStep(step.source, step.target, step.direction, types, step.hops)
 
     def _type_id(self, kind: Kind, key: str) -> int:
         type_id = self._reader.find_type(self._app_id, kind, key)
@@ -411,7 +411,7 @@ class _Statement:
         type_id = self._params.add(condition.type_id)
         return _fill(self._sql.has_value, node=expression, type=type_id, ranges=ranges)
 
-    def _add_step(self, step: _Step, alias: str) -> tuple[str, str | None]:
+    def _add_step(self, step: _JoinStep, alias: str) -> tuple[str, str | None]:
         """Add the edges of a step; return the expressions of its far object and its edge."""
         near, far = self._objects[step.near], self._objects.get(step.far)
         if step.hops > 1:
@@ -425,7 +425,7 @@ class _Statement:
         self.joins.append(_fill(self._sql.edges, hops=hops, alias=alias))
         return _item(alias, 0), _item(alias, 1)
 
-    def _add_edge(self, step: _Step, alias: str, near: str, far: str | None) -> str:
+    def _add_edge(self, step: _JoinStep, alias: str, near: str, far: str | None) -> str:
         """Add an edge as it is now; return the expression of its far object."""
         self.joins.append(f"CROSS JOIN edge_now AS {alias}")
         name, types = f"edge_{step.direction}", step.types
@@ -440,7 +440,7 @@ class _Statement:
         return f"{alias}.dst" if step.direction == "out" else f"{alias}.src"
 
     def _hops(
-        self, step: _Step, near: str, *, what: str, table: str = "", far: str | None = None
+        self, step: _JoinStep, near: str, *, what: str, table: str = "", far: str | None = None
     ) -> list[str]:
         """Return the statements of the edges of one object, now and before."""
         tables = [("edge_now", "")]
@@ -465,7 +465,7 @@ class _Statement:
             ]
         return hops
 
-    def _reach(self, step: _Step, alias: str, near: str) -> str:
+    def _reach(self, step: _JoinStep, alias: str, near: str) -> str:
         """Return the objects that a path may lead to, suppressed ones included."""
         most, hops = self._params.add(limits.MATCH_REACH_MAX), self._params.add(step.hops)
         parts = self._hops(step, "reach.far", what="reach.depth + 1", table="reach CROSS JOIN")
