@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fourfold.errors import StorageError
-from fourfold.server.shared_read import SharedRead
+from fourfold.server.shared_read import KEYS_MAX, SharedRead, SharedReads
 
 
 class Clock:
@@ -78,5 +78,26 @@ def test_failed_read_is_repeated_by_the_next_request():
         with pytest.raises(StorageError):
             await shared.get()
         assert (await shared.get()).value == 7
+
+    asyncio.run(run())
+
+
+def test_reads_are_shared_by_key_and_a_few_are_kept():
+    async def run():
+        read = []
+
+        async def count(key):
+            read.append(key)
+            await asyncio.sleep(0)
+            return key
+
+        shared = SharedReads(count)
+        assert [result.value for result in await asyncio.gather(*map(shared.get, "aab"))] == [
+            *"aab"
+        ]
+        assert read == ["a", "b"]
+        await asyncio.gather(*(shared.get(number) for number in range(KEYS_MAX)))
+        assert len(shared._reads) == KEYS_MAX
+        assert "a" not in shared._reads
 
     asyncio.run(run())

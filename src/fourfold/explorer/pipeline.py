@@ -19,7 +19,7 @@ FOLDERS_SHOWN: Final = 50
 WATERMARKS_SHOWN: Final = 8
 POINTS_SHOWN: Final = 5
 JOBS_LINKED: Final = 4
-DATABASES_READ: Final = 200
+DATABASES_READ: Final = 50
 KIND: Final = "materialize"
 """The job of the server that runs on Spark."""
 

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 FAST_S: Final = 0.1
 """Duration of a read for which a request waits."""
 SHARE: Final = 10
 """A result is sent again for this many times the duration of its read."""
 AGE_MAX_S: Final = 60.0
 """Maximum age of a result that is sent while another one is read."""
+KEYS_MAX: Final = 8
+"""Keys whose results are kept; others are read again."""
 
 
 class SharedResult(NamedTuple, Generic[T]):
@@ -77,3 +82,19 @@ class SharedRead(Generic[T]):
         if not task.cancelled():
             # A request that waits for it gets the error; the next one reads again.
             task.exception()
+
+
+class SharedReads(Generic[K, T]):
+    """Reads by key, such as a time in the past, each shared by the requests of one event loop."""
+
+    def __init__(self, read: Callable[[K], Awaitable[T]]) -> None:
+        self._read = read
+        self._reads: OrderedDict[K, SharedRead[T]] = OrderedDict()
+
+    async def get(self, key: K) -> SharedResult[T]:
+        """Return a result for a key, reading it if necessary."""
+        shared = self._reads.pop(key, None) or SharedRead(partial(self._read, key))
+        self._reads[key] = shared
+        if len(self._reads) > KEYS_MAX:
+            self._reads.popitem(last=False)
+        return await shared.get()

@@ -30,7 +30,7 @@ from fourfold.server.jobs import Jobs
 from fourfold.server.points import parse_store_time
 from fourfold.server.request import Reply, Request, Response
 from fourfold.server.routes import Ok, Route, bind
-from fourfold.server.shared_read import SharedRead
+from fourfold.server.shared_read import SharedRead, SharedReads
 from fourfold.server.workers import Workers
 from fourfold.settings import Settings
 from fourfold.store import Store, activity, backup, database_files, layout, open_store, overview
@@ -93,6 +93,7 @@ class StoreRoutes:
         self._keep_alive_s = keep_alive_s
         self._overview = SharedRead(partial(workers.run, _overview, store.root))
         self._activity = SharedRead(partial(workers.run, _read_activity, store.root))
+        self._past = SharedReads(partial(workers.run, _overview, store.root))
 
     def routes(self) -> tuple[Route, ...]:
         """Return the routes of these handlers."""
@@ -120,9 +121,7 @@ class StoreRoutes:
     async def get_store(self, _request: Request, query: StoreQuery) -> Reply:
         """Return what the store contains; in a large store, as it was some seconds ago."""
         at = await parse_store_time(self._store, self._workers, query.at)
-        if at is not None:
-            return Reply(await self._workers.run(_overview, self._store.root, at))
-        result = await self._overview.get()
+        result = await (self._overview.get() if at is None else self._past.get(at))
         return Reply(msgspec.structs.replace(result.value, age_ms=result.age_ms))
 
     async def get_activity(self, _request: Request, query: StoreQuery) -> Reply:

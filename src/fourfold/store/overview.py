@@ -14,6 +14,7 @@ from __future__ import annotations
 import fnmatch
 import heapq
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,8 +47,10 @@ class Files(NamedTuple):
     bytes: int
     exact: bool
     databases: int
-    newest: list[tuple[float, Path]]
-    """Databases by the time of their last change, newest first; only some of them."""
+    newest: list[tuple[int, Path]]
+    """Databases by their last change in nanoseconds, newest first; only some of them."""
+    changed: dict[str, int]
+    """When each database changed last, by the name of its file."""
 
 
 class Facts(NamedTuple):
@@ -99,7 +102,7 @@ def _describe(store: Store, model: Model[Any], at: datetime | None) -> dict[str,
     if facts.newest is not None:
         newest = _time(datetime.fromisoformat(facts.newest))
     elif files.newest and at is None:
-        newest = _time(datetime.fromtimestamp(files.newest[0][0], UTC))
+        newest = _time(datetime.fromtimestamp(files.newest[0][0] / 1e9, UTC))
     statuses = {status for status, _ in problems}
     return {
         "model": model.name,
@@ -135,14 +138,17 @@ def find_files(folder: Path, pattern: str) -> Files:
 
     Databases of the model are those directly in the folder whose names match `pattern`.
     """
-    total, seen, changed = 0, 0, dict[Path, float]()
-    folders = [folder] if folder.is_dir() else []
+    total, seen, changed = 0, 0, dict[str, int]()
+    # A path object or a match of a pattern for each of 10,000 files takes as long as the files.
+    top = str(folder)
+    is_database = re.compile(fnmatch.translate(pattern)).match
+    folders = [top] if folder.is_dir() else []
     while folders and seen < FILES_MAX:
         current = folders.pop()
         with os.scandir(current) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    folders.append(Path(entry.path))
+                    folders.append(entry.path)
                     continue
                 seen += 1
                 try:
@@ -150,11 +156,16 @@ def find_files(folder: Path, pattern: str) -> Files:
                 except FileNotFoundError:
                     continue  # A store in use removes files all the time.
                 total += status.st_size
+                if current != top:
+                    continue
                 name = entry.name.removesuffix("-wal")
-                if current == folder and fnmatch.fnmatchcase(name, pattern):
-                    changed[folder / name] = max(changed.get(folder / name, 0.0), status.st_mtime)
-    newest = heapq.nlargest(SPACES_SAMPLED, ((at, path) for path, at in changed.items()))
-    return Files(total, seen < FILES_MAX, len(changed), newest)
+                # A reader creates an empty log.
+                changed_ns = status.st_mtime_ns if name == entry.name or status.st_size else 0
+                if is_database(name):
+                    changed[name] = max(changed.get(name, 0), changed_ns)
+    newest = heapq.nlargest(SPACES_SAMPLED, ((at_ns, name) for name, at_ns in changed.items()))
+    paths = [(at_ns, folder / name) for at_ns, name in newest]
+    return Files(total, seen < FILES_MAX, len(changed), paths, changed)
 
 
 def _documents(store: Store, files: Files, at: datetime | None) -> Facts:
@@ -169,24 +180,21 @@ def _documents(store: Store, files: Files, at: datetime | None) -> Facts:
         commits += seq
         for entry in space.log(after=seq - 1, limit=1) if seq else ():
             newest = max(newest, entry.created_at)
-    total, exact = (files.databases, True) if at is None else _count_spaces(store, at)
+    total, exact = (files.databases, True) if at is None else _count_spaces(store, files, at)
     details = {"sampled_spaces": sampled, "commits": commits}
     return Facts("space", total, newest or None, details, exact)
 
 
-def _count_spaces(store: Store, at: datetime) -> tuple[int, bool]:
+def _count_spaces(store: Store, files: Files, at: datetime) -> tuple[int, bool]:
     """Return how many spaces existed at a time, and whether all were counted.
 
     A file that did not change since existed then; the others are opened, up to a limit.
     """
-    count, opened = 0, 0
-    for did in store.spaces():
-        if store.space_file(did)[1] < at.timestamp() * 1_000_000_000:
-            count += 1
-        elif opened < SPACES_OPENED_MAX:
-            opened += 1
-            count += store.documents.changed_at(did, at) is not None
-    return count, opened < SPACES_OPENED_MAX
+    at_ns = at.timestamp() * 1_000_000_000
+    later = [name for name, changed_ns in files.changed.items() if changed_ns >= at_ns]
+    opened = sorted(later)[:SPACES_OPENED_MAX]
+    existed = sum(store.documents.changed_at(Path(name).stem, at) is not None for name in opened)
+    return files.databases - len(later) + existed, len(opened) == len(later)
 
 
 def _streams(store: Store, files: Files, at: datetime | None) -> Facts:
