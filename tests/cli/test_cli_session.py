@@ -368,3 +368,20 @@ def test_session_is_claimed_renewed_and_released(root, call):
     [lease] = json.loads(call("leases", root, "--prefix", "s-", "--json"))["leases"]
     assert call("release", root, "s-1", str(lease["epoch"])).startswith("released s-1")
     assert json.loads(call("leases", root, "--json"))["leases"] == []
+
+
+def test_search_prints_hits_with_their_matches(root, call):
+    with fourfold.open(root) as store:
+        for text in ("a Zebra", "two zebras", "other"):
+            message = {"role": "user", "content": text}
+            store.sessions.append_event("s-2", {"type": "message/appended", "message": message})
+    page = json.loads(call("search", root, "zebra*", "--order", "newest", "--json"))
+    assert [(hit["session"], hit["event"]) for hit in page["hits"]] == [("s-2", 2), ("s-2", 1)]
+    text = call("search", root, "zebra*", "--limit", "1", "--order", "newest")
+    assert "two [zebras]" in text
+    assert "There are more: --after " in text
+    assert "no hits" in call("search", root, "zebra*", "--sid", "s-1")
+    assert "a [Zebra]" in call("search", root, "zebra*", "--sid", "s-2", "--at", "1")
+    assert "no hits" in call("search", root, "zebra", "--at", "2020-01-01T00:00:00Z")
+    assert "is neither a seq" in call("search", root, "zebra", "--at", "then", code=2)
+    assert "must be a time" in call("search", root, "zebra", "--at", "2", code=2)

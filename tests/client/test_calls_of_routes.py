@@ -204,6 +204,8 @@ CALLS = {
     "follow_session": lambda c: list(c.store.sessions.follow("s/1")),
     "follow_sessions": lambda c: list(c.store.sessions.follow_all()),
     "send_transients": lambda c: c.store.sessions.notify_transient("s/1", "token"),
+    "search_sessions": lambda c: c.store.sessions.search("word"),
+    "search_session": lambda c: c.store.sessions.search("word", sid="s/1"),
     "get_transcript": lambda c: c.store.sessions.transcript("s/1"),
     "export_bundle": lambda c: list(c.store.sessions.export_bundle("s/1")),
     "import_bundle": lambda c: c.store.sessions.import_bundle(c.file),

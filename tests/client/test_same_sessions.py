@@ -498,3 +498,44 @@ def test_bundle_with_an_impossible_time_is_refused(store, session, tmp_path):
     path.write_bytes(b"".join(lines))
     with pytest.raises(errors.InvalidInput, match="line 2"):
         store.sessions.import_bundle(path)
+
+
+def test_sessions_are_searched_now_and_in_the_past(store, name, session):
+    for content in ("first zebra", Payload("second zebra " + "x" * 2_000), {"type": "text"}):
+        session.append(
+            {"type": "message/appended", "message": {"role": "user", "content": content}}
+        )
+    other = store.sessions.create({"id": f"{name}-other"})
+    other.append({"type": "message/appended", "message": {"role": "tool", "content": "zebra"}})
+
+    def events(page):
+        return sorted((hit.session, hit.event) for hit in page)
+
+    mine = [(session.id, 2), (session.id, 3)]
+    assert events(store.sessions.search("zebra", prefix=name)) == [*mine, (other.id, 1)]
+    assert events(session.search("zeb*", order="newest")) == mine
+    assert events(session.search('"first zebra"')) == mine[:1]
+    assert events(session.search("zebra", at=2)) == mine[:1]
+    assert events(session.search("zebra", kinds=["call", "turn"])) == []
+    first = store.sessions.search("zebra", prefix=name, limit=2)
+    rest = store.sessions.search("zebra", prefix=name, limit=2, after=first.next)
+    assert events([*first, *rest]) == [*mine, (other.id, 1)]
+    assert rest.next is None
+    [hit] = session.search("first")
+    assert (hit.kind, hit.title, hit.text, hit.highlights) == (
+        *("message", "user", "first zebra"),
+        ((0, 5),),
+    )
+    assert hit.score is not None
+    time = datetime(2020, 1, 1, tzinfo=UTC)
+    assert events(store.sessions.search("zebra", prefix=name, at=time)) == []
+    refused(
+        errors.InvalidInput,
+        "text query '-zebra' has no word that must occur",
+        lambda: store.sessions.search("-zebra"),
+    )
+    refused(
+        errors.NotFound,
+        f"session '{session.id}': no event 9, the newest is 4",
+        lambda: session.search("zebra", at=9),
+    )

@@ -152,3 +152,12 @@ def test_verify_says_that_migrations_are_pending(golden, name, capsys):
     with fourfold.open(root) as store:
         getattr(store, name)
     assert main.run(["verify", str(root)]) == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_golden_sessions_are_searched(golden, version):
+    """The index of words is newer than these stores: the first search builds it."""
+    with fourfold.open(golden(version, "sessions")) as store:
+        [hit] = store.sessions.search("hi", prefix="openai-agents/")
+        assert (hit.kind, hit.text) == ("message", "hi")
+        store.verify().raise_if_bad()

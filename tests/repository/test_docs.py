@@ -195,6 +195,7 @@ CALLS = {
     "key rotate": ["bob", "4567cdef"],
     "audit": ["bob"],
     "session list": ["bob"],
+    "session search": ["bob", "zebra"],
     "session show": ["bob", "s-1"],
     "session log": ["bob", "s-1"],
     "session payload": ["bob", content_id(encode("x" * 600))],
@@ -266,6 +267,8 @@ def test_the_json_documents_have_the_keys_that_are_documented(tmp_path):
         store.sessions.create_session({"id": "s-1", "model": "any"})
         store.sessions.intern_payload("x" * 600)
         store.sessions.create_session({"id": "owned"})
+        said = {"type": "message/appended", "message": {"role": "user", "content": "a zebra"}}
+        store.sessions.append_event("owned", said)
         second = datetime.fromtimestamp(1, UTC)
         Sessions(store.sessions.log, clock=lambda: second).claim("owned", "worker 2")
         store.sessions.publish_head("s-1")

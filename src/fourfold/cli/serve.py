@@ -23,6 +23,7 @@ from fourfold.server.auth import Access
 from fourfold.server.log_output import logging_to
 from fourfold.server.origins import Origins
 from fourfold.server.publisher import ServerPublisher
+from fourfold.server.session_upkeep import SessionUpkeep
 from fourfold.server.tls import Certificate
 from fourfold.settings import ServerSettings, load
 from fourfold.store import Store, open_store
@@ -217,6 +218,7 @@ def command(
         access = stack.enter_context(Access(root, require_key=required))
         pool = workers.Workers()
         _start_sync(store, stack, sync_key, sync_access)
+        stack.enter_context(SessionUpkeep(store))
         run.serve(
             *(store.streams, access),
             host=endpoint.host,

@@ -27,6 +27,7 @@ from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output, counted, size
 from fourfold.cli.session_leases import claim, list_leases, release, renew
 from fourfold.cli.session_retention import retention
+from fourfold.cli.session_search import search
 from fourfold.cli.space.arguments import new_file
 from fourfold.content import PayloadRef, parse_content_id
 from fourfold.content.filters import decode_filter
@@ -684,7 +685,7 @@ def gc(out: Output, root: Path, grace: float) -> None:
 
 
 SECTIONS: Final[Sections] = (
-    ("Inspect sessions", ("list", "show", "log", "payload", "tree", "diff")),
+    ("Inspect sessions", ("list", "search", "show", "log", "payload", "tree", "diff")),
     ("Export and import", ("export", "import")),
     ("Own", ("claim", "renew", "release", "leases")),
     ("Maintain", ("verify", "retention", "gc")),
@@ -712,6 +713,7 @@ def command() -> None:
 
 for _each in (
     list_sessions,
+    search,
     show,
     log,
     read_payload,

@@ -26,6 +26,12 @@ from fourfold.errors import BadAnswer, CorruptData, InvalidInput, NotFound
 from fourfold.models.documents.timestamps import stored_time
 from fourfold.models.sessions.feed import Item
 from fourfold.models.sessions.fold import Counters, FoldState
+from fourfold.models.sessions.hits import (
+    SessionHit,
+    SessionHitKind,
+    SessionHitOrder,
+    SessionHitPage,
+)
 from fourfold.models.sessions.leases import check_holder, check_ttl
 from fourfold.models.sessions.listing import ListingOptions
 from fourfold.models.sessions.records import (
@@ -47,7 +53,9 @@ from fourfold.models.sessions.records import (
 from fourfold.models.sessions.request import At, check_count
 from fourfold.models.sessions.request_builder import RequestBuilder
 from fourfold.models.sessions.retention import check_policy, parse_place
+from fourfold.models.sessions.search import check_search
 from fourfold.models.sessions.transcript import Transcript, TranscriptEntry, TranscriptHeader
+from fourfold.tabular import Rows
 from fourfold.wire import sessions as wire
 
 _JSON = {"content-type": "application/json"}
@@ -275,6 +283,32 @@ class SessionCalls:
         flags = [(name, "true") for name, flag in (("whole", whole), ("full", full)) if flag]
         return self._get("transcript", sid, ("at", format_at(at)), ("limit", limit), *flags)
 
+    def search(  # noqa: PLR0917 - as the façade has them
+        self,
+        query: str,
+        sid: str | None,
+        prefix: str,
+        at: At,
+        kinds: Sequence[SessionHitKind] | None,
+        order: SessionHitOrder,
+        limit: int,
+        after: str | None,
+    ) -> Call:
+        """Build the request for a page of hits."""
+        check_search(query, sid=sid, prefix=prefix, at=at, kinds=kinds, order=order)
+        params = stringify(
+            ("q", query),
+            ("prefix", prefix or None),
+            ("at", format_at(at)),
+            ("order", order),
+            ("limit", check_count(limit, "limit", least=1)),
+            ("cursor", after),
+        )
+        if kinds is not None:
+            params["kind"] = list(kinds)
+        url = f"{self._root}/v1/sessions/search" if sid is None else self._verb("search", sid)
+        return Call("GET", url, "search sessions", {}, params)
+
     def export_bundle(self, sid: str) -> Call:
         """Build the request for the bundle of a session."""
         return Call("GET", self._verb("bundles", sid), f"export session {sid!r}", {}, {})
@@ -348,6 +382,17 @@ def to_info(record: wire.SessionRecord) -> SessionInfo:
         turn_status=record.turn_status,
         kind=record.kind,
     )
+
+
+def to_hit_page(record: wire.SessionHitPageRecord) -> SessionHitPage:
+    """Return a page of hits as callers receive it."""
+    hits = [
+        SessionHit(
+            **{**msgspec.structs.asdict(hit), "highlights": tuple(map(tuple, hit.highlights))}
+        )
+        for hit in record.items
+    ]
+    return SessionHitPage(Rows(hits, SessionHit), record.next_cursor)
 
 
 def to_retention(record: wire.RetentionRecord) -> RetentionReport:

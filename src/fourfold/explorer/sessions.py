@@ -9,10 +9,19 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from fourfold.errors import InvalidInput
-from fourfold.explorer import interruptions, lineage, timeline, transcript, usage, waiting
+from fourfold.errors import Busy, InvalidInput
+from fourfold.explorer import (
+    interruptions,
+    lineage,
+    timeline,
+    transcript,
+    usage,
+    waiting,
+)
 from fourfold.explorer.links import format_at
 from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Form, Fragment, Visit
+from fourfold.explorer.stream_search import split_highlights
+from fourfold.wire.search import SearchSnippet
 from fourfold.wire.sessions import (
     EntityPage,
     EventCounters,
@@ -22,6 +31,8 @@ from fourfold.wire.sessions import (
     HeadPage,
     HeadRecord,
     LineageRecord,
+    SessionHitPageRecord,
+    SessionHitRecord,
     SessionLease,
     SessionPage,
     SessionRecord,
@@ -34,6 +45,8 @@ TURNS_COUNTED: Final = 200
 HEADS_SHOWN: Final = 12
 HEADS_READ: Final = 200
 LINEAGE_READ: Final = 200
+HITS_SHOWN: Final = 50
+NO_SEARCH: Final[dict[str, Any]] = {"hits": None, "hits_after": None, "search_problem": ""}
 MESSAGES_SHOWN: Final = 20
 """Messages of each side of a comparison, and of the preview of a fork."""
 
@@ -48,6 +61,10 @@ class SessionsPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown
     status: str = ""
     """A status of sessions, or `waiting` for those whose newest turn waits for a person."""
     cursor: str = ""
+    q: str = ""
+    """Words to search for in the sessions of the prefix."""
+    hits: str = ""
+    """Where a further page of hits begins."""
 
 
 class SessionQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -116,6 +133,37 @@ async def sessions_page(visit: Visit, query: SessionsPageQuery) -> dict[str, Any
         "cursor": query.cursor,
         "sessions": page.items,
         "next_cursor": page.next_cursor,
+        "q": query.q,
+        **await _search(visit, query.q, prefix, query.hits),
+    }
+
+
+async def _search(visit: Visit, q: str, prefix: str, after: str) -> dict[str, Any]:
+    """Return the hits of what a visitor searches for, or why there are none."""
+    if not q:
+        return NO_SEARCH
+    try:
+        page = await visit.api.get(
+            *("/v1/sessions/search", SessionHitPageRecord),
+            q=q,
+            prefix=prefix,
+            cursor=after,
+            limit=HITS_SHOWN,
+            at=visit.time,
+        )
+    except (InvalidInput, Busy) as error:
+        return {**NO_SEARCH, "hits": [], "search_problem": f"{error.message}. {error.hint}"}
+    return {**NO_SEARCH, "hits": list(map(_hit_row, page.items)), "hits_after": page.next_cursor}
+
+
+def _hit_row(hit: SessionHitRecord) -> dict[str, Any]:
+    snippet = SearchSnippet(text=hit.text, highlights=hit.highlights)
+    return {
+        "session": hit.session,
+        "event": hit.event,
+        "at": hit.at,
+        "title": hit.title,
+        "parts": split_highlights(snippet),
     }
 
 

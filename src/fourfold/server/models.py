@@ -20,6 +20,7 @@ from fourfold.server.session_bundles import SessionBundles
 from fourfold.server.session_feeds import SessionFeeds
 from fourfold.server.session_reads import SessionReads
 from fourfold.server.session_retention import SessionRetention
+from fourfold.server.session_search import SessionSearchRoutes
 from fourfold.server.session_transcripts import SessionTranscripts
 from fourfold.server.sessions import SessionRoutes
 from fourfold.server.space_reads import SpaceReads
@@ -63,5 +64,6 @@ def model_routes(store: Store, workers: Workers) -> tuple[RouteGroup, ...]:
         SessionBundles(workers, sessions),
         SessionRetention(workers, sessions),
         SessionTranscripts(workers, sessions),
+        SessionSearchRoutes(workers, sessions),
         SqlRoutes(store),
     )

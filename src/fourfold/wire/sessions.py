@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from fourfold import limits
 from fourfold.wire.documents import SEQ_MAX
@@ -414,6 +414,60 @@ class EntityPage(Page, kw_only=True, frozen=True):
     items: list[ObjectValue]
     event_id: EventId
     """Event that all pages show."""
+
+
+# Search
+
+
+class SessionSearchQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a search of one session."""
+
+    q: Annotated[
+        str,
+        Meta(
+            description='Words, "phrases", prefixes (pre*) and words that must not occur (-word).'
+        ),
+    ]
+    kind: Annotated[
+        list[Literal["message", "call", "turn", "summary", "error"]],
+        Meta(description="Only events of this kind; repeatable."),
+    ] = field(default_factory=list)
+    order: Annotated[Literal["score", "newest"], Meta(description="By relevance, or by age.")] = (
+        "score"
+    )
+    at: PointText | UnsetType = UNSET
+
+
+class SessionsSearchQuery(SessionSearchQuery, kw_only=True, frozen=True):
+    """Parameters of a search of sessions."""
+
+    prefix: Annotated[
+        str,
+        Meta(max_length=limits.SESSION_ID_CHARS_MAX, description="Only ids with this prefix."),
+    ] = ""
+    at: StoreTime | UnsetType = UNSET
+
+
+class SessionHitRecord(Struct, kw_only=True, frozen=True):
+    """An event with the words of a search, and a part of its text around the first match."""
+
+    session: SessionId
+    event: EventId
+    at: str
+    kind: Literal["message", "call", "turn", "summary", "error"]
+    title: str
+    """The role of a message; what happened otherwise."""
+    score: float | None
+    """Relevance by BM25; null for an event that is not in the index yet."""
+    text: str
+    highlights: list[tuple[int, int]]
+    """Starts and ends of the matches in `text`, in characters."""
+
+
+class SessionHitPageRecord(Page, kw_only=True, frozen=True):
+    """A page of hits."""
+
+    items: list[SessionHitRecord]
 
 
 # Heads and lineage

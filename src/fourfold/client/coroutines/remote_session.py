@@ -10,14 +10,8 @@ from fourfold.arguments import check_arguments
 from fourfold.client.containers import AsyncSessionContainer
 from fourfold.client.follower import AsyncRemoteFeed
 from fourfold.client.session_view import AsyncRemoteView
-from fourfold.models.sessions.records import (
-    UNSET,
-    Claim,
-    Epoch,
-    Event,
-    Head,
-    Unset,
-)
+from fourfold.models.sessions.hits import SessionHitKind, SessionHitOrder, SessionHitPage
+from fourfold.models.sessions.records import UNSET, Claim, Epoch, Event, Head, Unset
 from fourfold.models.sessions.request import At
 from fourfold.models.sessions.transcript import Transcript
 from fourfold.tabular import Rows
@@ -184,6 +178,21 @@ class AsyncRemoteSession(AsyncSessionContainer):
     ) -> Transcript:
         """Return the session as people read it, like `Sessions.transcript`."""
         return await self.sessions.transcript(self.id, at, limit=limit, whole=whole, full=full)
+
+    async def search(
+        self,
+        query: str,
+        *,
+        at: At = None,
+        kinds: Sequence[SessionHitKind] | None = None,
+        order: SessionHitOrder = "score",
+        limit: int = 20,
+        after: str | None = None,
+    ) -> SessionHitPage:
+        """Search the words of this session, like `Sessions.search`."""
+        return await self.sessions.search(
+            query, sid=self.id, at=at, kinds=kinds, order=order, limit=limit, after=after
+        )
 
     async def view(self) -> AsyncRemoteView:
         """Alias of `read` without a position."""

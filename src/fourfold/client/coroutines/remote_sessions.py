@@ -24,6 +24,7 @@ from fourfold.content.filters import parse_filter
 from fourfold.errors import InvalidInput
 from fourfold.models.documents.feed import deadline_of
 from fourfold.models.sessions.feed import Item
+from fourfold.models.sessions.hits import SessionHitKind, SessionHitOrder, SessionHitPage
 from fourfold.models.sessions.listing import ListingOptions, SessionOrder, check_listing
 from fourfold.models.sessions.payloads import interned
 from fourfold.models.sessions.records import (
@@ -456,6 +457,36 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
             async for piece in pieces:
                 body += piece
         return sessions.parse_transcript(bytes(body).splitlines(), limit)
+
+    async def search(
+        self,
+        query: str,
+        *,
+        sid: str | None = None,
+        prefix: str = "",
+        at: At = None,
+        kinds: Sequence[SessionHitKind] | None = None,
+        order: SessionHitOrder = "score",
+        limit: int = 20,
+        after: str | None = None,
+    ) -> SessionHitPage:
+        """Search the words of messages, calls, summaries, errors and ends of turns.
+
+        Args:
+            query: Words that must all occur, `"phrases"`, prefixes (`pre*`) and `-words` that must
+                not occur. Case and diacritics do not matter.
+            sid: Search this session only.
+            prefix: Only sessions whose ids begin with it.
+            at: Only what had been appended at this time; for one session also an event id or a
+                head. Sessions that were deleted since have no hits.
+            kinds: Only `message`, `call`, `turn`, `summary` or `error`; by default all.
+            order: By `score` (BM25), or `newest` first.
+            limit: Maximum number of hits.
+            after: Continue after this page: its `next`.
+        """
+        call = self._calls.search(query, sid, prefix, at, kinds, order, limit, after)
+        response = await self._connection.send(call)
+        return sessions.to_hit_page(sessions.parse(response, wire.SessionHitPageRecord))
 
     async def export_bundle(self, sid: str) -> AsyncIterator[bytes]:
         """Yield a session, the sessions its edges lead to, and their payloads as JSON lines."""

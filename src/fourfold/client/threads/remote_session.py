@@ -11,14 +11,8 @@ from fourfold.arguments import check_arguments
 from fourfold.client.containers import SessionContainer
 from fourfold.client.follower import RemoteFeed
 from fourfold.client.session_view import RemoteView
-from fourfold.models.sessions.records import (
-    UNSET,
-    Claim,
-    Epoch,
-    Event,
-    Head,
-    Unset,
-)
+from fourfold.models.sessions.hits import SessionHitKind, SessionHitOrder, SessionHitPage
+from fourfold.models.sessions.records import UNSET, Claim, Epoch, Event, Head, Unset
 from fourfold.models.sessions.request import At
 from fourfold.models.sessions.transcript import Transcript
 from fourfold.tabular import Rows
@@ -183,6 +177,21 @@ class RemoteSession(SessionContainer):
     ) -> Transcript:
         """Return the session as people read it, like `Sessions.transcript`."""
         return self.sessions.transcript(self.id, at, limit=limit, whole=whole, full=full)
+
+    def search(
+        self,
+        query: str,
+        *,
+        at: At = None,
+        kinds: Sequence[SessionHitKind] | None = None,
+        order: SessionHitOrder = "score",
+        limit: int = 20,
+        after: str | None = None,
+    ) -> SessionHitPage:
+        """Search the words of this session, like `Sessions.search`."""
+        return self.sessions.search(
+            query, sid=self.id, at=at, kinds=kinds, order=order, limit=limit, after=after
+        )
 
     def view(self) -> RemoteView:
         """Alias of `read` without a position."""

@@ -9,7 +9,7 @@ passed to `transact` may run more than once, and acts only through its LogWriter
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -42,6 +42,11 @@ class SessionRow(NamedTuple):
 def seal_of(row: SessionRow) -> bytes:
     """Return a digest of the row of a session, which is stored with it."""
     return hashlib.sha256(encode(list(row))).digest()
+
+
+def session_word(key: int) -> str:
+    """Return the word that a session has in the index of texts."""
+    return f"s{key}"
 
 
 class SessionSummary(NamedTuple):
@@ -97,6 +102,25 @@ class LeaseRow(NamedTuple):
     until_ms: int
     resumed: str = "[]"
     """Claims while a turn was running, as JSON: event, epoch, holder and time of each."""
+
+
+class TextHitsQuery(NamedTuple):
+    """A search of the words of events, and the page of its hits."""
+
+    expression: str
+    """An expression of FTS5."""
+    until: int
+    """Greatest position."""
+    until_at: str
+    """Last time."""
+    until_event: int
+    """Greatest event id."""
+    ids: tuple[str, str]
+    """The least session id, and one after the greatest."""
+    types: tuple[str, ...]
+    by_score: bool
+    limit: int
+    offset: int
 
 
 class LogReader(Protocol):
@@ -165,6 +189,18 @@ class LogReader(Protocol):
         """
         ...
 
+    def text_until(self) -> int:
+        """Return the position up to which the words of events are indexed."""
+        ...
+
+    def text_hits(self, query: TextHitsQuery) -> list[tuple[int, float]]:
+        """Return positions of indexed events that match, with scores; smaller ones are better."""
+        ...
+
+    def event_at_position(self, position: int) -> tuple[str, StoredEvent] | None:
+        """Return the event at a position with its session's id."""
+        ...
+
     def entities(self, key: int, code: int, first: int, last: int, until: int) -> list[StoredEvent]:
         """Return the newest event until `until` of each entity with an id from first to last."""
         ...
@@ -228,6 +264,10 @@ class LogWriter(LogReader, Protocol):
         """Insert the events of one request."""
         ...
 
+    def index_texts(self, texts: Sequence[tuple[int, int, str]], until: int) -> None:
+        """Index the words of events: position, session key and text. All until `until` are then."""
+        ...
+
     def insert_head(self, key: int, head: HeadRow) -> None: ...
     def insert_edge(self, key: int, edge: LineageEdgeRow) -> None: ...
     def insert_snapshot(self, key: int, event_id: int, state: str) -> None: ...
@@ -269,6 +309,14 @@ class LogAudit(Protocol):
 
     def payloads(self, after: bytes | None = None) -> Iterator[tuple[Any, ...]]: ...
     def payload(self, digest: bytes) -> tuple[Any, ...] | None: ...
+    def text_rows(self, first: int, last: int) -> list[int]:
+        """Return the positions of indexed texts from first to last."""
+        ...
+
+    def has_words(self, expression: str, position: int) -> bool:
+        """Return True if the indexed text at a position matches an expression of FTS5."""
+        ...
+
     def indexed(self, after: Any, limit: int) -> list[tuple[Any, Any, bool]]:
         """Return sessions after a key: key, id, and True if their row of the index is right."""
         ...
@@ -279,6 +327,11 @@ class Log(Protocol):
 
     @property
     def writable(self) -> bool: ...
+    @property
+    def indexes_texts(self) -> bool:
+        """True if the log has an index of words; without one, a search reads every event."""
+        ...
+
     def in_transaction(self) -> bool:
         """Return True inside an open transaction of the calling thread."""
         ...

@@ -7,7 +7,7 @@ holds is shared with it. A transaction that fails is undone step by step.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 from operator import itemgetter
@@ -27,6 +27,7 @@ from fourfold.models.sessions.log import (
     PayloadRow,
     SessionRow,
     SessionSummary,
+    TextHitsQuery,
     UpdateRange,
     seal_of,
 )
@@ -177,6 +178,23 @@ class MemoryLogReader:
             ]
         return [pair for pair in rows if '"~ref"' in pair[1].body][:limit]
 
+    def text_until(self) -> int:
+        """Return the position up to which the words of events are indexed."""
+        return 0
+
+    def text_hits(self, query: TextHitsQuery) -> list[tuple[int, float]]:
+        """Return positions of indexed events that match, with scores; smaller ones are better."""
+        del query
+        return []
+
+    def event_at_position(self, position: int) -> tuple[str, StoredEvent] | None:
+        """Return the event at a position with its session's id."""
+        key, event_id = self._tables.order[position - 1]
+        rows = self._tables.events.get(key, [])
+        return (
+            (self._tables.sessions[key].id, rows[event_id - 1]) if event_id <= len(rows) else None
+        )
+
     def entities(self, key: int, code: int, first: int, last: int, until: int) -> list[StoredEvent]:
         rows = []
         for entity_id in range(first, last + 1):
@@ -300,6 +318,9 @@ class MemoryLogWriter(MemoryLogReader):
         if row.request_key is not None:
             self._append(self._tables.requests, (key, row.request_key), row.event_id)
 
+    def index_texts(self, texts: Sequence[tuple[int, int, str]], until: int) -> None:
+        """Do nothing: a search reads the events."""
+
     def insert_head(self, key: int, head: HeadRow) -> None:
         self._set(self._tables.heads, head.head_id, (key, head))
         self._append(self._tables.marks, ("heads", key), head.event_id)
@@ -412,6 +433,16 @@ class MemoryAudit:
         row = self._tables.payloads.get(digest)
         return None if row is None else (digest, *row)
 
+    def text_rows(self, first: int, last: int) -> list[int]:
+        """Return the positions of indexed texts from first to last."""
+        del first, last
+        return []
+
+    def has_words(self, expression: str, position: int) -> bool:
+        """Return True if the indexed text at a position matches an expression of FTS5."""
+        del expression, position
+        return False
+
     def indexed(self, after: Any, limit: int) -> list[tuple[Any, Any, bool]]:
         del after, limit
         return []
@@ -421,6 +452,7 @@ class MemoryLog:
     """A log that ends with its process."""
 
     writable = True
+    indexes_texts = False
 
     def __init__(self) -> None:
         self.tables = _Tables()

@@ -297,6 +297,51 @@ DELETE FROM edges WHERE session_key = ?1 AND event_id > ?2
 -- name: purge_snapshots
 DELETE FROM snapshots WHERE session_key = ?1 AND event_id > ?2
 
+-- name: text_until
+SELECT until FROM event_text_state
+
+-- name: set_text_until
+UPDATE event_text_state SET until = ?1
+
+-- name: insert_text
+INSERT INTO event_text (rowid, session, text) VALUES (?, ?, ?)
+
+-- name: purge_texts
+DELETE FROM event_text WHERE rowid IN (SELECT position FROM events WHERE session_key = ?1 AND event_id > ?2)
+
+-- Hits of an expression of FTS5: ?1 the expression, ?2 the greatest position, ?3 the last time, ?4 the greatest event id,
+-- ?5 and ?6 the bounds of session ids, ?7 the types of events as a JSON array, ?8 and ?9 limit and offset.
+
+-- name: text_hits_by_score
+SELECT e.position, bm25(event_text, 0.0, 1.0) AS score
+FROM event_text CROSS JOIN events AS e ON e.position = event_text.rowid
+CROSS JOIN sessions AS s ON s.session_key = e.session_key
+WHERE event_text MATCH ?1 AND event_text.rowid <= ?2 AND e.at <= ?3 AND e.event_id <= ?4
+    AND s.deleted_at IS NULL AND s.session_id >= ?5 AND s.session_id < ?6
+    AND e.type IN (SELECT value FROM json_each(?7))
+ORDER BY score, e.position DESC LIMIT ?8 OFFSET ?9
+
+-- name: text_hits_by_position
+SELECT e.position, bm25(event_text, 0.0, 1.0)
+FROM event_text CROSS JOIN events AS e ON e.position = event_text.rowid
+CROSS JOIN sessions AS s ON s.session_key = e.session_key
+WHERE event_text MATCH ?1 AND event_text.rowid <= ?2 AND e.at <= ?3 AND e.event_id <= ?4
+    AND s.deleted_at IS NULL AND s.session_id >= ?5 AND s.session_id < ?6
+    AND e.type IN (SELECT value FROM json_each(?7))
+ORDER BY event_text.rowid DESC LIMIT ?8 OFFSET ?9
+
+-- name: event_at_position
+SELECT s.session_id, e.position, e.event_id, e.type, e.at, e.entity, e.entity_id, e.request_key, e.body, e.digest
+FROM events AS e JOIN sessions AS s USING (session_key)
+WHERE e.position = ?1
+
+-- name: verify_text_rows
+-- The positions of rows of words from ?1 to ?2.
+SELECT id FROM event_text_docsize WHERE id >= ?1 AND id <= ?2 ORDER BY id
+
+-- name: verify_text_words
+SELECT EXISTS (SELECT 1 FROM event_text WHERE event_text MATCH ?1 AND rowid = ?2)
+
 -- name: lease
 SELECT session_key, epoch, holder, until_ms, resumed FROM leases WHERE session_key = ?
 

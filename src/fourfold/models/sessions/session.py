@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fourfold import limits
 from fourfold.arguments import check_arguments
 from fourfold.models.sessions.feed import Item, SessionFeed, SessionSubscription
+from fourfold.models.sessions.hits import SessionHitKind, SessionHitOrder, SessionHitPage
 from fourfold.models.sessions.reader import SessionView
 from fourfold.models.sessions.records import UNSET, Claim, Epoch, Event, Head, Unset
 from fourfold.models.sessions.request import At
@@ -199,6 +200,21 @@ class Session:
     ) -> Transcript:
         """Return the session as people read it, like `Sessions.transcript`."""
         return self.sessions.transcript(self.id, at, limit=limit, whole=whole, full=full)
+
+    def search(
+        self,
+        query: str,
+        *,
+        at: At = None,
+        kinds: Sequence[SessionHitKind] | None = None,
+        order: SessionHitOrder = "score",
+        limit: int = 20,
+        after: str | None = None,
+    ) -> SessionHitPage:
+        """Search the words of this session, like `Sessions.search`."""
+        return self.sessions.search(
+            query, sid=self.id, at=at, kinds=kinds, order=order, limit=limit, after=after
+        )
 
     def view(self) -> SessionView:
         """Alias of `read` without a position."""

@@ -71,6 +71,7 @@ from fourfold.models.sessions.request import (
 )
 from fourfold.models.sessions.request_builder import RequestBuilder
 from fourfold.models.sessions.retention_calls import RetentionCalls
+from fourfold.models.sessions.search_calls import SearchCalls
 from fourfold.models.sessions.session import Session
 from fourfold.models.sessions.stamps import event_of
 from fourfold.models.sessions.writer import EventAppend
@@ -87,7 +88,7 @@ _ALL = 2**62
 
 
 @check_arguments()
-class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, FeedCalls):
+class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, SearchCalls, FeedCalls):
     """The sessions of one store. Opened by `store.sessions`; `Sessions()` keeps them in memory.
 
     `create`, `open` and `list` return handles and summaries; iteration yields the ids. The calls
@@ -512,7 +513,9 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, FeedCall
         """
         if not self.log.writable:
             raise ReadOnly(f"{self.log!r} is open for reading only")
-        return payloads.collect(self.log, self.files, self._preparing.cutoff(grace_s))
+        report = payloads.collect(self.log, self.files, self._preparing.cutoff(grace_s))
+        self.index_texts()
+        return report
 
     # Reading
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, TypeVar
 
 from fourfold import limits
-from fourfold.content import InternedPayload, parse_content_id
+from fourfold.content import InternedPayload, encode, parse_content_id
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
 from fourfold.models.sessions.log import (
@@ -22,8 +22,10 @@ from fourfold.models.sessions.log import (
     PayloadRow,
     SessionRow,
     SessionSummary,
+    TextHitsQuery,
     UpdateRange,
     seal_of,
+    session_word,
 )
 from fourfold.models.sessions.stamps import EventBatch, StoredEvent, position_check
 
@@ -148,6 +150,24 @@ class SqliteLogReader:
         else:
             rows = self._snapshot.all(SQL.session_events_with_refs, (key, after, limit))
         return [(owner, StoredEvent(*row)) for owner, *row in rows]
+
+    def text_until(self) -> int:
+        """Return the position up to which the words of events are indexed."""
+        return int(self._snapshot.value(SQL.text_until))
+
+    def text_hits(self, query: TextHitsQuery) -> list[tuple[int, float]]:
+        """Return positions of indexed events that match, with scores; smaller ones are better."""
+        sql = SQL.text_hits_by_score if query.by_score else SQL.text_hits_by_position
+        bounds = (query.until, query.until_at, query.until_event, *query.ids)
+        types = encode(query.types).decode()
+        page = (types, query.limit, query.offset)
+        rows = self._snapshot.all(sql, (query.expression, *bounds, *page))
+        return [(position, score) for position, score in rows]
+
+    def event_at_position(self, position: int) -> tuple[str, StoredEvent] | None:
+        """Return the event at a position with its session's id."""
+        row = self._snapshot.one(SQL.event_at_position, (position,))
+        return None if row is None else (row[0], StoredEvent(*row[1:]))
 
     def entities(self, key: int, code: int, first: int, last: int, until: int) -> list[StoredEvent]:
         return self._rows(SQL.entities, (key, code, first, last, until))
@@ -274,6 +294,12 @@ class SqliteLogWriter(SqliteLogReader):
             varying.update(about, entity_id=found.entity_ids)
         self._txn.insert_alike("events", count, fixed=fixed, counted=counted, varying=varying)
 
+    def index_texts(self, texts: Sequence[tuple[int, int, str]], until: int) -> None:
+        """Index the words of events, and store that all until `until` are."""
+        for position, key, text in texts:
+            self._txn.execute(SQL.insert_text, (position, session_word(key), text))
+        self._txn.execute(SQL.set_text_until, (until,))
+
     def insert_head(self, key: int, head: HeadRow) -> None:
         self._txn.execute(SQL.insert_head, (head.head_id, key, head.event_id, head.basis))
 
@@ -296,6 +322,7 @@ class SqliteLogWriter(SqliteLogReader):
         # The newest events may be among them, and their positions must not come again.
         self._txn.execute(SQL.lift_position, (self.position(),))
         last = max(0, self.last_event(key) - limit)
+        self._txn.execute(SQL.purge_texts, (key, last))
         for sql in (SQL.purge_heads, SQL.purge_edges, SQL.purge_snapshots, SQL.purge_events):
             self._txn.execute(sql, (key, last))
         return self._txn.changes
@@ -339,6 +366,14 @@ class SqliteLogAudit:
     def payload(self, digest: bytes) -> tuple[Any, ...] | None:
         return self._snapshot.one(SQL.verify_payload, (digest,))
 
+    def text_rows(self, first: int, last: int) -> list[int]:
+        """Return the positions of indexed texts from first to last."""
+        return [row[0] for row in self._snapshot.all(SQL.verify_text_rows, (first, last))]
+
+    def has_words(self, expression: str, position: int) -> bool:
+        """Return True if the indexed text at a position matches an expression of FTS5."""
+        return bool(self._snapshot.value(SQL.verify_text_words, (expression, position)))
+
     def indexed(self, after: Any, limit: int) -> list[tuple[Any, Any, bool]]:
         rows = self._snapshot.all(SQL.verify_index, (after, limit))
         return [(key, name, bool(is_right)) for key, name, is_right in rows]
@@ -355,6 +390,8 @@ def _high(until: Any) -> Any:
 
 class SqliteLog:
     """The log in the tables of a database."""
+
+    indexes_texts = True
 
     def __init__(self, database: Database) -> None:
         self.database = database

@@ -179,32 +179,43 @@ class TranscriptReader:
 
     def _entry(self, event: Event) -> TranscriptEntry | None:
         """Return the entry of an event; None for those that a transcript does not show."""
-        data = event.data
-        kind, title, content = "status", event.type.removeprefix("session/"), None
-        if event.type in {"message/appended", "session/compacted"}:
-            message = data["message"]
-            kind = "message" if event.type == "message/appended" else "summary"
-            title = str(message.get("role") or kind)
-            content = message_content(message)
-        elif event.type == "eval/added":
-            call = data["eval"]
-            kind, title = "call", f"call {call.get('name', '')}: {call.get('status', '')}"
-            content = call.get("error") if "error" in call else call.get("result_ref")
-        elif event.type == "turn/put" and data["turn"].get("status") != _RUNNING:
-            turn = data["turn"]
-            kind, title = "turn", f"turn {turn['id']}: {turn.get('status', '')}"
-            question = turn.get("question_ref", turn.get("question"))
-            content = turn.get("error") if "error" in turn else turn.get("final_ref", question)
-        elif event.type == "turn/started":
-            number = event.entity_id or 0
-            is_open = number == self._open_turn
-            kind, title = "turn", f"turn {number}: {_RUNNING}" if is_open else f"turn {number}"
-        elif event.type == "session/error":
-            kind, title, content = "error", "error", data["error"]
-        elif event.type not in {"session/stop-requested", "session/stopped"}:
+        description = describe_event(event)
+        if description is None:
             return None
+        kind, title, content = description
+        if event.type == "turn/started" and event.entity_id == self._open_turn:
+            title = f"{title}: {_RUNNING}"
         content = to_json(resolve_payloads(self._sessions, content, full=self._full))
         return TranscriptEntry(event.id, event.at, kind, title, content)
+
+
+def describe_event(event: Event) -> tuple[str, str, Any] | None:
+    """Return kind, title and content of the entry of an event; None if it is not shown.
+
+    The content may have references to payloads.
+    """
+    data = event.data
+    kind, title, content = "status", event.type.removeprefix("session/"), None
+    if event.type in {"message/appended", "session/compacted"}:
+        message = data["message"]
+        kind = "message" if event.type == "message/appended" else "summary"
+        title, content = str(message.get("role") or kind), message_content(message)
+    elif event.type == "eval/added":
+        call = data["eval"]
+        kind, title = "call", f"call {call.get('name', '')}: {call.get('status', '')}"
+        content = call.get("error") if "error" in call else call.get("result_ref")
+    elif event.type == "turn/put" and data["turn"].get("status") != _RUNNING:
+        turn = data["turn"]
+        kind, title = "turn", f"turn {turn['id']}: {turn.get('status', '')}"
+        question = turn.get("question_ref", turn.get("question"))
+        content = turn.get("error") if "error" in turn else turn.get("final_ref", question)
+    elif event.type == "turn/started":
+        kind, title = "turn", f"turn {event.entity_id or 0}"
+    elif event.type == "session/error":
+        kind, title, content = "error", "error", data["error"]
+    elif event.type not in {"session/stop-requested", "session/stopped"}:
+        return None
+    return kind, title, content
 
 
 def read_transcript(

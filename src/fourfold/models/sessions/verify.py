@@ -33,6 +33,7 @@ from fourfold.models.sessions.stamps import (
     position_check,
     state_text,
 )
+from fourfold.models.sessions.text_index import text_problems
 from fourfold.models.sessions.writer import edge_row, head_row
 
 VERIFY_STEP_BYTES: Final = 64 * limits.KIB
@@ -66,9 +67,14 @@ def contents(log: Log, files: BlobStore | None) -> list[str]:
         def has_payload(audit: LogAudit, name: str) -> bool:
             return name in payloads or _is_sound(audit, files, name)
 
-        messages += (problem for _, problem in of_sessions(log.audit_step, has_payload))
+        damaged: set[Any] = set()
+        for name, problem in of_sessions(log.audit_step, has_payload):
+            messages.append(problem)
+            damaged.add(_shown(name))
         messages += strays(log.audit_step)
         messages += of_index(log.audit_step)
+        # What differs because the event itself is damaged was reported.
+        messages += text_problems(log, files, lambda sid: repr(sid) in damaged)
     except FourfoldError as error:
         messages.append(error.message)
     return messages
