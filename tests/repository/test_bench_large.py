@@ -15,6 +15,7 @@ from server.served_streams import Served
 
 LEFT_OUT = {
     *("/blob", "/blobs", "/restore", "/graphs"),  # bounded, or as fast as a document
+    *("/memories", "/memory", "/item"),  # pages of documents
     *("/job", "/run", "/keys", "/newkey", "/deletekey", "/problem", "/problems"),  # always small
 }
 

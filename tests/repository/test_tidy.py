@@ -36,6 +36,7 @@ TINY_MODULES = {
     "fourfold.archive.table_verify": "belongs to the archive; the store above it calls it",
     "fourfold.models.documents.indexes.trim": "belongs to the indexes; gc calls it",
     "fourfold.pipeline.streams.tables": "each model has one, which adds its folds to the registry",
+    "fourfold.server.session_upkeep": "a thread of the server, apart from the options of `serve`",
     "fourfold.server.health": "probes, without the protocol of streams that serves them",
 }
 """Modules with fewer lines that one other module imports, and why they stand alone."""
