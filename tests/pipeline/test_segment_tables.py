@@ -9,7 +9,7 @@ import pytest
 from random_streams import collected, grown, origins, seen
 
 import fourfold
-from fourfold.errors import HistoryTruncated
+from fourfold.errors import HistoryTruncated, InvalidInput
 from fourfold.pipeline import sql, views
 from fourfold.pipeline.streams import segment_tables
 from support.s3_server import serve_s3
@@ -199,3 +199,44 @@ def test_two_stores_are_read_together(read, tmp_path):
         ("one", "one"),
         ("two", "two"),
     }
+
+
+def test_archive_has_streams_as_of_its_points(spark, read, tmp_path):
+    root, url = tmp_path / "store", str(tmp_path / "store" / "objects")
+    points, expected = [], []
+    with fourfold.open(root, settings={"archive.seal_rows": 3}) as opened:
+        log = opened.streams.create("log", "application/json")
+        for number in range(3):
+            log.append([change(number), b'{"n": 1}'])
+            opened.streams.create(f"new/{number}", "text/plain").append(b"x" * (number + 1))
+            points.append(opened.publish().point.id)
+            expected.append(own(root))
+            opened.archive.compact()
+        log.append(change(9))
+
+    def at(point, table="records"):
+        return read(None, table, model="streams", url=url, at=point)
+
+    for point, rows in zip(points, expected, strict=True):
+        assert collected(at(point)) == collected(at(point, "messages")) == rows
+    assert collected(at(None)) == expected[-1]
+    assert [row.value for row in at(points[1], "state").collect()] == ["1"]
+    assert {row.stream for row in at(points[0], "streams").collect()} == {"log", "new/0"}
+    query = "select s.value, count(*) from streams_state s, streams_records r group by 1"
+    assert sql(spark, query, url=url)[0].collect() == [("2", 9)]
+    with pytest.raises(InvalidInput, match="time or a restore point"):
+        at(3)
+
+
+def test_archive_without_points_has_the_streams_of_its_manifests(read, tmp_path):
+    with serve_s3() as server:
+        url = server.url("shop") + "&allow_http=true"
+        root = tmp_path / "store"
+        with fourfold.open(root, settings={"objects.url": url}) as opened:
+            log = opened.streams.create("log", "text/plain")
+            for text in (b"one", b"two"):
+                log.append(text)
+                opened.archive.publish_all()
+                found = read(None, "records", model="streams", url=url)
+                assert found.count() == log.info.next_offset
+                log.append(b"not published")

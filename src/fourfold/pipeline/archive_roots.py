@@ -14,18 +14,20 @@ import hashlib
 import os
 import shutil
 import threading
+import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from fourfold import settings
+from fourfold.archive import stream_positions
 from fourfold.archive.catalog_rows import CommitRow
 from fourfold.archive.catalog_state import CatalogState
 from fourfold.archive.restore_points import find
 from fourfold.archive.table_layout import FILE_ID
 from fourfold.cache import LruCache
-from fourfold.errors import NotFound
+from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.model import model_of_database
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import java
@@ -35,9 +37,12 @@ from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.store_files import find_files
 from fourfold.store.store import open_store
 from fourfold.store.table_archive import point_info
-from fourfold.store.table_restoration import restore_databases
+from fourfold.store.table_restoration import restore_databases, restore_streams
 
 DOCUMENTS: Final = "documents"
+STREAMS: Final = "streams"
+_NO_POINT: Final = -1
+"""Version of the catalog of an archive that has only streams, and no restore point."""
 _HORIZONS: Final = ("documents.gc_horizon", "documents.facts.gc_horizon")
 """Archive tables with a row for each database: gc collected it if a seq is greater than 0."""
 _RESTORED_MAX: Final = 4
@@ -50,6 +55,9 @@ def archive_cut(options: ReadOptions) -> Cut:
     for url in options.urls:
         archive = open_archive(url)
         state = archive.refresh()
+        if options.model == STREAMS:
+            bounds += with_files([_streams_bound(state, url, options)], options)
+            continue
         version = _point(state, options, url).version
         found = _bounds(state, url, version, options)
         collected = _collected(archive) if options.model == DOCUMENTS else set()
@@ -61,6 +69,18 @@ def archive_cut(options: ReadOptions) -> Cut:
         raise NotFound(f"{options.location}: has no space {options.space!r}")
     cut = Cut(tuple(sorted(bounds, key=lambda bound: (bound.root, bound.space))))
     return cuts.apply_bounds(cut, options)
+
+
+def _streams_bound(state: CatalogState, url: str, options: ReadOptions) -> FileBound:
+    """Return the streams of an archive; without a restore point, those of its manifests."""
+    if isinstance(options.at, int):
+        raise InvalidInput(
+            f"at must be a time or a restore point for streams of archives, got {options.at}"
+        )
+    has_points = state.newest_point is not None or options.archive_point is not None
+    version = _point(state, options, url).version if has_points else _NO_POINT
+    [kind] = options.tables.kinds
+    return FileBound(url, "", "", kind, 0, 0, version=version, name=stream_positions.NAME)
 
 
 def plan_archives(
@@ -149,13 +169,17 @@ def _collected(archive: ArchiveTables) -> set[str]:
 
 # Restored databases
 
+_STREAMS: Final = frozenset({stream_positions.NAME})
 _lock: Final = threading.Lock()
 _folders: Final = LruCache[Path, bool](_RESTORED_MAX)
 
 
 def _restored(url: str, version: int, names: Iterable[str]) -> Path:
     """Return the folder of a store with these databases as of a version."""
-    digest = hashlib.sha256(f"{url}\n{version}".encode()).hexdigest()[:24]
+    names = set(names)
+    # Manifests change without a version.
+    state = uuid.uuid4().hex if version == _NO_POINT else f"{version} {sorted(names & _STREAMS)}"
+    digest = hashlib.sha256(f"{url}\n{state}".encode()).hexdigest()[:24]
     chosen = settings.load(None, environ=os.environ).pipeline
     folder = java.export_folder(chosen.cache_folder) / f"restored-{os.getpid()}-{digest}"
     with _lock:
@@ -166,5 +190,7 @@ def _restored(url: str, version: int, names: Iterable[str]) -> Path:
             for old in _folders.put(folder, True):
                 shutil.rmtree(old, ignore_errors=True)
         with open_store(folder, settings={"objects.url": url}) as store:
-            restore_databases(store, names, version)
+            if names & _STREAMS:
+                restore_streams(store, None if version == _NO_POINT else version)
+            restore_databases(store, names - _STREAMS, version)
     return folder

@@ -79,6 +79,16 @@ def restore_databases(store: Store, names: Iterable[str], version: int) -> None:
     TableRestore(store, None, take_over=False).restore_databases(names, version)
 
 
+def restore_streams(store: Store, version: int | None) -> None:
+    """Restore the streams as of a version of the catalog, or of their manifests, to read them.
+
+    Raises:
+        FourfoldError: A stream cannot be restored.
+    """
+    archive_of(store).catalog.refresh()
+    TableRestore(store, None, take_over=False).restore_streams(version)
+
+
 class TableRestore:
     """One restore of a store."""
 
@@ -134,6 +144,18 @@ class TableRestore:
             self._reader.close()
             shutil.rmtree(self._store.root / STAGING, ignore_errors=True)
         for error in self._report.failures.values():
+            raise error
+
+    def restore_streams(self, version: int | None) -> None:
+        """Restore the streams as of a version of the catalog, or of their manifests."""
+        places = None
+        try:
+            if version is not None:
+                row = self._state.find(stream_positions.NAME, version)
+                places = stream_positions.positions_at(self._reader, row)
+        finally:
+            self._reader.close()
+        for error in self._streams(places, None).failures.values():
             raise error
 
     def _rows(self) -> dict[str, DatabaseRow | None]:
