@@ -43,7 +43,7 @@ def main(address, archive, root):
     report["view"] = column("view", "session", model="sessions")
     report["current"] = column("current", "type", model="graphs")
     report["messages"] = column("messages", "text", model="streams")
-    published_records = published(spark, Path(root) / "objects", root=root)
+    published_records = published(spark, Path(root) / "objects")
     report["published"] = sorted(row.text for row in published_records.collect())
     query = "select space, count(*) from revisions where space like '%s0%' group by 1"
     report["sql"] = [list(row) for row in sql(spark, query, root)[0].collect()]

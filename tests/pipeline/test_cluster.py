@@ -124,7 +124,7 @@ def build_every_model(root):
         "view": ["worker"],
         "current": ["note"],
         "messages": ['{"n":1}', '{"n":2}'],
-        "published": ['{"n":1}', '{"n":2}'],
+        "published": ['{"n":1}'],
         "sql": [["did:web:s0.example", 2]],
     }
 

@@ -13,7 +13,7 @@ from random_streams import collected, grown, origins, seen
 
 import fourfold
 from fourfold.archive import manifest
-from fourfold.errors import CorruptData, HistoryTruncated, InvalidInput, NotFound
+from fourfold.errors import CorruptData, InvalidInput, NotFound
 from fourfold.objects import open_objects
 from fourfold.pipeline import sql, views
 from fourfold.pipeline.conditions import Condition, Conditions
@@ -75,14 +75,12 @@ def only_published_at(url, rows):
 
 
 @pytest.mark.parametrize("seed", [4, pytest.param(5, marks=pytest.mark.slow)])
-def test_published_with_node_equals_stream_reads(spark, by_source, store, tmp_path, seed):
+def test_shared_records_are_in_source_and_fork(spark, by_source, store, tmp_path, seed):
     root = store if seed == 4 else grown(tmp_path / "other", seed)
-    expected = nonempty(seen(root))
+    expected = only_published(root, nonempty(seen(root)))
     assert any(name.startswith("fork/") for name in expected)
-    native = published(spark, root / "objects", root=root, shared=True)
-    assert collected(native) == expected
-    assert collected(by_source(root / "objects", root=root, shared="true")) == expected
-    assert collected(published(spark, root / "objects", root=root)) == own(root)
+    assert collected(published(spark, root / "objects", shared=True)) == expected
+    assert collected(by_source(root / "objects", shared="true")) == expected
 
 
 def test_published_without_node_equals_published_records(spark, by_source, store):
@@ -106,8 +104,6 @@ def test_both_readers_return_same_columns(spark, by_source, store):
         assert row.size == len(payload)
         assert row.generation >= 1
     assert any(row.headers for row in rows)
-    joined = published(spark, store / "objects", root=store)
-    assert joined.where("generation is null").count() == joined.count() - len(rows)
 
 
 def test_published_dataframe_excludes_later_records(spark, tmp_path):
@@ -117,43 +113,11 @@ def test_published_dataframe_excludes_later_records(spark, tmp_path):
         log.append([b"one", b"two"])
         opened.archive.publish_all()
         log.append([b"three"])
-        frame = published(spark, root / "objects", root=root)
-        log.append([b"four"])
-        opened.streams.create("new", "text/plain", body=b"five")
-        assert sorted(row.text for row in frame.collect()) == ["one", "three", "two"]
-        published_later = published(spark, root / "objects")
+        frame = published(spark, root / "objects")
+        opened.streams.create("new", "text/plain", body=b"four")
         opened.archive.publish_all()
-    assert sorted(row.text for row in published_later.collect()) == ["one", "two"]
-    assert published(spark, root / "objects").count() == 5
-
-
-def test_tail_stays_readable_after_it_is_published(spark, tmp_path):
-    root = tmp_path / "store"
-    with fourfold.open(root) as opened:
-        log = opened.streams.create("log", "text/plain")
-        log.append([b"one"])
-        frame = published(spark, root / "objects", root=root)
-        opened.archive.publish_all()
-    for _ in range(2):
-        assert [(row.text, row.generation) for row in frame.collect()] == [("one", None)]
-    again = published(spark, root / "objects", root=root)
-    assert [(row.text, row.generation) for row in again.collect()] == [("one", 1)]
-
-
-def test_tail_trimmed_while_it_is_exported_raises(spark, tmp_path, monkeypatch):
-    root = tmp_path / "store"
-    with fourfold.open(root) as opened:
-        opened.streams.create("log", "text/plain").append([b"one"])
-        cut = published_cut.read_cut
-
-        def late(*args, **options):
-            found = cut(*args, **options)
-            opened.archive.publish_all()
-            return found
-
-        monkeypatch.setattr(published_cut, "read_cut", late)
-        with pytest.raises(HistoryTruncated, match="retention or the archive deleted records"):
-            published(spark, root / "objects", root=root)
+    assert sorted(row.text for row in frame.collect()) == ["one", "two"]
+    assert published(spark, root / "objects").count() == 4
 
 
 def test_truncated_records_of_a_segment_are_skipped(spark, by_source, tmp_path):
@@ -270,16 +234,9 @@ def test_published_streams_are_views_in_sql(spark, store):
     assert made.names == ("records",)
     actual = {row.stream: (row.n, row["last"]) for row in frame.collect()}
     assert actual == {name: (len(rows), rows[-1][0]) for name, rows in expected.items()}
-    frame, made = sql(
-        spark,
-        "select count(*) from records join streams using (stream)",
-        store,
-        objects=store / "objects",
-    )
-    assert set(made.names) == {"records", "streams"}
-    assert frame.collect()[0][0] == sum(map(len, own(store).values()))
-    with pytest.raises(InvalidInput, match="do not support 'roots' and 'space'"):
-        views(spark, roots="x*", objects=store / "objects")
+    for options in ({"store": store}, {"roots": "x*"}):
+        with pytest.raises(InvalidInput, match="do not support a store"):
+            views(spark, objects=store / "objects", **options)
 
 
 @pytest.mark.slow
@@ -292,7 +249,13 @@ def test_sql_command_queries_objects(store):
 
 
 def test_published_refuses_unsupported_options(by_source, read, store):
-    for options in ({"since": "3"}, {"at": "3"}, {"space": "did:web:x"}, {"table": "streams"}):
+    for options in (
+        {"since": "3"},
+        {"root": "x"},
+        {"at": "3"},
+        {"space": "did:web:x"},
+        {"table": "streams"},
+    ):
         with pytest.raises(Exception, match=r"option|must be|unknown table") as caught:
             by_source(store / "objects", **options)
         assert isinstance(unwrap_error(caught.value), InvalidInput | NotFound)
@@ -304,8 +267,8 @@ def test_remote_object_store_is_read_in_workers(spark, by_source, tmp_path):
     with serve_s3() as server:
         url = server.url("shop")
         root = grown(tmp_path / "store", seed=6, steps=60, objects=url)
-        expected = nonempty(seen(root))
-        assert collected(published(spark, url, root=root, shared=True)) == expected
+        expected = only_published_at(url, nonempty(seen(root)))
+        assert collected(published(spark, url, shared=True)) == expected
         narrow = by_source(url, columns="stream,offset,size", stream="kept/*")
         sizes = {
             (name, offset): len(payload)
@@ -337,14 +300,13 @@ def test_where_on_routing_key_skips_other_keys(spark, by_source, store):
 )
 def test_where_equals_dataframe_filter(spark, by_source, store, where):
     objects, columns = store / "objects", ["stream", "offset", "size"]
-    for root in (None, store):
-        whole = published(spark, objects, root=root).where(where).select(*columns)
-        expected = sorted(map(tuple, whole.collect()))
-        assert expected
-        narrow = published(spark, objects, root=root, where=where, columns=columns)
-        assert sorted(map(tuple, narrow.collect())) == expected
-        options = {"where": where, "columns": ",".join(columns)} | ({"root": root} if root else {})
-        assert sorted(map(tuple, by_source(objects, **options).collect())) == expected
+    whole = published(spark, objects).where(where).select(*columns)
+    expected = sorted(map(tuple, whole.collect()))
+    assert expected
+    narrow = published(spark, objects, where=where, columns=columns)
+    assert sorted(map(tuple, narrow.collect())) == expected
+    options = {"where": where, "columns": ",".join(columns)}
+    assert sorted(map(tuple, by_source(objects, **options).collect())) == expected
 
 
 def test_where_prunes_objects_before_reading(store):

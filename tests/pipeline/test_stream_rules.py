@@ -17,7 +17,7 @@ from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import read_batches
 from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.streams.ingest import BatchReport, ingest
-from fourfold.pipeline.streams.published import published, published_state
+from fourfold.pipeline.streams.published import published
 from fourfold.pipeline.streams.sink import StreamColumns, stage
 from fourfold.pipeline.streams.stream_source import stream_reader
 
@@ -241,18 +241,15 @@ def test_streamed_messages_have_current_version(tmp_path):
     assert json.loads(actual["orders"][0])["number"] == 0
 
 
-def test_published_messages_with_node_equal_stream_reads(spark, by_source, stores):
+def test_messages_of_a_store_equal_stream_reads(read, stores):
     root, _, _ = stores
     expected = nonempty(seen(root))
     assert {frozenset(json.loads(row[2])) for row in expected["orders"]} == {
         frozenset(PRICED["required"]) | {"by"}
     }
-    native = published(spark, root / "objects", root=root, shared=True, table="messages")
-    assert collected(native) == expected
-    assert collected(by_source(root, root=str(root), shared="true")) == expected
-    both = published(spark, root / "objects", root=root, table="messages")
-    assert collected(both) == own(root, expected)
-    for row in both.collect():
+    messages = read(root, "messages", model="streams")
+    assert collected(messages) == own(root, expected)
+    for row in messages.collect():
         assert (row.text, row.size) == (bytes(row.payload).decode(), len(row.payload))
 
 
@@ -286,7 +283,7 @@ def test_state_equals_engine_for_log_and_objects(spark, read, stores):
     expected = states_of(root)
     assert set(expected) == {"state", "fork/state"}
     assert all(isinstance(value, str) for value in expected["state"].values())
-    assert states_in(published_state(spark, root / "objects", root=root).collect()) == expected
+    assert states_in(read(root, "state", model="streams").collect()) == expected
     assert states_of(whole) == expected
     assert states_in(read(whole, "state", model="streams").collect()) == expected
     assert states_in(tuple(row.values()) for row in works(whole, "state", stream="state")) == {
@@ -334,7 +331,7 @@ def test_schemas_and_streams_tables_show_registries(read, stores):
 def test_messages_and_state_are_views_in_sql(spark, stores):
     root, then, _ = stores
     query = "select sum(size) as size, (select count(*) from state) as keys from messages"
-    frame, made = sql(spark, query, root, objects=root / "objects")
+    frame, made = sql(spark, query, root, model="streams")
     assert set(made.names) == {"messages", "state"}
     [row] = frame.collect()
     shown = own(root, seen(root))

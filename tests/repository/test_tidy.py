@@ -35,7 +35,6 @@ TINY_MODULES = {
     "fourfold.cli.session_retention": "commands on one session fill the module that imports it",
     "fourfold.archive.table_verify": "belongs to the archive; the store above it calls it",
     "fourfold.models.documents.indexes.trim": "belongs to the indexes; gc calls it",
-    "fourfold.pipeline.streams.tables": "each model has one, which adds its folds to the registry",
     "fourfold.server.session_upkeep": "a thread of the server, apart from the options of `serve`",
     "fourfold.server.health": "probes, without the protocol of streams that serves them",
 }

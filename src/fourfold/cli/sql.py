@@ -84,7 +84,7 @@ _MODELS: Final = tuple(model.name for model in all_models() if model.pipeline is
 @click.option(
     "--objects",
     metavar="URL",
-    help="Spark: published records of streams; with ROOT, also unpublished ones.",
+    help="Spark: published records of streams, without their store.",
 )
 @click.option(
     "--app",

@@ -79,19 +79,18 @@ def views(
     `at` is a seq or a time for all of them; `branch` selects the branch of `state` and `history` of
     documents, `app` the app in the tables of graphs. View names begin with `prefix`. With
     `objects`, the views are `records`, `messages` and `state` of the streams that are published
-    there, each at the time it is created; if the publishing store is given too, they include what
-    is not published yet, and the other tables of streams are views as well. With `skip_bad`,
+    there, each at the time it is created. With `skip_bad`,
     unreadable files are left out and listed in the result. `tables` defaults to all; `columns` and
     `where` limit the columns and rows of some tables.
     """
     if objects is not None:
-        return _with_published(
+        _check_objects(model, store, roots, space)
+        return _published_views(
             spark,
-            store,
             objects,
-            _objects_model(model, roots, space),
-            {"at": at, "prefix": prefix, "skip_bad": skip_bad},
-            tables=tables,
+            {"at": at, "skip_bad": skip_bad},
+            prefix=prefix,
+            tables=_OF_OBJECTS if tables is None else tables,
             columns=columns or {},
             where=where or {},
         )
@@ -125,71 +124,51 @@ def views(
     return Views(tuple(names), cut)
 
 
-def _objects_model(model: str, roots: str | Iterable[str] | None, space: str | None) -> str:
-    """Return the model whose objects are read; raise for options they do not support."""
-    if roots is not None or space is not None:
-        raise InvalidInput("published objects do not support 'roots' and 'space'")
+def _check_objects(
+    model: str, store: Any, roots: str | Iterable[str] | None, space: str | None
+) -> None:
+    """Raise for options that reads of published objects do not support."""
+    if store is not None or roots is not None or space is not None:
+        raise InvalidInput(
+            "published objects do not support a store, 'roots' and 'space'",
+            hint="Without objects, published and unpublished records of a store are read.",
+        )
     if model not in {DEFAULT_MODEL, STREAMS}:
         raise InvalidInput(f"published objects require model 'streams', got {model!r}")
-    return STREAMS
 
 
-def _with_published(
+def _published_views(
     spark: SparkSession,
-    store: Store | str | Path | None,
     objects: str | Path,
-    model: str,
     options: dict[str, Any],
     *,
-    tables: Iterable[str] | None,
+    prefix: str,
+    tables: Iterable[str],
     columns: Mapping[str, Iterable[str]],
     where: Mapping[str, str],
 ) -> Views:
     from fourfold.pipeline.cut import Cut, UnreadableFile  # noqa: PLC0415 - it needs the kernel
     from fourfold.pipeline.streams import published  # noqa: PLC0415
 
-    names = list(_tables_of(model, objects, store) if tables is None else tables)
+    names = list(tables)
     others = [name for name in names if name not in _OF_OBJECTS]
-    created = Views((), Cut(()))
-    root = None
-    if store is not None:
-        root = Path(store) if isinstance(store, str | Path) else store.root
-        created = views(
-            spark, store, model=model, tables=others, columns=columns, where=where, **options
-        )
-    elif others:
+    if others:
         raise InvalidInput(
             f"tables must be {', '.join(_OF_OBJECTS)} without a store, got {', '.join(others)}"
         )
-    selected = [name for name in names if name in _OF_OBJECTS]
-    if not selected:
-        return created
-    skip_bad = options["skip_bad"]
-    common: dict[str, Any] = {"at": options["at"], "root": root, "skip_bad": skip_bad}
-    for name in selected:
+    for name in names:
         if name == _STATE:
-            frame = published.published_state(spark, objects, **common)
+            frame = published.published_state(spark, objects, **options)
         else:
-            narrowed = common | {"columns": columns.get(name), "where": where.get(name)}
+            narrowed = options | {"columns": columns.get(name), "where": where.get(name)}
             frame = published.published(spark, objects, table=name, **narrowed)
-        frame.createOrReplaceTempView(f"{options['prefix']}{name}")
+        frame.createOrReplaceTempView(f"{prefix}{name}")
     url = published.address(objects)
-    bad = published.unreadable(url) if skip_bad and root is None else ()
-    unreadable = tuple(
-        UnreadableFile(url, key, "", 0, CorruptData.kind, problem) for key, problem in bad
+    bad = tuple(
+        UnreadableFile(url, key, "", 0, CorruptData.kind, problem)
+        for key, problem in (published.unreadable(url) if options["skip_bad"] else ())
     )
-    view_names = (f"{options['prefix']}{name}" for name in selected)
-    return Views(
-        (*created.names, *view_names), Cut(created.cut.bounds, (*created.cut.bad, *unreadable))
-    )
-
-
-def _tables_of(model: str, objects: Any, store: Any) -> list[str]:
-    """Return the names of the views; without a store, those of published objects."""
-    if objects is None:
-        return [table.name for table in _select_tables(model, None)]
-    names = [table.name for table in _select_tables(STREAMS, None)]
-    return names if store is not None else list(_OF_OBJECTS)
+    return Views(tuple(f"{prefix}{name}" for name in names), Cut((), bad))
 
 
 def _select_tables(model: str, names: Iterable[str] | None) -> list[Table]:
@@ -211,7 +190,7 @@ def sql(
     Connect, stay.
     """
     if options.get("objects") is not None:
-        uses = [_objects_use(query, store, options)]
+        uses = [_objects_use(query, options)]
     else:
         query, uses = find_uses(query, options.get("model", DEFAULT_MODEL), options)
     if not driver.is_reachable(spark):
@@ -235,12 +214,11 @@ def sql(
         return frame, created
 
 
-def _objects_use(query: str, store: Any, options: Mapping[str, Any]) -> TableUse:
+def _objects_use(query: str, options: Mapping[str, Any]) -> TableUse:
     """Return the tables of published objects that a query names."""
     words, prefix = set(_words(query)), options.get("prefix", "")
     published = published_tables(STREAMS).tables
-    names = _tables_of(options.get("model", DEFAULT_MODEL), options["objects"], store)
-    public = [published.get(table.name, table) for table in _select_tables(STREAMS, names)]
+    public = [published.get(table.name, table) for table in _select_tables(STREAMS, _OF_OBJECTS)]
     named = [table for table in public if f"{prefix}{table.name}".lower() in words]
     if not named and "show" in words:
         named = public

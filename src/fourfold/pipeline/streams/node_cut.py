@@ -18,7 +18,6 @@ from fourfold.errors import HistoryTruncated
 from fourfold.kernel import ReadTransaction, load_queries
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import FileBound
-from fourfold.pipeline.store_files import find_files, find_stores
 from fourfold.pipeline.streams.published_cut import (
     LiveTail,
     PublishedCut,
@@ -42,19 +41,6 @@ class NodeCut(NamedTuple):
     cut: PublishedCut
     is_published: bool
     """True if records of a stream have left the log for segments."""
-
-
-def read_store(
-    root: str, pattern: str | None, *, shared: bool = False, promoted: bool = False
-) -> PublishedCut:
-    """Return the current records of a store; none if it has no streams."""
-    from fourfold.pipeline.streams.tables import STREAMS  # noqa: PLC0415 - it imports this package
-
-    files = find_files(find_stores(root, None), STREAMS)
-    bounds = cuts.read_files_cut(files, STREAMS).bounds
-    if not bounds:
-        return PublishedCut((), ())
-    return read_node(bounds[0], pattern, shared=shared, promoted=promoted).cut
 
 
 def read_node(

@@ -3,25 +3,24 @@
     from fourfold.pipeline.streams.published import published
     frame = published(spark, "s3://bucket/shop")
     frame = published(spark, "shop/objects", streams="orders/*", at="2026-03-01T12:00:00Z")
-    frame = published(spark, "shop/objects", root="shop")      with unpublished records
     frame = published(spark, "shop/objects", table="messages") in the current version
-    state = published_state(spark, "shop/objects", root="shop")
+    state = published_state(spark, "shop/objects")
 
 The manifests are read once, when the function is called, and define what is read; so counting the
-DataFrame twice uses the same records. Unpublished records are exported then, too. A local folder is
+DataFrame twice uses the same records; those of a store, published or not, are the tables `records`,
+`messages` and `state` of `read`. A local folder is
 read by Spark's own Parquet reader, any other store by Fourfold's reader, in the workers. Only
 objects with messages of an older version are read through Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.objects import FolderStore, open_objects
 from fourfold.pipeline import driver
@@ -33,10 +32,9 @@ from fourfold.pipeline.streams import published_cut
 from fourfold.pipeline.streams.fold import fold_states
 from fourfold.pipeline.streams.published_cut import ObjectRecords, PublishedCut
 from fourfold.pipeline.streams.published_frame import SegmentFiles, published_frame
-from fourfold.pipeline.streams.published_plan import narrow, plan_tail_tasks
-from fourfold.pipeline.streams.published_scan import TailWork
+from fourfold.pipeline.streams.published_plan import narrow
 from fourfold.pipeline.streams.published_tables import MESSAGES, PUBLISHED, RECORDS
-from fourfold.pipeline.table_files import EXPORT_TASK_BYTES, export_tasks, open_cache
+from fourfold.pipeline.table_files import open_cache
 from fourfold.query.streams.promotion import Promote, Registries, begin_of_version, promoter
 
 if TYPE_CHECKING:
@@ -52,7 +50,6 @@ def published(
     *,
     streams: str | None = None,
     at: datetime | str | None = None,
-    root: str | Path | None = None,
     shared: bool = False,
     columns: Iterable[str] | None = None,
     skip_bad: bool = False,
@@ -62,8 +59,7 @@ def published(
     """Return the records of the streams that are published at `objects`, a folder or a URL.
 
     `streams` is a name or a pattern (`*`, `?`, `[...]`); `at` a time up to which records are read.
-    `root` is the folder of the node that publishes there: its unpublished records are read from its
-    file. With `shared`, a fork includes the records that it shares with its source, as a reader of
+    With `shared`, a fork includes the records that it shares with its source, as a reader of
     the fork sees them; without, each record appears once. `skip_bad` skips streams whose manifest
     is damaged. The `table` is `records`, as stored, or `messages`, in the current version of the
     stream. `where` is the option of that name of a read.
@@ -80,7 +76,6 @@ def published(
         options = {
             "stream": streams,
             "at": None if time is None else time.isoformat(),  # type: ignore[union-attr]
-            "root": None if root is None else str(root),
             "shared": "true" if shared else None,
             "columns": None if names is None else ",".join(names),
             "skip_bad": "true" if skip_bad else None,
@@ -97,14 +92,13 @@ def published(
             raise
     cut = published_cut.read_cut(
         url,
-        root=None if root is None else str(root),
         streams=streams,
         shared=shared,
         skip_bad=skip_bad,
         promoted=table == MESSAGES,
     )
     read = dict.fromkeys((*(column.name for column in selected), *conditions.columns))
-    frame = _native(spark, url, cut, tuple(read), conditions, until_ms=until_ms, root=root)
+    frame = _native(spark, url, cut, tuple(read), conditions, until_ms=until_ms)
     for condition in conditions.spark_columns():
         frame = frame.where(condition)
     return frame.select(*(column.name for column in selected))
@@ -116,7 +110,6 @@ def published_state(
     *,
     streams: str | None = None,
     at: datetime | str | None = None,
-    root: str | Path | None = None,
     skip_bad: bool = False,
 ) -> DataFrame:
     """Return the newest value of each key of every state stream: the table `state` of streams with
@@ -127,7 +120,6 @@ def published_state(
         objects,
         streams=streams,
         at=at,
-        root=root,
         shared=True,
         columns=("stream", "offset", "payload", "content_type"),
         skip_bad=skip_bad,
@@ -165,31 +157,19 @@ def _native(
     conditions: Conditions,
     *,
     until_ms: int | None,
-    root: str | Path | None,
 ) -> DataFrame:
     """Return these columns of the records of a cut, read by Spark's own reader."""
     addresses = partial(file_addresses, spark)
     parts = [part for part in cut.parts if narrow(part, conditions) is not None]
     frames = []
     with open_objects(url) as objects:
-        files = SegmentFiles(objects, open_cache(None if root is None else str(root)))
+        files = SegmentFiles(objects, open_cache(None))
         for group, promote in group_by_promotion(parts, cut.registries or {}):
             late = any(until_ms is not None and part.held.last_ms > until_ms for part in group)
             until = until_ms if late else None
             frame = published_frame(spark, files, group, addresses, until_ms=until, promote=promote)
             frames.append(frame.select(*names))
     columns = PUBLISHED.table(RECORDS).select_columns(names)
-    works = plan_tail_tasks(
-        cut,
-        columns,
-        until_ms,
-        EXPORT_TASK_BYTES,
-        limits.SOURCE_BATCH_ROWS,
-        conditions,
-    )
-    if works:
-        tail = _tail(spark, works, until_ms, None if root is None else str(root))
-        frames.append(tail.select(*names))
     if not frames:
         ddl = ", ".join(f"`{column.name}` {column.type}" for column in columns)
         return spark.createDataFrame([], ddl)
@@ -206,18 +186,3 @@ def group_by_promotion(
     for group, promote in zip(groups, (None, promoter(registries)), strict=True):
         if group:
             yield group, promote
-
-
-def _tail(
-    spark: SparkSession, works: Sequence[TailWork], until_ms: int | None, root: str | None
-) -> DataFrame:
-    """Return the records that only the log of the node has, exported as Parquet."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - an optional dependency
-
-    paths = export_tasks(open_cache(root), [work.work for work in works])
-    schema = ", ".join(f"`{column.name}` {column.type}" for column in works[0].work.output)
-    source = spark.read.schema(schema).option("globPaths", "false")
-    rows = source.parquet(*file_addresses(spark, [str(path) for path in paths]))
-    if until_ms is None:
-        return rows
-    return rows.where(F.col("time") <= F.timestamp_millis(F.lit(until_ms)))

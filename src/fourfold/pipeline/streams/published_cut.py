@@ -1,7 +1,7 @@
 """The cut of published objects, read once before any record.
 
     manifests     of all streams, of those of a pattern, or of one, read in parallel
-    the node      instead, if its folder is given: see `node_cut`
+    node_cut      instead, the file of a node, which has the same lists and a log
 
 Segments never change and manifests only advance, so the objects of a cut stay readable until the
 grace period ends. A fork is published after what it shares, so the manifest of its source is read
@@ -110,7 +110,6 @@ class PublishedCut(NamedTuple):
 def read_cut(
     url: str,
     *,
-    root: str | None = None,
     streams: str | None = None,
     shared: bool = False,
     skip_bad: bool = False,
@@ -121,10 +120,6 @@ def read_cut(
     `streams` is a name or a pattern. With `shared`, a fork includes the records that it shares with
     its source. With `promoted`, the cut includes the registries that promote messages.
     """
-    if root is not None:
-        from fourfold.pipeline.streams import node_cut  # noqa: PLC0415 - only nodes need it
-
-        return node_cut.read_store(root, streams, shared=shared, promoted=promoted)
     bad: list[tuple[str, str]] = []
     with open_objects(url) as objects:
         reader = _ManifestReader(objects, bad if skip_bad else None)

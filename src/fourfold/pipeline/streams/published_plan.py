@@ -1,4 +1,4 @@
-"""Plan the tasks of a read of published segments by Fourfold's own reader."""
+"""Plan reads of published segments by Fourfold's own reader, and of the log of a node."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import Final
 from fourfold import limits
 from fourfold.pipeline import plan
 from fourfold.pipeline.conditions import Conditions
+from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.scan import Piece, ScanTask
 from fourfold.pipeline.streams.fold import columns_read, promoted, ranges, shows_messages
 from fourfold.pipeline.streams.published_cut import LiveTail, ObjectRecords, PublishedCut
-from fourfold.pipeline.streams.published_scan import SegmentWork, TailWork
+from fourfold.pipeline.streams.published_scan import SegmentWork
 from fourfold.pipeline.task_groups import pack
 from fourfold.query.streams.promotion import Registries, begin_of_version
 from fourfold.query.tables import Column
 
 PUBLISHED_TASK_BYTES_MIN: Final = 4 * limits.MIB
 """Minimum input of a task that reads an object store."""
-
-_TIME = Column("time", "timestamp", nullable=False)
 
 
 def plan_tasks(
@@ -33,57 +32,45 @@ def plan_tasks(
     until_ms: int | None,
     partition_bytes: int,
     batch_rows: int,
-) -> list[SegmentWork | TailWork]:
-    """Return the tasks: objects packed to a target size, and the tail of the node."""
+) -> list[SegmentWork]:
+    """Return the tasks: objects packed to a target size."""
     keys = _keys(conditions)
     narrowed = (narrow(part, conditions) for part in cut.parts)
     parts_read = [part for part in narrowed if part is not None]
-    tasks: list[SegmentWork | TailWork] = [
+    return [
         SegmentWork(url, parts, columns, batch_rows, until_ms, keys, _registries(cut, parts))
         for parts in _packed(parts_read, partition_bytes)
     ]
-    return [
-        *tasks,
-        *plan_tail_tasks(cut, columns, until_ms, partition_bytes, batch_rows, conditions),
-    ]
 
 
-def plan_tail_tasks(  # noqa: PLR0917
+def plan_tail_tasks(
     cut: PublishedCut,
     columns: tuple[Column, ...],
-    until_ms: int | None,
+    conditions: Conditions,
+    *,
     partition_bytes: int,
     batch_rows: int,
-    conditions: Conditions | None = None,
-) -> list[TailWork]:
-    """Return the tasks that read the log of the node."""
-    if cut.bound is None or not cut.tails:
+) -> list[ScanTask]:
+    """Return the tasks that read the log of a node."""
+    tails = [tail for tail in cut.tails if conditions.allow("stream", tail.stream)]
+    if cut.bound is None or not tails:
         return []
-    names = {column.name for column in columns}
-    output = columns if until_ms is None or "time" in names else (*columns, _TIME)
-    tails = [
-        tail for tail in cut.tails if conditions is None or conditions.allow("stream", tail.stream)
-    ]
     registries = _registries(cut, tails) if shows_messages(columns) else None
-    read = output if registries is None else columns_read(output)
+    read = columns if registries is None else columns_read(columns)
     parts = (
         (limits.SOURCE_PARTITION_BYTES // 4, replace(piece, context=registries))
-        for piece in _pieces(cut, tails, read)
+        for piece in _pieces(cut.bound, tails, read)
     )
     return [
-        TailWork(
-            ScanTask(
-                pieces=tuple(pieces),
-                columns=read,
-                setup=plan.setup(),
-                attach=plan.ATTACH,
-                detach=plan.DETACH,
-                batch_rows=batch_rows,
-                fold=None if registries is None else promoted,
-                output=output,
-            ),
-            columns,
-            until_ms,
+        ScanTask(
+            pieces=tuple(pieces),
+            columns=read,
+            setup=plan.setup(),
+            attach=plan.ATTACH,
+            detach=plan.DETACH,
+            batch_rows=batch_rows,
+            fold=None if registries is None else promoted,
+            output=columns,
         )
         for pieces in plan.pack_parts(parts, partition_bytes)
     ]
@@ -97,20 +84,15 @@ def _registries(cut: PublishedCut, parts: Iterable[ObjectRecords | LiveTail]) ->
 
 
 def _pieces(
-    cut: PublishedCut, tails: Sequence[LiveTail], columns: tuple[Column, ...]
+    bound: FileBound, tails: Sequence[LiveTail], columns: tuple[Column, ...]
 ) -> Iterator[Piece]:
     """Yield the ranges of the log. Records that a fork shares get the fork's name."""
-    assert cut.bound is not None
-    stored = [column for column in columns if column.name != "generation"]
-    unpublished = ("generation", None)
     own = [(tail.sid, tail.low, tail.high) for tail in tails if tail.stream == tail.source]
-    for piece in ranges(cut.bound, stored, own):
-        yield replace(piece, constants=(*piece.constants, unpublished))
+    yield from ranges(bound, columns, own)
     for tail in tails:
         if tail.stream != tail.source:
-            named = (unpublished, ("stream", tail.stream))
-            for piece in ranges(cut.bound, stored, [(tail.sid, tail.low, tail.high)]):
-                yield replace(piece, constants=(*piece.constants, *named))
+            for piece in ranges(bound, columns, [(tail.sid, tail.low, tail.high)]):
+                yield replace(piece, constants=(*piece.constants, ("stream", tail.stream)))
 
 
 def _keys(conditions: Conditions) -> tuple[bytes, ...] | None:

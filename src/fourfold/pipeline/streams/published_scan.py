@@ -3,8 +3,6 @@
 Only the selected columns of a segment are fetched, and only row groups whose statistics do not
 exclude them. Values in the manifest (the stream, dense offsets) are not read at all. An object that
 is read completely is one request; pages are verified against their checksums.
-
-Records that are only in the file of the node are read by `scan`, like every other table.
 """
 
 from __future__ import annotations
@@ -18,8 +16,6 @@ from fourfold.archive.segment_reader import RangeFile
 from fourfold.archive.segment_writer import HEADERS, KEY, OFFSET, PAYLOAD, TIME
 from fourfold.errors import CorruptData, FourfoldError, NotFound
 from fourfold.objects import FolderStore, ObjectStore, open_objects
-from fourfold.pipeline import scan
-from fourfold.pipeline.scan import ScanTask
 from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.streams.fold import columns_read, promoted, shows_messages
 from fourfold.pipeline.streams.published_cut import ObjectRecords
@@ -59,20 +55,8 @@ class SegmentWork:
     """Registries that promote older messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class TailWork:
-    """The log rows that one task reads; `work` has the column `time` last."""
-
-    work: ScanTask
-    columns: tuple[Column, ...]
-    until_ms: int | None = None
-
-
-def read_batches(task: SegmentWork | TailWork) -> Iterator[pa.RecordBatch]:
+def read_batches(task: SegmentWork) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task."""
-    if isinstance(task, TailWork):
-        yield from _tail(task)
-        return
     try:
         with open_objects(task.url) as objects:
             for part in task.parts:
@@ -262,15 +246,3 @@ def _shaped(table: pa.Table, part: ObjectRecords, columns: tuple[Column, ...]) -
         else:
             arrays.append(array if array.type == field.type else array.cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _tail(tail: TailWork) -> Iterator[pa.RecordBatch]:
-    import pyarrow.compute as pc  # noqa: PLC0415 - an optional dependency
-
-    names = [column.name for column in tail.columns]
-    for batch in scan.read_batches(tail.work):
-        rows = batch
-        if tail.until_ms is not None:
-            rows = batch.filter(pc.less_equal(batch.column("time"), _timestamp(tail.until_ms)))
-        if rows.num_rows:
-            yield rows.select(names)

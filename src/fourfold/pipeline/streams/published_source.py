@@ -16,7 +16,7 @@ from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.streams import published_cut, published_plan
 from fourfold.pipeline.streams.published_cut import PublishedCut
-from fourfold.pipeline.streams.published_scan import SegmentWork, TailWork, read_batches
+from fourfold.pipeline.streams.published_scan import SegmentWork, read_batches
 from fourfold.pipeline.streams.published_tables import MESSAGES
 
 if TYPE_CHECKING:
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 def read_cut(options: ReadOptions) -> PublishedCut:
     """Return the cut of a read; raise for options that objects do not support."""
     assert options.objects is not None
-    if options.roots is not None or options.since is not None or options.cut is not None:
-        raise InvalidInput("published objects do not support the options roots, since and cut")
+    for name in ("root", "roots", "since", "cut"):
+        if getattr(options, name) is not None:
+            raise InvalidInput(
+                f"published objects do not support the option {name!r}",
+                hint="With `root` alone, published and unpublished records of a store are read.",
+            )
     published_cut.until_ms_of(options.at)
     return published_cut.read_cut(
         options.objects,
-        root=options.root,
         streams=options.stream,
         shared=options.shared,
         skip_bad=options.skip_bad,
@@ -42,7 +45,7 @@ def read_cut(options: ReadOptions) -> PublishedCut:
 class Objects(InputPartition):
     """The input partition of one task."""
 
-    def __init__(self, work: SegmentWork | TailWork | None) -> None:
+    def __init__(self, work: SegmentWork | None) -> None:
         super().__init__(None)
         self.work = work
 

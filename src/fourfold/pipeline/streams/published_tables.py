@@ -1,9 +1,7 @@
 """Tables that are read from published objects, without the node that published them.
 
-    records     every published record, with the generation of its manifest
-    messages    records as readers get them: in the current version of their stream
-
-If the folder of the node is given too, they include the unpublished records, without a generation.
+records     every published record, with the generation of its manifest
+messages    records as readers get them: in the current version of their stream
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _TABLE: Final = Table(
         Column("routing_key", "string", filtered=True),
         Column("headers", "string"),
         Column("content_type", "string", nullable=False, filtered=True),
-        Column("generation", "bigint"),
+        Column("generation", "bigint", nullable=False),
     ),
     query="",
     options=("stream", "shared"),

@@ -146,12 +146,13 @@ def _export_tail(
     """
     attempt = 0
     while True:
-        works = plan_tail_tasks(
-            *(cut, columns, None, EXPORT_TASK_BYTES, limits.SOURCE_BATCH_ROWS),
-            options.conditions,
+        tasks = plan_tail_tasks(
+            *(cut, columns, options.conditions),
+            partition_bytes=EXPORT_TASK_BYTES,
+            batch_rows=limits.SOURCE_BATCH_ROWS,
         )
         try:
-            return export_tasks(open_cache(options.root), [work.work for work in works]), cut
+            return export_tasks(open_cache(options.root), tasks), cut
         except HistoryTruncated:
             attempt += 1
             if attempt == _ATTEMPTS:
