@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from keyed_streams import TINY
 
+from fourfold.archive.build_process import DirectBuilder
 from fourfold.errors import FourfoldError
+from fourfold.models.streams.archive.maintenance import MaintenanceTurn
 
 
 @pytest.fixture
@@ -83,7 +85,8 @@ def test_restored_node_adds_the_keys_of_segments_when_it_indexes(node, make):
     recent = {key: at for key, at in expected(35).items() if at >= 30}
     assert keys(stream) == (recent, 30)
     stops = iter([False, False, True])
-    other.archive.upkeep.index(stop=lambda: next(stops, True))
+    builder = DirectBuilder(other.archive.segments)
+    other.archive.upkeep.index(turn=MaintenanceTurn(builder, stop=lambda: next(stops, True)))
     found, complete_from = keys(stream)
     assert 0 < complete_from < 30
     assert found == {key: at for key, at in expected(35).items() if at >= complete_from}

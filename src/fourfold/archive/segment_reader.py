@@ -154,7 +154,7 @@ class StoredSegments:
     """Segments of an object store, with a cache."""
 
     def __init__(self, objects: ObjectStore, cache: DiskCache, retries: Retries) -> None:
-        self._objects = objects
+        self.objects = objects
         self.cache = cache
         self._retries = retries
         self._lock = threading.Lock()
@@ -313,7 +313,7 @@ class StoredSegments:
                     return path.open("rb")
                 except FileNotFoundError:
                     pass
-        return RangeFile(self._objects, request.object_key, request.size_bytes, self._retries)
+        return RangeFile(self.objects, request.object_key, request.size_bytes, self._retries)
 
     def _is_touched(self, segment: str) -> bool:
         with self._lock:
@@ -333,7 +333,7 @@ class StoredSegments:
                 return self._retries.run(
                     lambda: self.cache.add(
                         request.segment,
-                        self._objects.read(key, limits.ARCHIVE_CHUNK_BYTES),
+                        self.objects.read(key, limits.ARCHIVE_CHUNK_BYTES),
                         request.digest,
                     )
                 )

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.archive import manifest, temporary_files
+from fourfold.archive.build_process import BuildProcess, BuildStopped
 from fourfold.archive.cache import DiskCache
 from fourfold.archive.parquet import arrow
 from fourfold.archive.segment_reader import StoredSegments, open_segments
@@ -39,7 +40,11 @@ from fourfold.kernel.pauses import lower_thread_priority
 from fourfold.kernel.process_writes import PROCESS_WRITES
 from fourfold.models.streams.archive import sealer, sweep
 from fourfold.models.streams.archive.cold_reader import ColdReader
-from fourfold.models.streams.archive.maintenance import MaintenanceResult, SegmentMaintenance
+from fourfold.models.streams.archive.maintenance import (
+    MaintenanceResult,
+    MaintenanceTurn,
+    SegmentMaintenance,
+)
 from fourfold.models.streams.archive.publisher import LocalSegmentLost, Publisher
 from fourfold.models.streams.archive.records import (
     CACHE,
@@ -269,17 +274,20 @@ class Archive:
                 thread.join()
 
     def _maintain(self, stop: threading.Event, pace: Throttle) -> None:
-        """Index, compact and build companions periodically, without delaying the rounds."""
+        """Index, compact and build companions periodically; a process builds their files."""
         lower_thread_priority()
         while not stop.wait(ARCHIVE_UPKEEP_S):
             try:
-                if self.policy.compact:
-                    self._back_off_failed(self.upkeep.compact(stop=stop.is_set))
-                if self.policy.index:
-                    self._back_off_failed(self.upkeep.index(everything=False, stop=stop.is_set))
-                if self.policy.companions:
-                    built = self.upkeep.build_companions(stop=stop.is_set, pace=pace)
-                    self._back_off_failed(built)
+                with BuildProcess(self._segments, stop.is_set) as process:
+                    turn = MaintenanceTurn(process, pace, stop.is_set)
+                    if self.policy.compact:
+                        self._back_off_failed(self.upkeep.compact(turn))
+                    if self.policy.index:
+                        self._back_off_failed(self.upkeep.index(everything=False, turn=turn))
+                    if self.policy.companions:
+                        self._back_off_failed(self.upkeep.build_companions(turn))
+            except BuildStopped:
+                return
             except Exception as error:  # noqa: BLE001 - the next time may succeed
                 failure = error if isinstance(error, FourfoldError) else None
                 failure = failure or StorageError(f"archive maintenance failed: {error!r}")
@@ -398,11 +406,11 @@ class Archive:
         except LocalSegmentLost as error:
             raise StorageError(f"the stream {name!r} cannot be published: {error}") from error
 
-    def _publish_one(self, name: str) -> None:
+    def _publish_one(self, name: str, pace: Throttle) -> None:
         """Publish changes of a stream's manifest."""
         with self._lock(name):
             try:
-                self._publish(name, [])
+                self._publish(name, [], pace)
             except LocalSegmentLost:
                 # The next round seals it again.
                 return

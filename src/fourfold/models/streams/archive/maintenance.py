@@ -1,7 +1,8 @@
 """Maintenance of published segments: indexing and compaction.
 
-Every object is recorded before it is uploaded, and referred to by a row in the transaction after
-it; so objects left by a crash are known, and retired when the archive is opened again. Streams are
+Files are built in the calling thread or, in the background, in a process of their own. Every
+object is recorded before it is uploaded, and referred to by a row in the transaction after it; so
+objects left by a crash are known, and retired when the archive is opened again. Streams are
 processed one after the other, and a failing one does not stop the others.
 """
 
@@ -13,8 +14,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from fourfold.archive import manifest
+from fourfold.archive.build_process import DirectBuilder, FileBuilder
 from fourfold.archive.cache import DiskCache
 from fourfold.archive.segment_reader import StoredSegments
 from fourfold.errors import FourfoldError, InvalidInput, NotFound
@@ -29,7 +32,6 @@ from fourfold.models.streams.archive.sweep import give_up, segment_of
 from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 from fourfold.models.streams.search.companions import builder as companions
 
-Publish = Callable[[str], None]
 Stop = Callable[[], bool]
 Lock = Callable[[str], AbstractContextManager[object]]
 MADE = "made"
@@ -38,6 +40,14 @@ MADE = "made"
 
 def _never() -> bool:
     return False
+
+
+class MaintenanceTurn(NamedTuple):
+    """Conditions of maintenance: a builder of files, pauses of other work, and when to stop."""
+
+    builder: FileBuilder
+    pace: Throttle = NO_THROTTLE
+    stop: Stop = _never
 
 
 @dataclass(slots=True)
@@ -70,7 +80,7 @@ class SegmentMaintenance:
         policy: Policy,
         clock: Callable[[], int],
         lock: Lock,
-        publish: Publish,
+        publish: Callable[[str, Throttle], None],
     ) -> None:
         self._database = database
         self._publisher = publisher
@@ -81,41 +91,52 @@ class SegmentMaintenance:
         self._policy = policy
         self._clock = clock
         self._lock = lock
-        self.publish = publish
-        """Publishes a changed manifest of a stream."""
+        self._publish = publish
+        self._direct = MaintenanceTurn(DirectBuilder(segments))
         self.naming = threading.Lock()
         """Held from an upload until a row refers to its object, and while objects are deleted."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def publish(self, stream: str, pace: Throttle = NO_THROTTLE) -> None:
+        """Publish a changed manifest of a stream."""
+        self._publish(stream, pace)
+
     # Indexes
 
-    def index(self, *, everything: bool = True, stop: Stop = _never) -> MaintenanceResult:
+    def index(
+        self, *, everything: bool = True, turn: MaintenanceTurn | None = None
+    ) -> MaintenanceResult:
         """Index segments without a run, and merge runs.
 
-        Without `everything`, only streams with enough segments for a whole run. Returns early if
-        `stop` returns True.
+        Without `everything`, only streams with enough segments for a whole run.
         """
+        turn = turn or self._direct
         done = MaintenanceResult()
         policy = self._policy
         for gap in key_gaps.gaps(self._database):
             self._alone(
                 done,
                 gap.stream,
-                lambda: key_gaps.fill(self._database, self._segments, self._local, gap, stop),  # noqa: B023
+                lambda: key_gaps.fill(self._database, self._segments, self._local, gap, turn.stop),  # noqa: B023
             )
         with self._database.read() as snapshot:
             found = dict(builder.streams_to_index(snapshot, policy, everything=everything))
         for stream, incarnation in found.items():
-            if not stop():
+            if not turn.stop():
                 self._alone(
                     done,
                     stream,
-                    lambda: self._index(done, stream, incarnation, everything),  # noqa: B023
+                    lambda: self._index(done, stream, incarnation, everything, turn),  # noqa: B023
                 )
         return done
 
     def _index(
-        self, done: MaintenanceResult, stream: str, incarnation: str, everything: bool
+        self,
+        done: MaintenanceResult,
+        stream: str,
+        incarnation: str,
+        everything: bool,
+        turn: MaintenanceTurn,
     ) -> None:
         policy = self._policy
         with self._database.read() as snapshot:
@@ -123,27 +144,35 @@ class SegmentMaintenance:
                 snapshot, stream, incarnation, policy, self._local, everything=everything
             )
         for task in tasks:
-            built = builder.build(self._segments, task, self._folder)
-            if self.adopt_run(built):
+            built = turn.builder.run(builder.build, task, self._folder)
+            if self.adopt_run(built, turn.pace):
                 done.segments += len(task.segments)
                 done.runs += built.run is not None
                 done.streams.add(stream)
-        self.merge(done, stream, incarnation)
-        self.publish(stream)
+        self.merge(done, stream, incarnation, turn)
+        self.publish(stream, turn.pace)
 
-    def merge(self, done: MaintenanceResult, stream: str, incarnation: str) -> None:
+    def merge(
+        self,
+        done: MaintenanceResult,
+        stream: str,
+        incarnation: str,
+        turn: MaintenanceTurn | None = None,
+    ) -> None:
         """Merge runs of a stream until no merge is due."""
+        turn = turn or self._direct
         while True:
             with self._database.read() as snapshot:
                 task = builder.next_merge(snapshot, stream, incarnation, self._policy)
             if task is None:
                 return
-            if not self.adopt_run(builder.build(self._segments, task, self._folder)):
+            built = turn.builder.run(builder.build, task, self._folder)
+            if not self.adopt_run(built, turn.pace):
                 return
             done.runs += 1
             done.streams.add(stream)
 
-    def adopt_run(self, built: BuiltRun) -> bool:
+    def adopt_run(self, built: BuiltRun, pace: Throttle = NO_THROTTLE) -> bool:
         """Upload a run and register it for the next manifest; return False if it is outdated."""
         now = self._clock()
 
@@ -153,10 +182,11 @@ class SegmentMaintenance:
         if built.run is None or built.path is None or not built.run.entries:
             if built.path is not None:
                 built.path.unlink(missing_ok=True)
-            return self._database.transact(take_in)
+            return pace.transact(self._database, take_in)
         row = built.task.row(built.run)
+        stream = built.task.stream
         return self._adopt(
-            row.object_key, row.run_id, built.task.stream, built.path, row.digest, take_in
+            row.object_key, row.run_id, stream, built.path, row.digest, take_in, pace
         )
 
     def declare(self, stream: str, name: str) -> None:
@@ -177,47 +207,43 @@ class SegmentMaintenance:
 
     # Companions
 
-    def build_companions(
-        self, *, stop: Stop = _never, pace: Throttle = NO_THROTTLE
-    ) -> MaintenanceResult:
-        """Build the search companions of segments that have none of the current plan.
-
-        Returns early if `stop` returns True.
-        """
+    def build_companions(self, turn: MaintenanceTurn | None = None) -> MaintenanceResult:
+        """Build the search companions of segments that have none of the current plan."""
+        turn = turn or self._direct
         done = MaintenanceResult()
         with self._database.read() as snapshot:
             found = list(companions.streams_with_plans(snapshot))
         for stream, incarnation in found:
-            if not stop():
+            if not turn.stop():
                 self._alone(
                     done,
                     stream,
-                    lambda: self._build_companions(done, stream, incarnation, stop, pace),  # noqa: B023
+                    lambda: self._build_companions(done, stream, incarnation, turn),  # noqa: B023
                 )
         return done
 
     def _build_companions(
-        self, done: MaintenanceResult, stream: str, incarnation: str, stop: Stop, pace: Throttle
+        self, done: MaintenanceResult, stream: str, incarnation: str, turn: MaintenanceTurn
     ) -> None:
-        while not stop():
+        while not turn.stop():
             with self._database.read() as snapshot:
                 tasks = companions.tasks(snapshot, stream, incarnation, self._local)
             adopted = 0
             for task in tasks:
-                if stop():
+                if turn.stop():
                     break
-                built = companions.build(self._segments, task, self._folder, pace)
-                adopted += self.adopt_companion(built)
+                built = turn.builder.run(companions.build, task, self._folder)
+                adopted += self.adopt_companion(built, turn.pace)
             done.segments += adopted
             done.companions += adopted
             if adopted:
                 done.streams.add(stream)
-                self.publish(stream)
+                self.publish(stream, turn.pace)
             else:
                 # Nothing is due, or what was planned has changed meanwhile.
                 return
 
-    def adopt_companion(self, built: companions.BundleFile) -> bool:
+    def adopt_companion(self, built: companions.BundleFile, pace: Throttle = NO_THROTTLE) -> bool:
         """Upload a companion and register it for the next manifest; return False if outdated."""
         now = self._clock()
         return self._adopt(
@@ -227,30 +253,32 @@ class SegmentMaintenance:
             built.path,
             built.digest,
             lambda txn: companions.take_in(txn, built, now),
+            pace,
         )
 
     # Segments
 
-    def compact(self, *, stop: Stop = _never) -> MaintenanceResult:
-        """Compact small segments into larger ones. Returns early if `stop` returns True."""
+    def compact(self, turn: MaintenanceTurn | None = None) -> MaintenanceResult:
+        """Compact small segments into larger ones."""
+        turn = turn or self._direct
         done = MaintenanceResult()
         with self._database.read(deadline_s=float("inf")) as snapshot:
             found = list(compaction.due(snapshot, self._policy))
         for group in found:
-            if not stop():
+            if not turn.stop():
 
                 def work(group: compaction.SegmentGroup = group) -> None:
-                    made = compaction.build(self._segments, group, self._folder, self._local)
-                    if self.adopt_segment(made):
+                    made = turn.builder.run(compaction.build, group, self._folder, self._local)
+                    if self.adopt_segment(made, turn.pace):
                         done.segments += len(group.segments)
                         done.compacted += 1
                         done.streams.add(group.stream)
-                    self.publish(group.stream)
+                    self.publish(group.stream, turn.pace)
 
                 self._alone(done, group.stream, work)
         return done
 
-    def adopt_segment(self, made: CompactedSegment) -> bool:
+    def adopt_segment(self, made: CompactedSegment, pace: Throttle = NO_THROTTLE) -> bool:
         """Upload a compacted segment and register it for the next manifest; False if outdated."""
         key = manifest.key_of(made.segment_id)
         return self._adopt(
@@ -260,6 +288,7 @@ class SegmentMaintenance:
             made.path,
             made.sealed.digest,
             lambda txn: compaction.take_in(txn, made),
+            pace,
         )
 
     # Objects
@@ -272,6 +301,7 @@ class SegmentMaintenance:
         path: Path,
         digest: str,
         take_in: Callable[[Transaction], bool],
+        pace: Throttle,
     ) -> bool:
         size = path.stat().st_size
 
@@ -288,15 +318,16 @@ class SegmentMaintenance:
             give_up(txn, key, stream, size, self._clock())
 
         with self.naming:
-            self._database.transact(lambda txn: txn.execute(SQL.expect_object, (key, stream, size)))
+            expected = (key, stream, size)
+            pace.transact(self._database, lambda txn: txn.execute(SQL.expect_object, expected))
             if failpoints.armed:
                 failpoints.hit("archive.object.expected")
             try:
-                self._publisher.put_file(key, path, size, digest)
+                self._publisher.put_file(key, path, size, digest, pace)
                 if failpoints.armed:
                     failpoints.hit("archive.object.uploaded")
                 with self._lock(stream):
-                    taken = self._database.transact(named)
+                    taken = pace.transact(self._database, named)
             except FourfoldError:
                 self._database.transact(given_up)
                 raise

@@ -26,7 +26,6 @@ from fourfold.kernel import ReadTransaction, Transaction
 from fourfold.kernel.text_index import write_text_index
 from fourfold.models.streams.archive.records import SQL as ARCHIVE
 from fourfold.models.streams.archive.records import Segment
-from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 from fourfold.models.streams.rules import SQL as RULES
 from fourfold.models.streams.schemas.registry import EMPTY, Registry, decoded
 from fourfold.models.streams.search.companions import bundle
@@ -36,8 +35,6 @@ from fourfold.models.streams.search.companions.rollups import RollupWriter
 from fourfold.models.streams.search.query import decode_message
 from fourfold.models.streams.search.timestamps import compile_time
 
-SLICE_RECORDS = 500
-"""Records between two pauses of a build in the background."""
 TASKS_MAX = 64
 """Bundles of one stream that are planned at a time."""
 
@@ -102,9 +99,7 @@ def tasks(
     ]
 
 
-def build(
-    segments: StoredSegments, task: BundleTask, folder: Path, pace: Throttle = NO_THROTTLE
-) -> BundleFile:
+def build(segments: StoredSegments, task: BundleTask, folder: Path) -> BundleFile:
     """Write the bundle of a task into a folder. The node and Spark share this stage."""
     plan = task.plan
     parts = folder / f".{uuid.uuid4().hex}.partial"
@@ -112,7 +107,7 @@ def build(
     try:
         columns = ColumnWriter(plan.column_fields)
         rollups = [RollupWriter(rollup) for rollup in plan.rollups]
-        messages = _messages(segments, task, pace)
+        messages = _messages(segments, task)
         texts = _collect(plan, messages, columns, rollups)
         sections: dict[str, Path] = {}
         if plan.text:
@@ -145,18 +140,14 @@ def build(
     return BundleFile(task, path, size, digest, sizes, columns.times)
 
 
-def _messages(
-    segments: StoredSegments, task: BundleTask, pace: Throttle
-) -> Iterator[tuple[Any, int]]:
+def _messages(segments: StoredSegments, task: BundleTask) -> Iterator[tuple[Any, int]]:
     """Yield the messages of a segment in the current schema version, and when they arrived."""
     registry, version = task.registry, task.registry.current_version
     start, end = task.segment.start_offset, task.segment.end_offset + 1
-    slices = ((at, min(end, at + SLICE_RECORDS)) for at in range(start, end, SLICE_RECORDS))
-    for first, last in pace.through(slices):
-        for offset, payload, appended_ms, _ in segments.records(task.request, first, last):
-            if version:
-                payload = registry.promote(payload, offset, version)  # noqa: PLW2901
-            yield decode_message(payload), appended_ms
+    for offset, payload, appended_ms, _ in segments.records(task.request, start, end):
+        if version:
+            payload = registry.promote(payload, offset, version)  # noqa: PLW2901
+        yield decode_message(payload), appended_ms
 
 
 def _collect(
