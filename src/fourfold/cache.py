@@ -17,12 +17,12 @@ class LruCache(Generic[K, V]):
 
     Args:
         max_weight: Maximum total weight of the values.
-        weigh: Returns the weight of a value; by default each weighs 1.
+        weigh: Returns the weight of a value; without it, each weighs 1.
     """
 
     __slots__ = ("_entries", "_max_weight", "_weigh", "_weight")
 
-    def __init__(self, max_weight: int, weigh: Callable[[V], int] = lambda _: 1) -> None:
+    def __init__(self, max_weight: int, weigh: Callable[[V], int] | None = None) -> None:
         self._entries: OrderedDict[K, V] = OrderedDict()
         self._max_weight = max_weight
         self._weigh = weigh
@@ -31,7 +31,7 @@ class LruCache(Generic[K, V]):
     @property
     def weight(self) -> int:
         """Total weight of the values."""
-        return self._weight
+        return len(self._entries) if self._weigh is None else self._weight
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -52,12 +52,15 @@ class LruCache(Generic[K, V]):
 
         A value heavier than the whole cache is evicted at once.
         """
-        if key in self._entries:
+        if self._weigh is None:
+            self._entries[key] = value
+            self._entries.move_to_end(key)
+        else:
             self.pop(key)
-        self._entries[key] = value
-        self._weight += self._weigh(value)
-        evicted = []
-        while self._weight > self._max_weight:
+            self._entries[key] = value
+            self._weight += self._weigh(value)
+        evicted: list[K] = []
+        while self.weight > self._max_weight:
             oldest = next(iter(self._entries))
             self.pop(oldest)
             evicted.append(oldest)
@@ -65,10 +68,9 @@ class LruCache(Generic[K, V]):
 
     def pop(self, key: K) -> V | None:
         """Remove and return a value, or return None."""
-        if key not in self._entries:
-            return None
-        value = self._entries.pop(key)
-        self._weight -= self._weigh(value)
+        value = self._entries.pop(key, None)
+        if value is not None and self._weigh is not None:
+            self._weight -= self._weigh(value)
         return value
 
     def clear(self) -> None:

@@ -99,7 +99,7 @@ def turn(number):
 
 
 @pytest.mark.parametrize("point", [point for point in POINTS if "acknowledge" not in point])
-@pytest.mark.parametrize("hit", [2, 5, 9, 16])
+@pytest.mark.parametrize("hit", [2, 5, 9, 12])
 def test_import_that_is_killed_is_completed_by_the_next_one(tmp_path, point, hit):
     path, root = tmp_path / "bundle", tmp_path / "store"
     source = write_bundle(path)

@@ -312,11 +312,12 @@ class Database:
         self, work: Work[T], *, size: int = 0, deadline_s: float | None = None
     ) -> Awaitable[T]:
         """Run `work(txn)` in a transaction shared with concurrent callers; await its result."""
-        until = self._until(deadline_s)
         group = self._group
-        if group is None:
+        if self._closed or group is None:
+            self._check_open()
             group = self._committer
-        return group.submit_async(work, size, until)
+        allowed = self._deadline_s if deadline_s is None else deadline_s
+        return group.submit_async(work, size, time.monotonic() + allowed)
 
     def transact_batched(
         self,

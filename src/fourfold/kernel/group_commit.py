@@ -155,13 +155,15 @@ class GroupRunner:
     def _runnable(self, group: Sequence[CommitRequest]) -> list[CommitRequest]:
         """Return the requests that are neither late nor cancelled."""
         now = time.monotonic()
-        runnable = []
         for request in group:
             if request.deadline < now:
                 request.error = deadline_error(self._writer.subject)
-            elif type(request) is not FutureRequest or not request.future.cancelled():
-                runnable.append(request)
-        return runnable
+        return [
+            request
+            for request in group
+            if request.error is None
+            and (type(request) is not FutureRequest or not request.future.cancelled())
+        ]
 
     def _commit(self, group: list[CommitRequest]) -> None:
         """Run and commit the group, in as few transactions as its errors allow."""
@@ -390,7 +392,7 @@ class GroupCommit:
         """
         loop = get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._enqueue(FutureRequest(work, size, deadline, loop, future))
+        self._enqueue(FutureRequest(work, size, deadline, loop=loop, future=future))
         if loop not in self._scheduled:
             self._schedule(loop)
         return future
@@ -414,21 +416,21 @@ class GroupCommit:
             batch = self._batches.get(loop)
             # This is the hot path of a server: an open batch implies an open and sound database.
             if (
-                batch is None
-                or batch.run != run
-                or batch.count >= self._group_requests_max
-                or batch.size + size > self._group_bytes_max
-                or self.queued_bytes + size > self._queue_bytes_max
-                or self.queued_requests >= self._queue_requests_max
+                batch is not None
+                and batch.run == run
+                and batch.count < self._group_requests_max
+                and batch.size + size <= self._group_bytes_max
+                and self.queued_bytes + size <= self._queue_bytes_max
+                and self.queued_requests < self._queue_requests_max
             ):
-                self._check_admissible(size)
-                batch = BatchRequest(run, time.monotonic() + deadline_s, loop)
-                self._batches[loop] = batch
-                self._queue.append(batch)
-                self._schedule(loop)
-            batch.add(item, on_outcome, size)
-            self.queued_bytes += size
-            self.queued_requests += 1
+                batch.add(item, on_outcome, size)
+                self.queued_bytes += size
+                self.queued_requests += 1
+                return
+        batch = BatchRequest.begin(run, time.monotonic() + deadline_s, loop)
+        batch.add(item, on_outcome, size)
+        self._enqueue(batch)
+        self._schedule(loop)
 
     @contextmanager
     def exclusive(self, deadline: float) -> Iterator[None]:
@@ -531,24 +533,22 @@ class GroupCommit:
             self._check_not_in_own_transaction()
         size = request.size
         with self._counters:
-            self._check_admissible(size)
-            # What a batch would still collect comes after this request.
-            if self._batches:
+            if (
+                self._closed
+                or size > self._group_bytes_max
+                or self.queued_bytes + size > self._queue_bytes_max
+                or self.queued_requests >= self._queue_requests_max
+                or self._writer.failure is not None
+            ):
+                raise self._rejection(size)
+            if type(request) is BatchRequest:
+                self._batches[request.loop] = request
+            elif self._batches:
+                # What a batch would still collect comes after this request.
                 self._batches.clear()
             self._queue.append(request)
             self.queued_requests += 1
             self.queued_bytes += size
-
-    def _check_admissible(self, size: int) -> None:
-        """Raise if a request of `size` bytes cannot be queued. The caller holds `_counters`."""
-        if (
-            self._closed
-            or size > self._group_bytes_max
-            or self.queued_bytes + size > self._queue_bytes_max
-            or self.queued_requests >= self._queue_requests_max
-            or self._writer.failure is not None
-        ):
-            raise self._rejection(size)
 
     def _rejection(self, size: int) -> FourfoldError:
         """Return the error for a request of `size` bytes that cannot be queued."""

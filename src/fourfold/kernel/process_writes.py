@@ -34,19 +34,19 @@ class ProcessWrites:
         """Writers in a transaction, and their threads."""
         self._latest: tuple[int, CountedWriter] | None = None
 
-    def begin(self, writer: CountedWriter) -> None:
-        """Record that this thread has begun a transaction."""
-        thread = threading.get_ident()
+    def begin(self, writer: CountedWriter, thread: int) -> None:
+        """Record that this thread, whose identifier is `thread`, has begun a transaction."""
         self._running[writer] = thread
         self._latest = thread, writer
 
-    def commit(self) -> None:
-        """Record that this thread has committed a transaction."""
+    def commit(self, writer: CountedWriter) -> None:
+        """Record that this thread has committed the transaction of a writer."""
         self._committed += 1
         self._thread.committed += 1
+        self._running.pop(writer, None)
 
-    def end(self, writer: CountedWriter) -> None:
-        """Record that the transaction of a writer is over."""
+    def rollback(self, writer: CountedWriter) -> None:
+        """Record that the transaction of a writer is over without a commit."""
         self._running.pop(writer, None)
 
     def count(self) -> int:

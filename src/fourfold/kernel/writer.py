@@ -221,7 +221,7 @@ class Writer:
         if thread != self._thread:
             self._thread, self._thread_clock = thread, _cpu_clock(thread)
         self.transaction = Transaction(self.connection, self.subject, self.acknowledged)
-        PROCESS_WRITES.begin(self)
+        PROCESS_WRITES.begin(self, thread)
         if failpoints.armed:
             failpoints.hit("kernel.begin.after")
         return self.transaction
@@ -238,7 +238,7 @@ class Writer:
             raise self._commit_failed(error) from error
         now = time.monotonic()
         self.commit_seconds += 0.1 * (now - started - self.commit_seconds)
-        PROCESS_WRITES.commit()
+        PROCESS_WRITES.commit(self)
         self._finish()
         if failpoints.armed:
             failpoints.hit("kernel.commit.after")
@@ -259,13 +259,13 @@ class Writer:
             raise self.failure from error
         finally:
             self._finish()
+            PROCESS_WRITES.rollback(self)
 
     def _finish(self) -> None:
         self.owner = 0
         if self.transaction is not None:
             self.transaction._end()  # noqa: SLF001
             self.transaction = None
-            PROCESS_WRITES.end(self)
 
     def _commit_failed(self, error: Exception) -> FourfoldError:
         translated = translate(error, self.subject)  # type: ignore[arg-type]

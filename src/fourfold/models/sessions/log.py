@@ -255,13 +255,19 @@ class LogWriter(LogReader, Protocol):
         """Note that a session is deleted, or purged."""
         ...
 
-    def index_session(self, key: int) -> None:
-        """Index a session by its events, for lists. Inserted events are indexed already."""
+    def index_session(self, key: int, second: str | None = None) -> None:
+        """Index a session by its events, for lists.
+
+        `second` is that of the newest event, if no newer event has set the kind or the status.
+        """
         ...
 
-    def insert_event(self, key: int, row: StoredEvent) -> None: ...
+    def insert_event(self, key: int, row: StoredEvent) -> None:
+        """Insert an event. The caller indexes the session."""
+        ...
+
     def insert_events(self, key: int, appended: EventBatch) -> None:
-        """Insert the events of one request."""
+        """Insert the events of one request. The caller indexes the session."""
         ...
 
     def index_texts(self, texts: Sequence[tuple[int, int, str]], until: int) -> None:

@@ -302,7 +302,7 @@ class MemoryLogWriter(MemoryLogReader):
     def mark_session(self, row: SessionRow) -> None:
         self._set(self._tables.sessions, row.key, row)
 
-    def index_session(self, key: int) -> None:
+    def index_session(self, key: int, second: str | None = None) -> None:
         """Do nothing: lists read the events."""
 
     def insert_events(self, key: int, appended: EventBatch) -> None:

@@ -98,7 +98,7 @@ def _advance(txn: Transaction, changes: Sequence[ChangedRows]) -> bool:
 
 
 def _derive_after(writing: LogWriter, row: SessionRow, after: int) -> None:
-    _, state, snapshot_at = state_at(writing, row, after)
+    _, state, snapshot_at, _ = state_at(writing, row, after)
     while rows := writing.events(row.key, after, (1 << 63) - 1, _PAGE):
         events = [event_of(row.id, event) for event in rows]
         state = advance(state, *events)

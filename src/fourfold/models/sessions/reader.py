@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
 from msgspec.structs import replace
@@ -43,6 +44,8 @@ class Slot(NamedTuple):
     row: SessionRow
     state: FoldState
     snapshot_at: int
+    second: str = ""
+    """Second of the newest event, which the index of sessions has; empty if it is unknown."""
 
 
 class Slots:
@@ -102,14 +105,14 @@ class Slots:
         scratch.setdefault(_SCRATCH, {})[sid] = slot
         if position is not None:
             scratch[_POSITION] = position
-        writing.after_commit(lambda: self.publish(sid, slot, position))
+        writing.after_commit(partial(self.publish, sid, slot, position))
 
     def leave(self, writing: LogWriter, sid: str) -> None:
         """Remove a deleted session; requests of the same transaction must not find it any more."""
         with self._lock:
             self._moving.add(sid)
         writing.scratch.get(_SCRATCH, {}).pop(sid, None)
-        writing.after_commit(lambda: self.publish(sid, None))
+        writing.after_commit(partial(self.publish, sid, None))
 
     @property
     def published(self) -> int:
@@ -200,7 +203,7 @@ def existing_at(reading: LogReader, sid: str, at: str | None) -> SessionRow:
 
 
 def _folded(reading: LogReader, slot: Slot, until: int) -> Slot:
-    row, state, snapshot_at = slot
+    row, state, snapshot_at, _ = slot
     while state.counters.event < until:
         rows = reading.events(row.key, state.counters.event, until, SESSION_PAGE_EVENTS)
         if not rows:

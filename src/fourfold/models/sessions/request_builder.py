@@ -117,7 +117,7 @@ class RequestBuilder:
         payloads: Sequence[InternedPayload] = ()
         if type(drafts) is not Alike:
             payloads = [payload for draft in drafts if draft.payloads for payload in draft.payloads]
-        lease = _lease(sid, epoch)
+        lease = (None, None) if epoch is None else _lease(sid, epoch)
         return EventAppend(
             sid, drafts, *self.now(), expected_last_id, key, self._files, payloads, *lease
         )

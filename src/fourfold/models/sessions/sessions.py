@@ -16,6 +16,7 @@ import asyncio
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -764,7 +765,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, SearchCa
 
         def run(txn: LogWriter) -> T:
             result = work(txn)
-            txn.after_commit(lambda: self._broadcast.notify(sid))
+            txn.after_commit(partial(self._broadcast.notify, sid))
             return result
 
         return run

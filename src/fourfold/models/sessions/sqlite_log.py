@@ -13,8 +13,6 @@ from fourfold.errors import FourfoldError
 from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
 from fourfold.models.sessions.log import (
     EVENT_MAX,
-    INDEXED,
-    SECOND_CHARS,
     HeadRow,
     LeaseRow,
     LineageEdgeRow,
@@ -249,21 +247,13 @@ class SqliteLogWriter(SqliteLogReader):
         self._txn.execute(SQL.mark_session, (row.key, row.deleted_at, row.purged, seal_of(row)))
         self._txn.execute(SQL.unindex_session, (row.key,))
 
-    def index_session(self, key: int) -> None:
-        self._txn.execute(SQL.unindex_session, (key,))
-        self._txn.execute(SQL.index_session, (key, None))
+    def index_session(self, key: int, second: str | None = None) -> None:
+        if second is None:
+            self._txn.execute(SQL.unindex_session, (key,))
+        self._txn.execute(SQL.index_session, (key, second))
 
     def insert_event(self, key: int, row: StoredEvent) -> None:
-        self._insert_event(key, row)
-        self._index(key, row.at, row.type)
-
-    def _insert_event(self, key: int, row: StoredEvent) -> None:
         self._txn.execute(SQL.insert_event, (row[0], key, *row[1:], position_check(row)))
-
-    def _index(self, key: int, at: str, *types: str) -> None:
-        """Index the newest event of a session; most of them change nothing."""
-        second = None if INDEXED.intersection(types) else at[:SECOND_CHARS]
-        self._txn.execute(SQL.index_session, (key, second))
 
     def insert_events(self, key: int, appended: EventBatch) -> None:
         found = appended
@@ -272,7 +262,6 @@ class SqliteLogWriter(SqliteLogReader):
             self.insert_event(key, found.rows()[0])
             return
         self._insert_many(key, found)
-        self._index(key, found.at, *set(found.types))
 
     def _insert_many(self, key: int, found: EventBatch) -> None:
         count = len(found)

@@ -24,7 +24,15 @@ from fourfold.errors import (
 from fourfold.models.sessions.fold import FoldState
 from fourfold.models.sessions.heads import check_basis, check_boundary, head_content
 from fourfold.models.sessions.leases import check_writer
-from fourfold.models.sessions.log import HeadRow, LineageEdgeRow, LogReader, LogWriter, SessionRow
+from fourfold.models.sessions.log import (
+    INDEXED,
+    SECOND_CHARS,
+    HeadRow,
+    LineageEdgeRow,
+    LogReader,
+    LogWriter,
+    SessionRow,
+)
 from fourfold.models.sessions.reader import Slot, Slots, existing, state_at
 from fourfold.models.sessions.records import (
     ENTITY_OF,
@@ -209,13 +217,13 @@ def _write_one(
     writing: LogWriter, slots: Slots, slot: Slot, request: EventAppend, drafts: Alike
 ) -> Event:
     """Append one event from which nothing is derived, like `_write`; most requests are such."""
-    session, state, _ = slot
+    session, state, _, _ = slot
     position = slots.position(writing) + 1
     row, state = stamp_one(
         request.sid, state, drafts, at=request.at, position=position, key=request.key
     )
     writing.insert_event(session.key, row)
-    _store_state(writing, slots, slot, state, position)
+    _store_state(writing, slots, slot, state, position, request.at)
     return event_of(request.sid, row)
 
 
@@ -228,24 +236,31 @@ def keep(
     if not appended.alike and not _PLAIN.issuperset(appended.types):
         _derive(writing, row, appended)
     last = appended.position + len(appended) - 1
+    if not appended.alike and not INDEXED.isdisjoint(appended.types):
+        writing.index_session(row.key)
+        slot = slot._replace(second=appended.at[:SECOND_CHARS])
     at_head = appended.types[-1] == "head/published"
-    return _store_state(writing, slots, slot, state, last, at_head=at_head)
+    return _store_state(writing, slots, slot, state, last, appended.at, at_head=at_head)
 
 
-def _store_state(
+def _store_state(  # noqa: PLR0917 - the state, and its event
     writing: LogWriter,
     slots: Slots,
     slot: Slot,
     state: FoldState,
     position: int,
+    at: str,
     *,
     at_head: bool = False,
 ) -> Slot:
-    """Store the state of the session after its last event, at `position`.
+    """Store the state of the session after its last event, which was written `at` a time.
 
     It is written if there are many events since the last time, or some events and now a head.
     """
-    row, _, snapshot_at = slot
+    row, _, snapshot_at, indexed = slot
+    second = at[:SECOND_CHARS]
+    if second != indexed:
+        writing.index_session(row.key, second)
     last = state.counters.event
     since = last - snapshot_at
     if since >= limits.SESSION_SNAPSHOT_EVENTS_MAX or (
@@ -253,7 +268,7 @@ def _store_state(
     ):
         snapshot_at = last
         writing.insert_snapshot(row.key, snapshot_at, state_text(state))
-    after = Slot(row, state, snapshot_at)
+    after = Slot(row, state, snapshot_at, second)
     slots.move(writing, row.id, after, position)
     return after
 
