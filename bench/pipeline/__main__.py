@@ -14,7 +14,7 @@ from rich.console import Console
 
 from bench import machine, part_tables, parts, tables
 from bench.parts import Part
-from bench.pipeline import cluster, many_files, materialize, published, scan, stores
+from bench.pipeline import archived, cluster, many_files, materialize, published, scan, stores
 from bench.place import BUILD, DOCUMENT, RESULTS, ROOT, alone, newest_result
 
 ROUNDS = 5
@@ -33,6 +33,10 @@ class Kind(NamedTuple):
 PARTS = {
     "scan": Kind(scan.prepare, scan.measure, by_rows=True),
     "published": Kind(published.prepare, published.measure, by_rows=True),
+    "records": Kind(archived.prepare_records, archived.measure_records, by_rows=True),
+    "planning": Kind(archived.prepare_planning, archived.measure_planning),
+    "restore": Kind(archived.prepare_restore, archived.measure_restore, by_rows=True),
+    "sql": Kind(archived.prepare_sql, archived.measure_sql),
     "materialize": Kind(materialize.prepare, materialize.measure, by_rows=True),
     "cluster": Kind(cluster.prepare, cluster.measure),
     "memory": Kind(materialize.prepare_hot, materialize.measure_hot),

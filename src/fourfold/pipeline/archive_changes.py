@@ -17,7 +17,7 @@ a restore, appears again with another `_point`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.archive.catalog import Catalog
-from fourfold.archive.catalog_rows import CommitRow, digest_tag
+from fourfold.archive.catalog_rows import CommitRow, DatabaseRow, digest_tag
 from fourfold.archive.catalog_state import CatalogState
 from fourfold.archive.delta_actions import AddFile, Snapshot
 from fourfold.archive.delta_log import DeltaLog
@@ -76,7 +76,7 @@ class ArchiveChanges:
     """The changes of one table. `freeze_end` fixes where the read ends."""
 
     def __init__(self, url: str, table: str) -> None:
-        self._url = url
+        self.url = url
         self._table = table
         self._retries = Retries()
         if ":" not in url and not Path(url).is_dir():
@@ -105,7 +105,7 @@ class ArchiveChanges:
     def end_offset(self, start: Offset, rows: int | None) -> Offset:
         """Return the end of a batch: as many points as have `rows` rows, but at least one."""
         state = self._refresh()
-        _check(state, start, self._url)
+        _check(state, start, self.url)
         points = [
             point
             for point in state.points_after(start["point"])
@@ -126,16 +126,11 @@ class ArchiveChanges:
 
     def files(self, start: Offset, end: Offset, columns: Sequence[str]) -> list[ChangedFile]:
         """Return the files with rows of the points after `start` until `end`."""
-        state = self._refresh()
-        _check(state, start, self._url)
-        _check(state, end, self._url)
         after, until = start["point"], end["point"]
-        intervals = {}
-        for name in state.names():
-            row = state.find(name, until)
-            if row is not None and not row.absent and row.point > after:
-                intervals[row.file_id] = row.base, row.point
-        snapshot = self._files(state)
+        intervals = {
+            row.file_id: (row.base, row.point) for _, row in self.changed_databases(start, end)
+        }
+        snapshot = self._files(self._refresh())
         defaults = defaults_in(snapshot.defined().configuration)
         schema = arrow()[0].schema([snapshot.schema.field(name) for name in columns])
         found = []
@@ -146,15 +141,40 @@ class ArchiveChanges:
             key = f"{table_prefix(self._table)}/{file.path}"
             digest = digest_tag(file, key)
             found.append(
-                ChangedFile(self._url, key, digest, schema, defaults, after, until, intervals)
+                ChangedFile(self.url, key, digest, schema, defaults, after, until, intervals)
             )
         return found
+
+    def changed_databases(self, start: Offset, end: Offset) -> Iterator[tuple[str, DatabaseRow]]:
+        """Yield the names and rows of databases with points after `start` until `end`."""
+        state = self._refresh()
+        _check(state, start, self.url)
+        _check(state, end, self.url)
+        for name in state.names():
+            row = state.find(name, end["point"])
+            if row is not None and not row.absent and row.point > start["point"]:
+                yield name, row
+
+    def log_files(self) -> Iterable[AddFile]:
+        """Return the files of the table."""
+        return self._files(self._refresh()).files.values()
+
+    def rows(self, table: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield columns of all rows of a small table, whether or not they count."""
+        version = self._refresh().tables.get(table)
+        if version is None:
+            return
+        log = DeltaLog(self._objects, table_prefix(table), self._retries)
+        for file in log.snapshot(version).files.values():
+            key = f"{table_prefix(table)}/{file.path}"
+            with opened_file(self._objects, key, digest_tag(file, key)) as opened:
+                yield opened.read(columns=list(columns))
 
     def _refresh(self) -> CatalogState:
         state = self._catalog.refresh()
         if not state.snapshot.exists:
             raise NotFound(
-                f"{self._url}: not an archive with tables",
+                f"{self.url}: not an archive with tables",
                 hint="Publish a store to it: `fourfold publish ROOT --objects URL`.",
             )
         return state
@@ -165,7 +185,7 @@ class ArchiveChanges:
         if version is None or self._table == STREAM_RECORDS:
             names = ", ".join(sorted(set(state.tables) - {STREAM_RECORDS}))
             raise NotFound(
-                f"{self._url}: unknown archive table {self._table!r}", hint=f"Tables: {names}."
+                f"{self.url}: unknown archive table {self._table!r}", hint=f"Tables: {names}."
             )
         if self._snapshot is None or self._snapshot.version != version:
             log = DeltaLog(self._objects, table_prefix(self._table), self._retries)
@@ -191,14 +211,14 @@ class ArchiveChanges:
         if least == greatest and rows is not None:
             return {least: rows}
         key = f"{table_prefix(self._table)}/{file.path}"
-        with _opened(self._objects, key, digest_tag(file, key)) as opened:
+        with opened_file(self._objects, key, digest_tag(file, key)) as opened:
             points = opened.read(columns=[POINT]).column(POINT).to_pylist()
         return Counter(points)
 
 
 def read_changes(file: ChangedFile) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a batch that are in a file, one row group at a time."""
-    with _opened(open_objects(file.url), file.key, file.digest) as opened:
+    with opened_file(open_objects(file.url), file.key, file.digest) as opened:
         at = opened.schema_arrow.get_field_index(POINT)
         names = {FILE_ID, POINT, *file.schema.names} & set(opened.schema_arrow.names)
         for group in range(opened.metadata.num_row_groups):
@@ -231,7 +251,7 @@ def _counting(rows: pa.Table, file: ChangedFile) -> pa.Table:
 
 
 @contextmanager
-def _opened(objects: ObjectStore, key: str, digest: str) -> Iterator[Any]:
+def opened_file(objects: ObjectStore, key: str, digest: str) -> Iterator[Any]:
     """Open a file of the archive: in a folder of objects, or downloaded and checked."""
     _, pq = arrow()
     with TemporaryDirectory(prefix="fourfold-") as folder, damage(key):

@@ -28,6 +28,12 @@ from fourfold.pipeline.archive_changes import (
     Offset,
     read_changes,
 )
+from fourfold.pipeline.documents.change_images import (
+    TABLE,
+    ImageChanges,
+    ImageTask,
+    read_images,
+)
 from fourfold.pipeline.options import STREAM_BATCH_ROWS
 from fourfold.pipeline.spark import wrap_error
 
@@ -77,7 +83,7 @@ def read_archive_options(raw_options: Mapping[str, str]) -> ArchiveOptions:
 def archive_ddl(options: Mapping[str, str]) -> str:
     """Return the columns of a read as a Spark schema string."""
     parsed = read_archive_options(options)
-    schema = ArchiveChanges(parsed.url, parsed.table).schema()
+    schema = _changes_of(parsed).schema()
     unknown = set(parsed.columns) - set(schema.names)
     if unknown or len(set(parsed.columns)) < len(parsed.columns):
         raise InvalidInput(
@@ -86,6 +92,12 @@ def archive_ddl(options: Mapping[str, str]) -> str:
         )
     names = parsed.columns or tuple(schema.names)
     return ", ".join(f"`{name}` {_spark_type(schema.field(name).type)}" for name in names)
+
+
+def _changes_of(options: ArchiveOptions) -> ArchiveChanges:
+    if options.table == TABLE:
+        return ImageChanges(options.url)
+    return ArchiveChanges(options.url, options.table)
 
 
 def _spark_type(kind: Any) -> str:
@@ -102,11 +114,11 @@ def archive_stream_reader(options: Mapping[str, str], schema: StructType) -> Arc
 
 
 class ChangePartition(InputPartition):
-    """The input partition of one file."""
+    """The input partition of one file, or of some databases."""
 
-    def __init__(self, file: ChangedFile) -> None:
+    def __init__(self, work: ChangedFile | ImageTask) -> None:
         super().__init__(None)
-        self.file = file
+        self.work = work
 
 
 class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -141,13 +153,22 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Plan the tasks of a batch."""
-        files = self._call(lambda changes: changes.files(start, end, self._columns))
-        return [ChangePartition(file) for file in files]
+
+        def plan(changes: ArchiveChanges) -> Sequence[ChangedFile | ImageTask]:
+            if isinstance(changes, ImageChanges):
+                return changes.tasks(start, end, self._columns)
+            return changes.files(start, end, self._columns)
+
+        return [ChangePartition(work) for work in self._call(plan)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one file."""
+        """Yield the rows of one partition."""
         assert isinstance(partition, ChangePartition)
-        return read_changes(partition.file)
+        work = partition.work
+        try:
+            yield from read_images(work) if isinstance(work, ImageTask) else read_changes(work)
+        except FourfoldError as error:
+            raise wrap_error(error) from error
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the catalog, which workers do not need."""
@@ -156,7 +177,7 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _call(self, function: Callable[[ArchiveChanges], T]) -> T:
         try:
             if self._changes is None:
-                self._changes = ArchiveChanges(self._options.url, self._options.table)
+                self._changes = _changes_of(self._options)
             return function(self._changes)
         except FourfoldError as error:
             raise wrap_error(error) from error
