@@ -66,6 +66,33 @@ def test_steps_are_short_again_as_soon_as_others_write(clock):
     assert clock.slept - idle == pytest.approx(4.0, rel=0.2)
 
 
+def test_work_pauses_for_writers_that_it_keeps_from_committing(clock):
+    """They commit after 5 ms without the work, so none of its short checks sees a commit."""
+    pauses = Pauses(lambda: int(clock.slept / 0.005), clock=clock, sleep=clock.sleep)
+    work(pauses, clock, 1.0)
+    assert clock.slept == pytest.approx(4.0, rel=0.2)
+
+
+def test_single_commit_causes_a_single_pause(clock):
+    commits = [0]
+    pauses = Pauses(lambda: commits[0], clock=clock, sleep=clock.sleep)
+    work(pauses, clock, 0.1)
+    slept, commits[0] = clock.slept, 1
+    work(pauses, clock, 0.1)
+    assert clock.slept - slept < 0.1 + 0.01
+
+
+def test_commit_long_before_a_step_causes_no_pause(clock):
+    commits = [0]
+    pauses = Pauses(lambda: commits[0], clock=clock, sleep=clock.sleep)
+    assert not pauses.pause_after(0.01)
+    commits[0] = 1
+    clock.now += 1.0
+    slept = clock.slept
+    assert not pauses.pause_after(0.01)
+    assert clock.slept - slept == pytest.approx(limits.BACKGROUND_LOOK_S)
+
+
 def test_time_outside_of_work_causes_no_pause(clock):
     pauses = Pauses(lambda: clock.now, clock=clock, sleep=clock.sleep)
     work(pauses, clock, 0.01)
@@ -124,6 +151,19 @@ def test_async_pause_is_as_long_as_that_of_a_thread(clock, monkeypatch):
     pauses = Pauses(lambda: clock.now, clock=clock, sleep=clock.sleep)
     asyncio.run(pauses.pause_after_async(0.01))
     assert clock.slept == pytest.approx(0.01 * limits.BACKGROUND_PAUSES)
+
+
+def test_async_pause_counts_commits_since_a_call_began(clock, monkeypatch):
+    async def sleep(seconds):
+        clock.sleep(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    pauses = Pauses(lambda: 7, clock=clock, sleep=clock.sleep)
+    asyncio.run(pauses.pause_after_async(0.01, since=7))
+    assert clock.slept == pytest.approx(limits.BACKGROUND_LOOK_S)
+    asyncio.run(pauses.pause_after_async(0.01, since=6))
+    length = 0.01 * limits.BACKGROUND_PAUSES
+    assert clock.slept == pytest.approx(limits.BACKGROUND_LOOK_S + length)
 
 
 def block_of(clock, written, writing=lambda: False, pauses_max_s=100.0):

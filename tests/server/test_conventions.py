@@ -88,7 +88,8 @@ class Rests:
     def __init__(self):
         self.steps = []
 
-    async def pause_after_async(self, took, *, passed_s):
+    async def pause_after_async(self, took, *, passed_s, since):
+        assert since == 0
         self.steps.append((took, passed_s))
 
 

@@ -7,6 +7,9 @@ pauses after short steps while other threads write:
     step, 2 ms ──> pause, four times as long ──> step ──> ...   others write
     step, 20 ms ──> check, 1 ms ──> step ──> ...                nothing is written
 
+Others write if they have committed since the last pause began. The step alone would not tell: the
+work that it does may be what keeps them from committing.
+
 A pause is repeated a few times while the thread that writes has no idle time in it: that thread has
 requests waiting, and each step would add to their delay.
 """
@@ -30,6 +33,8 @@ BACKGROUND_FREE_S: Final = 0.02
 """Background work without a pause: while others write, and while they do not."""
 BACKGROUND_STEP_MAX_S: Final = 10.0
 """A longer step is not counted: its thread did something else in between."""
+BACKGROUND_MEMORY_S: Final = 0.25
+"""Time after the begin of a pause in which a commit means that others write."""
 BACKGROUND_SATURATED: Final = 0.9
 """Share of a pause from which on the thread that writes had no idle time."""
 BACKGROUND_PAUSES_REPEATED: Final = 3
@@ -114,29 +119,37 @@ class Pauses:
 
         Return True if they did.
         """
-        naps = self._naps(took)
+        steps, now = self._steps, self._clock()
+        since = steps.written if now - steps.paused_at < BACKGROUND_MEMORY_S else None
+        steps.written, steps.paused_at = self._written(), now
+        naps = self._naps(took, since=since)
         try:
             while True:
                 self._sleep(next(naps))
         except StopIteration as end:
             return bool(end.value)
 
-    async def pause_after_async(self, took: float, *, passed_s: float = 0.0) -> None:
+    async def pause_after_async(
+        self, took: float, *, passed_s: float = 0.0, since: int | None = None
+    ) -> None:
         """Pause like `pause_after`, without blocking the event loop.
 
         Args:
             took: Duration of the step in seconds.
             passed_s: Part of the pause that has passed already.
+            since: Number of transactions from which on others write; that of now by default.
         """
-        for nap in self._naps(took, passed_s):
+        for nap in self._naps(took, passed_s, since):
             await asyncio.sleep(nap)
 
-    def _naps(self, took: float, passed_s: float = 0.0) -> Generator[float, None, bool]:
+    def _naps(
+        self, took: float, passed_s: float = 0.0, since: int | None = None
+    ) -> Generator[float, None, bool]:
         """Yield the parts of a pause in seconds; return True if other threads wrote meanwhile."""
         length = min(took * self._ratio - passed_s, limits.BACKGROUND_PAUSE_MAX_S)
         if length <= 0 or self._in_transaction():
             return False
-        before = self._written()
+        before = self._written() if since is None else since
         began, cpu = self._clock(), self._writer_cpu()
         rest = length
         while rest > 0 and self._written() == before:
@@ -214,11 +227,14 @@ class PacedBlock:
 
 
 class _Steps(threading.local):
-    """Start and maximum length of the current step of a thread."""
+    """Start and maximum length of the current step of a thread, and its last pause."""
 
     def __init__(self) -> None:
         self.began = 0.0
         self.length_s = BACKGROUND_STEP_S
+        self.paused_at = float("-inf")
+        self.written = 0
+        """Number of transactions when the last pause began."""
 
 
 def lower_thread_priority() -> None:

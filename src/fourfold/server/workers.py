@@ -101,7 +101,7 @@ class Workers:
     async def _rest(self, call: _Call[Any], written: int) -> None:
         """Wait while the process writes, in proportion to the processor time of a call."""
         if call.cpu_s > CHEAP_S and self._written() != written:
-            await self._pauses.pause_after_async(call.cpu_s, passed_s=call.idle_s)
+            await self._pauses.pause_after_async(call.cpu_s, passed_s=call.idle_s, since=written)
 
     def _start(self, function: Callable[[], T]) -> Future[T]:
         if not self._places.acquire(blocking=False):
