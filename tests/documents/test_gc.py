@@ -492,6 +492,41 @@ def test_commits_are_checked_without_the_writer_lock(space, monkeypatch):
     assert space.verify() == []
 
 
+def test_first_gc_changes_few_rows_per_transaction(space, monkeypatch):
+    """Nor does it create an index at once, which reads and sorts a whole table."""
+    for number in range(6):
+        operations = [
+            {"op": "set", "id": f"e{entity:03}", "value": {"n": number, "e": entity}}
+            for entity in range(300)
+        ]
+        space.transact(operations)
+    changed, statements, transact = [], [], space.database.transact
+    execute = Transaction.execute
+
+    def counted(work, **options):
+        def counting(txn):
+            before = txn.total_changes
+            result = work(txn)
+            changed.append(txn.total_changes - before)
+            return result
+
+        return transact(counting, **options)
+
+    def noted(txn, sql, params=()):
+        statements.append(sql)
+        execute(txn, sql, params)
+
+    monkeypatch.setattr(space.database, "transact", counted)
+    monkeypatch.setattr(Transaction, "execute", noted)
+    # On a slow machine transactions would end by time, and change fewer rows.
+    monkeypatch.setattr(limits, "GC_TRANSACTION_S", float("inf"))
+    assert space.gc(NEWEST).revisions.count == 1_500
+    # A row of the log with its fact, its value, and their entries in an index that is being built.
+    assert max(changed) <= 5 * limits.GC_BATCH_ROWS
+    assert not [sql for sql in statements if sql.startswith("CREATE INDEX")]
+    assert space.verify() == []
+
+
 def test_branches_that_are_made_meanwhile_fork_where_something_is_left(space, monkeypatch):
     lived(space)
     fork = next(branch for branch in space.branches.list() if branch.name == "f").fork_seq

@@ -75,6 +75,20 @@ def connect(
     return connection
 
 
+@contextmanager
+def writable_schema(connection: Connection) -> Iterator[None]:
+    """Allow the block to change rows of `sqlite_schema`; the schema is read again after it."""
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+    try:
+        connection.execute("PRAGMA writable_schema = ON")
+        try:
+            yield
+        finally:
+            connection.execute("PRAGMA writable_schema = RESET")
+    finally:
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+
+
 def load_vector_functions(connection: Connection) -> None:
     """Load the functions of sqlite-vec into a connection, unless it has them.
 

@@ -108,3 +108,17 @@ INSERT OR REPLACE INTO idempotency (caller, key, digest, result, expires_at) VAL
 DELETE FROM idempotency WHERE (caller, key) IN (
   SELECT caller, key FROM idempotency WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2
 )
+
+-- name: schema_object
+-- 1 if there is such a table, index or trigger.
+SELECT count(*) FROM sqlite_schema WHERE type = ?1 AND name = ?2
+
+-- name: columns_of_table
+-- Name, type, whether it may not be null, and place in the primary key from 1 on.
+SELECT name, type, "notnull", pk FROM pragma_table_info(?1)
+
+-- name: is_without_rowid
+SELECT wr FROM pragma_table_list(?1) WHERE schema = 'main'
+
+-- name: declare_index
+UPDATE sqlite_schema SET type = 'index', name = ?1, tbl_name = ?2, sql = ?3 WHERE type = 'table' AND name = ?4

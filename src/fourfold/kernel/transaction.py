@@ -31,6 +31,7 @@ from fourfold.kernel.driver import (
     TooBig,
     load_vector_functions,
     translate,
+    writable_schema,
 )
 from fourfold.kernel.failpoints import armed
 from fourfold.kernel.named_queries import load_queries
@@ -327,6 +328,15 @@ class Transaction(ReadTransaction):
         """
         for sql, params in bulk_insert.alike_statements(table, fixed, counted, varying, count):
             self.execute(sql, params)
+
+    @contextmanager
+    def writable_schema(self) -> Iterator[None]:
+        """Allow the block to change rows of `sqlite_schema`. Only `index_build` needs it."""
+        try:
+            with writable_schema(self._connection):
+                yield
+        except _DRIVER_ERRORS as error:
+            raise self._translate(error) from error
 
     @property
     def changes(self) -> int:

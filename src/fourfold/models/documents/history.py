@@ -16,6 +16,7 @@ import msgspec
 
 from fourfold.kernel import Migration, Profile, Queries, ReadTransaction, Transaction
 from fourfold.kernel import Sequence as Counter
+from fourfold.kernel.index_build import IndexPlan
 from fourfold.models.documents.gc.records import Tally
 from fourfold.models.documents.problems import WHOLE, Rule
 from fourfold.models.documents.request import RequestStep
@@ -48,8 +49,8 @@ class GcStatements:
     """Takes rows of an entity of a branch, and what nothing refers to then."""
     release: Callable[[Transaction, Sequence[str | None]], Tally]
     """Takes those of some values to which nothing refers any more."""
-    indexes: tuple[str, ...]
-    """Statements that create the indexes that the others need, if they do not exist."""
+    indexes: tuple[IndexPlan, ...]
+    """Indexes that the others need; the first gc of a space builds them."""
     unreferred: Callable[[Callable[[], AbstractContextManager[HistoryReader]]], Iterator[list[str]]]
     """The values to which nothing refers, page by page."""
 

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 from fourfold import limits
 from fourfold.content import Reference, refer
 from fourfold.kernel import Transaction, load_queries
+from fourfold.kernel.index_build import IndexPlan
 from fourfold.models.documents import database
 from fourfold.models.documents.ancestry import chain
 from fourfold.models.documents.encoding import decode, trusted
@@ -83,12 +84,15 @@ def release(txn: Transaction, refs: Sequence[str | None]) -> Tally:
 
 
 _INDEXES = (
-    _REMOVAL_SQL.index_occurrence,
-    _REMOVAL_SQL.index_head,
-    _REMOVAL_SQL.index_fact,
-    _REMOVAL_SQL.index_snapshot,
+    IndexPlan("idx_occurrence_fact", "occurrence", ("fact_hash",)),
+    IndexPlan("idx_head_fact", "head", ("fact_hash",)),
+    IndexPlan("idx_fact_value", "fact", ("value_ref",)),
+    IndexPlan("idx_snapshot_value", "snapshot", ("value_ref",)),
 )
-"""What makes references to facts and values quick to find. Only gc needs it."""
+"""By which references to facts and values are found when one of them is removed.
+
+Only gc needs them, and every commit has to write them, so the first gc of a space builds them.
+"""
 
 
 def unreferred(view: Callable[[], AbstractContextManager[HistoryReader]]) -> Iterator[list[str]]:

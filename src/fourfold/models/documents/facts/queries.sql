@@ -51,8 +51,10 @@ INSERT INTO fact (hash, id, value_ref, parent, branch, seq, commit_ref, fact_typ
 ON CONFLICT (hash) DO NOTHING
 
 -- name: insert_snapshot
-INSERT OR REPLACE INTO snapshot (branch, id, seq, value_ref, text)
+-- Not with REPLACE, whose deletion runs no trigger: gc may be building an index of this table.
+INSERT INTO snapshot (branch, id, seq, value_ref, text)
 VALUES (?1, ?2, ?3, ?4, nullif(?5, (SELECT data FROM value WHERE hash = ?4)))
+ON CONFLICT (branch, id, seq) DO UPDATE SET value_ref = excluded.value_ref, text = excluded.text
 
 -- name: newest_snapshot
 SELECT s.seq, coalesce(s.text, (SELECT v.data FROM value AS v WHERE v.hash = s.value_ref)) FROM snapshot AS s
@@ -131,21 +133,6 @@ DELETE FROM value WHERE hash = ?1
 SELECT hash, hash = '__empty__' OR EXISTS (SELECT 1 FROM fact WHERE value_ref = v.hash)
     OR EXISTS (SELECT 1 FROM snapshot WHERE value_ref = v.hash)
 FROM value AS v WHERE hash > ?1 ORDER BY hash LIMIT ?2
-
--- What points at facts and values is searched for whenever one of them shall go. Spaces that collect nothing do without
--- these indexes, since every commit would have to write them.
-
--- name: index_occurrence
-CREATE INDEX IF NOT EXISTS idx_occurrence_fact ON occurrence (fact_hash)
-
--- name: index_head
-CREATE INDEX IF NOT EXISTS idx_head_fact ON head (fact_hash)
-
--- name: index_fact
-CREATE INDEX IF NOT EXISTS idx_fact_value ON fact (value_ref)
-
--- name: index_snapshot
-CREATE INDEX IF NOT EXISTS idx_snapshot_value ON snapshot (value_ref)
 
 -- The questions of verification. They give text as bytes: damaged text may be no text any more, and must be seen all
 -- the same.

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,7 @@ from fourfold import limits
 from fourfold.content import content_id
 from fourfold.errors import CorruptData, Refused
 from fourfold.kernel import Database, Transaction
+from fourfold.kernel.index_build import build_index
 from fourfold.models.documents import reader, snapshots
 from fourfold.models.documents.ancestry import BranchLink, chain, last_seq
 from fourfold.models.documents.blobs import META_PREFIX
@@ -51,9 +52,6 @@ from fourfold.models.documents.indexes.trim import trim
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
-
-GC_PREPARE_S: Final = 600.0
-"""Deadline of the first gc of a space, which creates its indexes."""
 
 
 class SweepState(msgspec.Struct):
@@ -465,16 +463,9 @@ def _begin(space: Space, chosen: GcPolicy, pins: tuple[int, ...]) -> None:
 
 
 def _prepare(space: Space) -> None:
-    """Create the indexes that gc needs, each in a transaction of its own.
-
-    In a large space one takes longer to create than a transaction may take otherwise.
-    """
-    for statement in space.history_kind.collecting.indexes:
-        space.database.transact(partial(_execute, statement), deadline_s=GC_PREPARE_S)
-
-
-def _execute(statement: str, txn: Transaction) -> None:
-    txn.execute(statement)
+    """Build the indexes that gc needs, in slices."""
+    for index in space.history_kind.collecting.indexes:
+        build_index(space.database, index)
 
 
 def _finish(space: Space, tally: Tally) -> None:
