@@ -31,6 +31,7 @@ from msgspec import UNSET
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput, NotFound, OffsetGone, StreamGone
 from fourfold.kernel import Listener
+from fourfold.kernel.process_writes import PROCESS_WRITES
 from fourfold.models.streams import Chunk, StreamInfo, Streams, feed
 from fourfold.models.streams.json_messages import join
 from fourfold.models.streams.reader import NotInTheLog
@@ -78,14 +79,19 @@ def read_whole_page(streams: Streams, info: StreamInfo, page: Chunk) -> bytes | 
 async def iter_body(streams: Streams, info: StreamInfo, page: Chunk) -> AsyncIterator[bytes]:
     """Yield the body of a page in pieces, with pauses between them while other clients write.
 
+    Even the look for writes that begins a pause takes longer than most pieces, so a piece during
+    which nothing was written is not followed by one.
+
     If a part is deleted before it is read, the response is aborted and the reader retries.
     """
     prefix, separator, suffix = (b"[", b",", b"]") if info.is_json else (b"", b"", b"")
     end = page.next_offset
 
     def read(start: int) -> tuple[bytes, int, float]:
-        began = time.perf_counter()
+        began, written = time.perf_counter(), PROCESS_WRITES.count()
         part, position = streams.read_joined(info, start, end)
+        if PROCESS_WRITES.count() == written and not PROCESS_WRITES.is_writing():
+            return part, position, 0.0
         return part, position, time.perf_counter() - began
 
     async def read_next(start: int, took: float) -> tuple[bytes, int, float]:
