@@ -262,6 +262,10 @@ def test_a_document_is_branched_restored_and_merged(visit, own_shop):
     for _ in range(conflicts - 1):
         page.keyboard.press("n")
         page.keyboard.press("2")
+    shown = json.loads(page.locator("#request").inner_text())
+    assert shown["source"] == "discount"
+    assert [row["path"] for row in shown["resolutions"]] == ["/total"]
+    assert all(row.get("choice") or "value" in row for row in shown["resolutions"])
     page.get_by_role("button", name=re.compile("Merge into main")).click()
     page.wait_for_url("**/branches?**")
     page.goto(f"/document?{DOCUMENT}")

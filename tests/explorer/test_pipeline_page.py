@@ -70,7 +70,7 @@ def test_the_page_of_a_run_follows_it_on_a_phone(visit, own_shop, slow):
     assert not visitor.has_sideways_scroll()
     slow.released.set()
     page.locator("#job-state .ok").wait_for()
-    assert page.get_by_role("row", name="Rows in 21").count() == 1
+    assert page.get_by_role("row", name="Rows read 21").count() == 1
     assert not visitor.has_sideways_scroll()
     assert visitor.problems == []
 

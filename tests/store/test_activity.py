@@ -22,7 +22,12 @@ def fill(root):
             orders.append({"id": number})
         contacts = store.graphs.create("contacts", "Contacts")
         person = contacts.register_type("parent", "person")
-        contacts.insert("parent", [{"type_id": person, "owner_identity": 1}])
+        title = contacts.register_type("attr", "title")
+        row = {"owner_identity": 1}
+        with store.graphs.transaction():
+            [made] = contacts.insert("parent", [{"type_id": person, **row}])
+            value = {"type_id": title, "parent_id": made, "value_text": "Dr", **row}
+            contacts.insert("attr", [value])
         session = store.sessions.create({"id": "s-1", "model": "any"})
         session.append({"type": "turn/started", "turn": {"status": "running"}})
 
@@ -40,7 +45,8 @@ def test_activity_has_the_newest_entries_of_every_model(tmp_path):
     assert ("documents", "did:web:shop.example", "create branch draft") in entries
     assert ("documents", "did:web:shop.example", "merge draft") in entries
     assert ("streams", "orders", "append 3 records") in entries
-    assert {"graphs", "sessions"} <= {model for model, _, _ in entries}
+    assert ("graphs", "contacts", "object, attribute") in entries
+    assert "sessions" in {model for model, _, _ in entries}
     times = [entry.at_ms for entry in recent]
     assert times == sorted(times, reverse=True)
 

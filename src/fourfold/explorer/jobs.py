@@ -39,6 +39,9 @@ KINDS: Final[dict[str, str]] = {
 MODELS: Final = ("documents", "streams", "graphs", "sessions")
 DATABASES_READ: Final = 200
 
+_LABELS: Final = {"rows_in": "Rows read", "rows_out": "Rows written", "sentence": "Summary"}
+"""Names of figures of a result that are not words."""
+
 
 class JobsPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the list of jobs."""
@@ -193,7 +196,7 @@ def result_rows(result: dict[str, Any]) -> list[tuple[str, str]]:
     for name, value in result.items():
         if name in {"problems", "lines"}:
             continue
-        label = name.replace("_", " ").capitalize()
+        label = _LABELS.get(name) or name.replace("_", " ").capitalize()
         if isinstance(value, bool):
             rows.append((label, "yes" if value else "no"))
         elif isinstance(value, int):

@@ -26,6 +26,8 @@ ENTRIES_SAMPLED: Final = 2_000
 """Entries of a log whose times are counted."""
 SPACES_READ: Final = 6
 """Spaces whose newest commits are listed."""
+_KINDS: Final = {1: "object", 2: "attribute", 4: "edge", 8: "rating"}
+"""What a transaction of a graph wrote, by its bit."""
 RECORDS_GROUPED: Final = 200
 """Newest records that are listed, together for each stream."""
 RECENT_MAX: Final = 12
@@ -164,11 +166,11 @@ def _graph_activity(
             at_ms=to_ms(created_at),
             name=names.get(app_id, str(app_id)),
             item="",
-            change="transaction",
+            change=", ".join(name for bit, name in _KINDS.items() if kinds & bit),
             seq=seq,
             by="",
         )
-        for seq, app_id, created_at in rows[:RECENT_MAX]
+        for seq, app_id, created_at, kinds in rows[:RECENT_MAX]
     ]
     return [to_ms(row[2]) for row in rows], entries
 

@@ -10,7 +10,7 @@ JOIN streams ON streams.sid = newest.sid
 ORDER BY newest.id DESC
 
 -- name: newest_envelopes
-SELECT global_seq, app_id, created_at FROM envelopes WHERE global_seq <= ?2 ORDER BY global_seq DESC LIMIT ?1
+SELECT global_seq, app_id, created_at, kinds FROM envelopes WHERE global_seq <= ?2 ORDER BY global_seq DESC LIMIT ?1
 
 -- name: newest_events
 SELECT sessions.session_id, newest.event_id, newest.type, newest.at

@@ -5,7 +5,30 @@ const badge = document.getElementById("decided");
 const conflicts = [...document.querySelectorAll("tr.conflict")];
 let chosen = -1;
 
+const request = document.getElementById("request");
+const merge = JSON.parse(request.textContent);
+
+function resolution(row) {
+  const field = (name) => row.querySelector(`input[name^="${name}."]`).value;
+  const choice = row.querySelector("input[type=radio]:checked")?.value;
+  if (!choice) return null;
+  const base = { id: field("id"), ...(field("path") && { path: field("path") }) };
+  if (choice !== "value") return { ...base, choice };
+  try {
+    return { ...base, value: JSON.parse(field("value")) };
+  } catch {
+    return null; // Not JSON yet.
+  }
+}
+
+function describe() {
+  const resolutions = conflicts.map(resolution).filter(Boolean);
+  const body = resolutions.length ? { ...merge, resolutions } : merge;
+  request.textContent = JSON.stringify(body, null, 1).replace(/\n */g, " ");
+}
+
 function report() {
+  describe();
   if (!badge) return;
   const total = Number(badge.dataset.total);
   const decided = conflicts.filter((row) => row.querySelector("input[type=radio]:checked")).length;

@@ -20,7 +20,16 @@ import msgspec
 
 from fourfold.errors import InvalidInput, Refused
 from fourfold.pipeline.cut import Cut, FileBound, read_cut
-from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
+from fourfold.pipeline.jobs.job import (
+    Context,
+    Job,
+    Option,
+    Plan,
+    Range,
+    Report,
+    model_option,
+    pluralize,
+)
 from fourfold.pipeline.jobs.table_folder import FolderTable, TableFolder, link_or_copy, write_table
 from fourfold.pipeline.models import get_materializer, model_tables
 from fourfold.pipeline.options import read_options
@@ -222,7 +231,7 @@ class Materialize(Job):
             },
             sentence=(
                 f"version {manifest.version}: {contents}; "
-                f"{written} files written, {result.kept_files} kept"
+                f"{pluralize(written, 'file')} written, {result.kept_files} kept"
             ),
         )
 
