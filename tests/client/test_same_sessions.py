@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from same_program import refused
@@ -539,3 +539,23 @@ def test_sessions_are_searched_now_and_in_the_past(store, name, session):
         f"session '{session.id}': no event 9, the newest is 4",
         lambda: session.search("zebra", at=9),
     )
+
+
+def test_runtime_suspends_turns_and_resumes_them_when_due(store, name):
+    now = [datetime(2026, 3, 1, tzinfo=UTC)]
+
+    def step(turn):
+        turn.sleep(60)
+        return fourfold.Final(turn.wait_signal("go"))
+
+    def runtime():
+        return fourfold.Runtime(store.sessions, step, now=lambda: now[0], suspend_after_s=0)
+
+    runtime().start({"id": name})
+    assert runtime().run_turn(name, "wait", key="k").status == "suspended"
+    assert runtime().run_due(prefix=name) == []
+    now[0] += timedelta(seconds=60)
+    assert [result.signal for result in runtime().run_due(prefix=name)] == ["go"]
+    runtime().signal(name, "go", {"by": "a person"})
+    assert [result.value for result in runtime().run_due(prefix=name)] == [{"by": "a person"}]
+    assert store.sessions.info(name).turn_status == "final"

@@ -2,6 +2,7 @@
 
 research ROOT        the scenario of a research agent: two turns, then a third that never ends
 several ROOT EFFECTS  a program of several turns; each real effect is a line of the file EFFECTS
+waiting ROOT EFFECTS  a turn with retries, timers, a child that sleeps, and two signals
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import fourfold
 from fourfold.models.sessions import Sessions
-from fourfold.models.sessions.runtime import Final, Runtime
+from fourfold.models.sessions.runtime import Final, Retry, Runtime
 from support.crash import acknowledge
 
 SID = "research"
@@ -93,6 +94,44 @@ def several(sessions, effects):
     yield runtime.run_turn(SID, "last", key="last")
 
 
+def waiting_step(effects):
+    def effect(name):
+        with Path(effects).open("a", encoding="utf-8") as file:
+            file.write(f"{name}\n")
+        return name
+
+    def flaky():
+        effect("flaky")
+        if Path(effects).read_text(encoding="utf-8").count("flaky") < 3:
+            raise OSError("not yet")
+        return "flaky"
+
+    def child(turn):
+        turn.sleep(0.005)
+        return Final(turn.call("child", effect, "child"))
+
+    def step(turn):
+        values = [turn.call("flaky", flaky, retry=Retry(100, delay_s=0.002, delay_max_s=0.01))]
+        turn.sleep(0.01)
+        values.append(turn.call("slept", effect, "slept"))
+        values.append(turn.run_child("child", step=child).value)
+        values += [turn.wait_signal("go"), turn.wait_signal("go", timeout_s=1_000)]
+        return Final(values)
+
+    return step
+
+
+def waiting(sessions, effects):
+    runtime = Runtime(sessions, waiting_step(effects), suspend_after_s=0)
+    runtime.start({"id": SID, "model": "scripted"})
+    for number in range(2):
+        runtime.signal(SID, "go", number, key=f"signal {number}")
+    result = runtime.run_turn(SID, "wait", key="wait")
+    while result.status == "suspended":
+        [result] = runtime.run_due() or [result]
+    return result
+
+
 def undisturbed(effects):
     """The result of the program when it is not killed."""
     sessions = Sessions()
@@ -106,6 +145,8 @@ if __name__ == "__main__":
         research(root)
     else:
         with fourfold.open(root) as opened:
-            for each in several(opened.sessions, rest[0]):
+            if mode == "waiting":
+                acknowledge(waiting(opened.sessions, rest[0]).status)
+            for each in () if mode == "waiting" else several(opened.sessions, rest[0]):
                 acknowledge(each.status)
         os.write(1, b"done\n")

@@ -34,12 +34,12 @@ def recorded(sessions):
     return found
 
 
-def live_until_done(tmp_path, point, more):
+def live_until_done(tmp_path, point, more, mode="several"):
     """Start the program again and again, each time killed a little later, until it is done."""
     root, effects = tmp_path / "store", tmp_path / "effects"
     for kills in range(LIVES_MAX):
         fault = f"{point}=kill@{more * (kills + 1)}"
-        crash = run(SCRIPT, "several", str(root), str(effects), fault=fault)
+        crash = run(SCRIPT, mode, str(root), str(effects), fault=fault)
         if not crash.killed:
             assert crash.lines[-1:] == ("done",), crash
             return root, effects.read_text().split("\n")[:-1], kills
@@ -72,3 +72,36 @@ def test_a_program_that_is_killed_over_and_over_comes_to_the_same_end(tmp_path, 
     count = collections.Counter(effects)
     assert count.keys() == set(planned)
     assert sum(count.values()) - len(count) <= 2 * kills
+
+
+@pytest.mark.parametrize(
+    ("point", "more"),
+    [
+        ("kernel.commit.before", 3),
+        ("kernel.commit.after", 3),
+        pytest.param("kernel.commit.before", 1, marks=pytest.mark.slow),
+        pytest.param("kernel.acknowledge.before", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_killed_timers_signals_and_retries_come_to_the_same_end(tmp_path, point, more):
+    root, effects, kills = live_until_done(tmp_path, point, more, "waiting")
+    assert kills > 2
+    with fourfold.open(root) as store:
+        sessions = store.sessions
+        view = sessions.current_view(SID)
+        assert [turn["status"] for turn in view.turns] == ["final"]
+        value = sessions.read_payload(view.turns[0]["final_ref"])
+        assert value == ["flaky", "slept", "child", 0, 1]
+        events = [event.data for event in sessions.events(SID)]
+        # Every wait was recorded once, every attempt counted once, every signal received once.
+        assert [each["timer"]["seconds"] for each in events if "timer" in each] == [0.01, 1_000]
+        numbers = [each["attempt"]["number"] for each in events if "attempt" in each]
+        assert numbers == list(range(1, len(numbers) + 1))
+        signals = [each["signal"] for each in events if "signal" in each]
+        assert [each["value"] for each in signals] == [0, 1, 0, 1]
+        assert len(view.evals) == 2
+        assert sessions.verify() == []
+        assert sessions.list_leases() == []
+    count = collections.Counter(effects)
+    assert count["flaky"] >= len(numbers) + 1
+    assert sum(count.values()) - len(numbers) - 3 <= kills

@@ -57,7 +57,7 @@ _SPANS_MAX: Final = 512
 _TIMEOUT_S: Final = 30.0
 _RETRIES: Final = Retries(most=4, pause_s=0.5, pause_max_s=8.0)
 _RETRYABLE: Final = frozenset({429, 502, 503, 504})
-_RUNNING: Final = "running"
+_UNENDED: Final = frozenset({"running", "suspended"})
 _TOKENS: Final = {
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
@@ -155,7 +155,7 @@ class _Turns:
         for event in self._events(after, self.last_event):
             if event.type == "turn/started" and event.entity_id is not None:
                 self._starts[event.entity_id] = event.id
-            if event.type != "turn/put" or event.data["turn"].get("status") == _RUNNING:
+            if event.type != "turn/put" or event.data["turn"].get("status") in _UNENDED:
                 continue
             turn_id = event.data["turn"]["id"]
             if turn_id not in seen and not self._has_ended(turn_id, after):
@@ -165,7 +165,7 @@ class _Turns:
     def _has_ended(self, turn_id: int, at: int) -> bool:
         """Return True if a turn had ended at an event: its trace is complete."""
         turns = self._sessions.view_at(self._sid, at).turns if at else []
-        return len(turns) >= turn_id and turns[turn_id - 1].get("status") != _RUNNING
+        return len(turns) >= turn_id and turns[turn_id - 1].get("status") not in _UNENDED
 
     def _events(self, after: int, until: int) -> Iterator[Event]:
         while after < until:

@@ -103,8 +103,8 @@ def _mark(event: EventRecord) -> dict[str, Any]:
         "entity": event.entity_id,
         "name": str(name),
         "child": child,
-        "ended": status not in {"running", None},
-        "failed": status not in {"ok", "final", "done", "running", "stopped", None},
+        "ended": status not in {"running", "suspended", None},
+        "failed": status not in {"ok", "final", "done", "running", "suspended", "stopped", None},
     }
 
 

@@ -37,6 +37,7 @@ _INTEGER_BITS_MAX: Final = 8_192
 _PAYLOAD_BYTES_MAX: Final = 1024 * 1024
 """A larger payload stays a reference, unless all of them are requested."""
 _RUNNING: Final = "running"
+_UNENDED: Final = frozenset({_RUNNING, "suspended"})
 _OUTSIDE_CONTENT: Final = frozenset(
     {"id", "role", "turn_id", "step_id", "below", "index", "entry", "parent"}
 )
@@ -126,7 +127,7 @@ def activity(view: SessionView) -> str:
     if not view.counters.turn:
         return "idle" if view.counters.event else "not started"
     ended = view.turns[-1].get("status")
-    if ended in {_RUNNING, "waiting"}:
+    if ended in {_RUNNING, "waiting", "suspended"}:
         return str(ended)
     return "idle" if ended == "final" else f"idle (the last turn: {ended})"
 
@@ -204,7 +205,7 @@ def describe_event(event: Event) -> tuple[str, str, Any] | None:
         call = data["eval"]
         kind, title = "call", f"call {call.get('name', '')}: {call.get('status', '')}"
         content = call.get("error") if "error" in call else call.get("result_ref")
-    elif event.type == "turn/put" and data["turn"].get("status") != _RUNNING:
+    elif event.type == "turn/put" and data["turn"].get("status") not in _UNENDED:
         turn = data["turn"]
         kind, title = "turn", f"turn {turn['id']}: {turn.get('status', '')}"
         question = turn.get("question_ref", turn.get("question"))

@@ -11,9 +11,9 @@ resume from there.
 
 from __future__ import annotations
 
-from fourfold.models.sessions.runtime.records import Final, Question, TurnResult
+from fourfold.models.sessions.runtime.records import Final, Question, Retry, TurnResult
 from fourfold.models.sessions.runtime.runtime import Runtime
 from fourfold.models.sessions.runtime.turn import AsyncTurn, Turn
 from fourfold.models.sessions.runtime.variables import Vars
 
-__all__ = ["AsyncTurn", "Final", "Question", "Runtime", "Turn", "TurnResult", "Vars"]
+__all__ = ["AsyncTurn", "Final", "Question", "Retry", "Runtime", "Turn", "TurnResult", "Vars"]

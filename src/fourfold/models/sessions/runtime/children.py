@@ -22,6 +22,7 @@ from fourfold.models.sessions.request import Payload, check_session_id
 from fourfold.models.sessions.runtime.progress import TurnProgress
 from fourfold.models.sessions.runtime.records import (
     PREVIEW_CHARS,
+    SUSPENDED,
     Capability,
     TurnResult,
     TurnSettings,
@@ -100,7 +101,7 @@ async def run_child(
         sid, task, entity, capability, options.vars, options.settings(parent.settings)
     )
     result = await _run(turns, child, parent)
-    if result.failed:
+    if result.failed or result.status == SUSPENDED:
         return result
     edge = await turns.port.join(
         parent.sid,
@@ -145,7 +146,7 @@ async def attach(
     entity |= {"kind": "attached-child", "source_session": head.session, "source_head": head.id}
     child = _ChildSession(sid, task, entity, clamped, options.vars, options.settings(settings))
     result = await _run(turns, child, caller)
-    if result.failed:
+    if result.failed or result.status == SUSPENDED:
         return result
     edge = await turns.port.join(
         sid if caller is None else caller.sid,

@@ -11,9 +11,11 @@ LeaseLost, and nothing more of it is written.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
 from typing import Any
+from typing import Final as Constant
 
 from fourfold.content import PayloadRef, encode
 from fourfold.errors import (
@@ -24,15 +26,17 @@ from fourfold.errors import (
     LeaseLost,
     PreconditionFailed,
 )
-from fourfold.models.sessions.records import Claim
+from fourfold.models.sessions.records import Claim, Event
 from fourfold.models.sessions.request import Payload, check_key
 from fourfold.models.sessions.runtime.ownership import RunningTurn, renewing
 from fourfold.models.sessions.runtime.ports import Port, SessionStore, timed_out
 from fourfold.models.sessions.runtime.progress import (
+    SIGNAL,
     TurnProgress,
     begun,
     continued,
     interrupted,
+    is_due,
     since_head,
     starting_vars,
     turn_of_key,
@@ -43,28 +47,32 @@ from fourfold.models.sessions.runtime.records import (
     FINAL,
     RUNNING,
     STOPPED,
+    SUSPENDED,
     WAITING,
     Final,
     Question,
+    Timing,
     TurnEnded,
     TurnResult,
     TurnSettings,
+    TurnSuspended,
     described,
+    format_due,
 )
 from fourfold.models.sessions.runtime.turn import AsyncTurn, Turn, Work
 
+_SUSPENSION: Constant = frozenset({"due_at", "signal", "signal_after", "waits_for"})
+"""Fields of a suspended turn."""
+
 
 class Turns:
-    """The loop of turns. `clock` only limits the duration of a turn; it is not recorded."""
+    """The loop of turns."""
 
-    def __init__(
-        self, port: Port, running: RunningTurn, clock: Callable[[], float], lease_s: float
-    ) -> None:
+    def __init__(self, port: Port, running: RunningTurn, timing: Timing) -> None:
         self.port = port
         self.sessions: SessionStore = port.sessions
+        self.timing = timing
         self._running = running
-        self._clock = clock
-        self._lease_s = lease_s
 
     async def run(
         self,
@@ -124,6 +132,14 @@ class Turns:
         if sid not in self._running and interrupted(self.sessions.current_view(sid)) is None:
             await self._stopped(sid)
 
+    async def signal(self, sid: str, name: str, value: Any, key: str | None) -> Event:
+        """Append a signal."""
+        if type(name) is not str or not name:
+            raise InvalidInput(f"a signal has a name, not {repr(name)[:100]}")
+        data = {"name": name, "value": Payload(value, "signal")}
+        [event] = await self.port.append(sid, [{"type": SIGNAL, "signal": data}], key=key)
+        return event
+
     def check_step(self, settings: TurnSettings) -> None:
         """Raise if a coroutine function runs without an event loop, or a function in one."""
         if inspect.iscoroutinefunction(settings.step) != self.port.awaits:
@@ -135,10 +151,19 @@ class Turns:
             )
 
     def remaining(self, progress: TurnProgress) -> float | None:
-        return None if progress.until is None else max(0.0, progress.until - self._clock())
+        """Return the seconds until the deadline of a turn; None without one."""
+        return None if progress.until is None else max(0.0, progress.until - self.timing.clock())
+
+    def after(self, seconds: float) -> datetime:
+        """Return the time so many seconds from now."""
+        return self.timing.now() + timedelta(seconds=seconds)
+
+    def until(self, due: datetime) -> float:
+        """Return the seconds until a time; a negative number if it has passed."""
+        return (due - self.timing.now()).total_seconds()
 
     def late(self, progress: TurnProgress) -> bool:
-        return progress.until is not None and self._clock() >= progress.until
+        return progress.until is not None and self.timing.clock() >= progress.until
 
     def messages(self, sid: str) -> list[dict[str, Any]]:
         messages = self.sessions.current_view(sid).kept_messages()
@@ -157,7 +182,7 @@ class Turns:
             claim = await self._claim(sid)
             epochs[sid] = claim.epoch
             try:
-                with renewing(self.sessions, sid, claim.epoch, self._lease_s):
+                with renewing(self.sessions, sid, claim.epoch, self.timing.lease_s):
                     yield
             finally:
                 del epochs[sid]
@@ -168,14 +193,14 @@ class Turns:
     async def _claim(self, sid: str) -> Claim:
         holder = self._running.holder
         try:
-            return await self.port.claim(sid, holder, self._lease_s)
+            return await self.port.claim(sid, holder, self.timing.lease_s)
         except AlreadyClaimed as error:
             epoch = error.details.get("epoch")
             if not isinstance(epoch, int) or not self._running.is_dead(error.details.get("holder")):
                 raise
             with suppress(LeaseLost):
                 await self.port.release(sid, epoch)
-        return await self.port.claim(sid, holder, self._lease_s)
+        return await self.port.claim(sid, holder, self.timing.lease_s)
 
     # One turn
 
@@ -183,7 +208,11 @@ class Turns:
         self, sid: str, turn_id: int, settings: TurnSettings, until: float | None
     ) -> TurnResult:
         turn = self.sessions.current_view(sid).turns[turn_id - 1]
-        if turn.get("status") != RUNNING:
+        if turn.get("status") == SUSPENDED and is_due(self.sessions, sid, turn, self.timing.now()):
+            running = {name: value for name, value in turn.items() if name not in _SUSPENSION}
+            put = {"type": "turn/put", "turn": {**running, "status": RUNNING}}
+            await self.port.append(sid, [put])
+        elif turn.get("status") != RUNNING:
             return self._result(sid, turn)
         return await self._steps(continued(self.sessions, sid, turn_id, settings), until)
 
@@ -208,7 +237,7 @@ class Turns:
     async def _steps(self, progress: TurnProgress, until: float | None) -> TurnResult:
         self.check_step(progress.settings)
         own = progress.settings.timeout_s
-        ends = [] if own is None else [self._clock() + own]
+        ends = [] if own is None else [self.timing.clock() + own]
         progress.until = min([*ends, *([] if until is None else [until])], default=None)
         while True:
             ended = self._due(progress)
@@ -216,16 +245,18 @@ class Turns:
                 outcome = await self._step(progress)
                 if isinstance(outcome, TurnResult):
                     return outcome
+                if isinstance(outcome, TurnSuspended):
+                    return await self._suspend(progress, outcome)
                 ended = outcome
             if ended is not None:
                 return await self._settle(progress, ended.status, ended.error)
 
-    async def _step(self, progress: TurnProgress) -> TurnResult | TurnEnded | None:
-        """Run one step: the result of a final turn, what ended it, or None to go on."""
+    async def _step(self, progress: TurnProgress) -> TurnResult | TurnEnded | TurnSuspended | None:
+        """Run one step: the result of a final turn, what ended or suspended it, or None."""
         if progress.step_id is None:
             step = {"turn_id": progress.turn_id, "number": progress.steps + 1, "status": RUNNING}
             [event] = await self.port.append(progress.sid, [{"type": "step/started", "step": step}])
-            progress.step_id, progress.records = event.entity_id, {}
+            progress.step_id, progress.records, progress.attempts = event.entity_id, {}, {}
             progress.steps += 1
         work = Work(self, progress)
         handed = AsyncTurn(work) if self.port.awaits else Turn(work)
@@ -238,6 +269,9 @@ class Turns:
         except TurnEnded as ended:
             progress.usage.update(work.usage)
             return ended
+        except TurnSuspended as suspended:
+            # The step runs again from its beginning, and counts its usage again.
+            return suspended
         except Exception as error:  # noqa: BLE001 - whatever it raises is how the turn ends
             progress.usage.update(work.usage)
             return TurnEnded(ERROR, ERROR, "", described(error))
@@ -309,6 +343,18 @@ class Turns:
             turn = self.sessions.current_view(progress.sid).turns[progress.turn_id - 1]
         return self._result(progress.sid, turn, head.id)
 
+    async def _suspend(self, progress: TurnProgress, suspended: TurnSuspended) -> TurnResult:
+        """Record what the turn waits for; its worker is free."""
+        turn = self._turn(progress, SUSPENDED)
+        if suspended.due_at is not None:
+            turn["due_at"] = format_due(suspended.due_at)
+        if suspended.signal is not None:
+            turn |= {"signal": suspended.signal, "signal_after": suspended.after}
+        if suspended.waits_for:
+            turn["waits_for"] = list(suspended.waits_for)
+        await self.port.append(progress.sid, [{"type": "turn/put", "turn": turn}])
+        return self._result(progress.sid, turn)
+
     async def _settle(
         self, progress: TurnProgress, status: str, error: dict[str, Any]
     ) -> TurnResult:
@@ -341,6 +387,8 @@ class Turns:
             head,
             turn.get("error"),
             turn.get("usage", {}),
+            due_at=turn.get("due_at"),
+            signal=turn.get("signal"),
         )
 
     # What a dead process left
@@ -372,7 +420,8 @@ class Turns:
         newest = view.steps[-1] if view.counters.step else {}
         if newest.get("turn_id") == turn["id"] and newest.get("status") == RUNNING:
             events.append({"type": "step/put", "step": {**newest, "status": ERROR}})
-        events.append({"type": "turn/put", "turn": {**turn, "status": ERROR, "error": error}})
+        rest = {name: value for name, value in turn.items() if name not in _SUSPENSION}
+        events.append({"type": "turn/put", "turn": {**rest, "status": ERROR, "error": error}})
         await self.port.append(sid, events)
         return int(turn["id"])
 

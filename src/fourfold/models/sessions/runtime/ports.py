@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,15 @@ from typing import Any, Final, Protocol, TypeVar
 from fourfold.content import PayloadRef
 from fourfold.errors import InvalidInput
 from fourfold.models.sessions.reader import SessionView
-from fourfold.models.sessions.records import UNSET, Claim, Epoch, Event, Head, Unset
+from fourfold.models.sessions.records import (
+    UNSET,
+    Claim,
+    Epoch,
+    Event,
+    Head,
+    SessionInfo,
+    Unset,
+)
 from fourfold.models.sessions.runtime.records import TIMEOUT, TurnEnded
 
 SESSION_FANOUT_THREADS: Final = 16
@@ -106,6 +115,14 @@ class SessionStore(Protocol):
     ) -> list[Event]: ...
     def events_of_key(self, sid: str, key: str) -> list[Event]: ...
     def head(self, head_id: str) -> Head: ...
+    def list(
+        self,
+        *,
+        after: str | SessionInfo | None = None,
+        limit: int = ...,
+        prefix: str = ...,
+        where: Mapping[str, Any] | None = None,
+    ) -> Sequence[SessionInfo]: ...
     def notify_transient(self, sid: str, item: Any) -> None: ...
 
 
@@ -153,6 +170,10 @@ class Port(ABC):
         self, function: Callable[..., Any], *args: Any, within_s: float | None = None
     ) -> Any:
         """Call a function of the user's, for so long at most where that can be enforced."""
+
+    @abstractmethod
+    async def pause(self, seconds: float) -> None:
+        """Wait."""
 
     @abstractmethod
     async def gather(self, lanes: Sequence[Lane[T]]) -> list[T]:
@@ -220,6 +241,10 @@ class Direct(Port):
                 hint="Write the step function with `async def` too.",
             )
         return result
+
+    async def pause(self, seconds: float) -> None:
+        """Wait in this thread."""
+        time.sleep(seconds)  # noqa: ASYNC251 - no event loop runs it
 
     async def gather(self, lanes: Sequence[Lane[T]]) -> list[T]:
         with ThreadPoolExecutor(SESSION_FANOUT_THREADS) as pool:
@@ -298,6 +323,10 @@ class PendingCall(Port):
             if not limit.expired():
                 raise
             raise timed_out() from None
+
+    async def pause(self, seconds: float) -> None:
+        """Wait without blocking the event loop."""
+        await asyncio.sleep(seconds)
 
     async def gather(self, lanes: Sequence[Lane[T]]) -> list[T]:
         gate = asyncio.Semaphore(SESSION_FANOUT_THREADS)

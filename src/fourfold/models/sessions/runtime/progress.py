@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
 from fourfold.content import content_id, encode
 from fourfold.errors import ReplayMismatch
@@ -17,8 +18,17 @@ from fourfold.limits import SESSION_PAGE_EVENTS
 from fourfold.models.sessions.reader import SessionView
 from fourfold.models.sessions.records import Event
 from fourfold.models.sessions.runtime.ports import SessionStore
-from fourfold.models.sessions.runtime.records import RUNNING, Capability, TurnSettings
+from fourfold.models.sessions.runtime.records import (
+    RUNNING,
+    SUSPENDED,
+    Capability,
+    TurnSettings,
+)
 from fourfold.models.sessions.runtime.variables import Vars, restored
+
+ATTEMPT: Final = "attempt/failed"
+SIGNAL: Final = "signal/sent"
+RECEIVED: Final = "signal/received"
 
 
 @dataclass(slots=True)
@@ -36,6 +46,8 @@ class TurnProgress:
     steps: int = 0
     step_id: int | None = None
     records: dict[int, Event] = field(default_factory=dict)
+    attempts: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """The newest failed attempt of each call that the interrupted step repeats, by its index."""
     usage: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -75,12 +87,14 @@ def continued(
         if event.type == "step/started":
             progress.step_id = about["id"]
             progress.steps += 1
-            progress.records = {}
+            progress.records, progress.attempts = {}, {}
         elif event.type == "step/put" and about.get("status") != RUNNING:
             progress.step_id = None
             progress.usage.update(about.get("usage", {}))
             if "vars_ref" in about:
                 progress.vars = restored(sessions, about["vars_ref"])
+        elif event.type == ATTEMPT and about.get("step_id") == progress.step_id:
+            progress.attempts[about["index"]] = about
         elif about.get("step_id") == progress.step_id and "index" in about:
             progress.records[about["index"]] = event
     return progress
@@ -100,11 +114,11 @@ def starting_vars(sessions: SessionStore, view: SessionView) -> Any:
 
 
 def interrupted(view: SessionView) -> dict[str, Any] | None:
-    """Return the turn that is running, or was when its process died."""
+    """Return the turn that is running or suspended, or was running when its process died."""
     if view.counters.turn == 0:
         return None
     newest = view.turns[-1]
-    return newest if newest.get("status") == RUNNING else None
+    return newest if newest.get("status") in {RUNNING, SUSPENDED} else None
 
 
 def since_head(sessions: SessionStore, sid: str) -> Iterator[Event]:
@@ -134,3 +148,39 @@ def same(stored: Any, value: Any) -> bool:
     """Return True if a stored value, inline or by reference, equals this one."""
     data = encode(value)
     return encode(stored) == data or getattr(stored, "id", None) == content_id(data)
+
+
+def find_signal(sessions: SessionStore, sid: str, name: str) -> tuple[Event | None, int]:
+    """Return the first signal of a name that no turn has received, and the newest event.
+
+    Signals count from the newest head on, so one that is sent between two turns is for the next.
+    """
+    signals: list[Event] = []
+    received: set[Any] = set()
+    last = 0
+    for event in since_head(sessions, sid):
+        last = event.id
+        if event.type == SIGNAL and event.data["signal"].get("name") == name:
+            signals.append(event)
+        elif event.type == RECEIVED:
+            received.add(event.data["signal"].get("event"))
+    return next((event for event in signals if event.id not in received), None), last
+
+
+def is_due(sessions: SessionStore, sid: str, turn: dict[str, Any], now: datetime) -> bool:
+    """Return True if a suspended turn can go on: its time has come, or its signal or child."""
+    due_at = turn.get("due_at")
+    if due_at is not None and datetime.fromisoformat(due_at) <= now:
+        return True
+    for child in turn.get("waits_for", ()):
+        newest = sessions.current_view(child).turns[-1]
+        if newest.get("status") != SUSPENDED or is_due(sessions, child, newest, now):
+            return True
+    name, after = turn.get("signal"), turn.get("signal_after", 0)
+    while name is not None and (
+        page := sessions.events_since(sid, after, limit=SESSION_PAGE_EVENTS)
+    ):
+        if any(e.type == SIGNAL and e.data["signal"].get("name") == name for e in page):
+            return True
+        after = page[-1].id
+    return False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from typing import Final as Constant
 
@@ -22,6 +23,7 @@ TIMEOUT: Constant = "timeout"
 BUDGET: Constant = "budget-exceeded"
 STOPPED: Constant = "stopped"
 RUNNING: Constant = "running"
+SUSPENDED: Constant = "suspended"
 PREVIEW_CHARS: Constant = 240
 
 
@@ -43,11 +45,12 @@ class Question:
 
 
 class TurnResult(msgspec.Struct, frozen=True):
-    """The result of a turn: `status` is final, waiting, error, timeout, budget-exceeded or stopped.
+    """The result of a turn.
 
-    `value` and `head` belong to a final turn, or to one that waits for a person: then `value` is
-    the question. `error` is the reason of another outcome. `edge` is the lineage edge to the head
-    of a child.
+    `status` is final, waiting, suspended, error, timeout, budget-exceeded or stopped. `value` and
+    `head` belong to a final turn, or to one that waits for a person: then `value` is the question.
+    A suspended turn waits until `due_at`, for `signal`, or for a child. `error` is the reason of
+    another outcome. `edge` is the lineage edge to the head of a child.
     """
 
     session: str
@@ -58,10 +61,13 @@ class TurnResult(msgspec.Struct, frozen=True):
     error: dict[str, Any] | None = None
     usage: dict[str, Any] = {}
     edge: str | None = None
+    due_at: str | None = None
+    signal: str | None = None
 
     @property
     def failed(self) -> bool:
-        return self.status not in {FINAL, WAITING}
+        """True if the turn ended without an answer and without a question."""
+        return self.status not in {FINAL, WAITING, SUSPENDED}
 
 
 class TurnEnded(BaseException):
@@ -73,6 +79,71 @@ class TurnEnded(BaseException):
         super().__init__(message)
         self.status = status
         self.error = error or {"type": kind, "message": message, "data": {}}
+
+
+class TurnSuspended(BaseException):
+    """Leaves a step that waits: it is run again when the turn is due."""
+
+    def __init__(
+        self,
+        due_at: datetime | None = None,
+        signal: str | None = None,
+        *,
+        after: int = 0,
+        waits_for: Sequence[str] = (),
+    ) -> None:
+        super().__init__("the turn is suspended")
+        self.due_at = due_at
+        self.signal = signal
+        self.after = after
+        """Event until which the signal was looked for."""
+        self.waits_for = waits_for
+        """Ids of children whose turns are suspended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Retries of a call that raises, with exponential backoff. The attempts are recorded."""
+
+    attempts: int = 3
+    """Maximum number of attempts, with the first one."""
+    delay_s: float = 1.0
+    """Time before the second attempt."""
+    factor: float = 2.0
+    """Growth of the time before each further attempt."""
+    delay_max_s: float = 3_600.0
+    on: tuple[type[Exception], ...] = (Exception,)
+    """Errors after which the call is repeated; others are its result."""
+
+    def __post_init__(self) -> None:
+        _check_amount(self.attempts, "attempts", whole=True)
+        if self.attempts < 1:
+            raise InvalidInput(f"attempts must be at least 1, got {self.attempts}")
+        for name in ("delay_s", "factor", "delay_max_s"):
+            _check_amount(getattr(self, name), name)
+        kinds = self.on if isinstance(self.on, tuple) else (self.on,)
+        if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+            raise InvalidInput(f"on must be a tuple of exception classes, got {self.on!r:.100}")
+
+    def delay(self, attempt: int) -> float:
+        """Return the seconds between an attempt, from 1, and the next one."""
+        try:
+            return min(self.delay_max_s, self.delay_s * self.factor ** (attempt - 1))
+        except OverflowError:
+            return self.delay_max_s
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Clocks and durations of the turns of a runtime."""
+
+    clock: Callable[[], float]
+    """Clock of `timeout_s`."""
+    now: Callable[[], datetime]
+    """Clock of timers, which are recorded."""
+    lease_s: float
+    suspend_after_s: float
+    """A turn that waits longer than this is suspended; otherwise its worker waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +177,11 @@ def _check_amount(value: Any, name: str, *, whole: bool = False) -> None:
     kinds = (int,) if whole else (int, float)
     if type(value) not in kinds or not 0 <= value < 2**63:
         raise InvalidInput(f"{name} must be a number from 0 on, got {repr(value)[:100]}")
+
+
+def format_due(due: datetime) -> str:
+    """Return the time of a timer as events store it."""
+    return due.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def described(error: BaseException) -> dict[str, Any]:

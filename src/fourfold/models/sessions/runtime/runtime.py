@@ -7,20 +7,35 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from fourfold import limits
+from fourfold.errors import AlreadyClaimed, Busy
 from fourfold.models.sessions.leases import check_ttl
-from fourfold.models.sessions.records import Head
+from fourfold.models.sessions.records import Head, SessionInfo
 from fourfold.models.sessions.runtime import children
 from fourfold.models.sessions.runtime.loop import Turns
 from fourfold.models.sessions.runtime.ownership import running_of
 from fourfold.models.sessions.runtime.ports import Direct, PendingCall, SessionStore, drive
-from fourfold.models.sessions.runtime.progress import interrupted, starting_vars
-from fourfold.models.sessions.runtime.records import TurnResult, TurnSettings, check_capability
+from fourfold.models.sessions.runtime.progress import interrupted, is_due, starting_vars
+from fourfold.models.sessions.runtime.records import (
+    SUSPENDED,
+    Timing,
+    TurnResult,
+    TurnSettings,
+    check_capability,
+)
 from fourfold.models.sessions.runtime.variables import Vars, restored
 from fourfold.models.sessions.session import Session
+
+SESSION_SUSPEND_AFTER_S: Final = 5.0
+"""Time for which a worker waits with a turn, by default; longer waits suspend it."""
+SESSION_DUE_TURNS: Final = 100
+"""Turns that one call of `run_due` resumes, by default."""
+_PAGE: Final = 100
 
 
 class Runtime:
@@ -41,6 +56,8 @@ class Runtime:
         compact_chars: Length of the transcript after which a turn starts with `compact`.
         clock: Clock of `timeout_s`.
         lease_s: Duration of the lease under which a turn runs; it is renewed while the turn runs.
+        suspend_after_s: A turn that waits longer than this is suspended: `run_turn` returns.
+        now: Clock of the timers of turns.
     """
 
     def __init__(
@@ -55,14 +72,17 @@ class Runtime:
         compact_chars: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         lease_s: float = limits.SESSION_LEASE_S,
+        suspend_after_s: float = SESSION_SUSPEND_AFTER_S,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.sessions = sessions
         self._settings = TurnSettings(step, max_steps, timeout_s, budget, summarize, compact_chars)
         self._awaits = inspect.iscoroutinefunction(step)
         running = running_of(sessions)
         check_ttl(lease_s)
-        self._direct = Turns(Direct(sessions, running.epochs), running, clock, lease_s)
-        self._awaiting = Turns(PendingCall(sessions, running.epochs), running, clock, lease_s)
+        timing = Timing(clock, now, lease_s, suspend_after_s)
+        self._direct = Turns(Direct(sessions, running.epochs), running, timing)
+        self._awaiting = Turns(PendingCall(sessions, running.epochs), running, timing)
 
     def __repr__(self) -> str:
         return f"<Runtime of {self.sessions!r}>"
@@ -115,6 +135,63 @@ class Runtime:
         if not self._awaits:
             return await asyncio.to_thread(self.resume, sid)
         return await self._awaiting.go_on(sid, self._settings)
+
+    def signal(self, sid: str, name: str, value: Any = None, *, key: str | None = None) -> int:
+        """Send a signal to the turn that runs, or to the next one; return the id of the event.
+
+        Each signal is received once, by `turn.wait_signal(name)`. With a `key`, a repeated call
+        sends it once.
+        """
+        return drive(self._direct.signal(sid, name, value, key)).id
+
+    async def signal_async(
+        self, sid: str, name: str, value: Any = None, *, key: str | None = None
+    ) -> int:
+        """Send a signal to the turn that runs, or to the next one, like `signal`."""
+        event = await self._awaiting.signal(sid, name, value, key)
+        return event.id
+
+    def run_due(self, *, prefix: str = "", limit: int = SESSION_DUE_TURNS) -> list[TurnResult]:
+        """Resume suspended turns whose time has come, or whose signal was sent.
+
+        Returns the results, one for each. Sessions of other workers are left to them. All
+        sessions of the prefix are examined.
+        """
+        results = []
+        for sid in self._iter_due(prefix):
+            with suppress(AlreadyClaimed, Busy):
+                result = self.resume(sid)
+                results += [] if result is None else [result]
+            if len(results) == limit:
+                break
+        return results
+
+    async def run_due_async(
+        self, *, prefix: str = "", limit: int = SESSION_DUE_TURNS
+    ) -> list[TurnResult]:
+        """Resume suspended turns that can go on, like `run_due`."""
+        results: list[TurnResult] = []
+        due = self._iter_due(prefix)
+        while len(results) < limit and (sid := await asyncio.to_thread(next, due, None)):
+            with suppress(AlreadyClaimed, Busy):
+                result = await self.resume_async(sid)
+                results += [] if result is None else [result]
+        return results
+
+    def _iter_due(self, prefix: str) -> Iterator[str]:
+        """Yield the ids of sessions with a suspended turn that can go on; not of children."""
+        after: SessionInfo | None = None
+        while page := self.sessions.list(
+            after=after, limit=_PAGE, prefix=prefix, where={"turn_status": SUSPENDED}
+        ):
+            for info in page:
+                view = self.sessions.current_view(info.id)
+                turn = interrupted(view)
+                if (view.session or {}).get("depth", 0) or turn is None:
+                    continue  # The parent goes on with its children.
+                if is_due(self.sessions, info.id, turn, self._direct.timing.now()):
+                    yield info.id
+            after = page[-1]
 
     def abandon(self, sid: str, reason: str = "the turn was given up") -> int | None:
         """Record the interrupted turn as an error; return its id, or None if there is none."""

@@ -13,20 +13,39 @@ first one that was not recorded is the first that is really made.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.errors import CallFailed, CapabilityDenied, InvalidInput, Refused, ReplayMismatch
 from fourfold.models.sessions.records import Event, Head, copied
 from fourfold.models.sessions.request import Payload
 from fourfold.models.sessions.runtime import children
 from fourfold.models.sessions.runtime.ports import drive, timed_out
-from fourfold.models.sessions.runtime.progress import TurnProgress, same
-from fourfold.models.sessions.runtime.records import TurnResult, described
+from fourfold.models.sessions.runtime.progress import (
+    ATTEMPT,
+    RECEIVED,
+    TurnProgress,
+    find_signal,
+    same,
+)
+from fourfold.models.sessions.runtime.records import (
+    SUSPENDED,
+    Retry,
+    TurnResult,
+    TurnSuspended,
+    described,
+    format_due,
+)
 from fourfold.models.sessions.runtime.variables import Vars
 
 if TYPE_CHECKING:
     from fourfold.models.sessions.runtime.loop import Turns
+
+
+SESSION_TIMER_S_MAX: Final = 100 * 366 * 86_400
+"""Longest wait of a step, in seconds."""
+_ONCE: Final = Retry(attempts=1)
 
 
 class Work:
@@ -71,14 +90,16 @@ class Work:
         )
         return int(event.data["message"]["id"])
 
-    async def call(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+    async def call(
+        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], retry: Retry | None
+    ) -> Any:
         self.check()
         if type(name) is not str or not name:
             raise InvalidInput(f"a call has a name, not {repr(name)[:100]}")
         recorded = self._known("eval", "name", name)
         if recorded is None:
             index = self._index
-            outcome, cause = await self._called(function, args)
+            outcome, cause = await self._attempts(index, function, args, retry or _ONCE)
             event = await self._record("eval/added", "eval", {"name": name, **outcome}, index)
             recorded = event.data["eval"]
             if cause is not None:
@@ -86,6 +107,82 @@ class Work:
         if recorded["status"] == "error":
             raise _failed(recorded)
         return self.turns.sessions.read_payload(recorded["result_ref"])
+
+    async def _attempts(
+        self, index: int, function: Callable[..., Any], args: tuple[Any, ...], retry: Retry
+    ) -> tuple[dict[str, Any], Exception | None]:
+        """Call a function until it returns, or its attempts are used up; the earlier ones count."""
+        before = self.progress.attempts.get(index)
+        number = 0
+        if before is not None:
+            number = before["number"]
+            await self._wait_until(datetime.fromisoformat(before["due_at"]))
+        while True:
+            number += 1
+            outcome, cause = await self._called(function, args)
+            if cause is None or number >= retry.attempts or not isinstance(cause, retry.on):
+                return (outcome if number == 1 else {**outcome, "attempts": number}), cause
+            due = self.turns.after(retry.delay(number))
+            failed = {"number": number, "error": outcome["error"], "due_at": format_due(due)}
+            await self._record(ATTEMPT, "attempt", failed, index)
+            await self._wait_until(due)
+            self.check()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until a time that is recorded."""
+        self.check()
+        await self._wait_until(await self._timer(seconds))
+
+    async def wait_signal(self, name: str, timeout_s: float | None, default: Any) -> Any:
+        """Return the value of the next signal of a name, or `default` after a time without one."""
+        self.check()
+        if type(name) is not str or not name:
+            raise InvalidInput(f"a signal has a name, not {repr(name)[:100]}")
+        due = None if timeout_s is None else await self._timer(timeout_s)
+        recorded = self._known("signal", "name", name)
+        while recorded is None:
+            sessions, sid = self.turns.sessions, self.progress.sid
+            signal, last = find_signal(sessions, sid, name)
+            if signal is not None:
+                data = {"event": signal.id, "value": signal.data["signal"].get("value")}
+            elif due is not None and self.turns.until(due) <= 0:
+                data = {"event": None}
+            else:
+                await self._wait_until(due, name, last)
+                continue
+            event = await self._record(RECEIVED, "signal", {"name": name, **data})
+            recorded = event.data["signal"]
+        if recorded["event"] is None:
+            return default
+        return self.turns.sessions.read_payload(recorded["value"])
+
+    async def _timer(self, seconds: float) -> datetime:
+        """Return when a timer at this place ends; it is set once."""
+        if type(seconds) not in {int, float} or not 0 <= seconds <= SESSION_TIMER_S_MAX:
+            raise InvalidInput(
+                f"seconds must be a number from 0 to {SESSION_TIMER_S_MAX}, got {seconds!r:.100}"
+            )
+        recorded = self._known("timer", "seconds", seconds)
+        if recorded is None:
+            due_at = format_due(self.turns.after(seconds))
+            data = {"seconds": seconds, "due_at": due_at}
+            recorded = (await self._record("timer/set", "timer", data)).data["timer"]
+        return datetime.fromisoformat(recorded["due_at"])
+
+    async def _wait_until(
+        self, due: datetime | None, signal: str | None = None, after: int = 0
+    ) -> None:
+        """Wait here for a short time; suspend the turn for a long one, or for a signal."""
+        left = None if due is None else self.turns.until(due)
+        if left is not None and left <= 0:
+            return
+        if left is None or left > self.turns.timing.suspend_after_s:
+            raise TurnSuspended(due, signal, after=after)
+        remaining = self.turns.remaining(self.progress)
+        if remaining is not None and remaining < left:
+            await self.turns.port.pause(remaining)
+            raise timed_out()
+        await self.turns.port.pause(left)
 
     async def _called(
         self, function: Callable[..., Any], args: tuple[Any, ...]
@@ -98,7 +195,9 @@ class Work:
 
     async def run_child(self, task: Any, options: children.ChildOptions) -> TurnResult:
         [place] = self._places([task])
-        return await children.run_child(self.turns, self.progress, place, task, options)
+        result = await children.run_child(self.turns, self.progress, place, task, options)
+        _suspend_for([result])
+        return result
 
     async def map_children(
         self, tasks: Sequence[Any], options: children.ChildOptions
@@ -111,14 +210,16 @@ class Work:
             )
             for index, (place, task) in enumerate(zip(places, listed, strict=True))
         ]
-        return await self.turns.port.gather(lanes)
+        results = await self.turns.port.gather(lanes)
+        _suspend_for(results)
+        return results
 
     async def attach(
         self, source: str | Head, task: Any, options: children.ChildOptions
     ) -> TurnResult:
         [place] = self._places([task])
         sid = children.child_id(self.progress, place)
-        return await children.attach(
+        result = await children.attach(
             self.turns,
             source,
             task,
@@ -127,6 +228,8 @@ class Work:
             caller=self.progress,
             settings=self.progress.settings,
         )
+        _suspend_for([result])
+        return result
 
     def _places(self, tasks: Sequence[Any]) -> list[int]:
         self.check()
@@ -160,6 +263,13 @@ class Work:
             f"it did before it was interrupted: at place {self._index}, {what}",
             hint="Wrap whatever may differ from run to run in turn.call().",
         )
+
+
+def _suspend_for(results: Sequence[TurnResult]) -> None:
+    """Suspend the turn if children are suspended: it goes on when one of them can."""
+    suspended = [result.session for result in results if result.status == SUSPENDED]
+    if suspended:
+        raise TurnSuspended(waits_for=suspended)
 
 
 def _failed(recorded: Mapping[str, Any]) -> CallFailed:
@@ -246,12 +356,29 @@ class Turn(_TurnProperties):
         """Add a message to the transcript, and return its id."""
         return drive(self._work.say(role, content))
 
-    def call(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+    def call(
+        self, name: str, function: Callable[..., Any], *args: Any, retry: Retry | None = None
+    ) -> Any:
         """Call a function once: its result is recorded, and returned when the step runs again.
 
-        Raises CallFailed if the function raised.
+        With `retry`, a function that raises is called again after a while. Raises CallFailed if
+        the function raised, the last time.
         """
-        return drive(self._work.call(name, function, *args))
+        return drive(self._work.call(name, function, args, retry))
+
+    def sleep(self, seconds: float) -> None:
+        """Wait. The end of the wait is recorded, so it is the same when the step runs again.
+
+        A long wait suspends the turn: `run_turn` returns, and `resume` or `run_due` goes on.
+        """
+        drive(self._work.sleep(seconds))
+
+    def wait_signal(self, name: str, *, timeout_s: float | None = None, default: Any = None) -> Any:
+        """Return the value of the next signal of a name; suspend the turn until it is sent.
+
+        With `timeout_s`, return `default` after that time without a signal.
+        """
+        return drive(self._work.wait_signal(name, timeout_s, default))
 
     def run_child(self, task: Any, **options: Any) -> TurnResult:
         """Run a task in a new child session."""
@@ -272,8 +399,21 @@ class AsyncTurn(_TurnProperties):
     async def say(self, role: str, content: Any) -> int:
         return await self._work.say(role, content)
 
-    async def call(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
-        return await self._work.call(name, function, *args)
+    async def call(
+        self, name: str, function: Callable[..., Any], *args: Any, retry: Retry | None = None
+    ) -> Any:
+        """Call a function once, or until it does not raise, like `Turn.call`."""
+        return await self._work.call(name, function, args, retry)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until a time that is recorded, like `Turn.sleep`."""
+        await self._work.sleep(seconds)
+
+    async def wait_signal(
+        self, name: str, *, timeout_s: float | None = None, default: Any = None
+    ) -> Any:
+        """Return the value of the next signal of a name, like `Turn.wait_signal`."""
+        return await self._work.wait_signal(name, timeout_s, default)
 
     async def run_child(self, task: Any, **options: Any) -> TurnResult:
         return await self._work.run_child(task, children.ChildOptions(**options))
