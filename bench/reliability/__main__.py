@@ -12,6 +12,7 @@ import click
 from bench import commands, tables
 from bench.place import RESULTS, ROOT, newest_result
 from bench.reliability import kills as kill_rounds
+from bench.reliability import soak
 
 DOCUMENT = ROOT / "docs" / "reliability.md"
 
@@ -47,6 +48,25 @@ def kills(
     for line in (*result.violations, *result.problems):
         console.print(line)
     sys.exit(1 if result.violations or result.problems else 0)
+
+
+@main.command("soak")
+@click.option("--seconds", type=click.FloatRange(min=1), default=3600, show_default=True)
+@click.option("--every", "every_s", type=click.FloatRange(min=0.1), default=10, show_default=True)
+@click.option("--folder", type=click.Path(path_type=Path), help="Where the store is created.")
+@click.option("--record", is_flag=True, help="Write the result after each sample.")
+def run_soak(*, seconds: float, every_s: float, folder: Path | None, record: bool) -> None:
+    """Keep a server under mixed load, and sample what it uses."""
+    console = commands.console()
+    path = RESULTS / f"soak-{datetime.now(UTC):%Y-%m-%d}.json"
+    with TemporaryDirectory(dir=folder) as place:
+        for result in soak.run(Path(place), seconds, every_s):
+            console.print(str(result.samples[-1]))
+            if record:
+                commands.save(result, path)
+    for line in result.errors:
+        console.print(line)
+    sys.exit(1 if result.errors else 0)
 
 
 @main.command("docs")

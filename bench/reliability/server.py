@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,15 @@ class Connection:
         if response.will_close:
             self.close()
         return result
+
+    def lines(self, path: str) -> Iterator[bytes]:
+        """Yield the lines of a feed, on a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_TIMEOUT_S)
+        try:
+            connection.request("GET", path)
+            yield from connection.getresponse()
+        finally:
+            connection.close()
 
     def close(self) -> None:
         """Close the connection."""
