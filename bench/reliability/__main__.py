@@ -12,9 +12,10 @@ import click
 from bench import commands, tables
 from bench.place import RESULTS, ROOT, newest_result
 from bench.reliability import kills as kill_rounds
-from bench.reliability import soak
+from bench.reliability import readers, soak
 
 DOCUMENT = ROOT / "docs" / "reliability.md"
+CHART = ROOT / "docs" / "images" / "soak.svg"
 
 
 @click.group()
@@ -29,15 +30,24 @@ def main() -> None:
 @click.option("--folder", type=click.Path(path_type=Path), help="Where stores are created.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep stores with violations here.")
 @click.option("--record", is_flag=True, help="Write the result after each round.")
+@click.option("--resume", is_flag=True, help="Add to the newest result.")
 def kills(
-    *, kills: int, per_round: int, seed: int, folder: Path | None, keep: Path | None, record: bool
+    *,
+    kills: int,
+    per_round: int,
+    seed: int,
+    folder: Path | None,
+    keep: Path | None,
+    record: bool,
+    resume: bool,
 ) -> None:
     """Kill a server again and again while clients of all models write."""
     console = commands.console()
     path = RESULTS / f"kills-{datetime.now(UTC):%Y-%m-%d}.json"
+    previous = commands.load(newest_result("kills"), kill_rounds.Result) if resume else None
     result = None
     with TemporaryDirectory(dir=folder) as place:
-        for result in kill_rounds.run(Path(place), seed, kills, per_round, keep):
+        for result in kill_rounds.run(Path(place), seed, kills, per_round, keep, previous):
             console.print(
                 f"{result.kills} kills, {len(result.violations)} violations, "
                 f"{len(result.problems)} problems, {result.seconds:.0f} s"
@@ -69,12 +79,34 @@ def run_soak(*, seconds: float, every_s: float, folder: Path | None, record: boo
     sys.exit(1 if result.errors else 0)
 
 
+@main.command("readers")
+@click.option("--count", type=click.IntRange(min=1), default=10_000, show_default=True)
+@click.option("--folder", type=click.Path(path_type=Path), help="Where the stores are created.")
+@click.option("--record", is_flag=True, help="Write the result.")
+def run_readers(*, count: int, folder: Path | None, record: bool) -> None:
+    """Let readers wait in a server, and measure their memory and appends beside them."""
+    console = commands.console()
+    path = RESULTS / f"readers-{datetime.now(UTC):%Y-%m-%d}.json"
+    with TemporaryDirectory(dir=folder) as place:
+        result = readers.run(Path(place), count)
+    console.print(readers.table(result, path))
+    if record:
+        commands.save(result, path)
+
+
 @main.command("docs")
 def docs() -> None:
     """Write the newest results into docs/reliability.md."""
     path = newest_result("kills")
     figures = kill_rounds.table(commands.load(path, kill_rounds.Result), path)
     tables.put_between_marks(DOCUMENT, "kills", figures)
+    path = newest_result("readers")
+    figures = readers.table(commands.load(path, readers.Result), path)
+    tables.put_between_marks(DOCUMENT, "readers", figures)
+    path = newest_result("soak")
+    result = commands.load(path, soak.Result)
+    tables.put_between_marks(DOCUMENT, "soak", soak.table(result, path))
+    CHART.write_text(soak.chart(result), encoding="utf-8")
 
 
 if __name__ == "__main__":

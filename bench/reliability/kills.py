@@ -39,9 +39,14 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def run(
-    folder: Path, seed: int, kills: int, kills_per_round: int, keep: Path | None
+    folder: Path,
+    seed: int,
+    kills: int,
+    kills_per_round: int,
+    keep: Path | None,
+    previous: Result | None = None,
 ) -> Iterator[Result]:
-    """Run rounds until there were `kills`; yield the sum after each of them.
+    """Run rounds until there were `kills`, with those of `previous`; yield the sum after each.
 
     The folder of a round with a violation is kept in `keep`.
     """
@@ -50,6 +55,13 @@ def run(
     sum_, rounds = RoundResult(), 0
     operations: dict[str, Counter[str]] = {model.name: Counter() for model in MODELS}
     violations: list[str] = []
+    if previous is not None:
+        seed, rounds, violations = previous.first_seed, previous.rounds, previous.violations
+        sum_.kills, sum_.seconds, sum_.reads = previous.kills, previous.seconds, previous.reads
+        sum_.failed_calls, sum_.problems = previous.failed_calls, previous.problems
+        sum_.faults = Counter(previous.faults)
+        for name, outcomes in previous.operations.items():
+            operations[name] = Counter(outcomes)
     while sum_.kills < kills:
         with TemporaryDirectory(dir=folder, prefix="round-") as place:
             number = seed + rounds
