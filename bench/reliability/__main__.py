@@ -11,8 +11,8 @@ import click
 
 from bench import commands, tables
 from bench.place import RESULTS, ROOT, newest_result
+from bench.reliability import fuzz, readers, soak
 from bench.reliability import kills as kill_rounds
-from bench.reliability import readers, soak
 
 DOCUMENT = ROOT / "docs" / "reliability.md"
 CHART = ROOT / "docs" / "images" / "soak.svg"
@@ -94,6 +94,24 @@ def run_readers(*, count: int, folder: Path | None, record: bool) -> None:
         commands.save(result, path)
 
 
+@main.command("fuzz")
+@click.option("--examples", type=click.IntRange(min=1), default=500, show_default=True)
+@click.option("--folder", type=click.Path(path_type=Path), help="Where figures are collected.")
+@click.option("--record", is_flag=True, help="Write the result.")
+def run_fuzz(*, examples: int, folder: Path | None, record: bool) -> None:
+    """Run the fuzz tests with many cases."""
+    console = commands.console()
+    path = RESULTS / f"fuzz-{datetime.now(UTC):%Y-%m-%d}.json"
+    with TemporaryDirectory(dir=folder) as place:
+        result = fuzz.run(Path(place), examples)
+    console.print(fuzz.table(result, path))
+    if record:
+        commands.save(result, path)
+    for line in result.failures:
+        console.print(line)
+    sys.exit(1 if result.failures else 0)
+
+
 @main.command("docs")
 def docs() -> None:
     """Write the newest results into docs/reliability.md."""
@@ -103,6 +121,8 @@ def docs() -> None:
     path = newest_result("readers")
     figures = readers.table(commands.load(path, readers.Result), path)
     tables.put_between_marks(DOCUMENT, "readers", figures)
+    path = newest_result("fuzz")
+    tables.put_between_marks(DOCUMENT, "fuzz", fuzz.table(commands.load(path, fuzz.Result), path))
     path = newest_result("soak")
     result = commands.load(path, soak.Result)
     tables.put_between_marks(DOCUMENT, "soak", soak.table(result, path))

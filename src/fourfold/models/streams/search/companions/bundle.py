@@ -83,6 +83,21 @@ def section_sizes(sections: Mapping[str, Path]) -> dict[str, int]:
     return sizes
 
 
+_DAMAGES = (
+    zipfile.BadZipFile,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    ValueError,
+    msgspec.MsgspecError,
+    struct.error,
+)
+"""What `zipfile` and the decoder raise for damaged files."""
+
+
 def read_directory(source: Any, what: str) -> tuple[BundleMeta, dict[str, SectionEntry]]:
     """Return what a bundle contains; raise CorruptData if it is damaged."""
     try:
@@ -96,7 +111,7 @@ def read_directory(source: Any, what: str) -> tuple[BundleMeta, dict[str, Sectio
                 start = info.header_offset + _HEADER.size + header[9] + header[10]
                 entries[info.filename] = SectionEntry(start, info.file_size)
             meta = msgspec.json.decode(archive.read(META), type=BundleMeta)
-    except (zipfile.BadZipFile, KeyError, struct.error, msgspec.MsgspecError, OSError) as error:
+    except _DAMAGES as error:
         raise CorruptData(f"{what} is not a companion: {error}") from error
     return meta, entries
 
