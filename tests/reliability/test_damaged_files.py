@@ -13,7 +13,7 @@ from zipfile import is_zipfile
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 import fourfold
@@ -166,6 +166,14 @@ def graph_files():
 PACKAGE, TIPS = graph_files()
 
 
+def encoded(value):
+    """Encode a value, unless it cannot be one of MessagePack."""
+    try:
+        return msgspec.msgpack.encode(value)
+    except (OverflowError, UnicodeEncodeError):
+        reject()
+
+
 @st.composite
 def signed_rows(draw):
     """Draw a package whose author signed damaged rows, or a damaged head."""
@@ -176,10 +184,11 @@ def signed_rows(draw):
         head = msgspec.msgpack.decode(parsed.head)
         if draw(st.booleans()):
             rows = draw(changed(rows))
-        bodies = [msgspec.msgpack.encode(row) for row in rows]
+        bodies = [encoded(row) for row in rows]
         head[-2:] = [[envelopes.digest(body) for body in bodies], sum(map(len, bodies))]
         if draw(st.integers(0, 4)) == 0:
             head = draw(changed(head))
+        encoded(head)
         packed.append(envelopes.sign(head, bodies, SIGNER))
     return envelopes.pack(packed)
 

@@ -25,13 +25,16 @@ from fourfold.blobs.protocol import (
     verified,
 )
 from fourfold.content import Hasher, content_id, parse_content_id
-from fourfold.errors import CorruptData
+from fourfold.errors import CorruptData, InvalidInput
 from fourfold.kernel import Database, Migration, ReadTransaction, Transaction, load_queries
 from fourfold.kernel.named_queries import read_sql
 from fourfold.objects.validation import check_chunk_bytes, check_range
 
 BLOB_LIST_PAGE: Final = 1_000
 """Ids read from a table at once, so that a long listing keeps no read transaction open."""
+
+CONTENT_TYPE_MAX: Final = 1_000
+"""Characters of a content type."""
 
 _SQL = load_queries("fourfold.blobs")
 
@@ -48,9 +51,25 @@ def insert(
 ) -> str:
     """Store a blob in the caller's transaction; return its id."""
     flat = check_data(data, max_bytes)
+    _check_content_type(content_type)
     blob_id = content_id(flat)
     txn.execute(_SQL.put, (parse_content_id(blob_id), flat, content_type))
     return blob_id
+
+
+def _check_content_type(content_type: str | None) -> None:
+    """Raise InvalidInput unless the content type is text that a header can hold."""
+    if content_type is None:
+        return
+    if not content_type.isprintable() or len(content_type) > CONTENT_TYPE_MAX:
+        raise InvalidInput(
+            f"content_type must be at most {CONTENT_TYPE_MAX} printable characters, "
+            f"got {content_type!r:.100}"
+        )
+    try:
+        content_type.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("content_type must not contain lone surrogates") from None
 
 
 class TableBlobs:
@@ -70,6 +89,7 @@ class TableBlobs:
     def put(self, data: Data, *, content_type: str | None = None) -> str:
         """Store the bytes unless they exist; return their id. A stored content type is kept."""
         flat = check_data(data, self.max_bytes)
+        _check_content_type(content_type)
         blob_id = content_id(flat)
         digits = parse_content_id(blob_id)
         with self.database.read() as snapshot:

@@ -37,11 +37,12 @@ import msgspec
 
 from fourfold import limits
 from fourfold.blobs import TableBlobs
+from fourfold.content import content_id
 from fourfold.errors import CorruptData, InvalidInput, NotFound, Refused
 from fourfold.kernel import Transaction
 from fourfold.models.documents import reader, writer
 from fourfold.models.documents.ancestry import branch_named, chain
-from fourfold.models.documents.encoding import trusted
+from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.gc.commit_digests import same_request
 from fourfold.models.documents.gc.horizon import check_after, check_point
 from fourfold.models.documents.history import AppendedRows, HistoryReader
@@ -381,9 +382,10 @@ class _Import:
             data = base64.b64decode(line.data, validate=True)
         except (binascii.Error, ValueError) as error:
             raise InvalidInput(f"line {number}: the blob is not base64: {error}") from error
-        name = TableBlobs(self._space.database).put(data, content_type=line.content_type)
+        name = content_id(data)
         if name != line.hash:
             raise CorruptData(f"line {number}: the blob {line.hash} has the bytes of {name}")
+        TableBlobs(self._space.database).put(data, content_type=line.content_type)
         self.blobs += 1
 
     def flush(self) -> None:
@@ -450,7 +452,8 @@ class _Import:
         history = self._space.history_kind
         view = history.view(txn)
         seq = txn.claim(history.seq)
-        original = bytes(line.original).decode()
+        # Written as here: another program may have spaced the line in its own way.
+        original = trusted(decode(line.original))
         name = (line.branch, line.session, line.local_seq)
         history.append(txn, AppendedRows(seq, *name, original, (), created_at=line.created_at))
         if request.cmd == "branch/delete":
